@@ -1,0 +1,106 @@
+//! Collections: how a user's table may be seen by a plugin.
+//!
+//! This module holds the definition. It comes from `besom.toml` (or from the built-in
+//! entity model); the store adapters translate it into their SQL and check it against
+//! the database.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::value::Kind;
+
+/// How a column stores its kind, where the database leaves a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Encoding {
+    /// The database's own type for the kind (on SQLite: integer microseconds for an
+    /// instant, text for a UUID).
+    Native,
+    /// An instant as whole seconds since the epoch.
+    Seconds,
+    /// An instant as whole milliseconds since the epoch.
+    Millis,
+    /// An instant as RFC 3339 text in UTC.
+    Rfc3339,
+    /// A UUID as 16 bytes.
+    Raw,
+}
+
+/// A column of a collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    /// What it holds.
+    pub kind: Kind,
+    /// How.
+    pub encoding: Encoding,
+}
+
+/// The row whose lock makes a guard on this collection hold: whoever inserts here locks
+/// it as well (a foreign key does it).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Anchor {
+    /// The collection of the anchoring row.
+    pub collection: String,
+    /// Columns of this collection that hold the anchor's key, in the order of its key.
+    pub columns: Vec<String>,
+}
+
+/// A user's table (or view of it) as a plugin may see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Collection {
+    /// Its name in `besom.toml` and in plugins.
+    pub name: String,
+    /// The table's name in the database.
+    pub table: String,
+    /// The column that names the tenant; none: the table has no tenants.
+    pub tenant: Option<String>,
+    /// The columns that, with the tenant, identify a row.
+    pub key: Vec<String>,
+    /// Every column that plugins may name, key columns included, tenant excluded.
+    pub columns: BTreeMap<String, Column>,
+    /// Indexes usable for range reads: name to columns. The database's index begins with
+    /// the tenant column (where there is one), then these; the key always is one (named "").
+    pub indexes: BTreeMap<String, Vec<String>>,
+    /// What keeps rows from being inserted while a guard on their absence is evaluated.
+    pub anchor: Option<Anchor>,
+}
+
+impl Collection {
+    /// The columns of an index; none names the key.
+    pub fn index_columns(&self, index: Option<&str>) -> Option<&[String]> {
+        match index {
+            None | Some("") => Some(&self.key),
+            Some(name) => self.indexes.get(name).map(Vec::as_slice),
+        }
+    }
+}
+
+/// All collections of a configuration, by name.
+pub type Collections = BTreeMap<String, Collection>;
+
+/// What a task may do to a collection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operations {
+    /// Read rows.
+    pub read: bool,
+    /// Insert rows.
+    pub insert: bool,
+    /// Update rows (an upsert needs insert and update).
+    pub update: bool,
+    /// Delete rows.
+    pub delete: bool,
+}
+
+impl Operations {
+    /// Whether everything asked for is allowed by `self`.
+    pub fn covers(self, asked: Operations) -> bool {
+        (self.read || !asked.read)
+            && (self.insert || !asked.insert)
+            && (self.update || !asked.update)
+            && (self.delete || !asked.delete)
+    }
+}
+
+/// What a task may do, by collection.
+pub type Grants = BTreeMap<String, Operations>;

@@ -1,0 +1,16 @@
+//! Besom's decisions.
+//!
+//! Everything in this crate is pure: no I/O, no clock, no randomness of its own. A state
+//! machine takes `now` and an event and pushes commands; whoever owns the clock, the
+//! store and the guests carries them out. The simulator replaces only that shell.
+//!
+//! A state machine has one shape, by convention and not by trait:
+//! `step(&mut self, now, event, out: &mut Vec<Command>)` and `deadline() -> Option<Time>`.
+
+pub mod collection;
+pub mod ids;
+pub mod item;
+pub mod plan;
+pub mod proposal;
+pub mod time;
+pub mod value;

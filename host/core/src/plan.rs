@@ -1,0 +1,160 @@
+//! Slots and runs: what a schedule's times become.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{RunId, TaskName, Tenant, Term};
+use crate::time::Time;
+
+/// What the store remembers of a task between runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskState {
+    /// The task.
+    pub task: TaskName,
+    /// The schedule (expression and time zone, canonical) that `last_slot` belongs to. A
+    /// different one in the configuration is a new schedule and counts from now.
+    pub schedule: String,
+    /// The last planned time about which something was decided.
+    pub last_slot: Option<Time>,
+    /// Set while the task is paused.
+    pub paused: Option<Pause>,
+    /// The tenant at which the last run's cycle ended.
+    pub tenant_cursor: Option<Tenant>,
+    /// A slot that waits for the active run to end (`overlap = queue`).
+    pub queued_slot: Option<Time>,
+}
+
+/// Who paused a task, and why.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pause {
+    /// Who.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+    /// Since when.
+    pub since: Time,
+}
+
+/// What became of a slot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum SlotOutcome {
+    /// A run was started for it.
+    Ran,
+    /// It was folded into the run of a later slot (`catch_up = coalesce`).
+    Coalesced,
+    /// The run before was still active (`overlap = skip`).
+    Skipped,
+    /// It waits for the run before (`overlap = queue`).
+    Queued,
+    /// No leader was there at its time, and `catch_up` does not ask for it.
+    Missed,
+    /// The task was paused.
+    Paused,
+    /// The leader lost its leadership between deciding and starting.
+    Fenced,
+}
+
+/// A row of the slot history. Equal consecutive outcomes share one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SlotRecord {
+    /// The task.
+    pub task: TaskName,
+    /// The first slot it speaks of.
+    pub from: Time,
+    /// The last.
+    pub to: Time,
+    /// How many.
+    pub count: u64,
+    /// What became of them.
+    pub outcome: SlotOutcome,
+    /// Why, in words for a person.
+    pub reason: String,
+    /// The run that was started, or was in the way.
+    pub run: Option<RunId>,
+    /// The term of the leader that decided.
+    pub term: Term,
+}
+
+/// What started a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trigger {
+    /// Its schedule.
+    Schedule,
+    /// A person, by a command.
+    Manual {
+        /// Who.
+        by: String,
+        /// Why.
+        reason: String,
+    },
+    /// The start of a leader (tasks that plan at once at a takeover).
+    Takeover,
+    /// `besom run`.
+    Pass,
+}
+
+/// A run to be started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewRun {
+    /// The task.
+    pub task: TaskName,
+    /// The slot it runs for; the time of the command for a manual one.
+    pub slot: Time,
+    /// What started it.
+    pub trigger: Trigger,
+    /// SHA-256 of the plugin, in hexadecimal.
+    pub digest: String,
+    /// The task's definition (settings, limits, grants) as JSON: owners act by this one.
+    pub definition: String,
+}
+
+/// A run as the store knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its number.
+    pub id: RunId,
+    /// The task.
+    pub task: TaskName,
+    /// The slot it runs for.
+    pub slot: Time,
+    /// What started it.
+    pub trigger: Trigger,
+    /// The leader's term.
+    pub term: Term,
+    /// SHA-256 of the plugin.
+    pub digest: String,
+    /// The definition it runs by.
+    pub definition: String,
+    /// When it was started.
+    pub started_at: Time,
+    /// When its scan and its log items had ended.
+    pub ended_at: Option<Time>,
+    /// Whether its scan has reached its end.
+    pub scan_done: bool,
+    /// How it ended, if not well: the error of its scan, `cancelled by ...`.
+    pub error: Option<String>,
+    /// Items planned by it.
+    pub planned: u64,
+    /// Candidates that were waiting already.
+    pub deduplicated: u64,
+    /// Candidates blocked by a settled skip or an open dead letter of the same version.
+    pub blocked: u64,
+    /// Its items that are still in the log.
+    pub open: u64,
+    /// Rows that its scans looked at.
+    pub scanned: u64,
+}
+
+/// Slots decided together, and what follows from them, in one transaction.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SlotDecision {
+    /// Rows of the slot history (merged with an equal last row).
+    pub slots: Vec<SlotRecord>,
+    /// Runs to be started, in order; the ids come back in the same order. A `Ran` slot
+    /// without a run gets the id of the new run of its task and time.
+    pub runs: Vec<NewRun>,
+    /// The state of the tasks from now on (all fields but `paused`, which only commands
+    /// change).
+    pub states: Vec<TaskState>,
+}

@@ -1,0 +1,83 @@
+//! Instants and spans.
+//!
+//! One clock reading is one [`Time`]; nothing in this crate reads a clock.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// An instant: microseconds since 1970-01-01T00:00:00Z (negative before).
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct Time(pub i64);
+
+impl Time {
+    /// The Unix epoch.
+    pub const EPOCH: Time = Time(0);
+    /// Later than any instant that a calendar can name.
+    pub const MAX: Time = Time(i64::MAX);
+
+    /// From whole milliseconds since the epoch.
+    pub const fn from_millis(ms: i64) -> Time {
+        Time(ms.saturating_mul(1_000))
+    }
+
+    /// From whole seconds since the epoch.
+    pub const fn from_secs(s: i64) -> Time {
+        Time(s.saturating_mul(1_000_000))
+    }
+
+    /// Microseconds since the epoch.
+    pub const fn micros(self) -> i64 {
+        self.0
+    }
+
+    /// Milliseconds since the epoch, rounded down.
+    pub const fn millis(self) -> i64 {
+        self.0.div_euclid(1_000)
+    }
+
+    /// The span since `earlier`; zero if `earlier` is later.
+    pub fn since(self, earlier: Time) -> Duration {
+        Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// The calendar's reading of this instant, clamped to what it can represent.
+    pub fn to_jiff(self) -> jiff::Timestamp {
+        jiff::Timestamp::from_microsecond(self.0).unwrap_or(if self.0 < 0 {
+            jiff::Timestamp::MIN
+        } else {
+            jiff::Timestamp::MAX
+        })
+    }
+
+    /// From the calendar's reading, rounded down to microseconds.
+    pub fn from_jiff(t: jiff::Timestamp) -> Time {
+        Time(t.as_microsecond())
+    }
+}
+
+impl fmt::Display for Time {
+    /// RFC 3339 in UTC, with as many decimals as it has.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_jiff().fmt(f)
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Time;
+    fn add(self, d: Duration) -> Time {
+        Time(self.0.saturating_add(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Time {
+    type Output = Time;
+    fn sub(self, d: Duration) -> Time {
+        Time(self.0.saturating_sub(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)))
+    }
+}

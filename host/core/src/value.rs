@@ -1,0 +1,105 @@
+//! Typed values, as they cross the boundary and stand in guards, changes and before-images.
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Time;
+
+/// A value of a column. The variants are those of the frozen contract (`wit/types.wit`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Value {
+    /// SQL NULL.
+    Null,
+    /// True or false.
+    Bool(bool),
+    /// A signed 64-bit integer.
+    Integer(i64),
+    /// An IEEE 754 double.
+    Float(f64),
+    /// A decimal number as text, never rounded.
+    Decimal(String),
+    /// UTF-8 text.
+    Text(String),
+    /// Raw bytes.
+    Bytes(Vec<u8>),
+    /// An instant.
+    Timestamp(Time),
+    /// A UUID's 16 bytes.
+    Uuid([u8; 16]),
+    /// JSON text as the database holds it.
+    Json(String),
+}
+
+/// The type of a column, without its encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// [`Value::Bool`].
+    Bool,
+    /// [`Value::Integer`].
+    Integer,
+    /// [`Value::Float`].
+    Float,
+    /// [`Value::Decimal`].
+    Decimal,
+    /// [`Value::Text`].
+    Text,
+    /// [`Value::Bytes`].
+    Bytes,
+    /// [`Value::Timestamp`].
+    Timestamp,
+    /// [`Value::Uuid`].
+    Uuid,
+    /// [`Value::Json`].
+    Json,
+}
+
+impl Value {
+    /// The kind of the value; none for NULL, which fits every kind.
+    pub fn kind(&self) -> Option<Kind> {
+        Some(match self {
+            Value::Null => return None,
+            Value::Bool(_) => Kind::Bool,
+            Value::Integer(_) => Kind::Integer,
+            Value::Float(_) => Kind::Float,
+            Value::Decimal(_) => Kind::Decimal,
+            Value::Text(_) => Kind::Text,
+            Value::Bytes(_) => Kind::Bytes,
+            Value::Timestamp(_) => Kind::Timestamp,
+            Value::Uuid(_) => Kind::Uuid,
+            Value::Json(_) => Kind::Json,
+        })
+    }
+
+    /// How many bytes the value weighs against a limit: its content, at least one.
+    pub fn weight(&self) -> usize {
+        match self {
+            Value::Null | Value::Bool(_) => 1,
+            Value::Integer(_) | Value::Float(_) | Value::Timestamp(_) => 8,
+            Value::Uuid(_) => 16,
+            Value::Decimal(s) | Value::Text(s) | Value::Json(s) => s.len().max(1),
+            Value::Bytes(b) => b.len().max(1),
+        }
+    }
+}
+
+/// A named value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Field {
+    /// The column's (or setting's, or note's) name.
+    pub name: String,
+    /// Its value.
+    pub value: Value,
+}
+
+impl Field {
+    /// A field of that name and value.
+    pub fn new(name: impl Into<String>, value: Value) -> Field {
+        Field { name: name.into(), value }
+    }
+}
+
+/// The values of a row, in the order of the columns that were asked for.
+pub type Row = Vec<Value>;
+
+/// The values of a collection's key columns, in their order, without the tenant.
+pub type RowKey = Vec<Value>;

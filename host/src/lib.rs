@@ -1,0 +1,2 @@
+//! The besom host: adapters, runtime, API and their wiring.
+pub mod ports;

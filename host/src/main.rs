@@ -1,0 +1,2 @@
+//! The besom binary.
+fn main() {}

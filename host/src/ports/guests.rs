@@ -1,0 +1,250 @@
+//! The tasks as the host calls them. The runtime implements this with sandboxed
+//! WebAssembly components; the simulation with scripted tasks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use besom_core::collection::{Grants, Operations};
+use besom_core::ids::{TaskName, Tenant};
+use besom_core::item::{Candidate, Item};
+use besom_core::proposal::Verdict;
+use besom_core::time::Time;
+use besom_core::value::{Field, Value};
+use serde::{Deserialize, Serialize};
+
+use super::activity::Activity;
+use super::store::Snapshot;
+
+/// The priority class of a task's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lane {
+    /// Items with a due time.
+    Due,
+    /// Everything else.
+    Normal,
+    /// Work that may take long.
+    Heavy,
+}
+
+/// The kind of a setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SettingKind {
+    /// True or false.
+    Bool,
+    /// A whole number.
+    Integer,
+    /// A number.
+    Float,
+    /// Text.
+    Text,
+    /// A span such as `7d`; handed over as milliseconds.
+    Duration,
+}
+
+/// A setting that a plugin declares.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: SettingKind,
+    /// None: it has to be given.
+    pub default: Option<Value>,
+    /// The least value.
+    pub minimum: Option<Value>,
+    /// The greatest.
+    pub maximum: Option<Value>,
+    /// For the person who sets it.
+    pub doc: String,
+}
+
+/// What a plugin asks of a collection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CollectionRequest {
+    /// The collection.
+    pub collection: String,
+    /// What it does to it.
+    pub operations: Operations,
+    /// The columns it names; empty: all.
+    pub columns: Vec<String>,
+}
+
+/// What a plugin says of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// For a person.
+    pub doc: String,
+    /// Its settings.
+    pub settings: Vec<Setting>,
+    /// The collections it asks for.
+    pub collections: Vec<CollectionRequest>,
+    /// The topics it may emit to.
+    pub topics: Vec<String>,
+    /// Whether it reads activity.
+    pub activity: bool,
+    /// Whether it is scanned per tenant.
+    pub per_tenant: bool,
+    /// The lane of its work.
+    pub lane: Lane,
+    /// Settings the host reads for itself, and whatever later versions add.
+    pub extra: Vec<Field>,
+}
+
+/// The bounds of a task. Every one has a default in the configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Linear memory of one instance, all memories together, in bytes.
+    pub memory_bytes: u64,
+    /// Fuel of one call into the guest.
+    pub fuel: u64,
+    /// Fuel for what one host call may lift out of the guest.
+    pub hostcall_fuel: u64,
+    /// Wall-clock time of one call, in milliseconds, host waits included.
+    pub wall_ms: u64,
+    /// Items of one batch.
+    pub batch_items: u32,
+    /// Bytes of one batch's payloads.
+    pub batch_bytes: u64,
+    /// Rows that one call may read.
+    pub rows_read: u64,
+    /// Changes of one item, rows of read sets not counted.
+    pub changes: u32,
+    /// Rows that one item may delete, rows of read sets counted.
+    pub deletes: u64,
+    /// Bytes of log that are kept of one call.
+    pub log_bytes: u64,
+}
+
+/// Everything one call needs to know of its task.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The task.
+    pub task: TaskName,
+    /// The plugin's digest: which version to call.
+    pub digest: String,
+    /// The present, for the guest.
+    pub now: Time,
+    /// Its randomness.
+    pub seed: u64,
+    /// Its settings, complete.
+    pub settings: Vec<Field>,
+    /// How far ahead it has to plan.
+    pub horizon: Duration,
+    /// What it may do.
+    pub grants: Arc<Grants>,
+    /// Its bounds.
+    pub limits: Limits,
+    /// The topics it may emit to.
+    pub topics: Vec<String>,
+}
+
+/// Why a call, or an item of it, failed by the guest's own fault.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fault {
+    /// `fuel`, `deadline`, `memory`, `stack`, `unreachable`, `trap`, `error`, `limit`,
+    /// `contract`.
+    pub cause: String,
+    /// For a person: the cause, the place in the source where it is known, the tail of
+    /// stderr.
+    pub message: String,
+}
+
+/// The call did not take place, or was stopped, by no fault of the guest.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The guest's fault.
+    #[error("{}", .0.message)]
+    Guest(Fault),
+    /// The host stopped the call: leadership or partition lost, node stopping.
+    #[error("stopped: {0}")]
+    Stopped(String),
+    /// The store or the activity failed under the call.
+    #[error("{0}")]
+    Infrastructure(String),
+    /// No such plugin is loaded.
+    #[error("the plugin {0} is not loaded")]
+    NotLoaded(String),
+}
+
+/// What a call has used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Fuel.
+    pub fuel: u64,
+    /// The most linear memory, in bytes.
+    pub memory_bytes: u64,
+    /// Rows read.
+    pub rows_read: u64,
+    /// Calls of imports.
+    pub host_calls: u64,
+    /// Instances (more than one where a batch was bisected).
+    pub instances: u32,
+}
+
+/// A page of a scan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Page {
+    /// What was found.
+    pub candidates: Vec<Candidate>,
+    /// Where the next page goes on.
+    pub next: Option<Vec<u8>>,
+    /// Rows looked at.
+    pub scanned: u64,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// The verdicts of a batch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Acted {
+    /// One for each item: its verdict, or the fault that it alone caused (found by
+    /// bisection; its neighbours have their verdicts).
+    pub verdicts: Vec<Result<Verdict, Fault>>,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// Loaded plugins, callable by digest.
+#[async_trait]
+pub trait Guests: Send + Sync {
+    /// What the plugin says of itself.
+    fn manifest(&self, digest: &str) -> Option<Arc<Manifest>>;
+
+    /// The tenants after `after` that may have candidates.
+    async fn tenants(
+        &self,
+        call: &Call,
+        view: Arc<dyn Snapshot>,
+        activity: Arc<dyn Activity>,
+        after: Option<&Tenant>,
+        limit: u32,
+    ) -> Result<Vec<Tenant>, Error>;
+
+    /// One page of candidates.
+    async fn scan(
+        &self,
+        call: &Call,
+        view: Arc<dyn Snapshot>,
+        activity: Arc<dyn Activity>,
+        tenant: Option<&Tenant>,
+        cursor: Option<&[u8]>,
+        limit: u32,
+    ) -> Result<Page, Error>;
+
+    /// A verdict for each item. A trap is bisected: [`Acted::verdicts`] has a fault only
+    /// for an item that fails alone.
+    async fn act(
+        &self,
+        call: &Call,
+        view: Arc<dyn Snapshot>,
+        activity: Arc<dyn Activity>,
+        items: &[Item],
+    ) -> Result<Acted, Error>;
+}

@@ -1,0 +1,7 @@
+//! What the host needs from outside, as traits. Adapters implement them, one conformance
+//! suite holds every adapter to the same meaning, and only `main.rs` names adapters.
+
+pub mod activity;
+pub mod coordination;
+pub mod guests;
+pub mod store;

@@ -1,0 +1,772 @@
+//! The store: one database that holds the user's tables and the engine's own, so that one
+//! transaction can hold both.
+//!
+//! The operations are coarse and typed: no SQL passes through, and every one of them is
+//! atomic. Two kinds of writers are refused by the store itself: a leader below the fence
+//! ([`Error::Fenced`]) and an owner whose epoch has passed (its streams are left out of
+//! the commit, [`Outcome::Left`]).
+//!
+//! Errors separate *this item* (an [`Outcome`]) from *the infrastructure* (an [`Error`]):
+//! an error consumes no attempt and makes no dead letter.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use besom_core::collection::Collections;
+use besom_core::ids::{
+    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
+};
+use besom_core::item::{Candidate, Identity, Item, Source};
+use besom_core::proposal::{Change, Condition, Proposal, ReadSet, Settle};
+use besom_core::time::Time;
+use besom_core::value::{Field, Row, RowKey, Value};
+use serde::{Deserialize, Serialize};
+
+/// The infrastructure failed, or refused the writer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The writer's term is below the fence, or its token is another's.
+    #[error("fenced: the store knows a later term")]
+    Fenced,
+    /// Busy, locked, deadlocked, timed out: nothing was changed, try again.
+    #[error("the store is busy: {0}")]
+    Busy(String),
+    /// Gone, full, read-only or broken: nothing was changed.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    /// The transaction may or may not have committed: [`Store::find_commit`] tells.
+    #[error("the result of the commit is unknown: {0}")]
+    Unknown(String),
+    /// The request cannot be right, on any attempt: a fault of the program, a mapping or
+    /// a configuration.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+/// The result of a store operation.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+// ------------------------------------------------------------------------ leadership
+
+/// What a raise of the fence has settled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Raised {
+    /// Partitions this node owns from now on, with their new epochs.
+    pub owned: Vec<(Partition, OwnerEpoch)>,
+}
+
+/// The fence as the store knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FenceState {
+    /// The highest term.
+    pub term: Term,
+    /// Who raised it.
+    pub node: NodeName,
+    /// When.
+    pub raised_at: Time,
+}
+
+// ---------------------------------------------------------------------------- planning
+
+pub use besom_core::plan::{
+    NewRun, Pause, Run, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+};
+
+/// A page of a scan, to be planned in one transaction with its cursor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlanPage {
+    /// The run.
+    pub run: RunId,
+    /// Its task.
+    pub task: TaskName,
+    /// The tenant that was scanned; none for a scan over all.
+    pub tenant: Option<Tenant>,
+    /// What was found. Equal identities within a page count once.
+    pub candidates: Vec<Candidate>,
+    /// The cursor of (task, tenant) from now on; none: begin anew next time.
+    pub cursor: Option<Vec<u8>>,
+    /// Rows looked at.
+    pub scanned: u64,
+    /// At most so many are planned, in order; the rest is left for another page, and
+    /// then the cursor is not moved. (A quota.)
+    pub quota: u64,
+}
+
+/// What became of a page.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Planned {
+    /// Items planned.
+    pub planned: u64,
+    /// Candidates that wait already (log, timer or retry).
+    pub deduplicated: u64,
+    /// Candidates blocked by a settled skip or an open dead letter of the same version.
+    pub blocked: u64,
+    /// Candidates left because the quota was used up.
+    pub left: u64,
+    /// Partitions whose streams have grown.
+    pub partitions: Vec<Partition>,
+    /// The earliest due time planned.
+    pub earliest_due: Option<Time>,
+}
+
+// --------------------------------------------------------------------------- execution
+
+/// A stream with items that are not acknowledged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stream {
+    /// The task.
+    pub task: TaskName,
+    /// The partition.
+    pub partition: Partition,
+    /// The last acknowledged sequence number.
+    pub acked: Seq,
+    /// The last one written.
+    pub tail: Seq,
+}
+
+/// An item and where it waits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Waiting {
+    /// Where.
+    pub source: Source,
+    /// What.
+    pub item: Item,
+    /// When it may be executed: the due time of a timer, the time of a retry; the epoch
+    /// for the log.
+    pub run_at: Time,
+}
+
+/// What to do with one item in a commit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Where it waits: this is acknowledged.
+    pub source: Source,
+    /// The item.
+    pub item: Item,
+    /// The epoch under which the committer owns the item's partition.
+    pub epoch: OwnerEpoch,
+    /// What is to happen.
+    pub decision: Decision,
+}
+
+/// What is to happen to an item.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    /// Check the guards, apply the changes.
+    Apply {
+        /// Guards, changes, notes.
+        proposal: Proposal,
+        /// If a guard does not hold.
+        on_guard_failed: Settle,
+        /// If a change violates a constraint or a type, or the row that it updates is not
+        /// there (the store appends what the database said to the reason).
+        on_violation: Settle,
+        /// Keep before-images (`undo_retention` is not 0).
+        undo: bool,
+    },
+    /// No effects.
+    Settle(Settle),
+}
+
+/// A batch to be committed in one transaction: any number of tasks and streams. Entries of
+/// one stream are in the order of their sequence numbers and without gaps from its cursor.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// Its unique mark.
+    pub id: CommitId,
+    /// Who commits.
+    pub node: NodeName,
+    /// The entries. No two of them touch the same row.
+    pub entries: Vec<Entry>,
+    /// For [`besom_core::proposal::Guard::Idle`]: the activity keys observed as idle just
+    /// before the commit, per entry index, by the caller. The store's own activity table,
+    /// where the adapter has it, is read again inside the transaction.
+    pub idle: Vec<(usize, String)>,
+    /// Whether the activity is kept in this store (then it is read inside the
+    /// transaction and `idle` is not looked at).
+    pub activity_in_store: bool,
+}
+
+/// What became of an entry.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// Applied.
+    Committed,
+    /// Skipped, with the reason (its own, or of a guard that failed).
+    Skipped(String),
+    /// Moved to the retries until then.
+    Retried(Time),
+    /// Moved to the dead letters.
+    Dead(String),
+    /// Left out with its effects, because...
+    Left(LeftOut),
+}
+
+/// Why an entry was left out of a commit. Nothing of it has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LeftOut {
+    /// The partition has another owner or epoch.
+    NotOwner,
+    /// The stream's cursor, or the timer or retry, is not where the batch expects it:
+    /// somebody has acknowledged it.
+    NotThere,
+    /// Not due yet by the store's clock.
+    NotDue,
+}
+
+/// What a commit has done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Committed {
+    /// One for each entry.
+    pub outcomes: Vec<Outcome>,
+    /// The store's clock in the transaction.
+    pub at: Time,
+    /// Runs that ended with it.
+    pub runs_ended: Vec<RunId>,
+}
+
+// ---------------------------------------------------------------------------- commands
+
+/// What somebody asks of the leader from outside.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "snake_case")]
+pub enum Command {
+    /// Start a run now.
+    Trigger {
+        /// The task.
+        task: TaskName,
+    },
+    /// Plan no more runs.
+    Pause {
+        /// The task.
+        task: TaskName,
+    },
+    /// Plan again.
+    Resume {
+        /// The task.
+        task: TaskName,
+    },
+    /// End a run: its scan stops; what it planned stays.
+    Cancel {
+        /// The run.
+        run: RunId,
+    },
+    /// Put dead letters into the retries, to be tried at once with fresh attempts.
+    RetryDead(DeadSelector),
+    /// Discard dead letters.
+    DiscardDead(DeadSelector),
+}
+
+/// Which dead letters.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct DeadSelector {
+    /// By number; empty: by the other fields.
+    pub ids: Vec<u64>,
+    /// Of this task.
+    pub task: Option<TaskName>,
+    /// With exactly this last error.
+    pub error: Option<String>,
+}
+
+/// A command as it stands in the store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CommandRow {
+    /// Its number.
+    pub id: u64,
+    /// What.
+    pub command: Command,
+    /// Who.
+    pub by: String,
+    /// Why.
+    pub reason: String,
+    /// When.
+    pub at: Time,
+    /// When a leader applied it.
+    pub applied_at: Option<Time>,
+    /// What came of it.
+    pub result: Option<String>,
+}
+
+/// The effect of a command, applied under the fence in one transaction with the mark
+/// that it was applied.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CommandEffect {
+    /// Slots and runs (trigger).
+    Slots(SlotDecision),
+    /// Pause, from the row's who, why and when.
+    Pause(TaskName),
+    /// Resume; the schedule counts from now.
+    Resume(TaskName),
+    /// End the run with this error.
+    Cancel(RunId, String),
+    /// Dead letters into the retries.
+    RetryDead(DeadSelector),
+    /// Dead letters discarded.
+    DiscardDead(DeadSelector),
+    /// Nothing: it cannot be done, for this reason.
+    Refuse(String),
+}
+
+/// What an applied command has done.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Applied {
+    /// Runs started.
+    pub runs: Vec<RunId>,
+    /// Dead letters moved or discarded.
+    pub dead: u64,
+}
+
+// -------------------------------------------------------------------------- inspection
+
+/// A dead letter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DeadLetter {
+    /// Its number.
+    pub id: u64,
+    /// The item, with every error.
+    pub item: Item,
+    /// When it was set aside.
+    pub at: Time,
+}
+
+/// A row of the history: what became of one item.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HistoryRow {
+    /// Its number.
+    pub id: u64,
+    /// The item.
+    pub identity: Identity,
+    /// The run that planned it.
+    pub run: RunId,
+    /// When.
+    pub at: Time,
+    /// `committed`, `skipped`, `dead`, `discarded`.
+    pub outcome: String,
+    /// Whether a skip was settled.
+    pub settled: bool,
+    /// Why, for the outcomes without effects.
+    pub reason: Option<String>,
+    /// The plugin's notes.
+    pub notes: Vec<Field>,
+    /// Who committed.
+    pub node: NodeName,
+    /// The mark of the commit.
+    pub commit: CommitId,
+    /// Bytes of the before-images held for undo.
+    pub undo_bytes: u64,
+}
+
+/// Which history rows: all fields that are given hold.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HistoryQuery {
+    /// Of this task.
+    pub task: Option<TaskName>,
+    /// Of this tenant.
+    pub tenant: Option<Tenant>,
+    /// Of this key.
+    pub key: Option<String>,
+    /// Of this run.
+    pub run: Option<RunId>,
+    /// Numbers below this one.
+    pub before: Option<u64>,
+    /// At most so many, newest first.
+    pub limit: u32,
+}
+
+/// Counters of a task and tenant.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Items planned, ever.
+    pub planned: u64,
+    /// With effects.
+    pub committed: u64,
+    /// Without.
+    pub skipped: u64,
+    /// Dead letters that are open.
+    pub dead: u64,
+    /// Dead letters discarded.
+    pub discarded: u64,
+    /// In the log, the timers and the retries.
+    pub pending: u64,
+}
+
+/// The recount of one task and tenant beside its counters.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditRow {
+    /// The task.
+    pub task: TaskName,
+    /// The tenant.
+    pub tenant: Option<Tenant>,
+    /// What the counters say.
+    pub counted: Counts,
+    /// What history (with the baseline of what was pruned), dead letters, log, timers and
+    /// retries add up to.
+    pub recounted: Counts,
+}
+
+/// The engine's own books, recounted in one snapshot.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Audit {
+    /// Per task and tenant.
+    pub rows: Vec<AuditRow>,
+    /// What is wrong beyond numbers: gaps in a stream, an item waiting twice, an index
+    /// entry without its item, a run that counts wrongly.
+    pub violations: Vec<String>,
+}
+
+/// How much waits, of one task.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Depth {
+    /// The task.
+    pub task: Option<TaskName>,
+    /// In the log.
+    pub log: u64,
+    /// Timers.
+    pub timers: u64,
+    /// Retries.
+    pub retries: u64,
+    /// Open dead letters.
+    pub dead: u64,
+    /// The next due time of a timer.
+    pub next_due: Option<Time>,
+    /// Since when the oldest item of the log waits, or the due time of an overdue timer.
+    pub oldest: Option<Time>,
+    /// Bytes of before-images held.
+    pub undo_bytes: u64,
+}
+
+/// A node as it was last seen.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// Its name.
+    pub node: NodeName,
+    /// `starting`, `leading`, `following`, `draining`, `stopped`.
+    pub state: String,
+    /// When it last said so.
+    pub seen_at: Time,
+    /// Its configuration's digest.
+    pub config_digest: String,
+}
+
+/// What is removed by [`Store::prune`].
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pruned {
+    /// History rows, added to the baseline.
+    pub history: u64,
+    /// Before-images.
+    pub undo: u64,
+    /// Other rows: commits, slots, runs, commands, delivered messages.
+    pub other: u64,
+}
+
+// --------------------------------------------------------------------------- snapshots
+
+/// A range read: rows of one tenant in the order of an index.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Range {
+    /// The collection.
+    pub collection: String,
+    /// The index; none: the key.
+    pub index: Option<String>,
+    /// Equal values of the first columns of the index.
+    pub prefix: Vec<Value>,
+    /// Inclusive bounds of the column after the prefix.
+    pub lower: Option<Value>,
+    /// Inclusive.
+    pub upper: Option<Value>,
+    /// Further conditions on the rows inside the range.
+    pub conditions: Vec<Condition>,
+    /// What to return.
+    pub columns: Vec<String>,
+    /// From the upper end.
+    pub descending: bool,
+    /// At most so many rows.
+    pub limit: u32,
+    /// At most about so many bytes (at least one row).
+    pub bytes_max: usize,
+    /// Where the page before ended ([`RangePage::next`]).
+    pub after: Option<Vec<u8>>,
+    /// Return the keys of the rows as well.
+    pub keys: bool,
+}
+
+/// A page of a range read.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RangePage {
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// The key of each row, if asked for.
+    pub keys: Vec<RowKey>,
+    /// Where the next page goes on; none: the range is at its end.
+    pub next: Option<Vec<u8>>,
+    /// Rows the database looked at, as far as it is known: those returned and those that
+    /// the conditions left out.
+    pub scanned: u64,
+}
+
+/// One consistent view of the user's tables, for the reads of one act or one scan.
+/// `tenant` is added to every query of a collection with a tenant column; none there means
+/// all tenants.
+#[async_trait]
+pub trait Snapshot: Send + Sync {
+    /// Rows by key; none for a row that is not there.
+    async fn get_many(
+        &self,
+        tenant: Option<&Tenant>,
+        collection: &str,
+        keys: &[RowKey],
+        columns: &[String],
+    ) -> Result<Vec<Option<Row>>>;
+
+    /// Rows in the order of an index.
+    async fn read_range(&self, tenant: Option<&Tenant>, range: &Range) -> Result<RangePage>;
+
+    /// Whether a row matches all conditions.
+    async fn exists(
+        &self,
+        tenant: Option<&Tenant>,
+        collection: &str,
+        conditions: &[Condition],
+    ) -> Result<bool>;
+
+    /// Tenants after `after`, in order, with at least one row in the range: a skip scan.
+    async fn tenants(
+        &self,
+        range: &Range,
+        after: Option<&Tenant>,
+        limit: u32,
+    ) -> Result<Vec<Tenant>>;
+}
+
+/// What a table of the user turned out to be, compared with its mapping.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MappingFault {
+    /// The collection.
+    pub collection: String,
+    /// The key in its table in `besom.toml` that is wrong: `table`, `columns.NAME`,
+    /// `indexes.NAME`, `key`, `tenant`, `anchor`.
+    pub place: String,
+    /// What is wrong, and how to mend it.
+    pub message: String,
+    /// Whether it only deserves a warning.
+    pub warning: bool,
+}
+
+/// The store.
+#[async_trait]
+pub trait Store: Send + Sync {
+    // ---- the store itself
+
+    /// The store's clock: it decides what is due.
+    async fn now(&self) -> Result<Time>;
+
+    /// How many partitions it was created with.
+    fn partitions(&self) -> u32;
+
+    /// The collections from now on. Reads and commits already running keep theirs.
+    fn set_collections(&self, collections: Arc<Collections>);
+
+    /// Compares the mapping with the database: tables, columns, keys, indexes, anchors.
+    async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>>;
+
+    // ---- leadership
+
+    /// Raises the fence to a higher term and takes over all partitions named (all of them
+    /// where `partitions` is none), raising their epochs, in one transaction. [`Error::Fenced`] if the
+    /// fence is at or above `fence.term`.
+    async fn raise_fence(
+        &self,
+        fence: &Fence,
+        node: &NodeName,
+        partitions: Option<&[Partition]>,
+    ) -> Result<Raised>;
+
+    /// The fence; none in a store that never had a leader.
+    async fn fence(&self) -> Result<Option<FenceState>>;
+
+    // ---- planning: everything here is refused below the fence
+
+    /// What the store remembers of every task it has seen.
+    async fn task_states(&self) -> Result<Vec<TaskState>>;
+
+    /// Runs that have not ended.
+    async fn active_runs(&self) -> Result<Vec<Run>>;
+
+    /// Writes decided slots, starts runs and stores task states. The ids of the runs come
+    /// back in their order.
+    async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>>;
+
+    /// The cursor of (task, tenant); none: at the beginning.
+    async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>>;
+
+    /// Plans a page: items with a due time become timers, the others are appended to their
+    /// streams without a gap; waiting and blocked candidates are left out and counted;
+    /// counters, run and cursor are written in the same transaction.
+    async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned>;
+
+    /// The scan of a run has ended (with an error or well); ends the run where none of its
+    /// items is in the log. Returns whether it has ended.
+    async fn end_scan(
+        &self,
+        fence: &Fence,
+        run: RunId,
+        tenant_cursor: Option<&Tenant>,
+        error: Option<&str>,
+    ) -> Result<bool>;
+
+    // ---- commands
+
+    /// Puts a command down for the leader. Anybody may.
+    async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64>;
+
+    /// Commands that no leader has applied, oldest first.
+    async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>>;
+
+    /// One command, applied or not.
+    async fn command(&self, id: u64) -> Result<Option<CommandRow>>;
+
+    /// Applies a command's effect and marks it applied with that result. A command that is
+    /// marked already is left alone ([`Applied`] is empty then).
+    async fn apply_command(
+        &self,
+        fence: &Fence,
+        id: u64,
+        effect: &CommandEffect,
+        result: &str,
+    ) -> Result<Applied>;
+
+    // ---- execution
+
+    /// Streams of these partitions (none: all) that have items to execute.
+    async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>>;
+
+    /// The items after `acked` of a stream, in order, without a gap ([`Error::Invalid`]
+    /// names one), at most `limit` and about `bytes_max`.
+    async fn read_log(
+        &self,
+        task: &TaskName,
+        partition: Partition,
+        acked: Seq,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>>;
+
+    /// Timers of these partitions by due time, then id: those after `after`.
+    async fn read_timers(
+        &self,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>>;
+
+    /// Retries of these partitions by time, then id: those after `after`.
+    async fn read_retries(
+        &self,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>>;
+
+    /// Notes which items are about to be executed, so that a death of the host during
+    /// them is counted ([`Item::deaths`]). Survives the process, not necessarily the machine.
+    async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()>;
+
+    /// Forgets a begun batch that will not be committed.
+    async fn abandon(&self, id: CommitId) -> Result<()>;
+
+    /// Batches begun by other incarnations than `alive` and neither committed nor
+    /// abandoned: counts one death for each of their items and forgets them. Returns the
+    /// identities. Called after a takeover.
+    async fn bury(&self, alive: &[NodeName]) -> Result<Vec<Identity>>;
+
+    /// The commit (DESIGN.md): ownership and cursors, anchors, guards, changes,
+    /// before-images, history, counters, outbox, acknowledgement. All or nothing, but for
+    /// entries left out and items whose guards or constraints failed, which settle as
+    /// their entry says.
+    async fn commit(&self, batch: &Batch) -> Result<Committed>;
+
+    /// After [`Error::Unknown`]: what the commit of that mark has done; none: it has not
+    /// happened and never will.
+    async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>>;
+
+    // ---- the user's tables
+
+    /// Opens a consistent view, for at most `open_max`.
+    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>>;
+
+    /// Applies changes of an operator (an import, the demo) in one transaction, each under
+    /// its tenant. No guard, no history. [`Error::Invalid`] on a violation, and nothing is
+    /// changed.
+    async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()>;
+
+    /// Creates the tables of the built-in entity model where they are missing.
+    async fn create_entity_model(&self) -> Result<()>;
+
+    // ---- inspection
+
+    /// What waits, per task.
+    async fn depths(&self) -> Result<Vec<Depth>>;
+
+    /// Runs, newest first; of one task where given.
+    async fn runs(&self, task: Option<&TaskName>, limit: u32) -> Result<Vec<Run>>;
+
+    /// One run.
+    async fn run(&self, id: RunId) -> Result<Option<Run>>;
+
+    /// The slot history of a task, newest first, that touches [from, to].
+    async fn slots(
+        &self,
+        task: &TaskName,
+        from: Time,
+        to: Time,
+        limit: u32,
+    ) -> Result<Vec<SlotRecord>>;
+
+    /// Dead letters that match, newest first.
+    async fn dead_letters(&self, selector: &DeadSelector, limit: u32) -> Result<Vec<DeadLetter>>;
+
+    /// History rows, newest first.
+    async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>>;
+
+    /// A history row's before-images, oldest change first: collection, key and the row as it was
+    /// (none: it did not exist). None: no such row, or its images were pruned.
+    async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>>;
+
+    /// Recounts the books in one snapshot.
+    async fn audit(&self) -> Result<Audit>;
+
+    // ---- upkeep
+
+    /// Writes this node's row.
+    async fn report_node(&self, node: &NodeRow) -> Result<()>;
+
+    /// All nodes seen.
+    async fn nodes(&self) -> Result<Vec<NodeRow>>;
+
+    /// Removes, at most `limit` rows of each kind, what is older than the retentions; what
+    /// leaves the history is added to the baseline in the same transaction. `undo` is per task.
+    async fn prune(
+        &self,
+        fence: &Fence,
+        history: Duration,
+        undo: &[(TaskName, Duration)],
+        limit: u32,
+    ) -> Result<Pruned>;
+}
+
+/// A row as it was before a commit changed it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BeforeImage {
+    /// The collection.
+    pub collection: String,
+    /// Its tenant.
+    pub tenant: Option<Tenant>,
+    /// Its key.
+    pub key: RowKey,
+    /// Names and values of all its mapped columns; none: the row did not exist.
+    pub row: Option<Vec<Field>>,
+}
+
+/// The rows that one act has read, as the runtime collects them.
+pub type ReadSets = Vec<Arc<ReadSet>>;
