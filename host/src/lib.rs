@@ -1,2 +1,3 @@
 //! The besom host: adapters, runtime, API and their wiring.
 pub mod ports;
+pub mod task;

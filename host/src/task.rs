@@ -1,0 +1,97 @@
+//! A task as the host runs it: the validated table `[tasks.NAME]`, with its plugin resolved.
+
+use std::time::Duration;
+
+use besom_core::collection::Grants;
+use besom_core::ids::TaskName;
+use besom_core::value::Field;
+use serde::{Deserialize, Serialize};
+
+use crate::ports::guests::{Lane, Limits};
+
+/// What happens to a slot while the run before is active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overlap {
+    /// The slot is skipped.
+    Skip,
+    /// The slot waits; at most one does.
+    Queue,
+    /// Both run.
+    Allow,
+}
+
+/// What happens to slots that passed while nobody led.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CatchUp {
+    /// They are missed.
+    Skip,
+    /// One run stands for all of them.
+    Coalesce,
+    /// Each is run, the latest so many.
+    All(u32),
+}
+
+/// When to try again, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryPolicy {
+    /// Executions before an item is set aside.
+    pub attempts_max: u32,
+    /// The wait after the first failure; doubles with each further one.
+    pub backoff: Duration,
+    /// The longest wait.
+    pub backoff_max: Duration,
+    /// Failed guards before an item is skipped as contended.
+    pub guard_retries_max: u32,
+    /// Deaths of a host before an item is set aside.
+    pub deaths_max: u32,
+}
+
+/// A task, ready to run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskDefinition {
+    /// Its name.
+    pub name: TaskName,
+    /// The plugin as configured: a built-in name, or a file of `plugins.d`.
+    pub plugin: String,
+    /// SHA-256 of the plugin's component, in hexadecimal.
+    pub digest: String,
+    /// The schedule's expression; none: only by trigger.
+    pub schedule: Option<String>,
+    /// The IANA time zone the schedule is read in.
+    pub timezone: String,
+    /// What happens to a slot while the run before is active.
+    pub overlap: Overlap,
+    /// What happens to slots that passed while nobody led.
+    pub catch_up: CatchUp,
+    /// A run starts up to so much after its slot, evenly spread.
+    pub jitter: Duration,
+    /// Run at once when a leader starts or the settings change (share planning).
+    pub at_start: bool,
+    /// How far ahead due items are planned. A schedule that is sparser is refused.
+    pub horizon: Duration,
+    /// The plugin's settings, complete, as the guest gets them.
+    pub settings: Vec<Field>,
+    /// The bounds of a call.
+    pub limits: Limits,
+    /// What it may do.
+    pub grants: Grants,
+    /// The topics it may emit to.
+    pub topics: Vec<String>,
+    /// Whether it is scanned per tenant.
+    pub per_tenant: bool,
+    /// Whether it guards on activity.
+    pub activity: bool,
+    /// The lane of its work.
+    pub lane: Lane,
+    /// Tenants that one run visits (`projects_per_run`).
+    pub tenants_per_run: u32,
+    /// Items that one run plans per tenant (`candidates_per_project`); a task with due
+    /// items goes on until its window is complete.
+    pub candidates_per_tenant: u32,
+    /// How failures are tried again.
+    pub retry: RetryPolicy,
+    /// How long before-images are kept; zero: not at all.
+    pub undo_retention: Duration,
+}
