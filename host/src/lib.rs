@@ -1,3 +1,4 @@
 //! The besom host: adapters, runtime, API and their wiring.
+pub mod model;
 pub mod ports;
 pub mod task;

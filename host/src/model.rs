@@ -1,0 +1,209 @@
+//! The entity model that the built-in tasks speak of: documents and their changes, clients,
+//! shares, workspaces.
+//!
+//! This module decides the default mapping, names and types. The store adapters create the
+//! tables (`create_entity_model`); a product with other tables maps its own under the same
+//! collection names in `besom.toml`, and then nothing here applies to it.
+
+use std::collections::BTreeMap;
+
+use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding};
+use besom_core::value::Kind;
+
+/// The tenant column of every table of the model.
+pub const TENANT: &str = "project_id";
+
+/// The default mapping of the entity model, by collection name (which is the table's name).
+///
+/// Instants are whole microseconds, `checksum` columns hold the CRC-32 (IEEE) of `payload`
+/// where the product writes one, `pending` is a generated column and never written.
+pub fn default_collections() -> Collections {
+    use Kind::{Bytes, Integer, Json, Text, Timestamp};
+    let documents = Some(("documents", &["doc_id"][..]));
+    [
+        Collection { tenant: None, ..collection("projects", &[TENANT], &[(TENANT, Text)], &[]) },
+        collection(
+            "documents",
+            &["doc_id"],
+            &[
+                ("doc_id", Text),
+                ("format", Text),
+                ("server_seq", Integer),
+                ("compacted_seq", Integer),
+                ("pending", Integer),
+                ("epoch", Integer),
+                ("created_at", Timestamp),
+                ("updated_at", Timestamp),
+                ("compacted_at", Timestamp),
+            ],
+            &[("by_pending", &["pending"])],
+        ),
+        anchored(
+            documents,
+            collection(
+                "changes",
+                &["doc_id", "server_seq"],
+                &[
+                    ("doc_id", Text),
+                    ("server_seq", Integer),
+                    ("actor_id", Text),
+                    ("client_seq", Integer),
+                    ("lamport", Integer),
+                    ("kind", Text),
+                    ("payload", Bytes),
+                    ("checksum", Integer),
+                ],
+                &[],
+            ),
+        ),
+        anchored(
+            documents,
+            collection(
+                "snapshots",
+                &["doc_id", "server_seq"],
+                &[
+                    ("doc_id", Text),
+                    ("server_seq", Integer),
+                    ("payload", Bytes),
+                    ("checksum", Integer),
+                ],
+                &[],
+            ),
+        ),
+        anchored(
+            documents,
+            collection(
+                "version_vectors",
+                &["doc_id", "client_id"],
+                &[
+                    ("doc_id", Text),
+                    ("client_id", Text),
+                    ("vector", Bytes),
+                    ("server_seq", Integer),
+                ],
+                &[],
+            ),
+        ),
+        collection(
+            "clients",
+            &["client_id"],
+            &[("client_id", Text), ("status", Text), ("updated_at", Timestamp)],
+            &[("by_status_updated", &["status", "updated_at"])],
+        ),
+        anchored(
+            documents,
+            collection(
+                "attachments",
+                &["doc_id", "client_id"],
+                &[
+                    ("doc_id", Text),
+                    ("client_id", Text),
+                    ("state", Text),
+                    ("server_seq", Integer),
+                    ("client_seq", Integer),
+                ],
+                &[
+                    ("by_client", &["client_id", "doc_id"]),
+                    ("by_document", &["doc_id", "client_id"]),
+                ],
+            ),
+        ),
+        anchored(
+            documents,
+            collection(
+                "presences",
+                &["doc_id", "client_id"],
+                &[
+                    ("doc_id", Text),
+                    ("client_id", Text),
+                    ("value", Json),
+                    ("updated_at", Timestamp),
+                ],
+                &[],
+            ),
+        ),
+        collection(
+            "shares",
+            &["share_id"],
+            &[
+                ("share_id", Text),
+                ("file_id", Text),
+                ("start_date", Timestamp),
+                ("limit_seconds", Integer),
+                ("unshared_at", Timestamp),
+            ],
+            &[("by_unshared_start", &["unshared_at", "start_date"])],
+        ),
+        collection(
+            "workspaces",
+            &["workspace_id"],
+            &[
+                ("workspace_id", Text),
+                ("status", Text),
+                ("operation", Text),
+                ("desired_state", Text),
+                ("version", Integer),
+                ("standby_ttl_seconds", Integer),
+                ("archive_ttl_seconds", Integer),
+                ("last_access_at", Timestamp),
+                ("last_manual_change_at", Timestamp),
+                ("archive_key", Text),
+            ],
+            &[("by_status_operation", &["status", "operation", "last_access_at"])],
+        ),
+    ]
+    .into_iter()
+    .map(|c| (c.name.clone(), c))
+    .collect()
+}
+
+fn collection(
+    name: &str,
+    key: &[&str],
+    columns: &[(&str, Kind)],
+    indexes: &[(&str, &[&str])],
+) -> Collection {
+    let names = |list: &[&str]| list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
+    Collection {
+        name: name.to_owned(),
+        table: name.to_owned(),
+        tenant: Some(TENANT.to_owned()),
+        key: names(key),
+        columns: columns
+            .iter()
+            .map(|(c, kind)| ((*c).to_owned(), Column { kind: *kind, encoding: Encoding::Native }))
+            .collect(),
+        indexes: indexes
+            .iter()
+            .map(|(n, c)| ((*n).to_owned(), names(c)))
+            .collect::<BTreeMap<_, _>>(),
+        anchor: None,
+    }
+}
+
+fn anchored(anchor: Option<(&str, &[&str])>, collection: Collection) -> Collection {
+    let anchor = anchor.map(|(name, columns)| Anchor {
+        collection: name.to_owned(),
+        columns: columns.iter().map(|c| (*c).to_owned()).collect(),
+    });
+    Collection { anchor, ..collection }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_in_the_model_refers_to_something_in_the_model() {
+        let model = default_collections();
+        for c in model.values() {
+            let named = c.key.iter().chain(c.indexes.values().flatten());
+            for column in named.chain(c.anchor.iter().flat_map(|a| &a.columns)) {
+                assert!(c.columns.contains_key(column), "{}.{column}", c.name);
+            }
+            if let Some(anchor) = &c.anchor {
+                assert_eq!(model[&anchor.collection].key.len(), anchor.columns.len());
+            }
+        }
+    }
+}
