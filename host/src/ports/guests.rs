@@ -1,7 +1,7 @@
 //! The tasks as the host calls them. The runtime implements this with sandboxed
 //! WebAssembly components; the simulation with scripted tasks.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,6 +12,7 @@ use besom_core::proposal::Verdict;
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use super::activity::Activity;
 use super::store::Snapshot;
@@ -143,6 +144,46 @@ pub struct Call {
     pub limits: Limits,
     /// The topics it may emit to.
     pub topics: Vec<String>,
+    /// Raised by the host when the result is no longer wanted.
+    pub stop: StopFlag,
+}
+
+/// Ends the calls that carry it, by no fault of the guest: the lease or the partition is
+/// lost, the node stops. Raised once, for good; its clones are the same flag. Dropping the
+/// future of a call ends that call as well.
+#[derive(Debug, Clone, Default)]
+pub struct StopFlag(Arc<Stop>);
+
+#[derive(Debug, Default)]
+struct Stop {
+    reason: OnceLock<String>,
+    raised: Notify,
+}
+
+impl StopFlag {
+    /// Ends the calls that carry the flag. The first reason stays.
+    pub fn raise(&self, reason: impl Into<String>) {
+        let _ = self.0.reason.set(reason.into());
+        self.0.raised.notify_waiters();
+    }
+
+    /// Why it was raised; none: it was not.
+    pub fn reason(&self) -> Option<&str> {
+        self.0.reason.get().map(String::as_str)
+    }
+
+    /// Waits until it is raised, and returns why.
+    pub async fn raised(&self) -> &str {
+        loop {
+            // Registered before the look, so that a raise in between is not missed.
+            let mut notified = std::pin::pin!(self.0.raised.notified());
+            notified.as_mut().enable();
+            if let Some(reason) = self.reason() {
+                return reason;
+            }
+            notified.await;
+        }
+    }
 }
 
 /// Why a call, or an item of it, failed by the guest's own fault.
