@@ -8,6 +8,7 @@
 //! `step(&mut self, now, event, out: &mut Vec<Command>)` and `deadline() -> Option<Time>`.
 
 pub mod collection;
+pub mod election;
 pub mod ids;
 pub mod item;
 pub mod plan;

@@ -81,3 +81,25 @@ impl Sub<Duration> for Time {
         Time(self.0.saturating_sub(i64::try_from(d.as_micros()).unwrap_or(i64::MAX)))
     }
 }
+
+/// A reading of a clock that only moves forward and runs while the machine sleeps
+/// (CLOCK_BOOTTIME): microseconds since an arbitrary start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mono(pub u64);
+
+impl Mono {
+    /// The arbitrary start.
+    pub const START: Mono = Mono(0);
+
+    /// The span since `earlier`; zero if `earlier` is later.
+    pub fn since(self, earlier: Mono) -> Duration {
+        Duration::from_micros(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Mono {
+    type Output = Mono;
+    fn add(self, d: Duration) -> Mono {
+        Mono(self.0.saturating_add(u64::try_from(d.as_micros()).unwrap_or(u64::MAX)))
+    }
+}
