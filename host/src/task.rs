@@ -4,34 +4,11 @@ use std::time::Duration;
 
 use besom_core::collection::Grants;
 use besom_core::ids::TaskName;
+pub use besom_core::plan::{CatchUp, Overlap};
 use besom_core::value::Field;
 use serde::{Deserialize, Serialize};
 
 use crate::ports::guests::{Lane, Limits};
-
-/// What happens to a slot while the run before is active.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Overlap {
-    /// The slot is skipped.
-    Skip,
-    /// The slot waits; at most one does.
-    Queue,
-    /// Both run.
-    Allow,
-}
-
-/// What happens to slots that passed while nobody led.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CatchUp {
-    /// They are missed.
-    Skip,
-    /// One run stands for all of them.
-    Coalesce,
-    /// Each is run, the latest so many.
-    All(u32),
-}
 
 /// When to try again, and how often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,6 +5,30 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{RunId, TaskName, Tenant, Term};
 use crate::time::Time;
 
+/// What happens to a slot while the run before is active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overlap {
+    /// The slot is skipped.
+    Skip,
+    /// The slot waits; at most one does.
+    Queue,
+    /// Both run.
+    Allow,
+}
+
+/// What happens to slots that passed while nobody led.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CatchUp {
+    /// They are missed.
+    Skip,
+    /// One run stands for all of them.
+    Coalesce,
+    /// Each is run, the latest so many.
+    All(u32),
+}
+
 /// What the store remembers of a task between runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskState {
@@ -19,8 +43,9 @@ pub struct TaskState {
     pub paused: Option<Pause>,
     /// The tenant at which the last run's cycle ended.
     pub tenant_cursor: Option<Tenant>,
-    /// A slot that waits for the active run to end (`overlap = queue`).
-    pub queued_slot: Option<Time>,
+    /// Slots that wait for the active run to end, oldest first: at most one for
+    /// `overlap = queue`, more only while missed slots are being caught up.
+    pub queued_slots: Vec<Time>,
 }
 
 /// Who paused a task, and why.
