@@ -88,8 +88,9 @@ pub struct PlanPage {
     pub cursor: Option<Vec<u8>>,
     /// Rows looked at.
     pub scanned: u64,
-    /// At most so many are planned, in order; the rest is left for another page, and
-    /// then the cursor is not moved. (A quota.)
+    /// At most so many are planned, in order; from the first candidate on that would be
+    /// one too many, the rest is left for another page, and then the cursor is not moved.
+    /// (A quota. Candidates that wait already or are blocked do not use it up.)
     pub quota: u64,
 }
 
@@ -153,14 +154,17 @@ pub struct Entry {
 /// What is to happen to an item.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// Check the guards, apply the changes.
+    /// Check the guards, apply the changes. A guard or a change that the mapping cannot
+    /// carry (an unknown collection or column, a value of another kind, a key without its
+    /// tenant) is a violation of this item, never an [`Error`]: its neighbours commit.
     Apply {
         /// Guards, changes, notes.
         proposal: Proposal,
         /// If a guard does not hold.
         on_guard_failed: Settle,
         /// If a change violates a constraint or a type, or the row that it updates is not
-        /// there (the store appends what the database said to the reason).
+        /// there, or an increment meets NULL or leaves the 64 bits. The store appends `: `
+        /// and what the database said to the reason.
         on_violation: Settle,
         /// Keep before-images (`undo_retention` is not 0).
         undo: bool,
@@ -170,7 +174,8 @@ pub enum Decision {
 }
 
 /// A batch to be committed in one transaction: any number of tasks and streams. Entries of
-/// one stream are in the order of their sequence numbers and without gaps from its cursor.
+/// one stream are in the order of their sequence numbers and without gaps from its cursor;
+/// a stream that is not is left out whole ([`LeftOut::NotThere`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
     /// Its unique mark.
@@ -211,7 +216,7 @@ pub enum LeftOut {
     /// The stream's cursor, or the timer or retry, is not where the batch expects it:
     /// somebody has acknowledged it.
     NotThere,
-    /// Not due yet by the store's clock.
+    /// A timer before its due time, or a retry before its time, by the store's clock.
     NotDue,
 }
 
@@ -261,7 +266,7 @@ pub enum Command {
 /// Which dead letters.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DeadSelector {
-    /// By number; empty: by the other fields.
+    /// By number, and then by nothing else; empty: by the other fields.
     pub ids: Vec<u64>,
     /// Of this task.
     pub task: Option<TaskName>,
@@ -298,11 +303,14 @@ pub enum CommandEffect {
     Pause(TaskName),
     /// Resume; the schedule counts from now.
     Resume(TaskName),
-    /// End the run with this error.
+    /// End the scan of the run with this error, as [`Store::end_scan`] does: the run itself
+    /// ends with the last of its items in the log. A run that has ended is left alone.
     Cancel(RunId, String),
-    /// Dead letters into the retries.
+    /// Dead letters into the retries, at once, with fresh attempts (errors are kept). An
+    /// identity waits only once: a dead letter whose identity waits already is left, and
+    /// of several of one identity the newest goes.
     RetryDead(DeadSelector),
-    /// Dead letters discarded.
+    /// Dead letters discarded, each with a history row that names who and why.
     DiscardDead(DeadSelector),
     /// Nothing: it cannot be done, for this reason.
     Refuse(String),
@@ -347,11 +355,11 @@ pub struct HistoryRow {
     pub settled: bool,
     /// Why, for the outcomes without effects.
     pub reason: Option<String>,
-    /// The plugin's notes.
+    /// The plugin's notes, where it committed.
     pub notes: Vec<Field>,
-    /// Who committed.
+    /// Who committed; for a discarded item, who raised the fence.
     pub node: NodeName,
-    /// The mark of the commit.
+    /// The mark of the commit; 0 for a discarded item.
     pub commit: CommitId,
     /// Bytes of the before-images held for undo.
     pub undo_bytes: u64,
@@ -391,6 +399,13 @@ pub struct Counts {
     pub pending: u64,
 }
 
+impl Counts {
+    /// Conservation: whatever was planned is at its end, set aside or waiting.
+    pub fn conserved(&self) -> bool {
+        self.planned == self.committed + self.skipped + self.dead + self.discarded + self.pending
+    }
+}
+
 /// The recount of one task and tenant beside its counters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRow {
@@ -413,6 +428,14 @@ pub struct Audit {
     /// What is wrong beyond numbers: gaps in a stream, an item waiting twice, an index
     /// entry without its item, a run that counts wrongly.
     pub violations: Vec<String>,
+}
+
+impl Audit {
+    /// Whether the counters equal their recount and are conserved, and nothing else is wrong.
+    pub fn balanced(&self) -> bool {
+        self.violations.is_empty()
+            && self.rows.iter().all(|row| row.counted == row.recounted && row.counted.conserved())
+    }
 }
 
 /// How much waits, of one task.
@@ -462,7 +485,9 @@ pub struct Pruned {
 
 // --------------------------------------------------------------------------- snapshots
 
-/// A range read: rows of one tenant in the order of an index.
+/// A range read: rows of one tenant in the order of an index, equal ones in the order of
+/// the key. NULL comes before every value; a bound leaves NULL out. Over all tenants, the
+/// tenant comes before the index.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Range {
     /// The collection.
@@ -594,7 +619,8 @@ pub trait Store: Send + Sync {
     async fn active_runs(&self) -> Result<Vec<Run>>;
 
     /// Writes decided slots, starts runs and stores task states. The ids of the runs come
-    /// back in their order.
+    /// back in their order. A second run of [`Trigger::Schedule`] for one task and slot is
+    /// [`Error::Invalid`].
     async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>>;
 
     /// The cursor of (task, tenant); none: at the beginning.
@@ -602,11 +628,15 @@ pub trait Store: Send + Sync {
 
     /// Plans a page: items with a due time become timers, the others are appended to their
     /// streams without a gap; waiting and blocked candidates are left out and counted;
-    /// counters, run and cursor are written in the same transaction.
+    /// counters, run and cursor are written in the same transaction. A candidate with a due
+    /// time becomes a timer even if it is overdue. It is blocked by a settled skip, or an
+    /// open dead letter, of its identity and version; with another version it is a new item,
+    /// and the old dead letter stays open. [`Error::Invalid`] if the run's scan has ended.
     async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned>;
 
     /// The scan of a run has ended (with an error or well); ends the run where none of its
-    /// items is in the log. Returns whether it has ended.
+    /// items is in the log. Returns whether it has ended. Doing it twice changes nothing.
+    /// Timers and retries outlive the run.
     async fn end_scan(
         &self,
         fence: &Fence,
@@ -641,8 +671,9 @@ pub trait Store: Send + Sync {
     /// Streams of these partitions (none: all) that have items to execute.
     async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>>;
 
-    /// The items after `acked` of a stream, in order, without a gap ([`Error::Invalid`]
-    /// names one), at most `limit` and about `bytes_max`.
+    /// The items after `acked` (not below the stream's cursor) of a stream, in order,
+    /// without a gap ([`Error::Invalid`] names one), at most `limit` and about `bytes_max`,
+    /// but at least one if there is one.
     async fn read_log(
         &self,
         task: &TaskName,
@@ -676,14 +707,15 @@ pub trait Store: Send + Sync {
     async fn abandon(&self, id: CommitId) -> Result<()>;
 
     /// Batches begun by other incarnations than `alive` and neither committed nor
-    /// abandoned: counts one death for each of their items and forgets them. Returns the
-    /// identities. Called after a takeover.
+    /// abandoned: counts one death for each of their items that still waits where it was
+    /// and forgets the batches. Returns the identities counted. Called after a takeover.
     async fn bury(&self, alive: &[NodeName]) -> Result<Vec<Identity>>;
 
     /// The commit (DESIGN.md): ownership and cursors, anchors, guards, changes,
     /// before-images, history, counters, outbox, acknowledgement. All or nothing, but for
     /// entries left out and items whose guards or constraints failed, which settle as
-    /// their entry says.
+    /// their entry says. What moves to the retries gets a new id there. A batch whose mark is
+    /// known is not applied again: what it has done comes back.
     async fn commit(&self, batch: &Batch) -> Result<Committed>;
 
     /// After [`Error::Unknown`]: what the commit of that mark has done; none: it has not
@@ -730,7 +762,7 @@ pub trait Store: Send + Sync {
     async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>>;
 
     /// A history row's before-images, oldest change first: collection, key and the row as it was
-    /// (none: it did not exist). None: no such row, or its images were pruned.
+    /// (none: it did not exist). None: no such row, or its images were pruned or not kept.
     async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>>;
 
     /// Recounts the books in one snapshot.
@@ -745,7 +777,9 @@ pub trait Store: Send + Sync {
     async fn nodes(&self) -> Result<Vec<NodeRow>>;
 
     /// Removes, at most `limit` rows of each kind, what is older than the retentions; what
-    /// leaves the history is added to the baseline in the same transaction. `undo` is per task.
+    /// leaves the history is added to the baseline in the same transaction. `undo` is per
+    /// task; images of a task that is not named go with their history row. A run stays while
+    /// an item or an open dead letter refers to it.
     async fn prune(
         &self,
         fence: &Fence,
