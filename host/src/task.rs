@@ -5,25 +5,11 @@ use std::time::Duration;
 use besom_core::collection::Grants;
 use besom_core::ids::TaskName;
 pub use besom_core::plan::{CatchUp, Overlap};
+pub use besom_core::queue::RetryPolicy;
 use besom_core::value::Field;
 use serde::{Deserialize, Serialize};
 
 use crate::ports::guests::{Lane, Limits};
-
-/// When to try again, and how often.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RetryPolicy {
-    /// Executions before an item is set aside.
-    pub attempts_max: u32,
-    /// The wait after the first failure; doubles with each further one.
-    pub backoff: Duration,
-    /// The longest wait.
-    pub backoff_max: Duration,
-    /// Failed guards before an item is skipped as contended.
-    pub guard_retries_max: u32,
-    /// Deaths of a host before an item is set aside.
-    pub deaths_max: u32,
-}
 
 /// A task, ready to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

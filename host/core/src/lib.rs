@@ -13,5 +13,6 @@ pub mod ids;
 pub mod item;
 pub mod plan;
 pub mod proposal;
+pub mod queue;
 pub mod time;
 pub mod value;

@@ -1,0 +1,250 @@
+//! What becomes of an item: verdicts and faults turned into decisions, retries spaced,
+//! batches cut so that no two items of one touch the same row.
+//!
+//! This module does not know where items wait, nor who executes them.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::collection::Collections;
+use crate::ids::{Partition, TaskName};
+use crate::item::{Item, Source};
+use crate::proposal::{Change, OnGuardFailed, Proposal, Settle, Verdict};
+use crate::time::Time;
+use crate::value::Value;
+
+/// When to try again, and how often.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RetryPolicy {
+    /// Executions before an item is set aside.
+    pub attempts_max: u32,
+    /// The wait after the first failure; doubles with each further one.
+    pub backoff: Duration,
+    /// The longest wait.
+    pub backoff_max: Duration,
+    /// Failed guards before an item is skipped as contended.
+    pub guard_retries_max: u32,
+    /// Deaths of a host before an item is set aside.
+    pub deaths_max: u32,
+}
+
+impl RetryPolicy {
+    /// The wait before the next execution after so many failed ones: doubled each time,
+    /// bounded, and spread by up to a quarter so that items that failed together do not
+    /// come back together. `spread` is any evenly distributed number.
+    pub fn wait(&self, failed: u32, spread: u64) -> Duration {
+        let doublings = failed.saturating_sub(1).min(32);
+        let wait = self.backoff.saturating_mul(1 << doublings.min(31)).min(self.backoff_max);
+        let quarter = u64::try_from(wait.as_micros() / 4).unwrap_or(u64::MAX);
+        wait + Duration::from_micros(if quarter == 0 { 0 } else { spread % quarter })
+    }
+
+    /// What becomes of an item whose execution failed, by its own fault.
+    pub fn failed(&self, item: &Item, now: Time, after: Duration, reason: String) -> Settle {
+        let attempts = item.attempts + 1;
+        if attempts >= self.attempts_max {
+            return Settle::Dead { reason };
+        }
+        let wait = self.wait(attempts, spread(item, attempts)).max(after);
+        Settle::Retry { run_at: now + wait, attempts, guard_retries: item.guard_retries, reason }
+    }
+
+    /// What becomes of an item whose guard did not hold. It consumes no attempt: somebody
+    /// else was faster, which is nobody's fault.
+    pub fn guard_failed(&self, item: &Item, now: Time, wanted: &OnGuardFailed) -> Settle {
+        match wanted {
+            OnGuardFailed::Skip(reason) => Settle::Skip { reason: reason.clone(), settled: false },
+            OnGuardFailed::Retry(_) if item.guard_retries >= self.guard_retries_max => {
+                Settle::Skip {
+                    reason: format!(
+                        "contended: its guards failed {} times; a later slot plans it again",
+                        item.guard_retries + 1
+                    ),
+                    settled: false,
+                }
+            }
+            OnGuardFailed::Retry(after_ms) => {
+                let guard_retries = item.guard_retries + 1;
+                let after = Duration::from_millis(*after_ms);
+                let jitter = spread(item, guard_retries) % 1_000;
+                Settle::Retry {
+                    run_at: now + after + Duration::from_micros(jitter),
+                    attempts: item.attempts,
+                    guard_retries,
+                    reason: "a guard did not hold".into(),
+                }
+            }
+        }
+    }
+
+    /// Whether the item has outlived so many hosts that it is set aside unexecuted.
+    pub fn deadly(&self, item: &Item) -> Option<Settle> {
+        (item.deaths >= self.deaths_max).then(|| Settle::Dead {
+            reason: format!("its host died {} times while it was executed", item.deaths),
+        })
+    }
+}
+
+/// A number that differs between items and attempts, for spreading.
+fn spread(item: &Item, attempt: u32) -> u64 {
+    let mut hasher = xxhash_rust::xxh3::Xxh3::with_seed(u64::from(attempt));
+    hasher.update(item.identity.task.as_str().as_bytes());
+    hasher.update(item.identity.key.as_bytes());
+    hasher.digest()
+}
+
+/// What is to happen to an item, decided before the commit so that the store has nothing
+/// to decide.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fate {
+    /// Check the guards and apply the changes.
+    Apply {
+        /// As proposed.
+        proposal: Proposal,
+        /// If a guard does not hold.
+        on_guard_failed: Settle,
+        /// If a change violates a constraint.
+        on_violation: Settle,
+    },
+    /// No effects.
+    Settle(Settle),
+}
+
+/// The fate of an item by what its execution said: a verdict, or the words of the fault
+/// that it alone caused.
+pub fn fate(policy: &RetryPolicy, item: &Item, now: Time, said: Result<Verdict, String>) -> Fate {
+    Fate::Settle(match said {
+        Ok(Verdict::Propose(proposal)) => {
+            return Fate::Apply {
+                on_guard_failed: policy.guard_failed(item, now, &proposal.on_guard_failed),
+                on_violation: policy.failed(item, now, Duration::ZERO, "violation".into()),
+                proposal,
+            };
+        }
+        Ok(Verdict::Skip { reason, settled }) => Settle::Skip { reason, settled },
+        Ok(Verdict::Retry { after_ms, reason }) => {
+            policy.failed(item, now, Duration::from_millis(after_ms), reason)
+        }
+        Ok(Verdict::Dead { reason }) => Settle::Dead { reason },
+        Err(fault) => policy.failed(item, now, Duration::ZERO, fault),
+    })
+}
+
+/// Cuts a batch before the first item of a stream that must not be in it: once an item of
+/// a stream is left out, so are those behind it, because a stream is acknowledged without
+/// gaps. Timers and retries stand alone.
+#[derive(Debug, Default)]
+pub struct Cut {
+    closed: HashSet<(TaskName, Partition)>,
+}
+
+impl Cut {
+    /// Whether the item goes on with the batch, given whether it may by itself.
+    pub fn admit(&mut self, source: Source, item: &Item, may: bool) -> bool {
+        match source {
+            Source::Log(_) => {
+                let stream = (item.identity.task.clone(), item.partition);
+                if self.closed.contains(&stream) {
+                    return false;
+                }
+                if !may {
+                    self.closed.insert(stream);
+                }
+                may
+            }
+            Source::Timer(_) | Source::Retry(_) => may,
+        }
+    }
+}
+
+/// The rows that a batch touches so far, to keep two items from touching the same one.
+#[derive(Debug, Default)]
+pub struct Touched(HashSet<u128>);
+
+impl Touched {
+    /// Adds the rows of a proposal and says true, or says false and adds nothing because
+    /// one of them is touched already.
+    pub fn claim(&mut self, collections: &Collections, item: &Item, proposal: &Proposal) -> bool {
+        let mut rows = Vec::with_capacity(proposal.changes.len());
+        for change in &proposal.changes {
+            rows_of(collections, item, change, &mut rows);
+        }
+        if rows.iter().any(|row| self.0.contains(row)) {
+            return false;
+        }
+        self.0.extend(rows);
+        true
+    }
+}
+
+fn rows_of(collections: &Collections, item: &Item, change: &Change, out: &mut Vec<u128>) {
+    match change {
+        Change::Insert { collection, fields } | Change::Upsert { collection, fields } => {
+            let Some(definition) = collections.get(collection) else { return };
+            let key = definition.key.iter().map(|column| {
+                fields.iter().find(|field| field.name == *column).map_or(&Value::Null, |f| &f.value)
+            });
+            out.push(row_mark(collection, item, key));
+        }
+        Change::Update { collection, key, .. }
+        | Change::Increment { collection, key, .. }
+        | Change::Delete { collection, key } => out.push(row_mark(collection, item, key.iter())),
+        Change::DeleteReadSet(set) => {
+            out.extend(
+                set.rest
+                    .iter()
+                    .map(|rest| row_mark(&set.collection, item, set.prefix.iter().chain(rest))),
+            );
+        }
+        Change::Emit { .. } => {}
+    }
+}
+
+/// 128 bits over collection, tenant and key: a collision would only postpone an item.
+fn row_mark<'a>(collection: &str, item: &Item, key: impl Iterator<Item = &'a Value>) -> u128 {
+    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+    let mut text = |s: &str| {
+        hasher.update(&(s.len() as u64).to_le_bytes());
+        hasher.update(s.as_bytes());
+    };
+    text(collection);
+    text(item.identity.tenant.as_ref().map_or("", |t| t.as_str()));
+    for value in key {
+        match value {
+            Value::Null => hasher.update(&[0]),
+            Value::Bool(b) => hasher.update(&[1, u8::from(*b)]),
+            Value::Integer(i) => {
+                hasher.update(&[2]);
+                hasher.update(&i.to_le_bytes());
+            }
+            Value::Float(f) => {
+                hasher.update(&[3]);
+                hasher.update(&f.to_bits().to_le_bytes());
+            }
+            Value::Timestamp(t) => {
+                hasher.update(&[4]);
+                hasher.update(&t.micros().to_le_bytes());
+            }
+            Value::Uuid(u) => {
+                hasher.update(&[5]);
+                hasher.update(u);
+            }
+            Value::Decimal(s) | Value::Text(s) | Value::Json(s) => {
+                hasher.update(&[6]);
+                hasher.update(&(s.len() as u64).to_le_bytes());
+                hasher.update(s.as_bytes());
+            }
+            Value::Bytes(b) => {
+                hasher.update(&[7]);
+                hasher.update(&(b.len() as u64).to_le_bytes());
+                hasher.update(b);
+            }
+        }
+    }
+    hasher.digest128()
+}
+
+#[cfg(test)]
+mod tests;

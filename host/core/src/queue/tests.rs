@@ -1,0 +1,166 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::collection::Collection;
+use crate::ids::{RunId, Seq};
+use crate::item::Identity;
+use crate::proposal::ReadSet;
+use crate::value::Field;
+
+const POLICY: RetryPolicy = RetryPolicy {
+    attempts_max: 3,
+    backoff: Duration::from_secs(1),
+    backoff_max: Duration::from_secs(60),
+    guard_retries_max: 2,
+    deaths_max: 3,
+};
+
+fn item(key: &str) -> Item {
+    Item {
+        identity: Identity {
+            task: "sweep".into(),
+            tenant: Some("acme".into()),
+            key: key.into(),
+            due: None,
+        },
+        route: key.into(),
+        partition: Partition(3),
+        version: "1".into(),
+        payload: Vec::new(),
+        run: RunId(1),
+        planned_at: Time::EPOCH,
+        attempts: 0,
+        guard_retries: 0,
+        deaths: 0,
+        errors: Vec::new(),
+    }
+}
+
+#[test]
+fn waits_double_up_to_the_bound_and_are_spread_by_a_quarter_at_most() {
+    for (failed, seconds) in [(0, 1), (1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (200, 60)] {
+        let least = Duration::from_secs(seconds);
+        for spread in [0, 1, 12_345_678_901, u64::MAX] {
+            let wait = POLICY.wait(failed, spread);
+            assert!(wait >= least && wait < least * 5 / 4, "{failed} failed: {wait:?}");
+        }
+    }
+}
+
+#[test]
+fn a_failing_item_is_tried_as_often_as_the_policy_says_and_then_set_aside() {
+    let mut item = item("a");
+    for attempts in 1..POLICY.attempts_max {
+        match POLICY.failed(&item, Time::EPOCH, Duration::ZERO, "boom".into()) {
+            Settle::Retry { attempts: counted, .. } => assert_eq!(counted, attempts),
+            other => panic!("{other:?}"),
+        }
+        item.attempts = attempts;
+    }
+    assert_eq!(
+        POLICY.failed(&item, Time::EPOCH, Duration::ZERO, "boom".into()),
+        Settle::Dead { reason: "boom".into() }
+    );
+}
+
+#[test]
+fn a_plugin_that_asks_for_a_longer_wait_gets_it() {
+    let after = Duration::from_secs(500);
+    match POLICY.failed(&item("a"), Time::EPOCH, after, String::new()) {
+        Settle::Retry { run_at, .. } => assert_eq!(run_at, Time::from_secs(500)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_failed_guard_consumes_no_attempt_and_ends_as_contended() {
+    let mut item = item("a");
+    item.attempts = 1;
+    for guard_retries in 1..=POLICY.guard_retries_max {
+        match POLICY.guard_failed(&item, Time::EPOCH, &OnGuardFailed::Retry(10)) {
+            Settle::Retry { attempts, guard_retries: counted, run_at, .. } => {
+                assert_eq!((attempts, counted), (1, guard_retries));
+                assert!(run_at >= Time::from_millis(10) && run_at <= Time::from_millis(11));
+            }
+            other => panic!("{other:?}"),
+        }
+        item.guard_retries = guard_retries;
+    }
+    match POLICY.guard_failed(&item, Time::EPOCH, &OnGuardFailed::Retry(10)) {
+        Settle::Skip { reason, settled: false } => assert!(reason.starts_with("contended")),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_item_that_killed_three_hosts_is_not_executed_again() {
+    let mut item = item("a");
+    item.deaths = 2;
+    assert_eq!(POLICY.deadly(&item), None);
+    item.deaths = 3;
+    assert!(matches!(POLICY.deadly(&item), Some(Settle::Dead { .. })));
+}
+
+#[test]
+fn an_item_left_out_holds_back_its_stream_and_nothing_else() {
+    let mut cut = Cut::default();
+    let mut other = item("b");
+    other.partition = Partition(4);
+    assert!(cut.admit(Source::Log(Seq(1)), &item("a"), true));
+    assert!(!cut.admit(Source::Log(Seq(2)), &item("a"), false));
+    assert!(!cut.admit(Source::Log(Seq(3)), &item("c"), true));
+    assert!(cut.admit(Source::Log(Seq(1)), &other, true));
+    assert!(!cut.admit(Source::Timer(1), &item("a"), false));
+    assert!(cut.admit(Source::Timer(2), &item("a"), true));
+}
+
+#[test]
+fn two_proposals_touch_the_same_row_in_whatever_way_they_name_it() {
+    let mut collections = Collections::new();
+    collections.insert(
+        "changes".into(),
+        Collection {
+            name: "changes".into(),
+            table: "changes".into(),
+            tenant: Some("project_id".into()),
+            key: vec!["doc".into(), "seq".into()],
+            columns: Default::default(),
+            indexes: Default::default(),
+            anchor: None,
+        },
+    );
+    let key = vec![Value::Text("d".into()), Value::Integer(7)];
+    let named = |value| vec![Field::new("seq", value), Field::new("doc", Value::Text("d".into()))];
+    let set = |numbers: &[i64]| {
+        Change::DeleteReadSet(Arc::new(ReadSet {
+            collection: "changes".into(),
+            prefix: vec![Value::Text("d".into())],
+            rest: numbers.iter().map(|n| vec![Value::Integer(*n)]).collect(),
+        }))
+    };
+    let same = [
+        Change::Insert { collection: "changes".into(), fields: named(Value::Integer(7)) },
+        Change::Delete { collection: "changes".into(), key: key.clone() },
+        Change::Update { collection: "changes".into(), key, fields: Vec::new() },
+        set(&[6, 7]),
+    ];
+    let propose = |change: &Change| Proposal {
+        guards: Vec::new(),
+        changes: vec![change.clone()],
+        on_guard_failed: OnGuardFailed::Skip(String::new()),
+        notes: Vec::new(),
+    };
+    for first in &same {
+        for second in &same {
+            let mut touched = Touched::default();
+            assert!(touched.claim(&collections, &item("a"), &propose(first)));
+            assert!(!touched.claim(&collections, &item("b"), &propose(second)));
+            let mut elsewhere = item("b");
+            elsewhere.identity.tenant = Some("globex".into());
+            assert!(touched.claim(&collections, &elsewhere, &propose(second)));
+        }
+        let mut touched = Touched::default();
+        assert!(touched.claim(&collections, &item("a"), &propose(first)));
+        assert!(touched.claim(&collections, &item("b"), &propose(&set(&[8, 9]))));
+    }
+}
