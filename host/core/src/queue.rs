@@ -98,29 +98,39 @@ fn spread(item: &Item, attempt: u32) -> u64 {
 /// What is to happen to an item, decided before the commit so that the store has nothing
 /// to decide.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Fate {
-    /// Check the guards and apply the changes.
+pub enum Decision {
+    /// Check the guards, apply the changes.
     Apply {
-        /// As proposed.
+        /// Guards, changes, notes.
         proposal: Proposal,
         /// If a guard does not hold.
         on_guard_failed: Settle,
-        /// If a change violates a constraint.
+        /// If a change violates a constraint or a type, or the row that it updates is not
+        /// there (the store appends what the database said to the reason).
         on_violation: Settle,
+        /// Keep before-images (`undo_retention` is not 0).
+        undo: bool,
     },
     /// No effects.
     Settle(Settle),
 }
 
-/// The fate of an item by what its execution said: a verdict, or the words of the fault
-/// that it alone caused.
-pub fn fate(policy: &RetryPolicy, item: &Item, now: Time, said: Result<Verdict, String>) -> Fate {
-    Fate::Settle(match said {
+/// The decision about an item by what its execution said: a verdict, or the words of the
+/// fault that it alone caused.
+pub fn decide(
+    policy: &RetryPolicy,
+    item: &Item,
+    now: Time,
+    said: Result<Verdict, String>,
+    undo: bool,
+) -> Decision {
+    Decision::Settle(match said {
         Ok(Verdict::Propose(proposal)) => {
-            return Fate::Apply {
+            return Decision::Apply {
                 on_guard_failed: policy.guard_failed(item, now, &proposal.on_guard_failed),
                 on_violation: policy.failed(item, now, Duration::ZERO, "violation".into()),
                 proposal,
+                undo,
             };
         }
         Ok(Verdict::Skip { reason, settled }) => Settle::Skip { reason, settled },

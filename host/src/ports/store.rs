@@ -18,7 +18,7 @@ use besom_core::ids::{
     CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
 use besom_core::item::{Candidate, Identity, Item, Source};
-use besom_core::proposal::{Change, Condition, Proposal, ReadSet, Settle};
+use besom_core::proposal::{Change, Condition, ReadSet};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
 use serde::{Deserialize, Serialize};
@@ -151,27 +151,7 @@ pub struct Entry {
     pub decision: Decision,
 }
 
-/// What is to happen to an item.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Decision {
-    /// Check the guards, apply the changes. A guard or a change that the mapping cannot
-    /// carry (an unknown collection or column, a value of another kind, a key without its
-    /// tenant) is a violation of this item, never an [`Error`]: its neighbours commit.
-    Apply {
-        /// Guards, changes, notes.
-        proposal: Proposal,
-        /// If a guard does not hold.
-        on_guard_failed: Settle,
-        /// If a change violates a constraint or a type, or the row that it updates is not
-        /// there, or an increment meets NULL or leaves the 64 bits. The store appends `: `
-        /// and what the database said to the reason.
-        on_violation: Settle,
-        /// Keep before-images (`undo_retention` is not 0).
-        undo: bool,
-    },
-    /// No effects.
-    Settle(Settle),
-}
+pub use besom_core::queue::Decision;
 
 /// A batch to be committed in one transaction: any number of tasks and streams. Entries of
 /// one stream are in the order of their sequence numbers and without gaps from its cursor;
