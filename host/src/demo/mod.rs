@@ -1,0 +1,3 @@
+//! The demo: its data.
+pub mod log;
+pub mod trace;

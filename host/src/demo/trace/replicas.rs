@@ -1,0 +1,154 @@
+//! Replicas of one text, each at a version of its own.
+//!
+//! A version says how many transactions of each author a replica has applied. Every author's
+//! transactions form a chain, so that number says exactly which ones.
+
+use yrs::updates::decoder::Decode;
+use yrs::{
+    ClientID, Doc, GetString, OffsetKind, Options, ReadTxn, StateVector, Text, TextRef, Transact, Update,
+};
+
+use super::Patch;
+use super::position::WideCharacters;
+
+/// The root that holds the text.
+pub(super) const ROOT: &str = "text";
+
+/// How many transactions of each author are applied; authors beyond its end: none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Version(Vec<u32>);
+
+impl Version {
+    /// The transactions of an author.
+    pub(super) fn of(&self, author: u32) -> u32 {
+        self.0.get(author as usize).copied().unwrap_or(0)
+    }
+
+    /// One more transaction of an author.
+    pub(super) fn advance(&mut self, author: u32) {
+        let author = author as usize;
+        if self.0.len() <= author {
+            self.0.resize(author + 1, 0);
+        }
+        self.0[author] += 1;
+    }
+
+    /// What either has.
+    pub(super) fn join(&mut self, other: &Version) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+            *mine = (*mine).max(*theirs);
+        }
+    }
+
+    /// Whether it has nothing that `other` lacks.
+    fn within(&self, other: &Version) -> bool {
+        (0..self.0.len() as u32).all(|author| self.of(author) <= other.of(author))
+    }
+
+    /// How many transactions it has.
+    fn len(&self) -> u64 {
+        self.0.iter().copied().map(u64::from).sum()
+    }
+}
+
+/// One replica.
+pub(super) struct Replica {
+    doc: Doc,
+    text: TextRef,
+    version: Version,
+    wide: WideCharacters,
+}
+
+impl Replica {
+    /// An empty replica of that client.
+    pub(super) fn new(client: u64) -> Replica {
+        let mut options = Options::with_client_id(ClientID::new(client));
+        options.offset_kind = OffsetKind::Utf16;
+        // The default deletes marks that another author may still depend on.
+        options.cleanup_formatting = false;
+        let doc = Doc::with_options(options);
+        let text = doc.get_or_insert_text(ROOT);
+        Replica { doc, text, version: Version::default(), wide: WideCharacters::default() }
+    }
+
+    /// Whether it has nothing that `version` lacks.
+    pub(super) fn within(&self, version: &Version) -> bool {
+        self.version.within(version)
+    }
+
+    /// How many transactions it has.
+    pub(super) fn len(&self) -> u64 {
+        self.version.len()
+    }
+
+    /// The text.
+    pub(super) fn text(&self) -> String {
+        self.text.get_string(&self.doc.transact())
+    }
+
+    /// Carries out patches as one transaction of `author`, whose client this replica is,
+    /// and returns the update.
+    pub(super) fn edit(&mut self, author: u32, patches: &[Patch]) -> Result<Vec<u8>, String> {
+        let mut txn = self.doc.transact_mut();
+        for patch in patches {
+            let length = self.text.len(&txn) - self.wide.len();
+            let end = patch.position.checked_add(patch.deleted);
+            let Some(end) = end.filter(|&end| end <= length) else {
+                return Err(format!(
+                    "it replaces {} characters at position {}, but the text has {length}",
+                    patch.deleted, patch.position
+                ));
+            };
+            let (from, to) = (self.wide.units(patch.position), self.wide.units(end));
+            if to > from {
+                self.text.remove_range(&mut txn, from, to - from);
+            }
+            if !patch.inserted.is_empty() {
+                self.text.insert(&mut txn, from, &patch.inserted);
+            }
+            self.wide.replace(patch.position, patch.deleted, &patch.inserted);
+        }
+        txn.commit();
+        self.version.advance(author);
+        Ok(txn.encode_update_v1())
+    }
+
+    /// Applies updates of others, given in causal order with their author.
+    pub(super) fn receive<'a>(
+        &mut self,
+        edits: impl Iterator<Item = (u32, &'a [u8])>,
+        wide_characters: bool,
+    ) -> Result<(), String> {
+        for (author, payload) in edits {
+            let update = Update::decode_v1(payload).map_err(|e| e.to_string())?;
+            self.doc.transact_mut().apply_update(update).map_err(|e| e.to_string())?;
+            self.version.advance(author);
+        }
+        if wide_characters {
+            self.wide = WideCharacters::of(&self.text());
+        }
+        if self.doc.transact().has_missing_updates() {
+            return Err("an update came before those it depends on".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Its version.
+    pub(super) fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// Another replica at the same version, of that client.
+    pub(super) fn fork(&self, client: u64) -> Result<Replica, String> {
+        let mut fork = Replica::new(client);
+        let state = self.doc.transact().encode_state_as_update_v1(&StateVector::default());
+        let state = Update::decode_v1(&state).map_err(|e| e.to_string())?;
+        fork.doc.transact_mut().apply_update(state).map_err(|e| e.to_string())?;
+        fork.version = self.version.clone();
+        fork.wide = self.wide.clone();
+        Ok(fork)
+    }
+}
