@@ -1,0 +1,33 @@
+//! Whether somebody is using a thing right now.
+
+pub use crate::bindings::besom::task::activity::State;
+use crate::store::by_tenant;
+use crate::{Error, Item, Result, host};
+
+/// The state of each item's activity key, in the order of the items; one call per tenant.
+pub fn states_each(
+    items: &[Item],
+    key: impl Fn(&Item) -> Result<String>,
+) -> Result<Vec<Result<State>>> {
+    let keys: Vec<Result<String>> = items.iter().map(key).collect();
+    let mut states: Vec<Option<State>> = vec![None; items.len()];
+    for group in by_tenant(items) {
+        let known: Vec<usize> = group.into_iter().filter(|&at| keys[at].is_ok()).collect();
+        let Some(&first) = known.first() else { continue };
+        let asked: Vec<String> = known.iter().flat_map(|&at| keys[at].clone()).collect();
+        let found = host::states(Some(items[first].index), &asked)?;
+        for (at, state) in known.into_iter().zip(found) {
+            states[at] = Some(state);
+        }
+    }
+    Ok(keys
+        .into_iter()
+        .zip(states)
+        .map(|(key, state)| key.and_then(|key| state.ok_or_else(|| unanswered("activity", &key))))
+        .collect())
+}
+
+/// The host gave fewer answers than it was asked for.
+pub(crate) fn unanswered(what: &str, key: &str) -> Error {
+    Error::transient("no-answer", format!("the host gave no {what} for {key}"))
+}

@@ -1,0 +1,114 @@
+//! What the host tells with every call: the present, the settings, the items.
+
+use crate::bindings::besom::task::types as wire;
+use crate::value::kind;
+use crate::{Error, Field, FromValue, Result, Time, Value, key};
+
+/// The circumstances of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Context {
+    /// The task's name in `besom.toml`.
+    pub task: String,
+    /// The instant to be taken as the present; no other clock may be read.
+    pub now: Time,
+    /// For whatever randomness the task needs: the same seed in a replay.
+    pub seed: u64,
+    /// In a scan: the tenant that is scanned.
+    pub tenant: Option<String>,
+    /// How far ahead, in milliseconds, until the host calls `scan` again.
+    pub horizon_ms: u64,
+    /// One value for each setting of the manifest.
+    pub settings: Vec<Field>,
+}
+
+impl Context {
+    /// The value of a setting as `T`; `Option<T>` for one that is optional.
+    pub fn setting<T: FromValue>(&self, name: &str) -> Result<T> {
+        let value = self.settings.iter().find(|field| field.name == name).map(|field| &field.value);
+        let value = value.ok_or_else(|| {
+            Error::permanent("no-such-setting", format!("the manifest declares no setting {name}"))
+        })?;
+        T::from_value(value).ok_or_else(|| {
+            let (wanted, found) = (T::WANTED, kind(value));
+            Error::permanent(
+                "unexpected-value",
+                format!("the setting {name} is {found}, where {wanted} is expected"),
+            )
+        })
+    }
+
+    /// A duration setting, in milliseconds.
+    pub fn duration_ms(&self, name: &str) -> Result<u64> {
+        self.optional_duration_ms(name)?.ok_or_else(|| {
+            Error::permanent("unexpected-value", format!("the setting {name} is null"))
+        })
+    }
+
+    /// An optional duration setting, in milliseconds; none where it was not given.
+    pub fn optional_duration_ms(&self, name: &str) -> Result<Option<u64>> {
+        let Some(ms) = self.setting::<Option<i64>>(name)? else { return Ok(None) };
+        u64::try_from(ms).map(Some).map_err(|_| {
+            Error::permanent("unexpected-value", format!("the setting {name} is a negative span"))
+        })
+    }
+}
+
+impl From<wire::Context> for Context {
+    fn from(c: wire::Context) -> Context {
+        Context {
+            task: c.task,
+            now: Time(c.now),
+            seed: c.seed,
+            tenant: c.tenant,
+            horizon_ms: c.horizon,
+            settings: c.settings,
+        }
+    }
+}
+
+/// One unit of work, as [`crate::Task::act`] gets it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    /// Its place in the batch: this is how a read names the item it is for.
+    pub index: u32,
+    /// The tenant; the host adds it to every read and change of this item.
+    pub tenant: Option<String>,
+    /// The candidate's key.
+    pub key: String,
+    /// The candidate's route.
+    pub route: String,
+    /// When it was due.
+    pub due: Option<Time>,
+    /// The version that the scan saw.
+    pub version: String,
+    /// What the scan wanted `act` to know.
+    pub payload: Vec<u8>,
+    /// The run that planned it.
+    pub run: u64,
+    /// Counts from 1.
+    pub attempt: u32,
+    /// The slot that planned it.
+    pub planned_at: Time,
+}
+
+impl Item {
+    /// The values that [`crate::Candidate::of`] made the key from.
+    pub fn key_values(&self) -> Result<Vec<Value>> {
+        key::decode(&self.key)
+    }
+
+    pub(crate) fn from_wire(index: usize, item: wire::Item) -> Item {
+        Item {
+            index: u32::try_from(index).unwrap_or(u32::MAX),
+            tenant: item.tenant,
+            key: item.key,
+            route: item.route,
+            due: item.due.map(Time),
+            version: item.version,
+            payload: item.payload,
+            run: item.run,
+            attempt: item.attempt,
+            planned_at: Time(item.planned_at),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The one place that calls the host: the imports in WebAssembly, the test's host natively.
+
+use crate::bindings::besom::task::activity::State;
+use crate::bindings::besom::task::log::Level;
+use crate::bindings::besom::task::store::{Range, Rows};
+use crate::{Filter, Result, RowKey};
+
+type RawRow = Vec<crate::Value>;
+
+#[cfg(target_arch = "wasm32")]
+mod imports {
+    use super::*;
+    use crate::bindings::besom::task::{activity, log, store};
+
+    pub(crate) fn get_many(
+        of: Option<u32>,
+        collection: &str,
+        keys: &[RowKey],
+        columns: &[String],
+    ) -> Result<Vec<Option<RawRow>>> {
+        store::get_many(of, collection, keys, columns)
+    }
+
+    pub(crate) fn read_range(of: Option<u32>, range: &Range) -> Result<Rows> {
+        store::read_range(of, range)
+    }
+
+    pub(crate) fn exists(of: Option<u32>, filter: &Filter) -> Result<bool> {
+        store::exists(of, filter)
+    }
+
+    pub(crate) fn tenants(range: &Range, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
+        store::tenants(range, after, limit)
+    }
+
+    pub(crate) fn states(of: Option<u32>, keys: &[String]) -> Result<Vec<State>> {
+        activity::states(of, keys)
+    }
+
+    pub(crate) fn log(level: Level, message: &str) {
+        log::write(level, message);
+    }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+mod imports {
+    use super::*;
+    use crate::testing;
+
+    pub(crate) fn get_many(
+        of: Option<u32>,
+        collection: &str,
+        keys: &[RowKey],
+        columns: &[String],
+    ) -> Result<Vec<Option<RawRow>>> {
+        testing::with(|host| host.get_many(of, collection, keys, columns))
+    }
+
+    pub(crate) fn read_range(of: Option<u32>, range: &Range) -> Result<Rows> {
+        testing::with(|host| host.read_range(of, range))
+    }
+
+    pub(crate) fn exists(of: Option<u32>, filter: &Filter) -> Result<bool> {
+        testing::with(|host| host.exists(of, filter))
+    }
+
+    pub(crate) fn tenants(range: &Range, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
+        testing::with(|host| host.tenants_of(range, after, limit))
+    }
+
+    pub(crate) fn states(of: Option<u32>, keys: &[String]) -> Result<Vec<State>> {
+        testing::with(|host| host.states(of, keys))
+    }
+
+    pub(crate) fn log(level: Level, message: &str) {
+        testing::with(|host| host.log(level, message));
+    }
+}
+
+pub(crate) use imports::*;

@@ -1,0 +1,159 @@
+//! Item keys: the values of a row's key as one readable, reversible text.
+//!
+//! Text stands as it is, so that a person recognises it (`doc-1`); a key of several values
+//! joins them with `/` (`doc-1/client-7`). Other kinds carry a mark: `#42` is an integer,
+//! `@...` a UUID, `=0aff` bytes, `!...` a timestamp. What would be mistaken for one of these
+//! is written as `%XX`.
+
+use crate::value::kind;
+use crate::{Error, Result, Value};
+
+const MARKS: [char; 4] = ['#', '@', '=', '!'];
+
+/// The text of a key. An error for kinds that identify nothing (null, float ...).
+pub fn encode(values: &[Value]) -> Result<String> {
+    let parts: Vec<String> = values.iter().map(encode_value).collect::<Result<_>>()?;
+    Ok(parts.join("/"))
+}
+
+/// The values of a key's text.
+pub fn decode(key: &str) -> Result<Vec<Value>> {
+    key.split('/')
+        .map(|part| {
+            decode_value(part).ok_or_else(|| {
+                Error::permanent(
+                    "malformed-key",
+                    format!("{part:?} in {key:?} is no part of a key"),
+                )
+            })
+        })
+        .collect()
+}
+
+/// A key value as plain text, the way a product writes it into a URL or an activity key:
+/// text as it is, an integer in decimal, a UUID in its usual form.
+pub fn plain(value: &Value) -> Result<String> {
+    match value {
+        Value::Text(text) => Ok(text.clone()),
+        Value::Integer(number) => Ok(number.to_string()),
+        Value::Uuid((high, low)) => Ok(uuid(*high, *low)),
+        other => Err(unfit(other)),
+    }
+}
+
+fn encode_value(value: &Value) -> Result<String> {
+    Ok(match value {
+        Value::Text(text) => escape(text),
+        Value::Integer(number) => format!("#{number}"),
+        Value::Uuid((high, low)) => format!("@{}", uuid(*high, *low)),
+        Value::Bytes(bytes) => {
+            bytes.iter().fold("=".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+        }
+        Value::Timestamp(micros) => format!("!{micros}"),
+        other => return Err(unfit(other)),
+    })
+}
+
+fn unfit(value: &Value) -> Error {
+    Error::permanent("unfit-key", format!("{} cannot be part of an item's key", kind(value)))
+}
+
+fn decode_value(part: &str) -> Option<Value> {
+    let Some(mark) = part.chars().next().filter(|c| MARKS.contains(c)) else {
+        return unescape(part).map(Value::Text);
+    };
+    let rest = &part[1..];
+    match mark {
+        '#' => rest.parse().ok().map(Value::Integer),
+        '@' => u128::from_str_radix(&rest.replace('-', ""), 16)
+            .ok()
+            .map(|bits| Value::Uuid(((bits >> 64) as u64, bits as u64))),
+        '=' => hex(rest).map(Value::Bytes),
+        _ => rest.parse().ok().map(Value::Timestamp),
+    }
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (at, c) in text.chars().enumerate() {
+        if c == '/' || c == '%' || (at == 0 && MARKS.contains(&c)) {
+            out.push_str(&format!("%{:02X}", c as u32));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+fn unescape(part: &str) -> Option<String> {
+    let mut pieces = part.split('%');
+    let mut out = pieces.next()?.to_owned();
+    for piece in pieces {
+        let byte = u8::from_str_radix(piece.get(..2)?, 16).ok()?;
+        out.push(char::from(byte));
+        out.push_str(&piece[2..]);
+    }
+    Some(out)
+}
+
+fn uuid(high: u64, low: u64) -> String {
+    let digits = format!("{high:016x}{low:016x}");
+    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
+}
+
+fn hex(digits: &str) -> Option<Vec<u8>> {
+    if !digits.is_ascii() || !digits.len().is_multiple_of(2) {
+        return None;
+    }
+    (0..digits.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(s: &str) -> Value {
+        Value::Text(s.into())
+    }
+
+    #[test]
+    fn keys_are_readable_and_reversible() {
+        for (values, expected) in [
+            (vec![text("doc-1")], "doc-1"),
+            (vec![text("doc-1"), text("client-7")], "doc-1/client-7"),
+            (vec![text("a/b"), text("c")], "a%2Fb/c"),
+            (vec![text("a"), text("b/c")], "a/b%2Fc"),
+            (vec![text("100%")], "100%25"),
+            (vec![text("#42")], "%2342"),
+            (vec![text("a#42")], "a#42"),
+            (vec![text("")], ""),
+            (vec![text(""), text("")], "/"),
+            (vec![text("문서/α")], "문서%2Fα"),
+            (vec![Value::Integer(-42)], "#-42"),
+            (vec![Value::Bytes(vec![0, 255])], "=00ff"),
+            (vec![Value::Bytes(vec![])], "="),
+            (vec![Value::Timestamp(7)], "!7"),
+            (
+                vec![Value::Uuid((0x550e_8400_e29b_41d4, 0xa716_4466_5544_0000))],
+                "@550e8400-e29b-41d4-a716-446655440000",
+            ),
+            (vec![Value::Uuid((0, 1)), text("x")], "@00000000-0000-0000-0000-000000000001/x"),
+        ] {
+            assert_eq!(encode(&values).as_deref(), Ok(expected), "{values:?}");
+            assert_eq!(decode(expected), Ok(values));
+        }
+    }
+
+    #[test]
+    fn what_identifies_nothing_is_refused() {
+        for value in [Value::Null, Value::Float(0.5), Value::Bool(true), Value::Json("1".into())] {
+            assert_eq!(encode(&[value]).unwrap_err().code, "unfit-key");
+        }
+        for key in ["a%2", "a%zz", "#", "#4x", "=0", "=0é", "@", "@xyz", "!"] {
+            assert_eq!(decode(key).unwrap_err().code, "malformed-key", "{key:?}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Manifests, built up: what a task says of itself.
+
+use crate::bindings::besom::task::types::CollectionRequest;
+use crate::time::parse_duration_ms;
+use crate::{Lane, Manifest, Operations, Setting, SettingKind, Value};
+
+impl Manifest {
+    /// A task scanned per tenant, in the normal lane, that asks for nothing yet. `version`
+    /// is usually `env!("CARGO_PKG_VERSION")`.
+    pub fn new(name: &str, version: &str) -> Manifest {
+        Manifest {
+            name: name.into(),
+            version: version.into(),
+            doc: String::new(),
+            settings: Vec::new(),
+            collections: Vec::new(),
+            topics: Vec::new(),
+            activity: false,
+            per_tenant: true,
+            lane: Lane::Normal,
+            extra: Vec::new(),
+        }
+    }
+
+    /// What the task does, for the operator.
+    pub fn doc(mut self, doc: &str) -> Manifest {
+        self.doc = doc.into();
+        self
+    }
+
+    /// Declares a setting.
+    pub fn setting(mut self, setting: Setting) -> Manifest {
+        self.settings.push(setting);
+        self
+    }
+
+    /// Asks for a collection.
+    pub fn collection(mut self, access: Access) -> Manifest {
+        self.collections.push(access.0);
+        self
+    }
+
+    /// Asks to emit to a topic.
+    pub fn topic(mut self, topic: &str) -> Manifest {
+        self.topics.push(topic.into());
+        self
+    }
+
+    /// Asks to read activity and to guard on it.
+    pub fn activity(mut self) -> Manifest {
+        self.activity = true;
+        self
+    }
+
+    /// Scanned once over all, not per tenant: its collections have no tenant column, or its
+    /// candidates name their tenants.
+    pub fn over_all_tenants(mut self) -> Manifest {
+        self.per_tenant = false;
+        self
+    }
+
+    /// The priority class of its work.
+    pub fn lane(mut self, lane: Lane) -> Manifest {
+        self.lane = lane;
+        self
+    }
+}
+
+impl Setting {
+    /// A span, such as `"24h"`, read with [`crate::Context::duration_ms`].
+    ///
+    /// # Panics
+    /// If the default is no span: a mistake in the plugin, found by any test that calls
+    /// `describe`.
+    pub fn duration(name: &str, default: &str) -> Setting {
+        Setting::of(name, SettingKind::Duration, span(name, default))
+    }
+
+    /// A whole number.
+    pub fn integer(name: &str, default: i64) -> Setting {
+        Setting::of(name, SettingKind::Integer, default.into())
+    }
+
+    /// A number.
+    pub fn float(name: &str, default: f64) -> Setting {
+        Setting::of(name, SettingKind::Float, default.into())
+    }
+
+    /// Text.
+    pub fn text(name: &str, default: &str) -> Setting {
+        Setting::of(name, SettingKind::Text, default.into())
+    }
+
+    /// True or false.
+    pub fn bool(name: &str, default: bool) -> Setting {
+        Setting::of(name, SettingKind::Bool, default.into())
+    }
+
+    /// It has to be given; the default is dropped.
+    pub fn required(mut self) -> Setting {
+        self.default = None;
+        self
+    }
+
+    /// The least value; for a duration use [`Setting::at_least`].
+    pub fn minimum(mut self, value: impl Into<Value>) -> Setting {
+        self.minimum = Some(value.into());
+        self
+    }
+
+    /// The greatest value.
+    pub fn maximum(mut self, value: impl Into<Value>) -> Setting {
+        self.maximum = Some(value.into());
+        self
+    }
+
+    /// The shortest span of a duration, such as `"1m"`.
+    ///
+    /// # Panics
+    /// If it is no span.
+    pub fn at_least(mut self, shortest: &str) -> Setting {
+        self.minimum = Some(span(&self.name, shortest));
+        self
+    }
+
+    /// For the person who sets it.
+    pub fn doc(mut self, doc: &str) -> Setting {
+        self.doc = doc.into();
+        self
+    }
+
+    fn of(name: &str, kind: SettingKind, default: Value) -> Setting {
+        Setting {
+            name: name.into(),
+            kind,
+            default: Some(default),
+            minimum: None,
+            maximum: None,
+            doc: String::new(),
+        }
+    }
+}
+
+fn span(name: &str, text: &str) -> Value {
+    let ms = parse_duration_ms(text).and_then(|ms| i64::try_from(ms).ok());
+    let Some(ms) = ms else {
+        panic!("the setting {name}: {text:?} is no span such as `7d` or `90s`")
+    };
+    Value::Integer(ms)
+}
+
+/// What a task asks of a collection. The operator grants it, or the task does not start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Access(CollectionRequest);
+
+impl Access {
+    /// To that collection: nothing yet.
+    pub fn to(collection: &str) -> Access {
+        Access(CollectionRequest {
+            collection: collection.into(),
+            operations: Operations::empty(),
+            columns: Vec::new(),
+        })
+    }
+
+    /// To read rows, and to guard on them.
+    pub fn read(mut self) -> Access {
+        self.0.operations |= Operations::READ;
+        self
+    }
+
+    /// To insert rows.
+    pub fn insert(mut self) -> Access {
+        self.0.operations |= Operations::INSERT;
+        self
+    }
+
+    /// To update rows.
+    pub fn update(mut self) -> Access {
+        self.0.operations |= Operations::UPDATE;
+        self
+    }
+
+    /// To delete rows.
+    pub fn delete(mut self) -> Access {
+        self.0.operations |= Operations::DELETE;
+        self
+    }
+
+    /// The columns that the task names; without this call all of them.
+    pub fn columns<'a>(mut self, columns: impl IntoIterator<Item = &'a str>) -> Access {
+        self.0.columns.extend(columns.into_iter().map(str::to_owned));
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_span_is_handed_over_in_milliseconds() {
+        let setting = Setting::duration("threshold", "24h").at_least("1m").doc("Idle for so long.");
+        assert_eq!(setting.default, Some(Value::Integer(86_400_000)));
+        assert_eq!(setting.minimum, Some(Value::Integer(60_000)));
+        assert_eq!(setting.clone().required().default, None);
+    }
+
+    #[test]
+    #[should_panic(expected = "the setting threshold: \"a day\" is no span such as `7d` or `90s`")]
+    fn a_malformed_default_is_found_by_describe() {
+        let _ = Setting::duration("threshold", "a day");
+    }
+
+    #[test]
+    fn access_adds_up() {
+        let access = Access::to("shares").read().update().columns(["share_id"]);
+        assert_eq!(access.0.operations, Operations::READ | Operations::UPDATE);
+        assert_eq!(access.0.columns, ["share_id"]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Rows as they were read, with their columns' names.
+
+use std::rc::Rc;
+
+use crate::value::kind;
+use crate::{Error, FromValue, Result, Value};
+
+/// A row: the columns that were asked for, by name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    columns: Rc<[String]>,
+    values: Vec<Value>,
+}
+
+impl Row {
+    /// A row of these columns.
+    pub fn new(columns: Rc<[String]>, values: Vec<Value>) -> Row {
+        Row { columns, values }
+    }
+
+    /// The value of a column as `T`; `Option<T>` where it may be null. The error names the
+    /// column, what was wanted and what was found.
+    pub fn get<T: FromValue>(&self, column: &str) -> Result<T> {
+        let value = self.borrow(column)?;
+        T::from_value(value).ok_or_else(|| {
+            Error::permanent(
+                "unexpected-value",
+                format!(
+                    "the column {column} holds {}, where {} is expected",
+                    kind(value),
+                    T::WANTED
+                ),
+            )
+        })
+    }
+
+    /// The value of a column as it is.
+    pub fn value(&self, column: &str) -> Result<Value> {
+        self.borrow(column).cloned()
+    }
+
+    fn borrow(&self, column: &str) -> Result<&Value> {
+        self.columns
+            .iter()
+            .position(|name| name == column)
+            .and_then(|at| self.values.get(at))
+            .ok_or_else(|| {
+                Error::permanent(
+                    "no-such-column",
+                    format!(
+                        "the column {column} was not read; read were {}",
+                        self.columns.join(", ")
+                    ),
+                )
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Time;
+
+    fn row() -> Row {
+        Row::new(
+            ["id".to_owned(), "at".to_owned(), "gone_at".to_owned()].into(),
+            vec![Value::Text("a".into()), Value::Timestamp(7), Value::Null],
+        )
+    }
+
+    #[test]
+    fn a_column_is_read_by_name_and_type() {
+        assert_eq!(row().get::<String>("id"), Ok("a".to_owned()));
+        assert_eq!(row().get::<Time>("at"), Ok(Time(7)));
+        assert_eq!(row().get::<Option<Time>>("gone_at"), Ok(None));
+        assert_eq!(row().get::<Option<Time>>("at"), Ok(Some(Time(7))));
+    }
+
+    #[test]
+    fn an_error_names_the_column_and_what_was_found() {
+        let error = row().get::<i64>("id").unwrap_err();
+        assert_eq!(error.message, "the column id holds text, where an integer is expected");
+        let error = row().get::<Time>("gone_at").unwrap_err();
+        assert_eq!(error.message, "the column gone_at holds null, where a timestamp is expected");
+        let error = row().get::<i64>("size").unwrap_err();
+        assert_eq!(error.message, "the column size was not read; read were id, at, gone_at");
+    }
+}

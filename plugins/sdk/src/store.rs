@@ -1,0 +1,212 @@
+//! Reading the collections that the task was granted. All reads of one act see one snapshot.
+//!
+//! A read in [`crate::Task::act`] is for an item: its tenant is added to the query. A read in
+//! a scan is for none: it sees the scanned tenant.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::activity::unanswered;
+pub use crate::bindings::besom::task::store::Range;
+use crate::{Filter, Item, ReadSetId, Result, Row, RowKey, Value, host};
+
+/// Rows per page of a range, where the task names no other number.
+pub const PAGE_ROWS: u32 = 1_000;
+
+impl Range {
+    /// All rows of a collection, in the order of its key.
+    pub fn of(collection: &str) -> Range {
+        Range {
+            collection: collection.into(),
+            index: None,
+            prefix: Vec::new(),
+            lower: None,
+            upper: None,
+            conditions: Vec::new(),
+            columns: Vec::new(),
+            descending: false,
+            limit: PAGE_ROWS,
+            after: None,
+            collect: false,
+            into: None,
+        }
+    }
+
+    /// In the order of a declared index.
+    pub fn index(mut self, index: &str) -> Range {
+        self.index = Some(index.into());
+        self
+    }
+
+    /// Adds an equal value for the next of the index's first columns.
+    pub fn prefix(mut self, value: impl Into<Value>) -> Range {
+        self.prefix.push(value.into());
+        self
+    }
+
+    /// The least value, inclusive, of the index's column after the prefix.
+    pub fn lower(mut self, value: impl Into<Value>) -> Range {
+        self.lower = Some(value.into());
+        self
+    }
+
+    /// The greatest value, inclusive, of the index's column after the prefix.
+    pub fn upper(mut self, value: impl Into<Value>) -> Range {
+        self.upper = Some(value.into());
+        self
+    }
+
+    /// The columns to read.
+    pub fn columns<'a>(mut self, columns: impl IntoIterator<Item = &'a str>) -> Range {
+        self.columns.extend(columns.into_iter().map(str::to_owned));
+        self
+    }
+
+    /// From the upper end.
+    pub fn descending(mut self) -> Range {
+        self.descending = true;
+        self
+    }
+
+    /// At most so many rows per page.
+    pub fn limit(mut self, rows: u32) -> Range {
+        self.limit = rows;
+        self
+    }
+
+    /// Collects the rows into a read set ([`Rows::read_set`]).
+    pub fn collecting(mut self) -> Range {
+        self.collect = true;
+        self
+    }
+}
+
+/// A page of a range.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page {
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// Where the next page goes on; none: the range is at its end.
+    pub next: Option<Vec<u8>>,
+    /// The read set that holds the rows, where they were collected.
+    pub read_set: Option<ReadSetId>,
+}
+
+/// One page of a range: its limit, and from where `range.after` says. A page may be shorter
+/// than the limit, by bytes; only [`Page::next`] tells the end.
+pub fn page(of: Option<&Item>, range: &Range) -> Result<Page> {
+    let columns: Rc<[String]> = range.columns.clone().into();
+    let page = host::read_range(of.map(|item| item.index), range)?;
+    let rows = page.rows.into_iter().map(|values| Row::new(columns.clone(), values)).collect();
+    Ok(Page { rows, next: page.next, read_set: page.read_set })
+}
+
+/// All rows of a range, read page by page as they are asked for.
+pub fn rows(of: Option<&Item>, range: Range) -> Rows {
+    Rows { of: of.map(|item| item.index), range, buffer: Vec::new().into_iter(), end: false }
+}
+
+/// The rows of a range. Ends after the first error.
+#[derive(Debug)]
+pub struct Rows {
+    of: Option<u32>,
+    range: Range,
+    buffer: std::vec::IntoIter<Row>,
+    end: bool,
+}
+
+impl Rows {
+    /// The read set of the rows that were collected so far.
+    pub fn read_set(&self) -> Option<ReadSetId> {
+        self.range.into
+    }
+
+    fn fetch(&mut self) -> Result<()> {
+        let columns: Rc<[String]> = self.range.columns.clone().into();
+        let page = host::read_range(self.of, &self.range)?;
+        let rows: Vec<Row> =
+            page.rows.into_iter().map(|values| Row::new(columns.clone(), values)).collect();
+        self.buffer = rows.into_iter();
+        self.end = page.next.is_none();
+        self.range.after = page.next;
+        self.range.into = page.read_set.or(self.range.into);
+        Ok(())
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Result<Row>;
+
+    fn next(&mut self) -> Option<Result<Row>> {
+        loop {
+            if let Some(row) = self.buffer.next() {
+                return Some(Ok(row));
+            }
+            if self.end {
+                return None;
+            }
+            if let Err(error) = self.fetch() {
+                self.end = true;
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+/// Rows by key; none for a row that is not there.
+pub fn get_many(
+    of: Option<&Item>,
+    collection: &str,
+    keys: &[RowKey],
+    columns: &[&str],
+) -> Result<Vec<Option<Row>>> {
+    let columns: Rc<[String]> = columns.iter().map(|&column| column.to_owned()).collect();
+    let rows = host::get_many(of.map(|item| item.index), collection, keys, &columns)?;
+    Ok(rows.into_iter().map(|row| row.map(|values| Row::new(columns.clone(), values))).collect())
+}
+
+/// One row for each item, in the order of the items: one call per tenant of the batch. An
+/// item whose key cannot be told gets that error and keeps nobody from theirs.
+pub fn get_each(
+    items: &[Item],
+    collection: &str,
+    columns: &[&str],
+    key: impl Fn(&Item) -> Result<RowKey>,
+) -> Result<Vec<Result<Option<Row>>>> {
+    let keys: Vec<Result<RowKey>> = items.iter().map(key).collect();
+    let mut found: Vec<Option<Option<Row>>> = vec![None; items.len()];
+    for group in by_tenant(items) {
+        let known: Vec<usize> = group.into_iter().filter(|&at| keys[at].is_ok()).collect();
+        let Some(&first) = known.first() else { continue };
+        let asked: Vec<RowKey> = known.iter().flat_map(|&at| keys[at].clone()).collect();
+        let rows = get_many(Some(&items[first]), collection, &asked, columns)?;
+        for (at, row) in known.into_iter().zip(rows) {
+            found[at] = Some(row);
+        }
+    }
+    Ok(keys
+        .into_iter()
+        .zip(found)
+        .zip(items)
+        .map(|((key, row), item)| key.and_then(|_| row.ok_or_else(|| unanswered("row", &item.key))))
+        .collect())
+}
+
+/// Whether a row matches.
+pub fn exists(of: Option<&Item>, filter: &Filter) -> Result<bool> {
+    host::exists(of.map(|item| item.index), filter)
+}
+
+/// The tenants after `after`, in order, that have rows in the range.
+pub fn tenants(range: &Range, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
+    host::tenants(range, after, limit)
+}
+
+/// The items' places in the slice, grouped by tenant.
+pub fn by_tenant(items: &[Item]) -> Vec<Vec<usize>> {
+    let mut groups: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
+    for (at, item) in items.iter().enumerate() {
+        groups.entry(item.tenant.as_deref()).or_default().push(at);
+    }
+    groups.into_values().collect()
+}

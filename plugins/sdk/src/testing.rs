@@ -1,0 +1,364 @@
+//! A host in memory, so that a task's own tests run natively and in milliseconds.
+//!
+//! It answers reads and records what was asked; it commits nothing. What guards and changes
+//! do is the host's business and tested there: a task's test looks at its verdicts.
+#![cfg(not(target_arch = "wasm32"))]
+
+use std::cell::RefCell;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::bindings::besom::task::activity::State;
+use crate::bindings::besom::task::log::Level;
+use crate::bindings::besom::task::store::{Range, Rows};
+use crate::{
+    Candidate, Comparison, Condition, Context, Error, Field, Filter, Item, Result, RowKey, Task,
+    Time, Value, Verdict,
+};
+
+/// Pages of a test's scan are this short, so that paging is always exercised.
+const SCAN_ROWS: u32 = 2;
+
+type Columns = BTreeMap<String, Value>;
+
+/// Tables, activity and the present, as a task sees them.
+#[derive(Clone, Debug)]
+pub struct Fixture {
+    now: Time,
+    horizon_ms: u64,
+    settings: Vec<Field>,
+    tables: BTreeMap<String, Table>,
+    activity: BTreeMap<String, State>,
+    /// Of the running call: the tenant of each item, or of the scan.
+    tenants: Vec<Option<String>>,
+    scanned: Option<String>,
+    calls: usize,
+    logged: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Table {
+    key: Vec<String>,
+    indexes: BTreeMap<String, Vec<String>>,
+    rows: Vec<(String, Columns)>,
+}
+
+thread_local! {
+    static HOST: RefCell<Option<Fixture>> = const { RefCell::new(None) };
+}
+
+/// Calls the host that the running test has put up.
+pub(crate) fn with<T>(f: impl FnOnce(&mut Fixture) -> T) -> T {
+    HOST.with_borrow_mut(|host| {
+        let Some(host) = host else {
+            panic!("natively there is a host only inside Fixture::scan and Fixture::act")
+        };
+        f(host)
+    })
+}
+
+impl Fixture {
+    /// An empty host whose clock stands at `now`.
+    pub fn new(now: Time) -> Fixture {
+        Fixture {
+            now,
+            horizon_ms: 0,
+            settings: Vec::new(),
+            tables: BTreeMap::new(),
+            activity: BTreeMap::new(),
+            tenants: Vec::new(),
+            scanned: None,
+            calls: 0,
+            logged: Vec::new(),
+        }
+    }
+
+    /// Another present.
+    pub fn at(mut self, now: Time) -> Fixture {
+        self.now = now;
+        self
+    }
+
+    /// How far ahead the host calls `scan` again, in milliseconds.
+    pub fn horizon_ms(mut self, ms: u64) -> Fixture {
+        self.horizon_ms = ms;
+        self
+    }
+
+    /// Gives a setting; the others have their defaults. A duration is an integer of
+    /// milliseconds.
+    pub fn setting(mut self, name: &str, value: impl Into<Value>) -> Fixture {
+        self.settings.push(Field { name: name.into(), value: value.into() });
+        self
+    }
+
+    /// A collection with its key (without the tenant) and its indexes.
+    pub fn table(mut self, name: &str, key: &[&str], indexes: &[(&str, &[&str])]) -> Fixture {
+        let owned = |columns: &[&str]| columns.iter().map(|&c| c.to_owned()).collect::<Vec<_>>();
+        let indexes = indexes.iter().map(|(name, columns)| ((*name).to_owned(), owned(columns)));
+        let table = Table { key: owned(key), indexes: indexes.collect(), rows: Vec::new() };
+        self.tables.insert(name.into(), table);
+        self
+    }
+
+    /// A row of a collection.
+    pub fn row<'a>(
+        mut self,
+        table: &str,
+        tenant: &str,
+        row: impl IntoIterator<Item = (&'a str, Value)>,
+    ) -> Fixture {
+        let columns = row.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let Some(table) = self.tables.get_mut(table) else { panic!("no table {table}") };
+        table.rows.push((tenant.into(), columns));
+        self
+    }
+
+    /// The state of an activity key; the others are unknown.
+    pub fn activity(mut self, key: &str, state: State) -> Fixture {
+        self.activity.insert(key.into(), state);
+        self
+    }
+
+    /// All candidates of a tenant, over as many pages as it takes.
+    pub fn scan<T: Task>(&mut self, tenant: &str) -> Result<Vec<Candidate>> {
+        self.scanned = Some(tenant.into());
+        let ctx = self.context::<T>(Some(tenant));
+        let (mut candidates, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = self.call(|| T::scan(&ctx, cursor.take(), SCAN_ROWS))?;
+            candidates.extend(page.candidates);
+            match page.next {
+                Some(next) => cursor = Some(next),
+                None => return Ok(candidates),
+            }
+        }
+    }
+
+    /// The tenants that may have candidates.
+    pub fn tenants<T: Task>(&mut self) -> Result<Vec<String>> {
+        let ctx = self.context::<T>(None);
+        self.call(|| T::tenants(&ctx, None, u32::MAX))
+    }
+
+    /// The verdicts on candidates, each under its tenant.
+    pub fn act<T: Task>(&mut self, candidates: &[(&str, Candidate)]) -> Result<Vec<Verdict>> {
+        let ctx = self.context::<T>(None);
+        let items: Vec<Item> = candidates
+            .iter()
+            .zip(0..)
+            .map(|((tenant, candidate), index)| Item {
+                index,
+                tenant: Some((*tenant).to_owned()),
+                key: candidate.key.clone(),
+                route: candidate.route.clone().unwrap_or_else(|| candidate.key.clone()),
+                due: candidate.due.map(Time),
+                version: candidate.version.clone(),
+                payload: candidate.payload.clone(),
+                run: 1,
+                attempt: 1,
+                planned_at: self.now,
+            })
+            .collect();
+        self.tenants = items.iter().map(|item| item.tenant.clone()).collect();
+        self.call(|| T::act(&ctx, &items))
+    }
+
+    /// How often the host was called so far, logging not counted.
+    pub fn calls(&self) -> usize {
+        self.calls
+    }
+
+    /// What was logged so far.
+    pub fn logged(&self) -> &[String] {
+        &self.logged
+    }
+
+    fn context<T: Task>(&self, tenant: Option<&str>) -> Context {
+        let declared = T::describe().settings.into_iter();
+        let settings = declared.map(|setting| {
+            let given = self.settings.iter().rev().find(|field| field.name == setting.name);
+            let value = given.map(|field| field.value.clone()).or(setting.default);
+            let Some(value) = value else { panic!("the setting {} is required", setting.name) };
+            Field { name: setting.name, value }
+        });
+        Context {
+            task: "test".into(),
+            now: self.now,
+            seed: 0,
+            tenant: tenant.map(str::to_owned),
+            horizon_ms: self.horizon_ms,
+            settings: settings.collect(),
+        }
+    }
+
+    /// Lends itself to the calls of the guest.
+    fn call<T>(&mut self, f: impl FnOnce() -> T) -> T {
+        HOST.set(Some(self.clone()));
+        let result = f();
+        *self = with(|host| host.clone());
+        HOST.set(None);
+        result
+    }
+
+    fn table_of(&self, name: &str) -> Result<&Table> {
+        self.tables
+            .get(name)
+            .ok_or_else(|| Error::permanent("not-granted", format!("no collection {name}")))
+    }
+
+    fn tenant(&self, of: Option<u32>) -> Option<&str> {
+        match of {
+            Some(index) => self.tenants[index as usize].as_deref(),
+            None => self.scanned.as_deref(),
+        }
+    }
+
+    pub(crate) fn get_many(
+        &mut self,
+        of: Option<u32>,
+        collection: &str,
+        keys: &[RowKey],
+        columns: &[String],
+    ) -> Result<Vec<Option<Vec<Value>>>> {
+        self.calls += 1;
+        let (table, tenant) = (self.table_of(collection)?, self.tenant(of));
+        keys.iter()
+            .map(|key| {
+                let row = table.rows.iter().find(|(owner, row)| {
+                    Some(owner.as_str()) == tenant
+                        && table.key.iter().map(|c| &row[c]).eq(key.iter())
+                });
+                row.map(|(_, row)| project(row, columns)).transpose()
+            })
+            .collect()
+    }
+
+    pub(crate) fn read_range(&mut self, of: Option<u32>, range: &Range) -> Result<Rows> {
+        self.calls += 1;
+        if range.collect {
+            return Err(Error::permanent("unsupported", "the test's host keeps no read sets"));
+        }
+        let matching = self.matching(self.tenant(of), range)?;
+        let start = match range.after.as_deref() {
+            Some(cursor) => cursor.try_into().map_or(0, u64::from_le_bytes) as usize,
+            None => 0,
+        };
+        let end = matching.len().min(start + range.limit as usize);
+        let rows = matching[start..end].iter().map(|(_, row)| project(row, &range.columns));
+        let rows = rows.collect::<Result<_>>()?;
+        let next = (end < matching.len()).then(|| (end as u64).to_le_bytes().to_vec());
+        Ok(Rows { rows, next, read_set: None })
+    }
+
+    pub(crate) fn exists(&mut self, of: Option<u32>, filter: &Filter) -> Result<bool> {
+        self.calls += 1;
+        let tenant = self.tenant(of);
+        Ok(self.table_of(&filter.collection)?.rows.iter().any(|(owner, row)| {
+            Some(owner.as_str()) == tenant && filter.conditions.iter().all(|c| holds(c, row))
+        }))
+    }
+
+    pub(crate) fn tenants_of(
+        &mut self,
+        range: &Range,
+        after: Option<&str>,
+        limit: u32,
+    ) -> Result<Vec<String>> {
+        self.calls += 1;
+        let matching = self.matching(None, range)?;
+        let mut tenants: Vec<String> =
+            matching.into_iter().map(|(tenant, _)| tenant.clone()).collect();
+        tenants.sort();
+        tenants.dedup();
+        tenants.retain(|tenant| after.is_none_or(|after| tenant.as_str() > after));
+        tenants.truncate(limit as usize);
+        Ok(tenants)
+    }
+
+    pub(crate) fn states(&mut self, _: Option<u32>, keys: &[String]) -> Result<Vec<State>> {
+        self.calls += 1;
+        Ok(keys
+            .iter()
+            .map(|key| self.activity.get(key).copied().unwrap_or(State::Unknown))
+            .collect())
+    }
+
+    pub(crate) fn log(&mut self, _: Level, message: &str) {
+        self.logged.push(message.to_owned());
+    }
+
+    /// The rows of a range in its order; of all tenants where `tenant` is none.
+    fn matching(&self, tenant: Option<&str>, range: &Range) -> Result<Vec<&(String, Columns)>> {
+        let table = self.table_of(&range.collection)?;
+        let index = match &range.index {
+            None => &table.key,
+            Some(name) => table.indexes.get(name).ok_or_else(|| {
+                Error::permanent(
+                    "no-such-index",
+                    format!("{} has no index {name}", range.collection),
+                )
+            })?,
+        };
+        let bounded = index.get(range.prefix.len());
+        let within = |row: &Columns| {
+            index.iter().zip(&range.prefix).all(|(column, value)| row[column] == *value)
+                && bounded.is_none_or(|column| {
+                    range.lower.as_ref().is_none_or(|lower| at_least(&row[column], lower))
+                        && range.upper.as_ref().is_none_or(|upper| at_least(upper, &row[column]))
+                })
+                && range.conditions.iter().all(|condition| holds(condition, row))
+        };
+        let mut rows: Vec<_> = table
+            .rows
+            .iter()
+            .filter(|(owner, row)| tenant.is_none_or(|t| t == owner) && within(row))
+            .collect();
+        rows.sort_by(|(_, a), (_, b)| {
+            let order = index.iter().chain(&table.key).map(|c| compare(&a[c], &b[c]));
+            order.fold(Ordering::Equal, |so_far, next| so_far.then(next.unwrap_or(Ordering::Equal)))
+        });
+        if range.descending {
+            rows.reverse();
+        }
+        Ok(rows)
+    }
+}
+
+fn project(row: &Columns, columns: &[String]) -> Result<Vec<Value>> {
+    let value = |column: &String| {
+        row.get(column)
+            .cloned()
+            .ok_or_else(|| Error::permanent("no-such-column", format!("no column {column}")))
+    };
+    columns.iter().map(value).collect()
+}
+
+fn holds(condition: &Condition, row: &Columns) -> bool {
+    let value = &row[&condition.column];
+    match condition.comparison {
+        Comparison::Equal => *value == condition.value,
+        Comparison::NotEqual => *value != condition.value,
+        Comparison::AtLeast => at_least(value, &condition.value),
+        Comparison::AtMost => at_least(&condition.value, value),
+    }
+}
+
+fn at_least(value: &Value, bound: &Value) -> bool {
+    compare(value, bound).is_some_and(Ordering::is_ge)
+}
+
+/// None: not of one kind, or null.
+fn compare(a: &Value, b: &Value) -> Option<Ordering> {
+    match (a, b) {
+        (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
+        (Value::Integer(a), Value::Integer(b)) | (Value::Timestamp(a), Value::Timestamp(b)) => {
+            Some(a.cmp(b))
+        }
+        (Value::Float(a), Value::Float(b)) => a.partial_cmp(b),
+        (Value::Text(a), Value::Text(b)) => Some(a.cmp(b)),
+        (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
+        (Value::Uuid(a), Value::Uuid(b)) => Some(a.cmp(b)),
+        _ => None,
+    }
+}
