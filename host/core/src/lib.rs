@@ -9,6 +9,7 @@
 
 pub mod collection;
 pub mod election;
+pub mod fair;
 pub mod ids;
 pub mod item;
 pub mod plan;

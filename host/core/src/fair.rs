@@ -1,0 +1,375 @@
+//! One run's way through the tenants: where it begins, how long it stays, when it ends.
+//!
+//! The cycle goes on where the run before has ended, wraps around once, and visits no
+//! tenant twice. Within a tenant it takes pages until its quota is planned or the scan is
+//! at its end; the cursor inside the tenant is durable and belongs to the store. Nothing
+//! here knows what a candidate is.
+//!
+//! ```text
+//!            cursor                          a run of three tenants
+//!   a  b  c  |  d  e                         visits d, e, a and ends at a
+//! ```
+
+use std::collections::VecDeque;
+
+use crate::ids::Tenant;
+
+/// The quotas of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Tenants that one run visits.
+    pub tenants: u32,
+    /// Items planned per tenant.
+    pub candidates: u64,
+    /// Candidates asked for at a time.
+    pub page: u32,
+    /// Pages per tenant, in case none of their candidates can be planned.
+    pub pages: u32,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The tenants asked for.
+    Tenants(Vec<Tenant>),
+    /// The page asked for was planned.
+    Page {
+        /// Items planned.
+        planned: u64,
+        /// Candidates left because the quota was used up.
+        left: u64,
+        /// Whether the scan goes on.
+        more: bool,
+    },
+    /// What was asked for has failed.
+    Failed(String),
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Ask for tenants that may have candidates, in order.
+    Tenants {
+        /// After this one.
+        after: Option<Tenant>,
+        /// At most so many.
+        limit: u32,
+    },
+    /// Scan and plan a page, from the cursor of the tenant.
+    Scan {
+        /// The tenant; none for a task without tenants.
+        tenant: Option<Tenant>,
+        /// Candidates at most.
+        limit: u32,
+        /// Items to be planned at most.
+        quota: u64,
+    },
+    /// The scan of the run has ended.
+    End {
+        /// Where the next run's cycle begins: after this one.
+        cursor: Option<Tenant>,
+        /// What has failed first, if anything.
+        error: Option<String>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Asking,
+    Scanning { tenant: Option<Tenant>, planned: u64, pages: u32 },
+    Ended,
+}
+
+/// The cycle of one run.
+#[derive(Debug, Clone)]
+pub struct Cycle {
+    quota: Quota,
+    /// Where the cycle began; the wrapped half ends here, inclusive.
+    begin: Option<Tenant>,
+    at: Option<Tenant>,
+    /// The tenant visited last: the next run begins after it.
+    last: Option<Tenant>,
+    wrapped: bool,
+    exhausted: bool,
+    waiting: VecDeque<Tenant>,
+    visited: u32,
+    error: Option<String>,
+    state: State,
+}
+
+impl Cycle {
+    /// Tenants asked for at a time.
+    const TENANTS_PAGE: u32 = 256;
+
+    /// A cycle through the tenants after `begin`. Pushes the first command.
+    pub fn over_tenants(quota: Quota, begin: Option<Tenant>, out: &mut Vec<Command>) -> Cycle {
+        let mut cycle = Cycle {
+            quota,
+            wrapped: begin.is_none(),
+            at: begin.clone(),
+            last: begin.clone(),
+            begin,
+            exhausted: false,
+            waiting: VecDeque::new(),
+            visited: 0,
+            error: None,
+            state: State::Asking,
+        };
+        cycle.next(out);
+        cycle
+    }
+
+    /// The scan of a task without tenants. Pushes the first command.
+    pub fn single(quota: Quota, out: &mut Vec<Command>) -> Cycle {
+        let mut cycle = Cycle {
+            quota,
+            begin: None,
+            at: None,
+            last: None,
+            wrapped: true,
+            exhausted: true,
+            waiting: VecDeque::new(),
+            visited: 0,
+            error: None,
+            state: State::Asking,
+        };
+        cycle.scan(None, 0, 0, out);
+        cycle
+    }
+
+    /// Whether the run's scan has ended.
+    pub fn has_ended(&self) -> bool {
+        self.state == State::Ended
+    }
+
+    /// Takes the answer to the last command and pushes the next one.
+    pub fn step(&mut self, event: Event, out: &mut Vec<Command>) {
+        match (std::mem::replace(&mut self.state, State::Ended), event) {
+            (State::Asking, Event::Tenants(tenants)) => {
+                self.take_in(tenants);
+                self.next(out);
+            }
+            (State::Asking, Event::Failed(error)) => {
+                self.error.get_or_insert(error);
+                self.end(out);
+            }
+            (
+                State::Scanning { tenant, planned, pages },
+                Event::Page { planned: more_planned, left, more },
+            ) => {
+                let planned = planned + more_planned;
+                let pages = pages + 1;
+                let goes_on = more
+                    && left == 0
+                    && planned < self.quota.candidates
+                    && pages < self.quota.pages;
+                if goes_on {
+                    self.scan(tenant, planned, pages, out);
+                } else {
+                    self.next(out);
+                }
+            }
+            (State::Scanning { tenant, .. }, Event::Failed(error)) => {
+                // One unreadable tenant stalls neither the cycle nor those behind it.
+                self.error.get_or_insert_with(|| match &tenant {
+                    Some(tenant) => format!("tenant {tenant}: {error}"),
+                    None => error,
+                });
+                self.next(out);
+            }
+            (state @ State::Asking, Event::Page { .. })
+            | (state @ State::Scanning { .. }, Event::Tenants(_))
+            | (state @ State::Ended, _) => self.state = state,
+        }
+    }
+
+    fn take_in(&mut self, tenants: Vec<Tenant>) {
+        let full = tenants.len() >= Self::TENANTS_PAGE as usize;
+        let mut last = None;
+        for tenant in tenants {
+            if self.wrapped && self.begin.as_ref().is_some_and(|begin| tenant > *begin) {
+                self.exhausted = true;
+                return;
+            }
+            last = Some(tenant.clone());
+            self.waiting.push_back(tenant);
+        }
+        if full {
+            self.at = last;
+        } else if self.wrapped {
+            self.exhausted = true;
+        } else {
+            self.wrapped = true;
+            self.at = None;
+        }
+    }
+
+    fn next(&mut self, out: &mut Vec<Command>) {
+        if self.visited < self.quota.tenants {
+            if let Some(tenant) = self.waiting.pop_front() {
+                self.visited += 1;
+                self.scan(Some(tenant), 0, 0, out);
+                return;
+            }
+            if !self.exhausted {
+                self.state = State::Asking;
+                out.push(Command::Tenants { after: self.at.clone(), limit: Self::TENANTS_PAGE });
+                return;
+            }
+        }
+        self.end(out);
+    }
+
+    fn scan(&mut self, tenant: Option<Tenant>, planned: u64, pages: u32, out: &mut Vec<Command>) {
+        let quota = self.quota.candidates - planned;
+        let limit = u32::try_from(quota).unwrap_or(u32::MAX).min(self.quota.page);
+        out.push(Command::Scan { tenant: tenant.clone(), limit, quota });
+        if tenant.is_some() {
+            self.last.clone_from(&tenant);
+        }
+        self.state = State::Scanning { tenant, planned, pages };
+    }
+
+    fn end(&mut self, out: &mut Vec<Command>) {
+        self.state = State::Ended;
+        out.push(Command::End { cursor: self.last.clone(), error: self.error.take() });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUOTA: Quota = Quota { tenants: 3, candidates: 10, page: 4, pages: 8 };
+
+    /// Runs one cycle over tenants with so many candidates each and returns the visits in
+    /// order, as (tenant, planned), and the end.
+    fn run(
+        quota: Quota,
+        world: &[(&str, u64)],
+        begin: Option<&str>,
+    ) -> (Vec<(String, u64)>, Command) {
+        let mut out = Vec::new();
+        let mut cycle = Cycle::over_tenants(quota, begin.map(Tenant::from), &mut out);
+        let mut visits: Vec<(String, u64)> = Vec::new();
+        for _ in 0..10_000 {
+            let command = out.pop().expect("one command at a time");
+            assert!(out.is_empty(), "one command at a time");
+            let event = match command {
+                Command::Tenants { after, limit } => Event::Tenants(
+                    world
+                        .iter()
+                        .map(|(name, _)| Tenant::from(*name))
+                        .filter(|tenant| after.as_ref().is_none_or(|after| tenant > after))
+                        .take(limit as usize)
+                        .collect(),
+                ),
+                Command::Scan { tenant, limit, quota } => {
+                    let tenant = tenant.expect("a tenant");
+                    let done = match visits.last_mut() {
+                        Some((name, done)) if *name == tenant.as_str() => done,
+                        _ => {
+                            visits.push((tenant.to_string(), 0));
+                            &mut visits.last_mut().expect("just pushed").1
+                        }
+                    };
+                    let total =
+                        world.iter().find(|(name, _)| *name == tenant.as_str()).map_or(0, |w| w.1);
+                    let found = (total - *done).min(u64::from(limit));
+                    let planned = found.min(quota);
+                    *done += planned;
+                    Event::Page { planned, left: found - planned, more: *done < total }
+                }
+                end @ Command::End { .. } => {
+                    assert!(cycle.has_ended());
+                    return (visits, end);
+                }
+            };
+            cycle.step(event, &mut out);
+        }
+        panic!("the cycle does not end");
+    }
+
+    fn names(visits: &[(String, u64)]) -> Vec<&str> {
+        visits.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    #[test]
+    fn a_run_goes_on_after_the_last_tenant_and_wraps_around() {
+        let world = [("a", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1)];
+        for (begin, expected, cursor) in [
+            (None, vec!["a", "b", "c"], "c"),
+            (Some("c"), vec!["d", "e", "a"], "a"),
+            (Some("e"), vec!["a", "b", "c"], "c"),
+            (Some("bb"), vec!["c", "d", "e"], "e"),
+        ] {
+            let (visits, end) = run(QUOTA, &world, begin);
+            assert_eq!(names(&visits), expected, "after {begin:?}");
+            assert_eq!(end, Command::End { cursor: Some(cursor.into()), error: None });
+        }
+    }
+
+    #[test]
+    fn no_tenant_is_visited_twice_however_few_there_are() {
+        let quota = Quota { tenants: 100, ..QUOTA };
+        for begin in [None, Some("a"), Some("b"), Some("0"), Some("z")] {
+            let (mut visits, _) = run(quota, &[("a", 1), ("b", 1)], begin);
+            visits.sort();
+            assert_eq!(names(&visits), ["a", "b"], "after {begin:?}");
+        }
+        let (visits, end) = run(quota, &[], Some("m"));
+        assert!(visits.is_empty());
+        assert_eq!(end, Command::End { cursor: Some("m".into()), error: None });
+    }
+
+    #[test]
+    fn every_tenant_of_more_than_a_page_is_visited_once() {
+        let names: Vec<String> = (0..700).map(|n| format!("{n:04}")).collect();
+        let world: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
+        let quota = Quota { tenants: u32::MAX, ..QUOTA };
+        for begin in [None, Some("0255"), Some("0256"), Some("0600")] {
+            let (mut visits, _) = run(quota, &world, begin);
+            visits.sort();
+            visits.dedup();
+            assert_eq!(visits.len(), 700, "after {begin:?}");
+        }
+    }
+
+    #[test]
+    fn a_huge_tenant_gets_its_quota_and_no_more() {
+        let (visits, _) = run(QUOTA, &[("a", 1_000), ("b", 3), ("c", 10)], None);
+        assert_eq!(visits, [("a".to_owned(), 10), ("b".into(), 3), ("c".into(), 10)]);
+    }
+
+    #[test]
+    fn without_a_quota_the_window_is_completed() {
+        let quota = Quota { tenants: u32::MAX, candidates: u64::MAX, page: 100, pages: u32::MAX };
+        let (visits, _) = run(quota, &[("a", 12_345)], None);
+        assert_eq!(visits, [("a".to_owned(), 12_345)]);
+    }
+
+    #[test]
+    fn pages_without_anything_to_plan_are_bounded() {
+        let mut out = Vec::new();
+        let mut cycle = Cycle::single(QUOTA, &mut out);
+        let mut pages = 0;
+        while !cycle.has_ended() {
+            pages += 1;
+            cycle.step(Event::Page { planned: 0, left: 0, more: true }, &mut out);
+        }
+        assert_eq!(pages, QUOTA.pages);
+    }
+
+    #[test]
+    fn an_unreadable_tenant_is_named_and_those_behind_it_are_visited() {
+        let mut out = Vec::new();
+        let mut cycle = Cycle::over_tenants(QUOTA, None, &mut out);
+        cycle.step(Event::Tenants(vec!["a".into(), "b".into()]), &mut out);
+        cycle.step(Event::Failed("broken".into()), &mut out);
+        let scan = Command::Scan { tenant: Some("b".into()), limit: 4, quota: 10 };
+        assert_eq!(out.last(), Some(&scan));
+        cycle.step(Event::Page { planned: 0, left: 0, more: false }, &mut out);
+        let end = Command::End { cursor: Some("b".into()), error: Some("tenant a: broken".into()) };
+        assert_eq!(out.last(), Some(&end));
+    }
+}
