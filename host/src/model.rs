@@ -19,7 +19,8 @@ pub const TENANT: &str = "project_id";
 /// where the product writes one, `pending` is a generated column and never written.
 pub fn default_collections() -> Collections {
     use Kind::{Bytes, Integer, Json, Text, Timestamp};
-    let documents = Some(("documents", &["doc_id"][..]));
+    let documents = ("documents", "doc_id");
+    let clients = ("clients", "client_id");
     [
         Collection { tenant: None, ..collection("projects", &[TENANT], &[(TENANT, Text)], &[]) },
         collection(
@@ -39,7 +40,7 @@ pub fn default_collections() -> Collections {
             &[("by_pending", &["pending"])],
         ),
         anchored(
-            documents,
+            &[documents],
             collection(
                 "changes",
                 &["doc_id", "server_seq"],
@@ -53,11 +54,11 @@ pub fn default_collections() -> Collections {
                     ("payload", Bytes),
                     ("checksum", Integer),
                 ],
-                &[],
+                &[("by_lamport", &["doc_id", "lamport"])],
             ),
         ),
         anchored(
-            documents,
+            &[documents],
             collection(
                 "snapshots",
                 &["doc_id", "server_seq"],
@@ -71,7 +72,7 @@ pub fn default_collections() -> Collections {
             ),
         ),
         anchored(
-            documents,
+            &[documents],
             collection(
                 "version_vectors",
                 &["doc_id", "client_id"],
@@ -91,7 +92,7 @@ pub fn default_collections() -> Collections {
             &[("by_status_updated", &["status", "updated_at"])],
         ),
         anchored(
-            documents,
+            &[documents, clients],
             collection(
                 "attachments",
                 &["doc_id", "client_id"],
@@ -109,7 +110,7 @@ pub fn default_collections() -> Collections {
             ),
         ),
         anchored(
-            documents,
+            &[documents],
             collection(
                 "presences",
                 &["doc_id", "client_id"],
@@ -177,16 +178,17 @@ fn collection(
             .iter()
             .map(|(n, c)| ((*n).to_owned(), names(c)))
             .collect::<BTreeMap<_, _>>(),
-        anchor: None,
+        anchors: Vec::new(),
     }
 }
 
-fn anchored(anchor: Option<(&str, &[&str])>, collection: Collection) -> Collection {
-    let anchor = anchor.map(|(name, columns)| Anchor {
-        collection: name.to_owned(),
-        columns: columns.iter().map(|c| (*c).to_owned()).collect(),
+/// Whoever inserts into the collection locks these rows as well: `(collection, column)`.
+fn anchored(anchors: &[(&str, &str)], collection: Collection) -> Collection {
+    let anchors = anchors.iter().map(|(name, column)| Anchor {
+        collection: (*name).to_owned(),
+        columns: vec![(*column).to_owned()],
     });
-    Collection { anchor, ..collection }
+    Collection { anchors: anchors.collect(), ..collection }
 }
 
 #[cfg(test)]
@@ -198,10 +200,10 @@ mod tests {
         let model = default_collections();
         for c in model.values() {
             let named = c.key.iter().chain(c.indexes.values().flatten());
-            for column in named.chain(c.anchor.iter().flat_map(|a| &a.columns)) {
+            for column in named.chain(c.anchors.iter().flat_map(|a| &a.columns)) {
                 assert!(c.columns.contains_key(column), "{}.{column}", c.name);
             }
-            if let Some(anchor) = &c.anchor {
+            for anchor in &c.anchors {
                 assert_eq!(model[&anchor.collection].key.len(), anchor.columns.len());
             }
         }

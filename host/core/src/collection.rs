@@ -63,7 +63,10 @@ pub struct Collection {
     /// the tenant column (where there is one), then these; the key always is one (named "").
     pub indexes: BTreeMap<String, Vec<String>>,
     /// What keeps rows from being inserted while a guard on their absence is evaluated.
-    pub anchor: Option<Anchor>,
+    /// Such a guard holds under the first anchor whose columns its filter fixes with
+    /// [`Equal`](crate::proposal::Comparison::Equal): those values are the anchor's key. A
+    /// filter that fixes none of them is refused.
+    pub anchors: Vec<Anchor>,
 }
 
 impl Collection {

@@ -126,7 +126,7 @@ fn two_proposals_touch_the_same_row_in_whatever_way_they_name_it() {
             key: vec!["doc".into(), "seq".into()],
             columns: Default::default(),
             indexes: Default::default(),
-            anchor: None,
+            anchors: Vec::new(),
         },
     );
     let key = vec![Value::Text("d".into()), Value::Integer(7)];
