@@ -1,5 +1,5 @@
 //! The besom host: adapters, runtime, API and their wiring.
-pub mod model;
 pub mod demo;
+pub mod model;
 pub mod ports;
 pub mod task;

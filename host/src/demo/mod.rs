@@ -1,3 +1,4 @@
 //! The demo: its data.
+pub mod authors;
 pub mod log;
 pub mod trace;

@@ -39,8 +39,8 @@ pub(super) fn load(path: &Path) -> Result<Trace, Error> {
 
 /// The content of the file, unpacked where it begins as gzip does.
 fn unpack(path: &Path) -> Result<Vec<u8>, Error> {
-    let file = std::fs::read(path)
-        .map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let file =
+        std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     if !file.starts_with(&GZIP_MAGIC) {
         return Ok(file);
     }
@@ -80,8 +80,11 @@ fn check(path: &Path, raw: RawTrace) -> Result<Trace, Error> {
         transactions: Vec::with_capacity(transactions.len()),
     };
     for (number, raw) in transactions.into_iter().enumerate() {
-        let transaction = transaction(kind, number, raw)
-            .map_err(|message| Error::Transaction { path: path.to_owned(), number, message })?;
+        let transaction = transaction(kind, number, raw).map_err(|message| Error::Transaction {
+            path: path.to_owned(),
+            number,
+            message,
+        })?;
         trace.transactions.push(transaction);
     }
     Ok(trace)

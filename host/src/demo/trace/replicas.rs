@@ -5,7 +5,8 @@
 
 use yrs::updates::decoder::Decode;
 use yrs::{
-    ClientID, Doc, GetString, OffsetKind, Options, ReadTxn, StateVector, Text, TextRef, Transact, Update,
+    ClientID, Doc, GetString, OffsetKind, Options, ReadTxn, StateVector, Text, TextRef, Transact,
+    Update,
 };
 
 use super::Patch;

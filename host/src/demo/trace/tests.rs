@@ -8,9 +8,8 @@ use super::*;
 #[test]
 fn real_traces_end_as_they_promise() {
     let shared = std::env::var_os("BESOM_SHARED_DATA").map(PathBuf::from);
-    let shared = shared.unwrap_or_else(|| {
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data")
-    });
+    let shared = shared
+        .unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"));
     for (name, edits) in
         [("sveltecomponent", 18_335), ("friendsforever", 26_078), ("automerge-paper", 259_778)]
     {

@@ -1,0 +1,201 @@
+//! Simulated authors: several replicas edit one document at the same time through yrs.
+//!
+//! This module decides who edits when, who is offline and what travels between the
+//! replicas; [`hand`] decides what an author does to the document. The server is the log: what an
+//! author sends is appended to it, and what others receive is read from it, in its order. An
+//! author who is offline goes on editing and sends everything on the return, so that
+//! real conflicts arise. The same seed gives the same bytes.
+
+mod hand;
+
+use std::ops::RangeInclusive;
+
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use yrs::updates::decoder::Decode;
+use yrs::{ClientID, Doc, OffsetKind, Options, ReadTxn, Transact, Update};
+
+use self::hand::Hand;
+use super::log::UpdateLog;
+
+/// How a document comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Session {
+    /// Decides everything.
+    pub seed: u64,
+    /// How many authors take part; at least one does.
+    pub authors: u32,
+    /// How many transactions they make, all together.
+    pub transactions: u32,
+}
+
+/// One transaction in so many takes an author offline.
+const OFFLINE_ONE_IN: u32 = 20;
+
+/// How many transactions an author makes while offline.
+const OFFLINE_TRANSACTIONS: RangeInclusive<u32> = 2..=12;
+
+/// yrs refused an update that another replica has made.
+#[derive(Debug, thiserror::Error)]
+#[error("seed {seed}: a simulated author cannot read what another has written: {message}")]
+pub struct Error {
+    /// The seed of the session.
+    pub seed: u64,
+    /// What yrs said.
+    pub message: String,
+}
+
+/// Lets the authors write a document.
+pub fn write(session: &Session) -> Result<UpdateLog, Error> {
+    let refuse = |message| Error { seed: session.seed, message };
+    let mut rng = StdRng::seed_from_u64(session.seed);
+    let mut authors: Vec<Author> = Vec::new();
+    while authors.len() < session.authors.max(1) as usize {
+        // Yjs draws 32 bits as well. Two authors of one id would corrupt the document.
+        let client = u64::from(rng.random::<u32>());
+        if authors.iter().all(|author| author.client != client) {
+            authors.push(Author::new(client));
+        }
+    }
+    let mut log = UpdateLog {
+        authors: authors.iter().map(|author| author.client).collect(),
+        edits: Vec::with_capacity(session.transactions as usize),
+    };
+    for _ in 0..session.transactions {
+        let number = rng.random_range(0..authors.len());
+        let author = &mut authors[number];
+        if author.offline == 0 {
+            author.send(number as u32, &mut log);
+            author.receive(number as u32, &log).map_err(refuse)?;
+            if rng.random_ratio(1, OFFLINE_ONE_IN) {
+                author.offline = rng.random_range(OFFLINE_TRANSACTIONS);
+            }
+        } else {
+            author.offline -= 1;
+        }
+        author.edit(&mut rng);
+        if author.offline == 0 {
+            author.send(number as u32, &mut log);
+        }
+    }
+    for (number, author) in authors.iter_mut().enumerate() {
+        author.send(number as u32, &mut log);
+    }
+    Ok(log)
+}
+
+/// An author's replica.
+struct Author {
+    client: u64,
+    doc: Doc,
+    hand: Hand,
+    /// Updates made while offline.
+    unsent: Vec<Vec<u8>>,
+    /// How much of the log has been received.
+    received: usize,
+    /// How many transactions are still made offline.
+    offline: u32,
+}
+
+impl Author {
+    fn new(client: u64) -> Author {
+        let doc = replica(client);
+        let hand = Hand::new(&doc);
+        Author { client, doc, hand, unsent: Vec::new(), received: 0, offline: 0 }
+    }
+
+    fn edit(&mut self, rng: &mut StdRng) {
+        let mut txn = self.doc.transact_mut();
+        self.hand.edit(&mut txn, rng);
+        txn.commit();
+        self.unsent.push(txn.encode_update_v1());
+    }
+
+    fn send(&mut self, number: u32, log: &mut UpdateLog) {
+        for payload in self.unsent.drain(..) {
+            log.push(number, payload);
+        }
+    }
+
+    fn receive(&mut self, number: u32, log: &UpdateLog) -> Result<(), String> {
+        for edit in &log.edits[self.received..] {
+            if edit.author != number {
+                apply(&self.doc, &edit.payload)?;
+            }
+        }
+        self.received = log.edits.len();
+        Ok(())
+    }
+}
+
+/// An empty replica as editors in a browser have it.
+pub(super) fn replica(client: u64) -> Doc {
+    let mut options = Options::with_client_id(ClientID::new(client));
+    options.offset_kind = OffsetKind::Utf16;
+    // The default deletes marks that another author may still depend on.
+    options.cleanup_formatting = false;
+    Doc::with_options(options)
+}
+
+/// Applies one update, which must not depend on anything that is missing.
+pub(super) fn apply(doc: &Doc, payload: &[u8]) -> Result<(), String> {
+    let update = Update::decode_v1(payload).map_err(|e| e.to_string())?;
+    doc.transact_mut().apply_update(update).map_err(|e| e.to_string())?;
+    match doc.transact().has_missing_updates() {
+        true => Err("it depends on something that has not arrived".to_owned()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use yrs::types::ToJson;
+
+    use super::*;
+
+    const SESSION: Session = Session { seed: 7, authors: 3, transactions: 400 };
+
+    #[test]
+    fn the_same_seed_gives_the_same_bytes() {
+        // Logs are long: a failure is not to print them.
+        let written = write(&SESSION).unwrap();
+        assert!(written == write(&SESSION).unwrap());
+        assert!(written != write(&Session { seed: 8, ..SESSION }).unwrap());
+    }
+
+    #[test]
+    fn the_log_replays_without_gaps_to_a_document_with_every_kind_of_content() {
+        let log = write(&SESSION).unwrap();
+        let doc = replica(1);
+        let roots = hand::Hand::new(&doc);
+        for edit in &log.edits {
+            apply(&doc, &edit.payload).unwrap();
+        }
+        let txn = doc.transact();
+        assert!(roots.has_marks_embeds_and_nested_types(&txn));
+        assert_eq!(txn.state_vector().len(), log.authors.len());
+        let content = doc.to_json(&txn);
+
+        // Any order that keeps each author's own gives the same document.
+        let mut edits: Vec<_> = log.edits.iter().collect();
+        edits.sort_by_key(|edit| edit.author);
+        let other = replica(2);
+        Hand::new(&other);
+        for edit in edits {
+            let update = Update::decode_v1(&edit.payload).unwrap();
+            other.transact_mut().apply_update(update).unwrap();
+        }
+        let other_txn = other.transact();
+        assert!(!other_txn.has_missing_updates());
+        assert_eq!(other.to_json(&other_txn), content);
+        assert_eq!(other_txn.state_vector(), txn.state_vector());
+    }
+
+    #[test]
+    fn authors_conflict_because_some_are_offline() {
+        let log = write(&SESSION).unwrap();
+        let changes = log.edits.windows(2).filter(|w| w[0].author == w[1].author).count();
+        // A third would be chance; whole offline phases arrive in one piece.
+        assert!(changes > log.edits.len() * 2 / 5, "{changes} of {}", log.edits.len());
+    }
+}
