@@ -7,6 +7,7 @@
 //! A state machine has one shape, by convention and not by trait:
 //! `step(&mut self, now, event, out: &mut Vec<Command>)` and `deadline() -> Option<Time>`.
 
+pub mod activity;
 pub mod collection;
 pub mod cron;
 pub mod election;

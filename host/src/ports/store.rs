@@ -162,7 +162,8 @@ pub struct Batch {
     pub id: CommitId,
     /// Who commits.
     pub node: NodeName,
-    /// The entries. No two of them touch the same row.
+    /// The entries. No two of them touch the same row; they take effect as if one after
+    /// the other.
     pub entries: Vec<Entry>,
     /// For [`besom_core::proposal::Guard::Idle`]: the activity keys observed as idle just
     /// before the commit, per entry index, by the caller. The store's own activity table,

@@ -1,0 +1,3 @@
+//! Where the activity of things is kept. The port is [`crate::ports::activity`].
+
+pub mod memory;

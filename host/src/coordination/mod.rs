@@ -1,0 +1,4 @@
+//! Who leads, as different services tell it. The port is [`crate::ports::coordination`];
+//! what follows from the answers is decided in `besom_core::election`.
+
+pub mod memory;

@@ -1,0 +1,233 @@
+//! The books: what the history says, the recount of the counters, and what pruning removes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use besom_core::ids::{Fence, RunId, TaskName};
+use besom_core::item::{Identity, Item};
+use besom_core::plan::{Run, SlotRecord};
+use besom_core::time::Time;
+
+use super::state::{Account, State, account};
+use crate::ports::store::{
+    Audit, AuditRow, BeforeImage, Counts, HistoryQuery, HistoryRow, Pruned, Result,
+};
+
+impl State {
+    pub(super) fn list_runs(&self, task: Option<&TaskName>, limit: u32) -> Vec<Run> {
+        let runs = self.runs.values().rev().filter(|run| task.is_none_or(|task| *task == run.task));
+        runs.take(limit as usize).cloned().collect()
+    }
+
+    pub(super) fn list_slots(
+        &self,
+        task: &TaskName,
+        from: Time,
+        to: Time,
+        limit: u32,
+    ) -> Vec<SlotRecord> {
+        let touches = |slot: &&SlotRecord| slot.task == *task && slot.to >= from && slot.from <= to;
+        self.slots.iter().rev().filter(touches).take(limit as usize).cloned().collect()
+    }
+
+    pub(super) fn list_history(&self, query: &HistoryQuery) -> Vec<HistoryRow> {
+        fn asked<T: PartialEq>(wanted: &Option<T>, actual: &T) -> bool {
+            wanted.as_ref().is_none_or(|wanted| wanted == actual)
+        }
+        let HistoryQuery { task, tenant, key, run, before, limit } = query;
+        self.history
+            .values()
+            .rev()
+            .map(|recorded| &recorded.row)
+            .filter(|row| asked(task, &row.identity.task) && asked(key, &row.identity.key))
+            .filter(|row| tenant.is_none() || *tenant == row.identity.tenant)
+            .filter(|row| asked(run, &row.run) && before.is_none_or(|before| row.id < before))
+            .take(*limit as usize)
+            .cloned()
+            .collect()
+    }
+
+    pub(super) fn images(&self, history: u64) -> Option<Vec<BeforeImage>> {
+        self.history.get(&history)?.images.clone()
+    }
+
+    // ---- the audit
+
+    pub(super) fn audit(&self) -> Audit {
+        let mut recounted = self.baseline.clone();
+        for Recount { account, bump } in self.recount() {
+            bump(recounted.entry(account).or_default());
+        }
+        let accounts: BTreeSet<&Account> = self.counts.keys().chain(recounted.keys()).collect();
+        let row = |who: &Account| {
+            let mut recounted = recounted.get(who).cloned().unwrap_or_default();
+            let Counts { committed, skipped, dead, discarded, pending, .. } = recounted;
+            recounted.planned = committed + skipped + dead + discarded + pending;
+            let counted = self.counts.get(who).cloned().unwrap_or_default();
+            AuditRow { task: who.0.clone(), tenant: who.1.clone(), counted, recounted }
+        };
+        Audit { rows: accounts.into_iter().map(row).collect(), violations: self.violations() }
+    }
+
+    fn recount(&self) -> Vec<Recount> {
+        let mut all = Vec::new();
+        let mut add = |identity: &Identity, bump: fn(&mut Counts)| {
+            all.push(Recount { account: account(identity), bump });
+        };
+        for recorded in self.history.values() {
+            if let Some(bump) = at_its_end(&recorded.row.outcome) {
+                add(&recorded.row.identity, bump);
+            }
+        }
+        for letter in self.dead.values() {
+            add(&letter.item.identity, |counts| counts.dead += 1);
+        }
+        for item in self.all_waiting() {
+            add(&item.identity, |counts| counts.pending += 1);
+        }
+        all
+    }
+
+    fn all_waiting(&self) -> impl Iterator<Item = &Item> {
+        let log = self.streams.values().flat_map(|stream| stream.items.values());
+        (log.map(|(_, item)| item))
+            .chain(self.timers.values())
+            .chain(self.retries.values().map(|(_, item)| item))
+    }
+
+    fn violations(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for ((task, partition), stream) in &self.streams {
+            for seq in stream.acked.0 + 1..=stream.tail.0 {
+                if !stream.items.contains_key(&besom_core::ids::Seq(seq)) {
+                    found.push(format!("{task}, partition {partition}: a gap at {seq}"));
+                }
+            }
+        }
+        let mut seen: BTreeSet<&Identity> = BTreeSet::new();
+        for item in self.all_waiting() {
+            if !seen.insert(&item.identity) {
+                found.push(format!("{:?} waits twice", item.identity));
+            }
+        }
+        let index: BTreeSet<&Identity> = self.waiting.iter().collect();
+        let astray = index.symmetric_difference(&seen);
+        found.extend(astray.map(|id| format!("{id:?} and the index of what waits disagree")));
+        let mut open: BTreeMap<RunId, u64> = BTreeMap::new();
+        for (_, item) in self.streams.values().flat_map(|stream| stream.items.values()) {
+            *open.entry(item.run).or_default() += 1;
+        }
+        for run in self.runs.values() {
+            let actual = open.get(&run.id).copied().unwrap_or_default();
+            if run.open != actual {
+                let (id, counted) = (run.id, run.open);
+                found.push(format!("run {id} counts {counted} open items and has {actual}"));
+            }
+        }
+        found
+    }
+
+    // ---- pruning
+
+    pub(super) fn prune(
+        &mut self,
+        fence: &Fence,
+        history: Duration,
+        undo: &[(TaskName, Duration)],
+        limit: u32,
+        now: Time,
+    ) -> Result<Pruned> {
+        self.check_fence(fence)?;
+        let undo = self.prune_images(undo, limit, now);
+        let before = now - history;
+        let history = self.prune_history(before, limit);
+        Ok(Pruned { history, undo, other: self.prune_others(before, limit) })
+    }
+
+    fn prune_images(&mut self, undo: &[(TaskName, Duration)], limit: u32, now: Time) -> u64 {
+        let expired = |row: &HistoryRow| {
+            let retention = undo.iter().find(|(task, _)| *task == row.identity.task);
+            retention.is_some_and(|(_, retention)| row.at < now - *retention)
+        };
+        let held = self.history.values_mut();
+        let old = held.filter(|recorded| recorded.images.is_some() && expired(&recorded.row));
+        let mut pruned = 0;
+        for recorded in old.take(limit as usize) {
+            recorded.images = None;
+            recorded.row.undo_bytes = 0;
+            pruned += 1;
+        }
+        pruned
+    }
+
+    fn prune_history(&mut self, before: Time, limit: u32) -> u64 {
+        let old = self.history.values().filter(|recorded| recorded.row.at < before);
+        let old: Vec<u64> = old.map(|recorded| recorded.row.id).take(limit as usize).collect();
+        for id in &old {
+            let Some(recorded) = self.history.remove(id) else { continue };
+            if let Some(bump) = at_its_end(&recorded.row.outcome) {
+                bump(self.baseline.entry(account(&recorded.row.identity)).or_default());
+            }
+        }
+        old.len() as u64
+    }
+
+    fn prune_others(&mut self, before: Time, limit: u32) -> u64 {
+        let referred: BTreeSet<RunId> = self
+            .all_waiting()
+            .chain(self.dead.values().map(|letter| &letter.item))
+            .map(|item| item.run)
+            .collect();
+        let ended = |run: &Run| run.ended_at.is_some_and(|at| at < before);
+        remove_old(&mut self.commits, limit, |_, committed| committed.at < before)
+            + remove_old(&mut self.runs, limit, |id, run| ended(run) && !referred.contains(id))
+            + remove_old(&mut self.commands, limit, |_, row| {
+                row.applied_at.is_some_and(|at| at < before)
+            })
+            + self.prune_slots(before, limit)
+    }
+
+    fn prune_slots(&mut self, before: Time, limit: u32) -> u64 {
+        let mut pruned = 0;
+        self.slots.retain(|slot| {
+            let old = slot.to < before && pruned < u64::from(limit);
+            pruned += u64::from(old);
+            !old
+        });
+        pruned
+    }
+}
+
+/// One thing found in a recount, and what it adds to the books.
+struct Recount {
+    account: Account,
+    bump: fn(&mut Counts),
+}
+
+/// What a history row adds to the books. An item that was set aside is counted by its open
+/// dead letter, and no longer once that was retried or discarded.
+fn at_its_end(outcome: &str) -> Option<fn(&mut Counts)> {
+    match outcome {
+        "committed" => Some(|counts| counts.committed += 1),
+        "skipped" => Some(|counts| counts.skipped += 1),
+        "discarded" => Some(|counts| counts.discarded += 1),
+        _ => None,
+    }
+}
+
+fn remove_old<K: Ord + Clone, V>(
+    rows: &mut BTreeMap<K, V>,
+    limit: u32,
+    old: impl Fn(&K, &V) -> bool,
+) -> u64 {
+    let keys: Vec<K> = rows
+        .iter()
+        .filter(|(key, value)| old(key, value))
+        .map(|(key, _)| key.clone())
+        .take(limit as usize)
+        .collect();
+    for key in &keys {
+        rows.remove(key);
+    }
+    keys.len() as u64
+}

@@ -1,0 +1,125 @@
+//! What is asked from outside, and its effect under the leader's fence.
+
+use besom_core::ids::{Fence, TaskName};
+use besom_core::plan::{Pause, TaskState};
+use besom_core::time::Time;
+
+use super::state::{Numbered, State};
+use crate::ports::store::{
+    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Result,
+};
+
+impl State {
+    pub(super) fn submit(&mut self, command: &Command, by: &str, reason: &str, now: Time) -> u64 {
+        let id = self.next_id(Numbered::Command);
+        let row = CommandRow {
+            id,
+            command: command.clone(),
+            by: by.to_owned(),
+            reason: reason.to_owned(),
+            at: now,
+            applied_at: None,
+            result: None,
+        };
+        self.commands.insert(id, row);
+        id
+    }
+
+    pub(super) fn apply_command(
+        &mut self,
+        fence: &Fence,
+        id: u64,
+        effect: &CommandEffect,
+        result: &str,
+        now: Time,
+    ) -> Result<Applied> {
+        self.check_fence(fence)?;
+        let row = match self.commands.get(&id) {
+            None => return Err(Error::Invalid(format!("there is no command {id}"))),
+            Some(row) if row.applied_at.is_some() => return Ok(Applied::default()),
+            Some(row) => row.clone(),
+        };
+        let mut applied = Applied::default();
+        match effect {
+            CommandEffect::Slots(decision) => {
+                applied.runs = self.decide_slots(fence, decision, now)?;
+            }
+            CommandEffect::Pause(task) => {
+                let pause = Pause { by: row.by.clone(), reason: row.reason.clone(), since: row.at };
+                self.task_state(task).paused = Some(pause);
+            }
+            CommandEffect::Resume(task) => {
+                let state = self.task_state(task);
+                if state.paused.take().is_some() {
+                    state.last_slot = state.last_slot.max(Some(now));
+                }
+            }
+            CommandEffect::Cancel(run, error) => self.stop_scan(*run, Some(error), now),
+            CommandEffect::RetryDead(selector) => applied.dead = self.retry_dead(selector, now),
+            CommandEffect::DiscardDead(selector) => {
+                let reason = format!("{}: {}", row.by, row.reason);
+                applied.dead = self.discard_dead(selector, &reason, now);
+            }
+            CommandEffect::Refuse(_) => {}
+        }
+        if let Some(row) = self.commands.get_mut(&id) {
+            row.applied_at = Some(now);
+            row.result = Some(result.to_owned());
+        }
+        Ok(applied)
+    }
+
+    fn task_state(&mut self, task: &TaskName) -> &mut TaskState {
+        self.tasks.entry(task.clone()).or_insert_with(|| TaskState {
+            task: task.clone(),
+            schedule: String::new(),
+            last_slot: None,
+            paused: None,
+            tenant_cursor: None,
+            queued_slots: Vec::new(),
+        })
+    }
+
+    /// Dead letters that match, newest first.
+    pub(super) fn select_dead(&self, selector: &DeadSelector) -> Vec<&DeadLetter> {
+        self.dead.values().rev().filter(|letter| matches(selector, letter)).collect()
+    }
+
+    fn retry_dead(&mut self, selector: &DeadSelector, now: Time) -> u64 {
+        let ids: Vec<u64> = self.select_dead(selector).iter().map(|letter| letter.id).collect();
+        let mut moved = 0;
+        for id in ids {
+            if self.waiting.contains(&self.dead[&id].item.identity) {
+                continue;
+            }
+            let Some(DeadLetter { mut item, .. }) = self.dead.remove(&id) else { continue };
+            let counts = self.counts_of(&item.identity);
+            counts.dead -= 1;
+            counts.pending += 1;
+            (item.attempts, item.guard_retries, item.deaths) = (0, 0, 0);
+            self.add_retry(now, item);
+            moved += 1;
+        }
+        moved
+    }
+
+    fn discard_dead(&mut self, selector: &DeadSelector, reason: &str, now: Time) -> u64 {
+        let ids: Vec<u64> = self.select_dead(selector).iter().map(|letter| letter.id).collect();
+        for letter in ids.iter().filter_map(|id| self.dead.remove(id)).collect::<Vec<_>>() {
+            let counts = self.counts_of(&letter.item.identity);
+            counts.dead -= 1;
+            counts.discarded += 1;
+            self.record_discarded(&letter.item, now, reason);
+        }
+        ids.len() as u64
+    }
+}
+
+fn matches(selector: &DeadSelector, letter: &DeadLetter) -> bool {
+    if !selector.ids.is_empty() {
+        return selector.ids.contains(&letter.id);
+    }
+    let item = &letter.item;
+    selector.task.as_ref().is_none_or(|task| *task == item.identity.task)
+        && selector.error.as_ref().is_none_or(|error| item.errors.last() == Some(error))
+}

@@ -1,0 +1,164 @@
+//! The order of values, and whether a condition holds.
+//!
+//! NULL comes before every value and equals itself. Values of one kind compare by their
+//! meaning: text and bytes byte by byte, decimals as numbers, JSON as its text.
+
+use std::cmp::Ordering;
+
+use besom_core::proposal::{Comparison, Condition};
+use besom_core::value::{Kind, Value};
+
+/// A value with a total order, to be part of a key.
+#[derive(Clone, Debug)]
+pub(super) struct Ordered(pub(super) Value);
+
+impl PartialEq for Ordered {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Ordered {}
+
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ordered {
+    fn cmp(&self, other: &Self) -> Ordering {
+        order(&self.0, &other.0)
+    }
+}
+
+/// The order of two values. Values of different kinds never meet in one column; they
+/// are ordered by kind so that the order is total.
+pub(super) fn order(a: &Value, b: &Value) -> Ordering {
+    match (a, b) {
+        (Value::Null, Value::Null) => Ordering::Equal,
+        (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+        (Value::Integer(a), Value::Integer(b)) => a.cmp(b),
+        // Zero has one value, whatever its sign.
+        (Value::Float(a), Value::Float(b)) => (a + 0.0).total_cmp(&(b + 0.0)),
+        (Value::Decimal(a), Value::Decimal(b)) => order_decimals(a, b),
+        (Value::Text(a), Value::Text(b)) | (Value::Json(a), Value::Json(b)) => a.cmp(b),
+        (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+        (Value::Timestamp(a), Value::Timestamp(b)) => a.cmp(b),
+        (Value::Uuid(a), Value::Uuid(b)) => a.cmp(b),
+        (a, b) => rank(a.kind()).cmp(&rank(b.kind())),
+    }
+}
+
+fn rank(kind: Option<Kind>) -> u8 {
+    match kind {
+        None => 0,
+        Some(Kind::Bool) => 1,
+        Some(Kind::Integer) => 2,
+        Some(Kind::Float) => 3,
+        Some(Kind::Decimal) => 4,
+        Some(Kind::Text) => 5,
+        Some(Kind::Bytes) => 6,
+        Some(Kind::Timestamp) => 7,
+        Some(Kind::Uuid) => 8,
+        Some(Kind::Json) => 9,
+    }
+}
+
+/// Compares two decimal numbers exactly, whatever zeros they are written with.
+fn order_decimals(a: &str, b: &str) -> Ordering {
+    let (a, b) = (Digits::of(a), Digits::of(b));
+    match (a.negative, b.negative) {
+        (false, true) => Ordering::Greater,
+        (true, false) => Ordering::Less,
+        (false, false) => a.magnitude(&b),
+        (true, true) => b.magnitude(&a),
+    }
+}
+
+/// A decimal number without the zeros that do not count.
+struct Digits<'a> {
+    negative: bool,
+    whole: &'a str,
+    fraction: &'a str,
+}
+
+impl<'a> Digits<'a> {
+    fn of(text: &'a str) -> Digits<'a> {
+        let (negative, unsigned) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+        let (whole, fraction) = (whole.trim_start_matches('0'), fraction.trim_end_matches('0'));
+        let zero = whole.is_empty() && fraction.is_empty();
+        Digits { negative: negative && !zero, whole, fraction }
+    }
+
+    fn magnitude(&self, other: &Digits<'_>) -> Ordering {
+        (self.whole.len().cmp(&other.whole.len()))
+            .then_with(|| self.whole.cmp(other.whole))
+            .then_with(|| self.fraction.cmp(other.fraction))
+    }
+}
+
+/// Whether a text is a decimal number: digits, at most one point, at most one sign.
+pub(super) fn is_decimal(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    !(whole.is_empty() && fraction.is_empty()) && digits(whole) && digits(fraction)
+}
+
+/// Whether the value of a column meets a condition.
+pub(super) fn holds(actual: &Value, condition: &Condition) -> bool {
+    let ordering = order(actual, &condition.value);
+    let known = *actual != Value::Null && condition.value != Value::Null;
+    match condition.comparison {
+        Comparison::Equal => ordering == Ordering::Equal,
+        Comparison::NotEqual => ordering != Ordering::Equal,
+        Comparison::AtLeast => known && ordering != Ordering::Less,
+        Comparison::AtMost => known && ordering != Ordering::Greater,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_compare_as_numbers_and_not_as_texts() {
+        for (a, b, expected) in [
+            ("9.5", "12.50", Ordering::Less),
+            ("12.5", "12.50", Ordering::Equal),
+            ("-9.5", "-12.50", Ordering::Greater),
+            ("-0.0", "0", Ordering::Equal),
+            ("+1", "1.000", Ordering::Equal),
+            ("0.09", "0.1", Ordering::Less),
+            ("-1", "1", Ordering::Less),
+        ] {
+            assert_eq!(order_decimals(a, b), expected, "{a} beside {b}");
+        }
+    }
+
+    #[test]
+    fn null_equals_null_and_is_neither_above_nor_below_anything() {
+        use Comparison::{AtLeast, AtMost, Equal, NotEqual};
+        let (null, one) = (Value::Null, Value::Integer(1));
+        for (actual, comparison, value, expected) in [
+            (&null, Equal, &null, true),
+            (&null, NotEqual, &null, false),
+            (&null, Equal, &one, false),
+            (&null, NotEqual, &one, true),
+            (&one, NotEqual, &null, true),
+            (&null, AtLeast, &null, false),
+            (&null, AtMost, &null, false),
+            (&one, AtLeast, &null, false),
+            (&null, AtMost, &one, false),
+            (&one, AtMost, &one, true),
+        ] {
+            let condition = Condition { column: "c".into(), comparison, value: value.clone() };
+            assert_eq!(holds(actual, &condition), expected, "{actual:?} {condition:?}");
+        }
+    }
+}

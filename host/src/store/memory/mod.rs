@@ -1,0 +1,120 @@
+//! The store in memory: the executable meaning of the port, for tests and simulations.
+//!
+//! One plain synchronous [`state::State`] behind a mutex, with a method per operation; clarity
+//! comes before speed. An operation runs whole under the mutex, which is its transaction. The
+//! async methods never suspend, so that a simulation can poll them with a waker that does
+//! nothing, and the clock is injected.
+//!
+//! What this module decides: what every operation of the port means, for every adapter. What
+//! it does not: how a database gets there (locks, isolation, SQL), and anything that lasts
+//! beyond the process.
+//!
+//! ```text
+//!   MemoryStore ──┐   a handle per node, each with its mapping and its faults
+//!   MemoryStore ──┼──> Mutex<State>: queue, books, the user's tables, activity
+//!   MemoryStore ──┘
+//! ```
+
+mod books;
+mod commands;
+mod commit;
+mod compare;
+mod fault;
+mod mapping;
+mod planning;
+mod port;
+mod queue;
+mod state;
+mod tables;
+mod view;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use besom_core::activity::{Book, Timeouts};
+use besom_core::collection::{Collection, Collections};
+use besom_core::time::Time;
+
+pub use fault::{Corruption, Fault, On};
+pub use state::Message;
+
+use fault::Faults;
+use state::State;
+
+/// An injected clock.
+pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
+
+/// How many partitions a store has unless it is told otherwise.
+pub const PARTITIONS_DEFAULT: u32 = 64;
+
+/// One node's handle of a store in memory.
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+    collections: RwLock<Arc<Collections>>,
+    faults: Mutex<Faults>,
+}
+
+struct Shared {
+    clock: Clock,
+    partitions: u32,
+    state: Mutex<State>,
+}
+
+impl MemoryStore {
+    /// An empty store, whose activity observes from now on.
+    ///
+    /// # Panics
+    /// If `partitions` is 0.
+    pub fn new(partitions: u32, timeouts: Timeouts, clock: Clock) -> MemoryStore {
+        assert!(partitions > 0, "a store has at least one partition");
+        let state = State::new(partitions, Book::new(timeouts, clock()));
+        MemoryStore::open(Arc::new(Shared { clock, partitions, state: Mutex::new(state) }))
+    }
+
+    /// A store that checks neither the fence nor the owner epochs: stale leaders and owners
+    /// write. It exists so that a simulation can show that its checks catch them.
+    pub fn broken_without_fence(partitions: u32, timeouts: Timeouts, clock: Clock) -> MemoryStore {
+        let store = MemoryStore::new(partitions, timeouts, clock);
+        store.lock().fence_disabled = true;
+        store
+    }
+
+    /// Another handle of the same store: of another node, or after a restart. It has no
+    /// collections and no faults yet.
+    pub fn handle(&self) -> MemoryStore {
+        MemoryStore::open(Arc::clone(&self.shared))
+    }
+
+    fn open(shared: Arc<Shared>) -> MemoryStore {
+        MemoryStore { shared, collections: RwLock::default(), faults: Mutex::default() }
+    }
+
+    /// Creates the table of a collection; its key columns and those of `not_null` may not be
+    /// null. A table that exists stays as it is.
+    pub fn create_table(&self, collection: &Collection, not_null: &[&str]) {
+        self.lock().tables.create(collection, not_null);
+    }
+
+    /// What has been emitted, oldest first.
+    pub fn outbox(&self) -> Vec<Message> {
+        self.lock().outbox.clone()
+    }
+
+    /// Forgets all activity, as a server does that was flushed or restarted.
+    pub fn flush_activity(&self) {
+        let now = self.time();
+        self.lock().activity.flush(now);
+    }
+
+    fn time(&self) -> Time {
+        (self.shared.clock)()
+    }
+
+    fn collections(&self) -> Arc<Collections> {
+        Arc::clone(&self.collections.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A poisoned state is half written: going on with it would hide the panic's cause.
+        self.shared.state.lock().expect("an operation of the store panicked")
+    }
+}

@@ -1,0 +1,240 @@
+//! What a leader writes while planning: slots and runs, pages of candidates, the end of a scan.
+
+use std::collections::BTreeSet;
+
+use besom_core::ids::{Fence, Partition, RunId, Seq, Tenant, Term, partition_of};
+use besom_core::item::{Candidate, Identity, Item, Source};
+use besom_core::plan::{NewRun, Run, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger};
+use besom_core::time::Time;
+
+use super::state::{Numbered, State};
+use crate::ports::store::{Error, PlanPage, Planned, Result};
+
+/// What is to become of a candidate.
+enum Fate {
+    Plan,
+    Waits,
+    Blocked,
+}
+
+impl State {
+    pub(super) fn decide_slots(
+        &mut self,
+        fence: &Fence,
+        decision: &SlotDecision,
+        now: Time,
+    ) -> Result<Vec<RunId>> {
+        self.check_fence(fence)?;
+        for (at, new) in decision.runs.iter().enumerate() {
+            let same = |task, slot, trigger| {
+                new.trigger == Trigger::Schedule && (&new.task, new.slot, &new.trigger) == (task, slot, trigger)
+            };
+            if self.runs.values().any(|r| same(&r.task, r.slot, &r.trigger))
+                || decision.runs[..at].iter().any(|r| same(&r.task, r.slot, &r.trigger))
+            {
+                let NewRun { task, slot, .. } = new;
+                return Err(Error::Invalid(format!("the slot {slot} of {task} has its run already")));
+            }
+        }
+        let ids: Vec<RunId> =
+            decision.runs.iter().map(|new| self.start(new, fence.term, now)).collect();
+        for slot in &decision.slots {
+            let mut slot = slot.clone();
+            if slot.outcome == SlotOutcome::Ran && slot.run.is_none() {
+                let started = decision.runs.iter().zip(&ids);
+                let own = |new: &NewRun| new.task == slot.task && new.slot == slot.to;
+                slot.run = started.into_iter().find(|(new, _)| own(new)).map(|(_, id)| *id);
+            }
+            self.record_slot(slot);
+        }
+        for state in &decision.states {
+            let paused = self.tasks.get(&state.task).and_then(|known| known.paused.clone());
+            self.tasks.insert(state.task.clone(), TaskState { paused, ..state.clone() });
+        }
+        Ok(ids)
+    }
+
+    fn start(&mut self, new: &NewRun, term: Term, now: Time) -> RunId {
+        let id = RunId(self.next_id(Numbered::Run));
+        let run = Run {
+            id,
+            task: new.task.clone(),
+            slot: new.slot,
+            trigger: new.trigger.clone(),
+            term,
+            digest: new.digest.clone(),
+            definition: new.definition.clone(),
+            started_at: now,
+            ended_at: None,
+            scan_done: false,
+            error: None,
+            planned: 0,
+            deduplicated: 0,
+            blocked: 0,
+            open: 0,
+            scanned: 0,
+        };
+        self.runs.insert(id, run);
+        id
+    }
+
+    /// Equal consecutive outcomes of a task share one row.
+    fn record_slot(&mut self, slot: SlotRecord) {
+        let last = self.slots.iter_mut().rev().find(|last| last.task == slot.task);
+        let same = |last: &SlotRecord| {
+            (&last.outcome, &last.reason, last.run, last.term)
+                == (&slot.outcome, &slot.reason, slot.run, slot.term)
+        };
+        match last {
+            Some(last) if same(last) => {
+                last.to = slot.to;
+                last.count += slot.count;
+            }
+            _ => self.slots.push(slot),
+        }
+    }
+
+    pub(super) fn plan_page(
+        &mut self,
+        fence: &Fence,
+        page: &PlanPage,
+        now: Time,
+    ) -> Result<Planned> {
+        self.check_fence(fence)?;
+        let slot = match self.runs.get(&page.run) {
+            Some(run) if run.task == page.task && !run.scan_done => run.slot,
+            Some(run) if run.task != page.task => {
+                let (id, own, other) = (run.id, &run.task, &page.task);
+                return Err(Error::Invalid(format!("run {id} is of {own}, not of {other}")));
+            }
+            Some(run) => return Err(Error::Invalid(format!("the scan of run {} is over", run.id))),
+            None => return Err(Error::Invalid(format!("there is no run {}", page.run))),
+        };
+        let mut planned = Planned::default();
+        let mut grown = BTreeSet::new();
+        for (at, candidate) in page.candidates.iter().enumerate() {
+            let identity = Identity {
+                task: page.task.clone(),
+                tenant: candidate.tenant.clone(),
+                key: candidate.key.clone(),
+                due: candidate.due,
+            };
+            match self.fate(&identity, &candidate.version) {
+                Fate::Waits => planned.deduplicated += 1,
+                Fate::Blocked => planned.blocked += 1,
+                Fate::Plan if planned.planned == page.quota => {
+                    planned.left = (page.candidates.len() - at) as u64;
+                    break;
+                }
+                Fate::Plan => {
+                    let item = self.item(identity, candidate, page.run, slot);
+                    planned.planned += 1;
+                    planned.earliest_due = match (planned.earliest_due, candidate.due) {
+                        (Some(a), Some(b)) => Some(a.min(b)),
+                        (a, b) => a.or(b),
+                    };
+                    let partition = item.partition;
+                    if let Source::Log(_) = self.enqueue(item, now) {
+                        grown.insert(partition);
+                    }
+                }
+            }
+        }
+        planned.partitions = grown.into_iter().collect();
+        if planned.left == 0 {
+            let account = (page.task.clone(), page.tenant.clone());
+            match &page.cursor {
+                Some(cursor) => self.cursors.insert(account, cursor.clone()),
+                None => self.cursors.remove(&account),
+            };
+        }
+        if let Some(run) = self.runs.get_mut(&page.run) {
+            run.planned += planned.planned;
+            run.deduplicated += planned.deduplicated;
+            run.blocked += planned.blocked;
+            run.scanned += page.scanned;
+        }
+        Ok(planned)
+    }
+
+    fn fate(&self, identity: &Identity, version: &str) -> Fate {
+        let settled = self.settled.get(identity).is_some_and(|settled| settled == version);
+        let dead = |item: &Item| item.identity == *identity && item.version == version;
+        if self.waiting.contains(identity) {
+            Fate::Waits
+        } else if settled || self.dead.values().any(|letter| dead(&letter.item)) {
+            Fate::Blocked
+        } else {
+            Fate::Plan
+        }
+    }
+
+    fn item(&self, identity: Identity, candidate: &Candidate, run: RunId, slot: Time) -> Item {
+        let tenant = candidate.tenant.as_ref().map(Tenant::as_str);
+        Item {
+            identity,
+            route: candidate.route.clone(),
+            partition: partition_of(tenant, &candidate.route, self.partitions),
+            version: candidate.version.clone(),
+            payload: candidate.payload.clone(),
+            run,
+            planned_at: slot,
+            attempts: 0,
+            guard_retries: 0,
+            deaths: 0,
+            errors: Vec::new(),
+        }
+    }
+
+    /// Puts a new item where it waits, and into the books.
+    fn enqueue(&mut self, item: Item, now: Time) -> Source {
+        self.waiting.insert(item.identity.clone());
+        let counts = self.counts_of(&item.identity);
+        counts.planned += 1;
+        counts.pending += 1;
+        if item.identity.due.is_some() {
+            let id = self.next_id(Numbered::Timer);
+            self.timers.insert(id, item);
+            return Source::Timer(id);
+        }
+        if let Some(run) = self.runs.get_mut(&item.run) {
+            run.open += 1;
+        }
+        let place: (_, Partition) = (item.identity.task.clone(), item.partition);
+        let stream = self.streams.entry(place).or_default();
+        stream.tail = Seq(stream.tail.0 + 1);
+        stream.items.insert(stream.tail, (now, item));
+        Source::Log(stream.tail)
+    }
+
+    pub(super) fn end_scan(
+        &mut self,
+        fence: &Fence,
+        run: RunId,
+        tenant_cursor: Option<&Tenant>,
+        error: Option<&str>,
+        now: Time,
+    ) -> Result<bool> {
+        self.check_fence(fence)?;
+        let Some(known) = self.runs.get(&run) else {
+            return Err(Error::Invalid(format!("there is no run {run}")));
+        };
+        if !known.scan_done {
+            if let Some(state) = self.tasks.get_mut(&known.task) {
+                state.tenant_cursor = tenant_cursor.cloned();
+            }
+            self.stop_scan(run, error, now);
+        }
+        Ok(self.runs.get(&run).is_some_and(|run| run.ended_at.is_some()))
+    }
+
+    /// Ends the scan of a run, and the run if nothing of it is in the log. A scan that has
+    /// ended keeps how it ended.
+    pub(super) fn stop_scan(&mut self, run: RunId, error: Option<&str>, now: Time) {
+        if let Some(run) = self.runs.get_mut(&run).filter(|run| !run.scan_done) {
+            run.scan_done = true;
+            run.error = error.map(str::to_owned);
+        }
+        self.end_if_complete(run, now);
+    }
+}

@@ -1,0 +1,332 @@
+//! The port, and activity, as calls of the state under its mutex.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use besom_core::collection::Collections;
+use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, Seq, TaskName, Tenant};
+use besom_core::item::{Identity, Item, Source};
+use besom_core::plan::{Run, SlotDecision, SlotRecord, TaskState};
+use besom_core::proposal::Change;
+use besom_core::time::Time;
+
+use super::tables::Violation;
+use super::view::View;
+use super::{MemoryStore, On, mapping};
+use crate::model::default_collections;
+use crate::ports::activity::{self, Activity};
+use crate::ports::store::{
+    Applied, Audit, Batch, BeforeImage, Command, CommandEffect, CommandRow, Committed, DeadLetter,
+    DeadSelector, Depth, Error, FenceState, HistoryQuery, HistoryRow, MappingFault, NodeRow,
+    PlanPage, Planned, Pruned, Raised, Result, Snapshot, Store, Stream, Waiting,
+};
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn now(&self) -> Result<Time> {
+        self.perform(On::Read, |_| Ok(self.time()))
+    }
+
+    fn partitions(&self) -> u32 {
+        self.shared.partitions
+    }
+
+    fn set_collections(&self, collections: Arc<Collections>) {
+        *self.collections.write().unwrap_or_else(PoisonError::into_inner) = collections;
+    }
+
+    async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>> {
+        self.perform(On::Read, |state| Ok(mapping::check(&state.tables, collections)))
+    }
+
+    // ---- leadership
+
+    async fn raise_fence(
+        &self,
+        fence: &Fence,
+        node: &NodeName,
+        partitions: Option<&[Partition]>,
+    ) -> Result<Raised> {
+        let now = self.time();
+        self.perform(On::Write, |state| state.raise_fence(fence, node, partitions, now))
+    }
+
+    async fn fence(&self) -> Result<Option<FenceState>> {
+        self.perform(On::Read, |state| Ok(state.fence.as_ref().map(|(fence, _)| fence.clone())))
+    }
+
+    // ---- planning
+
+    async fn task_states(&self) -> Result<Vec<TaskState>> {
+        self.perform(On::Read, |state| Ok(state.tasks.values().cloned().collect()))
+    }
+
+    async fn active_runs(&self) -> Result<Vec<Run>> {
+        self.perform(On::Read, |state| {
+            Ok(state.runs.values().filter(|run| run.ended_at.is_none()).cloned().collect())
+        })
+    }
+
+    async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>> {
+        let now = self.time();
+        self.perform(On::Write, |state| state.decide_slots(fence, decision, now))
+    }
+
+    async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>> {
+        let account = (task.clone(), tenant.cloned());
+        self.perform(On::Read, |state| Ok(state.cursors.get(&account).cloned()))
+    }
+
+    async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned> {
+        let now = self.time();
+        self.perform(On::Write, |state| state.plan_page(fence, page, now))
+    }
+
+    async fn end_scan(
+        &self,
+        fence: &Fence,
+        run: RunId,
+        tenant_cursor: Option<&Tenant>,
+        error: Option<&str>,
+    ) -> Result<bool> {
+        let now = self.time();
+        self.perform(On::Write, |state| state.end_scan(fence, run, tenant_cursor, error, now))
+    }
+
+    // ---- commands
+
+    async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64> {
+        let now = self.time();
+        self.perform(On::Write, |state| Ok(state.submit(command, by, reason, now)))
+    }
+
+    async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>> {
+        self.perform(On::Read, |state| {
+            let pending = state.commands.values().filter(|row| row.applied_at.is_none());
+            Ok(pending.take(limit as usize).cloned().collect())
+        })
+    }
+
+    async fn command(&self, id: u64) -> Result<Option<CommandRow>> {
+        self.perform(On::Read, |state| Ok(state.commands.get(&id).cloned()))
+    }
+
+    async fn apply_command(
+        &self,
+        fence: &Fence,
+        id: u64,
+        effect: &CommandEffect,
+        result: &str,
+    ) -> Result<Applied> {
+        let now = self.time();
+        self.perform(On::Write, |state| state.apply_command(fence, id, effect, result, now))
+    }
+
+    // ---- execution
+
+    async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>> {
+        self.perform(On::Read, |state| Ok(state.backlog(partitions)))
+    }
+
+    async fn read_log(
+        &self,
+        task: &TaskName,
+        partition: Partition,
+        acked: Seq,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>> {
+        self.perform(On::Read, |state| state.read_log(task, partition, acked, limit, bytes_max))
+    }
+
+    async fn read_timers(
+        &self,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>> {
+        self.perform(On::Read, |state| Ok(state.read_timers(partitions, after, limit)))
+    }
+
+    async fn read_retries(
+        &self,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>> {
+        self.perform(On::Read, |state| Ok(state.read_retries(partitions, after, limit)))
+    }
+
+    async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()> {
+        self.perform(On::Write, |state| {
+            state.begin(id, node, items);
+            Ok(())
+        })
+    }
+
+    async fn abandon(&self, id: CommitId) -> Result<()> {
+        self.perform(On::Write, |state| {
+            state.begun.remove(&id);
+            Ok(())
+        })
+    }
+
+    async fn bury(&self, alive: &[NodeName]) -> Result<Vec<Identity>> {
+        self.perform(On::Write, |state| Ok(state.bury(alive)))
+    }
+
+    async fn commit(&self, batch: &Batch) -> Result<Committed> {
+        let (collections, now) = (self.collections(), self.time());
+        self.perform(On::Commit, |state| Ok(state.commit(batch, &collections, now)))
+    }
+
+    async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>> {
+        self.perform(On::Read, |state| Ok(state.commits.get(&id).cloned()))
+    }
+
+    // ---- the user's tables
+
+    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>> {
+        let (collections, opened_at) = (self.collections(), self.time());
+        let clock = Arc::clone(&self.shared.clock);
+        self.perform(On::Read, |state| {
+            let tables = state.tables.clone();
+            let view: Arc<dyn Snapshot> =
+                Arc::new(View { tables, collections, clock, opened_at, open_max });
+            Ok(view)
+        })
+    }
+
+    async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()> {
+        let collections = self.collections();
+        self.perform(On::Write, |state| {
+            let (tables, messages) = (state.tables.clone(), state.outbox.len());
+            for (tenant, change) in changes {
+                let applied =
+                    state.apply(&collections, tenant.as_ref(), std::slice::from_ref(change));
+                if let Err(Violation(said)) = applied {
+                    state.tables = tables;
+                    state.outbox.truncate(messages);
+                    return Err(Error::Invalid(said));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    async fn create_entity_model(&self) -> Result<()> {
+        self.perform(On::Write, |state| {
+            for collection in default_collections().values() {
+                state.tables.create(collection, &[]);
+            }
+            Ok(())
+        })
+    }
+
+    // ---- inspection
+
+    async fn depths(&self) -> Result<Vec<Depth>> {
+        let now = self.time();
+        self.perform(On::Read, |state| Ok(state.depths(now)))
+    }
+
+    async fn runs(&self, task: Option<&TaskName>, limit: u32) -> Result<Vec<Run>> {
+        self.perform(On::Read, |state| Ok(state.list_runs(task, limit)))
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<Run>> {
+        self.perform(On::Read, |state| Ok(state.runs.get(&id).cloned()))
+    }
+
+    async fn slots(
+        &self,
+        task: &TaskName,
+        from: Time,
+        to: Time,
+        limit: u32,
+    ) -> Result<Vec<SlotRecord>> {
+        self.perform(On::Read, |state| Ok(state.list_slots(task, from, to, limit)))
+    }
+
+    async fn dead_letters(&self, selector: &DeadSelector, limit: u32) -> Result<Vec<DeadLetter>> {
+        self.perform(On::Read, |state| {
+            let selected = state.select_dead(selector).into_iter();
+            Ok(selected.take(limit as usize).cloned().collect())
+        })
+    }
+
+    async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>> {
+        self.perform(On::Read, |state| Ok(state.list_history(query)))
+    }
+
+    async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>> {
+        self.perform(On::Read, |state| Ok(state.images(history)))
+    }
+
+    async fn audit(&self) -> Result<Audit> {
+        self.perform(On::Read, |state| Ok(state.audit()))
+    }
+
+    // ---- upkeep
+
+    async fn report_node(&self, node: &NodeRow) -> Result<()> {
+        self.perform(On::Write, |state| {
+            state.nodes.insert(node.node.clone(), node.clone());
+            Ok(())
+        })
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>> {
+        self.perform(On::Read, |state| Ok(state.nodes.values().cloned().collect()))
+    }
+
+    async fn prune(
+        &self,
+        fence: &Fence,
+        history: Duration,
+        undo: &[(TaskName, Duration)],
+        limit: u32,
+    ) -> Result<Pruned> {
+        let now = self.time();
+        self.perform(On::Write, |state| state.prune(fence, history, undo, limit, now))
+    }
+}
+
+/// The activity that [`Batch::activity_in_store`] speaks of.
+#[async_trait]
+impl Activity for MemoryStore {
+    async fn states(&self, keys: &[String]) -> Result<Vec<activity::State>, activity::Error> {
+        let now = self.time();
+        self.perform(On::Read, |state| {
+            Ok(keys.iter().map(|key| state.activity.state(key, now)).collect())
+        })
+        .map_err(activity_error)
+    }
+
+    async fn connect(&self, key: &str, connection: &str) -> Result<(), activity::Error> {
+        let now = self.time();
+        self.perform(On::Write, |state| {
+            state.activity.connect(key, connection, now);
+            Ok(())
+        })
+        .map_err(activity_error)
+    }
+
+    async fn disconnect(&self, key: &str, connection: &str) -> Result<(), activity::Error> {
+        let now = self.time();
+        self.perform(On::Write, |state| {
+            state.activity.disconnect(key, connection, now);
+            Ok(())
+        })
+        .map_err(activity_error)
+    }
+
+    async fn heartbeat(&self, key: &str, connection: &str) -> Result<(), activity::Error> {
+        Activity::connect(self, key, connection).await
+    }
+}
+
+fn activity_error(error: Error) -> activity::Error {
+    activity::Error(error.to_string())
+}

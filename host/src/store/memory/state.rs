@@ -1,0 +1,259 @@
+//! Everything the store remembers, and the rules that several operations share: the fence,
+//! the ownership of partitions, what waits, and when a run ends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use besom_core::activity::Book;
+use besom_core::ids::{
+    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
+};
+use besom_core::item::{Identity, Item, Source};
+use besom_core::plan::{Run, SlotRecord, TaskState};
+use besom_core::time::Time;
+
+use super::tables::Tables;
+use crate::ports::store::{
+    BeforeImage, CommandRow, Committed, Counts, DeadLetter, Error, FenceState, HistoryRow, NodeRow,
+    Raised, Result,
+};
+
+/// The items of one task in one partition.
+#[derive(Debug, Default)]
+pub(super) struct StreamState {
+    /// The last acknowledged position.
+    pub(super) acked: Seq,
+    /// The last written position.
+    pub(super) tail: Seq,
+    /// What is not acknowledged, and since when it waits.
+    pub(super) items: BTreeMap<Seq, (Time, Item)>,
+}
+
+/// A row of the history with what was before.
+#[derive(Debug)]
+pub(super) struct Recorded {
+    pub(super) row: HistoryRow,
+    pub(super) images: Option<Vec<BeforeImage>>,
+}
+
+/// A message in the outbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The topic.
+    pub topic: String,
+    /// The key, by which a receiver may order or partition.
+    pub key: String,
+    /// The content.
+    pub payload: Vec<u8>,
+}
+
+/// A batch that is about to be executed.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) node: NodeName,
+    pub(super) items: Vec<(Source, Partition, Identity)>,
+}
+
+/// What the store gives numbers to, each kind its own, from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Numbered {
+    Run,
+    Timer,
+    Retry,
+    Dead,
+    History,
+    Command,
+}
+
+/// Whose books: one task in one tenant.
+pub(super) type Account = (TaskName, Option<Tenant>);
+
+/// The store's whole content.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) partitions: u32,
+    last_ids: BTreeMap<Numbered, u64>,
+    pub(super) fence: Option<(FenceState, [u8; 32])>,
+    pub(super) owners: BTreeMap<Partition, (NodeName, OwnerEpoch)>,
+    /// Only for [`super::MemoryStore::broken_without_fence`].
+    pub(super) fence_disabled: bool,
+
+    pub(super) tasks: BTreeMap<TaskName, TaskState>,
+    pub(super) runs: BTreeMap<RunId, Run>,
+    pub(super) slots: Vec<SlotRecord>,
+    pub(super) cursors: BTreeMap<Account, Vec<u8>>,
+    pub(super) commands: BTreeMap<u64, CommandRow>,
+
+    pub(super) streams: BTreeMap<(TaskName, Partition), StreamState>,
+    pub(super) timers: BTreeMap<u64, Item>,
+    pub(super) retries: BTreeMap<u64, (Time, Item)>,
+    /// The identities in `streams`, `timers` and `retries`.
+    pub(super) waiting: BTreeSet<Identity>,
+    /// The version at which an identity was skipped for good.
+    pub(super) settled: BTreeMap<Identity, String>,
+    pub(super) dead: BTreeMap<u64, DeadLetter>,
+
+    pub(super) counts: BTreeMap<Account, Counts>,
+    pub(super) history: BTreeMap<u64, Recorded>,
+    /// What was pruned from the history (only `committed`, `skipped`, `discarded`).
+    pub(super) baseline: BTreeMap<Account, Counts>,
+    pub(super) commits: BTreeMap<CommitId, Committed>,
+    pub(super) begun: BTreeMap<CommitId, Begun>,
+    pub(super) outbox: Vec<Message>,
+    pub(super) nodes: BTreeMap<NodeName, NodeRow>,
+
+    pub(super) tables: Tables,
+    pub(super) activity: Book,
+}
+
+impl State {
+    pub(super) fn new(partitions: u32, activity: Book) -> State {
+        State {
+            partitions,
+            last_ids: BTreeMap::new(),
+            fence: None,
+            owners: BTreeMap::new(),
+            fence_disabled: false,
+            tasks: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            slots: Vec::new(),
+            cursors: BTreeMap::new(),
+            commands: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            retries: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+            settled: BTreeMap::new(),
+            dead: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            history: BTreeMap::new(),
+            baseline: BTreeMap::new(),
+            commits: BTreeMap::new(),
+            begun: BTreeMap::new(),
+            outbox: Vec::new(),
+            nodes: BTreeMap::new(),
+            tables: Tables::default(),
+            activity,
+        }
+    }
+
+    pub(super) fn next_id(&mut self, of: Numbered) -> u64 {
+        let last = self.last_ids.entry(of).or_default();
+        *last += 1;
+        *last
+    }
+
+    // ---- leadership
+
+    pub(super) fn raise_fence(
+        &mut self,
+        fence: &Fence,
+        node: &NodeName,
+        partitions: Option<&[Partition]>,
+        now: Time,
+    ) -> Result<Raised> {
+        let known = self.fence.as_ref().map(|(known, _)| known.term);
+        if !self.fence_disabled && known.is_some_and(|known| known >= fence.term) {
+            return Err(Error::Fenced);
+        }
+        let taken: BTreeSet<Partition> = match partitions {
+            None => (0..self.partitions).map(Partition).collect(),
+            Some(partitions) => partitions.iter().copied().collect(),
+        };
+        if let Some(beyond) = taken.iter().find(|p| p.0 >= self.partitions) {
+            let count = self.partitions;
+            return Err(Error::Invalid(format!("there is no partition {beyond} of {count}")));
+        }
+        let raised = FenceState { term: fence.term, node: node.clone(), raised_at: now };
+        self.fence = Some((raised, fence.token_hash));
+        let take = |partition: Partition| {
+            let before = self.owners.get(&partition).map_or(0, |(_, epoch)| epoch.0);
+            let epoch = OwnerEpoch(before + 1);
+            self.owners.insert(partition, (node.clone(), epoch));
+            (partition, epoch)
+        };
+        Ok(Raised { owned: taken.into_iter().map(take).collect() })
+    }
+
+    /// Refuses a leader that is not the one who raised the fence last.
+    pub(super) fn check_fence(&self, fence: &Fence) -> Result<()> {
+        let shown = |(known, token): &(FenceState, [u8; 32])| {
+            known.term == fence.term && *token == fence.token_hash
+        };
+        if self.fence_disabled || self.fence.as_ref().is_some_and(shown) {
+            return Ok(());
+        }
+        Err(Error::Fenced)
+    }
+
+    /// Whether the node owns the partition under that epoch.
+    pub(super) fn owns(&self, node: &NodeName, partition: Partition, epoch: OwnerEpoch) -> bool {
+        let owner = self.owners.get(&partition);
+        self.fence_disabled || owner.is_some_and(|(owner, known)| owner == node && *known == epoch)
+    }
+
+    // ---- what waits
+
+    /// The item that waits there, and when it may be executed (none: at once).
+    pub(super) fn waiting_at(
+        &self,
+        task: &TaskName,
+        partition: Partition,
+        source: Source,
+    ) -> Option<(&Item, Option<Time>)> {
+        match source {
+            Source::Log(seq) => {
+                let stream = self.streams.get(&(task.clone(), partition))?;
+                stream.items.get(&seq).map(|(_, item)| (item, None))
+            }
+            Source::Timer(id) => self.timers.get(&id).map(|item| (item, item.identity.due)),
+            Source::Retry(id) => self.retries.get(&id).map(|(at, item)| (item, Some(*at))),
+        }
+    }
+
+    /// The same, to be changed in place.
+    pub(super) fn waiting_at_mut(
+        &mut self,
+        task: &TaskName,
+        partition: Partition,
+        source: Source,
+    ) -> Option<&mut Item> {
+        match source {
+            Source::Log(seq) => {
+                let stream = self.streams.get_mut(&(task.clone(), partition))?;
+                stream.items.get_mut(&seq).map(|(_, item)| item)
+            }
+            Source::Timer(id) => self.timers.get_mut(&id),
+            Source::Retry(id) => self.retries.get_mut(&id).map(|(_, item)| item),
+        }
+    }
+
+    /// Puts an item into the retries.
+    pub(super) fn add_retry(&mut self, run_at: Time, item: Item) {
+        self.waiting.insert(item.identity.clone());
+        let id = self.next_id(Numbered::Retry);
+        self.retries.insert(id, (run_at, item));
+    }
+
+    // ---- the books
+
+    pub(super) fn counts_of(&mut self, identity: &Identity) -> &mut Counts {
+        self.counts.entry(account(identity)).or_default()
+    }
+
+    // ---- runs
+
+    /// Ends a run that has nothing left to scan and nothing left in the log.
+    pub(super) fn end_if_complete(&mut self, id: RunId, now: Time) -> bool {
+        let Some(run) = self.runs.get_mut(&id) else { return false };
+        if run.ended_at.is_some() || !run.scan_done || run.open > 0 {
+            return false;
+        }
+        run.ended_at = Some(now);
+        true
+    }
+}
+
+/// Whose books an item is in.
+pub(super) fn account(identity: &Identity) -> Account {
+    (identity.task.clone(), identity.tenant.clone())
+}
