@@ -1,5 +1,8 @@
 //! The besom host: adapters, runtime, API and their wiring.
+pub mod activity;
+pub mod coordination;
 pub mod demo;
 pub mod model;
 pub mod ports;
+pub mod store;
 pub mod task;

@@ -12,17 +12,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use besom_core::activity;
-use besom_core::collection::Collections;
+use besom_core::collection::{Collection, Collections};
 use besom_core::ids::{CommitId, NodeName, Partition, RunId, Seq, TaskName, Tenant};
 use besom_core::item::{Item, Source};
-use besom_core::proposal::{Change, Guard, Proposal, Settle};
+use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, Proposal, Settle};
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 
 use super::state::{Begun, Message, Numbered, Recorded, State};
-use super::tables::{
-    Touched, Violation, check_conditions, collection, is_complete, meets,
-};
+use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
 use crate::ports::store::{
     Batch, BeforeImage, Committed, DeadLetter, Decision, Entry, HistoryRow, LeftOut, Outcome,
 };
@@ -151,15 +149,12 @@ impl State {
             Err(violation) => Err(violation),
         };
         match applied {
-            Err(Violation(said)) => {
-                self.settle(commit, item, &because(on_violation, &said))
-            }
+            Err(Violation(said)) => self.settle(commit, item, &because(on_violation, &said)),
             Ok(touched) => {
                 let image = |touched: &Touched| touched.image(commit.collections);
                 let images = undo.then(|| touched.iter().map(image).collect());
                 let notes = proposal.notes.clone();
-                let end =
-                    End { outcome: "committed", settled: false, reason: None, notes, images };
+                let end = End { outcome: "committed", settled: false, reason: None, notes, images };
                 let counts = self.counts_of(&item.identity);
                 counts.committed += 1;
                 counts.pending -= 1;
@@ -228,7 +223,10 @@ impl State {
                 Ok(row.is_some_and(|row| meets(row, conditions)))
             }
             Guard::Exists(filter) => self.tables.exists(collections, tenant, filter),
-            Guard::Absent(filter) => Ok(!self.tables.exists(collections, tenant, filter)?),
+            Guard::Absent(filter) => {
+                check_anchored(collection(collections, &filter.collection)?, filter)?;
+                Ok(!self.tables.exists(collections, tenant, filter)?)
+            }
             Guard::Complete(set) => is_complete(&self.tables, collections, tenant, set),
             Guard::Idle(key) if commit.batch.activity_in_store => {
                 Ok(self.activity.state(key, commit.now) == activity::State::Idle)
@@ -331,16 +329,19 @@ impl State {
     // ---- deaths
 
     pub(super) fn begin(&mut self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) {
-        let place = |(source, item): &(Source, &Item)| {
-            (*source, item.partition, item.identity.clone())
-        };
+        let place =
+            |(source, item): &(Source, &Item)| (*source, item.partition, item.identity.clone());
         let begun = Begun { node: node.clone(), items: items.iter().map(place).collect() };
         self.begun.insert(id, begun);
     }
 
     pub(super) fn bury(&mut self, alive: &[NodeName]) -> Vec<besom_core::item::Identity> {
-        let dead: Vec<CommitId> =
-            self.begun.iter().filter(|(_, b)| !alive.contains(&b.node)).map(|(id, _)| *id).collect();
+        let dead: Vec<CommitId> = self
+            .begun
+            .iter()
+            .filter(|(_, b)| !alive.contains(&b.node))
+            .map(|(id, _)| *id)
+            .collect();
         let mut counted = Vec::new();
         for begun in dead.iter().filter_map(|id| self.begun.remove(id)).collect::<Vec<_>>() {
             for (source, partition, identity) in begun.items {
@@ -353,6 +354,20 @@ impl State {
         }
         counted
     }
+}
+
+/// The absence of rows is only certain under an anchor, whose key the filter fixes. One writer
+/// needs no lock, but a guard that another store would refuse is refused here as well.
+fn check_anchored(collection: &Collection, filter: &Filter) -> Result<(), Violation> {
+    let fixed = |column: &String| {
+        let equal = |c: &Condition| c.column == *column && c.comparison == Comparison::Equal;
+        filter.conditions.iter().any(equal)
+    };
+    if collection.anchors.iter().any(|anchor| anchor.columns.iter().all(fixed)) {
+        return Ok(());
+    }
+    let name = &collection.name;
+    Err(Violation(format!("a guard on the absence of {name} fixes the key of none of its anchors")))
 }
 
 /// The settlement with what the database said.

@@ -1,6 +1,6 @@
 //! Comparing a mapping with the tables that are there.
 
-use besom_core::collection::{Collection, Collections};
+use besom_core::collection::{Anchor, Collection, Collections};
 
 use super::tables::{Table, Tables};
 use crate::ports::store::MappingFault;
@@ -17,10 +17,15 @@ pub(super) fn check(tables: &Tables, collections: &Collections) -> Vec<MappingFa
             Some(table) => check_table(collection, table, &mut fault),
             None => {
                 let table = &collection.table;
-                fault("table".into(), format!("there is no table {table}; create it or name another"));
+                fault(
+                    "table".into(),
+                    format!("there is no table {table}; create it or name another"),
+                );
             }
         }
-        check_anchor(collection, collections, &mut fault);
+        for anchor in &collection.anchors {
+            check_anchor(collection, anchor, collections, &mut fault);
+        }
     }
     faults
 }
@@ -28,7 +33,9 @@ pub(super) fn check(tables: &Tables, collections: &Collections) -> Vec<MappingFa
 fn check_table(collection: &Collection, table: &Table, fault: &mut impl FnMut(String, String)) {
     if collection.tenant.is_some() != table.has_tenant {
         let message = match &collection.tenant {
-            Some(tenant) => format!("{} has no column {tenant}; remove `tenant`", table_of(collection)),
+            Some(tenant) => {
+                format!("{} has no column {tenant}; remove `tenant`", table_of(collection))
+            }
             None => format!("the rows of {} have a tenant; name its column", table_of(collection)),
         };
         fault("tenant".into(), message);
@@ -59,10 +66,10 @@ fn check_table(collection: &Collection, table: &Table, fault: &mut impl FnMut(St
 
 fn check_anchor(
     collection: &Collection,
+    anchor: &Anchor,
     collections: &Collections,
     fault: &mut impl FnMut(String, String),
 ) {
-    let Some(anchor) = &collection.anchor else { return };
     let Some(target) = collections.get(&anchor.collection) else {
         let target = &anchor.collection;
         return fault("anchor".into(), format!("the collection {target} is not mapped"));

@@ -27,13 +27,16 @@ impl State {
         self.check_fence(fence)?;
         for (at, new) in decision.runs.iter().enumerate() {
             let same = |task, slot, trigger| {
-                new.trigger == Trigger::Schedule && (&new.task, new.slot, &new.trigger) == (task, slot, trigger)
+                new.trigger == Trigger::Schedule
+                    && (&new.task, new.slot, &new.trigger) == (task, slot, trigger)
             };
             if self.runs.values().any(|r| same(&r.task, r.slot, &r.trigger))
                 || decision.runs[..at].iter().any(|r| same(&r.task, r.slot, &r.trigger))
             {
                 let NewRun { task, slot, .. } = new;
-                return Err(Error::Invalid(format!("the slot {slot} of {task} has its run already")));
+                return Err(Error::Invalid(format!(
+                    "the slot {slot} of {task} has its run already"
+                )));
             }
         }
         let ids: Vec<RunId> =

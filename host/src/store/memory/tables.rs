@@ -123,9 +123,7 @@ impl Tables {
         let collection = collection(collections, &filter.collection)?;
         check_conditions(collection, &filter.conditions)?;
         let mut rows = self.of(collection)?.rows.iter();
-        Ok(rows.any(|(id, row)| {
-            visible(collection, tenant, id) && meets(row, &filter.conditions)
-        }))
+        Ok(rows.any(|(id, row)| visible(collection, tenant, id) && meets(row, &filter.conditions)))
     }
 
     /// Carries out a change, in the tenant.
@@ -236,11 +234,7 @@ impl Tables {
         Ok(vec![touched(collection, id, before)])
     }
 
-    fn remove(
-        &mut self,
-        collection: &Collection,
-        id: RowId,
-    ) -> Result<Option<Touched>, Violation> {
+    fn remove(&mut self, collection: &Collection, id: RowId) -> Result<Option<Touched>, Violation> {
         if !self.of(collection)?.rows.contains_key(&id) {
             return Ok(None);
         }

@@ -201,8 +201,7 @@ impl Snapshot for View {
         conditions: &[Condition],
     ) -> Result<bool> {
         self.open()?;
-        let filter =
-            Filter { collection: collection.to_owned(), conditions: conditions.to_vec() };
+        let filter = Filter { collection: collection.to_owned(), conditions: conditions.to_vec() };
         Ok(self.tables.exists(&self.collections, tenant, &filter)?)
     }
 
