@@ -1,0 +1,154 @@
+//! Compaction in merge mode: many updates become one, identities stay.
+//!
+//! Decides: the order of the steps, and that nothing leaves here unverified. yrs applies
+//! the updates and decides what is collected; the independent reader of this crate says
+//! whether the result is the same document. yrs is never asked about its own work.
+//!
+//! ```text
+//! rows ──reader──> old model ───────────────┐
+//!   └──yrs, one transaction per row──> update ──reader──> new model
+//!                                            │               │ compare
+//!             the same ──────────────────────┤<──────────────┘
+//!             the same but for bytes: splice ──> update ──reader──> compare again
+//!                                            └──yrs, from nothing──> reader ──> compare
+//! ```
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use yrs::block::ClientID;
+use yrs::updates::decoder::Decode;
+use yrs::{Doc, OffsetKind, Options, ReadTxn, StateVector, Transact, Update};
+
+use super::compare::{self, Change, Difference};
+use super::digest::digest;
+use super::model::Model;
+use super::names::Names;
+use super::union::{self, Fault};
+use super::{Code, Compacted, KeepDeleted, LeftAlone, Settings, splice, writer};
+
+/// Compacts, or says why not. See [`super::compact`].
+pub fn merge(updates: &[&[u8]], settings: &Settings) -> Result<Compacted, LeftAlone> {
+    let bytes_before: usize = updates.iter().map(|update| update.len()).sum();
+    if bytes_before > settings.bytes_max {
+        let words = format!(
+            "{bytes_before} bytes of updates, more than the limit of {}",
+            settings.bytes_max
+        );
+        return Err(LeftAlone { code: Code::TooLarge, words });
+    }
+    let names = &mut Names::default();
+    let old = union::read(names, updates.iter().copied()).map_err(LeftAlone::from)?;
+    let keep_deleted = match settings.keep_deleted {
+        KeepDeleted::Always => true,
+        KeepDeleted::Never => false,
+        KeepDeleted::Detect => old.keeps_deleted,
+    };
+
+    let encoded = rebuild(updates, keep_deleted)?;
+    let mut update = encoded;
+    let mut new = read_own(names, &update, "yrs wrote an update that cannot be read")?;
+    let same = compare::compare(names, &old, &new, keep_deleted)?;
+    let spliced = same.drift.is_some();
+    if spliced {
+        update = writer::write(names, &splice::splice(names, &old, &new));
+        new = read_own(names, &update, "the spliced update cannot be read")?;
+        if let Some((client, clock)) = compare::compare(names, &old, &new, keep_deleted)?.drift {
+            let words = format!("a value would change (client {client}, clock {clock})");
+            return Err(LeftAlone { code: Code::Changed, words });
+        }
+    }
+
+    // What others will do with the row: build the document from nothing.
+    let again = rebuild(&[&update], keep_deleted)?;
+    let again = read_own(names, &again, "the rebuilt document cannot be read")?;
+    compare::compare(names, &new, &again, keep_deleted)?;
+
+    let before = digest(names, &old, &new);
+    let after = digest(names, &new, &new);
+    if before != after {
+        let words = format!("the digests differ: {before} and {after}");
+        return Err(LeftAlone { code: Code::Changed, words });
+    }
+    Ok(Compacted { update, digest: after, bytes_before, spliced, keep_deleted })
+}
+
+fn read_own(names: &mut Names, update: &[u8], what: &str) -> Result<Model, LeftAlone> {
+    union::read(names, [update]).map_err(|fault| {
+        let words = format!("{what}: {}", LeftAlone::from(fault).words);
+        LeftAlone { code: Code::Changed, words }
+    })
+}
+
+/// Applies the updates with yrs, each in its own transaction, and encodes the document.
+///
+/// yrs is given only what the reader has understood, but it has panicked on less; within a
+/// guest a panic ends the batch, and natively it is turned into a reason here.
+fn rebuild(updates: &[&[u8]], skip_gc: bool) -> Result<Vec<u8>, LeftAlone> {
+    let unsupported = |words: String| LeftAlone { code: Code::Unsupported, words };
+    catch_unwind(AssertUnwindSafe(|| rebuild_unguarded(updates, skip_gc)))
+        .unwrap_or_else(|_| Err("yrs panicked".into()))
+        .map_err(unsupported)
+}
+
+fn rebuild_unguarded(updates: &[&[u8]], skip_gc: bool) -> Result<Vec<u8>, String> {
+    // Any fixed identity will do: the document makes no change of its own.
+    let identity = Options::with_guid_and_client_id(Arc::from("besom"), ClientID::new(0));
+    let doc = Doc::with_options(Options {
+        offset_kind: OffsetKind::Utf16,
+        skip_gc,
+        // Cleaning up would delete marks that the document still has.
+        cleanup_formatting: false,
+        ..identity
+    });
+    for (row, bytes) in updates.iter().enumerate() {
+        let update = Update::decode_v1(bytes)
+            .map_err(|error| format!("yrs cannot read update {row}: {error}"))?;
+        doc.transact_mut()
+            .apply_update(update)
+            .map_err(|error| format!("yrs cannot apply update {row}: {error}"))?;
+    }
+    let txn = doc.transact();
+    if txn.store().pending_update().is_some() || txn.store().pending_ds().is_some() {
+        return Err("yrs waits for something that the updates do not hold".into());
+    }
+    Ok(txn.encode_state_as_update_v1(&StateVector::default()))
+}
+
+impl From<Fault> for LeftAlone {
+    fn from(fault: Fault) -> Self {
+        let (code, words) = match fault {
+            Fault::Malformed { row, error } => {
+                (Code::Undecodable, format!("update {row} cannot be decoded: {error}"))
+            }
+            Fault::Hole { client, clock } => {
+                (Code::Hole, format!("client {client} has a hole at clock {clock}"))
+            }
+            Fault::Missing { client, clock } => (
+                Code::MissingDependency,
+                format!("something depends on client {client}, clock {clock}, which is missing"),
+            ),
+            Fault::Conflict { client, clock } => (
+                Code::Conflict,
+                format!("client {client}, clock {clock} was used for two different changes"),
+            ),
+        };
+        LeftAlone { code, words }
+    }
+}
+
+impl From<Difference> for LeftAlone {
+    fn from(difference: Difference) -> Self {
+        let code = match difference.change {
+            Change::SplitPair => Code::SplitPair,
+            Change::StateVector
+            | Change::Revived
+            | Change::Deleted
+            | Change::Kind
+            | Change::Place
+            | Change::Dropped
+            | Change::Unplaced => Code::Changed,
+        };
+        LeftAlone { code, words: difference.to_string() }
+    }
+}

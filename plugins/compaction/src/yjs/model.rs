@@ -1,0 +1,248 @@
+//! What a set of updates says, canonically: per client the runs of units from clock 0 on,
+//! and what of them is deleted.
+//!
+//! Decides: how runs join and how they are cut, so that two models can be walked side by
+//! side whatever runs their updates were written in. A run keeps its content as raw bytes
+//! in its client's arena; nothing is allocated per unit.
+//!
+//! ```text
+//! update rows ──reader──> union ──> Model ──┬── compare ──> the same / where not
+//!                                            ├── digest
+//!                                            └── writer ──> one update
+//! ```
+
+use super::content::{self, Kind};
+use super::names::{Id, Text};
+use super::ranges::Ranges;
+
+/// What a run is part of, where its encoding says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Parent {
+    /// It has an origin and inherits from it.
+    Inherited,
+    /// A shared type of the document.
+    Root(Text),
+    /// The nested type that this item holds.
+    Item(Id),
+}
+
+/// How a unit hangs in the document; exactly what its encoding says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// What was to the left at the insertion.
+    pub origin: Id,
+    /// What was to the right at the insertion.
+    pub right_origin: Id,
+    /// What it is part of.
+    pub parent: Parent,
+    /// The key in a map or the name of an attribute.
+    pub parent_sub: Text,
+}
+
+impl Place {
+    /// Of a collected struct: none.
+    pub const LOST: Place = Place {
+        origin: Id::NONE,
+        right_origin: Id::NONE,
+        parent: Parent::Inherited,
+        parent_sub: Text::NONE,
+    };
+}
+
+/// Consecutive units of one client and kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// The clock of the first unit.
+    pub clock: u32,
+    /// How many units.
+    pub len: u32,
+    /// The place of the first; each further one has its predecessor as origin.
+    pub place: Place,
+    /// The kind of content.
+    pub kind: Kind,
+    /// Where the content is in the client's arena.
+    pub bytes: (u32, u32),
+}
+
+impl Run {
+    /// The clock behind the last unit.
+    #[inline]
+    pub fn end(&self) -> u32 {
+        self.clock + self.len
+    }
+
+    /// The place of the unit at `clock`.
+    #[inline]
+    pub fn place_at(&self, client: u32, clock: u32) -> Place {
+        if clock == self.clock || self.kind == Kind::Gc {
+            return self.place;
+        }
+        Place {
+            origin: Id { client, clock: clock - 1 },
+            right_origin: self.place.right_origin,
+            parent: Parent::Inherited,
+            parent_sub: Text::NONE,
+        }
+    }
+
+    /// Whether `next` only goes on with this run.
+    #[inline]
+    pub fn joins(&self, client: u32, next: &Run) -> bool {
+        self.end() == next.clock
+            && self.kind == next.kind
+            && self.kind.is_run()
+            && self.bytes.1 == next.bytes.0
+            && next.place == self.place_at(client, next.clock)
+    }
+}
+
+/// One client's part of a model.
+#[derive(Debug, Default)]
+pub struct Client {
+    /// In order, disjoint.
+    pub runs: Vec<Run>,
+    /// The content of all runs.
+    pub arena: Vec<u8>,
+    /// What delete sets name.
+    pub explicit: Ranges,
+    /// What delete sets name or the kind of a struct says.
+    pub deleted: Ranges,
+}
+
+impl Client {
+    /// The clock behind the last unit: the client's entry in the state vector.
+    pub fn end(&self) -> u32 {
+        self.runs.last().map_or(0, Run::end)
+    }
+
+    /// The run that holds `clock`.
+    pub fn run_at(&self, clock: u32) -> Option<usize> {
+        let index = self.runs.partition_point(|run| run.end() <= clock);
+        self.runs.get(index).filter(|run| run.clock <= clock).map(|_| index)
+    }
+
+    /// Adds a run behind the last, joining them where the next only goes on.
+    pub fn push(&mut self, client: u32, run: Run) {
+        match self.runs.last_mut() {
+            Some(last) if last.joins(client, &run) => {
+                last.len += run.len;
+                last.bytes.1 = run.bytes.1;
+            }
+            _ => self.runs.push(run),
+        }
+    }
+}
+
+/// What a set of updates says. Complete: no holes, nothing missing.
+#[derive(Debug, Default)]
+pub struct Model {
+    /// By the client's number in the [`super::names::Names`] the model was built with.
+    pub clients: Vec<Client>,
+    /// Whether an update carried content together with its deletion. Only a document that
+    /// does not collect garbage (`gc: false`) or an undo manager writes such a thing.
+    pub keeps_deleted: bool,
+}
+
+impl Model {
+    /// A client's part; empty for one that has none.
+    pub fn client(&self, number: u32) -> &Client {
+        static NOBODY: Client = Client {
+            runs: Vec::new(),
+            arena: Vec::new(),
+            explicit: Ranges::EMPTY,
+            deleted: Ranges::EMPTY,
+        };
+        self.clients.get(number as usize).unwrap_or(&NOBODY)
+    }
+
+    /// How many runs there are.
+    pub fn runs(&self) -> usize {
+        self.clients.iter().map(|client| client.runs.len()).sum()
+    }
+
+    /// From a client's first unit on.
+    pub fn walk(&self, number: u32) -> Walk<'_> {
+        Walk { number, client: self.client(number), run: 0, unit: 0, byte: 0, inside_pair: false }
+    }
+}
+
+/// A part of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'m> {
+    /// The clock of the first unit.
+    pub clock: u32,
+    /// How many units.
+    pub len: u32,
+    /// The place of the first.
+    pub place: Place,
+    /// The kind of content.
+    pub kind: Kind,
+    /// The content; none: cut inside a surrogate pair.
+    pub bytes: Option<&'m [u8]>,
+}
+
+/// Walks a client's runs in pieces of any length.
+#[derive(Clone, Debug)]
+pub struct Walk<'m> {
+    number: u32,
+    client: &'m Client,
+    run: usize,
+    /// Units of the run already taken.
+    unit: u32,
+    /// Bytes of the run's content already taken.
+    byte: usize,
+    /// The next unit is the second half of a surrogate pair, whose bytes begin at `byte`.
+    inside_pair: bool,
+}
+
+impl<'m> Walk<'m> {
+    /// The clock of the next unit, and how many of its run are left.
+    #[inline]
+    pub fn next_units(&self) -> Option<(u32, u32)> {
+        let run = self.client.runs.get(self.run)?;
+        Some((run.clock + self.unit, run.len - self.unit))
+    }
+
+    /// Takes the next `units`, which are not more than the run has left.
+    pub fn take(&mut self, units: u32) -> Piece<'m> {
+        let run = &self.client.runs[self.run];
+        let clock = run.clock + self.unit;
+        let content = &self.client.arena[run.bytes.0 as usize..run.bytes.1 as usize];
+        let bytes = self.take_bytes(run, content, units);
+        self.unit += units;
+        if self.unit == run.len {
+            (self.run, self.unit, self.byte, self.inside_pair) = (self.run + 1, 0, 0, false);
+        }
+        let place = run.place_at(self.number, clock);
+        Piece { clock, len: units, place, kind: run.kind, bytes }
+    }
+
+    fn take_bytes(&mut self, run: &Run, content: &'m [u8], units: u32) -> Option<&'m [u8]> {
+        if units == run.len {
+            return Some(content);
+        }
+        if run.kind == Kind::String && content.len() == run.len as usize {
+            // ASCII: units are bytes.
+            let start = self.byte;
+            self.byte += units as usize;
+            return Some(&content[start..self.byte]);
+        }
+        let started_inside = self.inside_pair;
+        let (start, wanted) =
+            if started_inside { (self.byte + 4, units - 1) } else { (self.byte, units) };
+        let rest = &content[start..];
+        match content::bytes_of_units(run.kind, rest, wanted as usize) {
+            Some(len) => {
+                self.byte = start + len;
+                self.inside_pair = false;
+                (!started_inside).then(|| &content[start..self.byte])
+            }
+            None => {
+                let len = content::bytes_of_units(run.kind, rest, wanted as usize - 1);
+                self.byte = start + len.unwrap_or(rest.len());
+                self.inside_pair = true;
+                None
+            }
+        }
+    }
+}
