@@ -1,0 +1,291 @@
+//! `[collections.NAME]`: how tables of the user map to collections.
+//!
+//! What the tables really are is the store's to say (`check --store`); here only the
+//! mapping itself is judged: types, and names that refer to each other.
+
+use std::collections::BTreeMap;
+
+use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding};
+use besom_core::value::Kind;
+
+use super::keys::{Key, Slot, suggestion};
+use super::tree::{Entry, Node, Span, Table};
+use super::walk::{Spans, Walker};
+
+/// The types of columns, as they are written.
+pub const KINDS: [(&str, Kind); 9] = [
+    ("bool", Kind::Bool),
+    ("integer", Kind::Integer),
+    ("float", Kind::Float),
+    ("decimal", Kind::Decimal),
+    ("text", Kind::Text),
+    ("bytes", Kind::Bytes),
+    ("timestamp", Kind::Timestamp),
+    ("uuid", Kind::Uuid),
+    ("json", Kind::Json),
+];
+
+/// The encodings of columns, as they are written, with the type each belongs to.
+pub const ENCODINGS: [(&str, Encoding, Option<Kind>); 5] = [
+    ("native", Encoding::Native, None),
+    ("seconds", Encoding::Seconds, Some(Kind::Timestamp)),
+    ("millis", Encoding::Millis, Some(Kind::Timestamp)),
+    ("rfc3339", Encoding::Rfc3339, Some(Kind::Timestamp)),
+    ("raw", Encoding::Raw, Some(Kind::Uuid)),
+];
+
+/// The keys of a collection that are read by the list.
+#[derive(Debug, Default)]
+pub struct CollectionTable {
+    table: String,
+    tenant: Option<String>,
+}
+
+/// The keys of a collection that are plain values.
+pub static KEYS: &[Key<CollectionTable>] = &[
+    Key {
+        name: "table",
+        default: "",
+        doc: "The table's name in the database; by default the collection's.",
+        slot: Slot::Text(|c| &mut c.table),
+    },
+    Key {
+        name: "tenant",
+        default: "",
+        doc: "The column that names the tenant, if the table has tenants.",
+        slot: Slot::OptionalText(|c| &mut c.tenant),
+    },
+];
+
+/// The keys of a collection that have a shape of their own, and what they are for.
+pub const SHAPED: [(&str, &str); 4] = [
+    ("key", "The columns that, with the tenant, identify a row."),
+    ("columns", "The columns a plugin may name: NAME = \"type\" or { type, encoding }."),
+    ("indexes", "Indexes usable for range reads: NAME = [columns], the tenant left out."),
+    ("anchor", "The row that inserters lock: { collection, columns }."),
+];
+
+/// Where the parts of a collection stand in the file.
+#[derive(Debug, Clone, Default)]
+pub struct CollectionPlaces {
+    /// Its name in the header.
+    pub name: Span,
+    /// `table`, `key`, `tenant`, `anchor`, `columns.NAME`, `indexes.NAME`.
+    pub parts: Spans,
+}
+
+/// Reads `[collections]` over the defaults; a collection of the file replaces the default
+/// of its name as a whole.
+pub fn read(
+    walker: &mut Walker<'_>,
+    table: &Table,
+    defaults: &Collections,
+) -> (Collections, BTreeMap<String, CollectionPlaces>) {
+    let (mut all, mut places) = (defaults.clone(), BTreeMap::new());
+    for entry in &table.0 {
+        if let Some(table) = walker.table(entry, "[collections.NAME]") {
+            let (collection, place) = one(walker, entry, table);
+            places.insert(entry.key.clone(), place);
+            all.insert(entry.key.clone(), collection);
+        }
+    }
+    for (name, place) in &places {
+        anchored(walker, &all, &all[name], place);
+    }
+    (all, places)
+}
+
+fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, CollectionPlaces) {
+    let name = &entry.key;
+    let path = format!("collections.{name}");
+    if name == super::task::TOPICS {
+        let message = format!("a collection cannot be called `{name}`");
+        walker.error(&entry.key_span, message, "that word stands for topics among the grants");
+    }
+    let mut plain = CollectionTable { table: name.clone(), tenant: None };
+    let shaped = SHAPED.map(|(name, _)| name);
+    let mut parts = walker.read(&path, table, KEYS, &shaped, &mut plain);
+
+    let mut columns = BTreeMap::new();
+    match table.get("columns") {
+        Some(entry) => {
+            if let Some(table) = walker.table(entry, "columns = { NAME = \"type\" }") {
+                for entry in &table.0 {
+                    parts.insert(format!("columns.{}", entry.key), entry.span.clone());
+                    if let Some(column) = column(walker, &path, entry) {
+                        columns.insert(entry.key.clone(), column);
+                    }
+                }
+            }
+        }
+        None => walker.error(
+            &entry.key_span,
+            format!("the collection `{name}` has no columns"),
+            "add columns = { NAME = \"type\" }",
+        ),
+    }
+    // Names are only compared with columns that could be read, or one slip becomes many.
+    let known = |walker: &mut Walker<'_>, span: &Span, column: &str, what: &str| {
+        if !columns.is_empty() && !columns.contains_key(column) {
+            let fix = suggestion(column, columns.keys().map(String::as_str));
+            walker.error(
+                span,
+                format!("{what} names the column `{column}`, which is not mapped"),
+                fix,
+            );
+        }
+    };
+    let list = |walker: &mut Walker<'_>, what: &str, entry: &Entry| -> Vec<String> {
+        let texts = walker.texts(what, &entry.span, &entry.node);
+        for (span, column) in &texts {
+            known(walker, span, column, what);
+        }
+        texts.into_iter().map(|(_, text)| text).collect()
+    };
+    let key = match table.get("key") {
+        Some(entry) => {
+            let key = list(walker, "the key", entry);
+            if key.is_empty() && matches!(&entry.node, Node::Array(a) if a.is_empty()) {
+                walker.error(
+                    &entry.span,
+                    "the key has no columns",
+                    "name those that identify a row",
+                );
+            }
+            key
+        }
+        None => {
+            walker.error(
+                &entry.key_span,
+                format!("the collection `{name}` has no key"),
+                "add key = [\"column\"]",
+            );
+            Vec::new()
+        }
+    };
+    let mut indexes = BTreeMap::new();
+    if let Some(entry) = table.get("indexes")
+        && let Some(table) = walker.table(entry, "indexes = { NAME = [\"column\"] }")
+    {
+        for entry in &table.0 {
+            parts.insert(format!("indexes.{}", entry.key), entry.span.clone());
+            indexes.insert(entry.key.clone(), list(walker, "the index", entry));
+        }
+    }
+    let mut anchor = None;
+    if let Some(entry) = table.get("anchor")
+        && let Some(table) =
+            walker.table(entry, "anchor = { collection = \"NAME\", columns = [\"column\"] }")
+    {
+        let mut target = None;
+        let mut on = Vec::new();
+        for entry in &table.0 {
+            match entry.key.as_str() {
+                "collection" => {
+                    target = walker
+                        .text("the anchor's collection", &entry.span, &entry.node)
+                        .map(str::to_owned);
+                }
+                "columns" => on = list(walker, "the anchor", entry),
+                _ => walker.unknown(entry, &format!("{path}.anchor"), ["collection", "columns"]),
+            }
+        }
+        match target {
+            Some(collection) => anchor = Some(Anchor { collection, columns: on }),
+            None => walker.error(
+                &entry.span,
+                "the anchor names no collection",
+                "add collection = \"NAME\"",
+            ),
+        }
+    }
+    let collection = Collection {
+        name: name.clone(),
+        table: plain.table,
+        tenant: plain.tenant,
+        key,
+        columns,
+        indexes,
+        anchor,
+    };
+    (collection, CollectionPlaces { name: entry.key_span.clone(), parts })
+}
+
+fn column(walker: &mut Walker<'_>, path: &str, entry: &Entry) -> Option<Column> {
+    let names = || KINDS.map(|(name, _)| name);
+    let kind = |walker: &mut Walker<'_>, span: &Span, node: &Node| {
+        let text = walker.text("a column's type", span, node)?;
+        let found = KINDS.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
+        if found.is_none() {
+            walker.error(span, format!("`{text}` is no type"), suggestion(text, names()));
+        }
+        found
+    };
+    match &entry.node {
+        Node::Table(table) => {
+            let (mut found, mut encoding) = (None, None);
+            for part in &table.0 {
+                match part.key.as_str() {
+                    "type" => found = kind(walker, &part.span, &part.node),
+                    "encoding" => {
+                        let text = walker.text("an encoding", &part.span, &part.node);
+                        encoding = text.map(|text| (part.span.clone(), text.to_owned()));
+                    }
+                    _ => walker.unknown(
+                        part,
+                        &format!("{path}.columns.{}", entry.key),
+                        ["type", "encoding"],
+                    ),
+                }
+            }
+            if table.get("type").is_none() {
+                let message = format!("the column `{}` has no type", entry.key);
+                walker.error(&entry.span, message, "add type = \"text\" or another");
+            }
+            let kind = found?;
+            let mut chosen = Encoding::Native;
+            if let Some((span, text)) = encoding {
+                let fitting = ENCODINGS.iter().filter(|(_, _, k)| k.is_none_or(|k| k == kind));
+                match fitting.clone().find(|(name, ..)| *name == text) {
+                    Some((_, encoding, _)) => chosen = *encoding,
+                    None => {
+                        let fix = suggestion(&text, fitting.map(|(name, ..)| *name));
+                        walker.error(&span, format!("`{text}` is no encoding of this type"), fix);
+                    }
+                }
+            }
+            Some(Column { kind, encoding: chosen })
+        }
+        node => {
+            kind(walker, &entry.span, node).map(|kind| Column { kind, encoding: Encoding::Native })
+        }
+    }
+}
+
+fn anchored(
+    walker: &mut Walker<'_>,
+    all: &Collections,
+    collection: &Collection,
+    place: &CollectionPlaces,
+) {
+    let Some(anchor) = &collection.anchor else { return };
+    let span = place.parts.get("anchor").unwrap_or(&place.name).clone();
+    match all.get(&anchor.collection) {
+        None => {
+            let fix = suggestion(&anchor.collection, all.keys().map(String::as_str));
+            let message = format!("the anchor's collection `{}` is not mapped", anchor.collection);
+            walker.error(&span, message, fix);
+        }
+        Some(target) if target.key.len() != anchor.columns.len() => walker.error(
+            &span,
+            format!(
+                "the anchor names {} columns, the key of `{}` has {}",
+                anchor.columns.len(),
+                target.name,
+                target.key.len()
+            ),
+            format!("name the columns that hold its {}", target.key.join(", ")),
+        ),
+        Some(_) => {}
+    }
+}

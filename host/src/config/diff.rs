@@ -1,0 +1,96 @@
+//! What changes from one configuration to the next: tasks, plugins, settings and mappings
+//! are taken up while the host runs, everything else needs a restart.
+
+use std::fmt::Write as _;
+
+use besom_core::ids::TaskName;
+use sha2::{Digest as _, Sha256};
+
+use super::Config;
+
+/// What changes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// Tasks that are new.
+    pub added: Vec<TaskName>,
+    /// Tasks that are no longer there: what waits of them is orphaned.
+    pub removed: Vec<TaskName>,
+    /// Tasks of which anything changed, the plugin's content included.
+    pub changed: Vec<TaskName>,
+    /// Whether the mapping changed.
+    pub collections: bool,
+    /// Keys whose new value takes effect at the next start, as `section.key`.
+    pub needs_restart: Vec<String>,
+}
+
+impl Changes {
+    /// Whether nothing changes.
+    pub fn is_empty(&self) -> bool {
+        *self == Changes::default()
+    }
+}
+
+impl Config {
+    /// What changes from this configuration to `new`.
+    pub fn diff(&self, new: &Config) -> Changes {
+        let mut changes = Changes {
+            collections: self.collections != new.collections,
+            needs_restart: self.restart_keys(new),
+            ..Changes::default()
+        };
+        for (name, task) in &new.tasks {
+            match self.tasks.get(name) {
+                None => changes.added.push(name.clone()),
+                Some(old) if old != task => changes.changed.push(name.clone()),
+                Some(_) => {}
+            }
+        }
+        changes.removed =
+            self.tasks.keys().filter(|name| !new.tasks.contains_key(*name)).cloned().collect();
+        changes
+    }
+
+    fn restart_keys(&self, new: &Config) -> Vec<String> {
+        let mut keys = Vec::new();
+        for ((section, old), new) in self.sections().into_iter().zip(new.sections().map(|s| s.1)) {
+            for key in old.as_object().into_iter().flatten().map(|(key, _)| key) {
+                if old[key] != new[key] {
+                    keys.push(format!("{section}.{key}"));
+                }
+            }
+        }
+        keys
+    }
+
+    fn sections(&self) -> [(&'static str, serde_json::Value); 9] {
+        fn json(value: &impl serde::Serialize) -> serde_json::Value {
+            // Plain data with text keys: there is nothing that JSON could not hold.
+            serde_json::to_value(value).unwrap_or_default()
+        }
+        [
+            ("store", json(&self.store)),
+            ("node", json(&self.node)),
+            ("lease", json(&self.lease)),
+            ("activity", json(&self.activity)),
+            ("api", json(&self.api)),
+            ("host", json(&self.host)),
+            ("retention", json(&self.retention)),
+            ("runtime", json(&self.runtime)),
+            ("plugins", json(&self.plugins)),
+        ]
+    }
+
+    /// SHA-256, in hexadecimal, over what the nodes of one store should agree on: tasks and
+    /// collections. Paths and names that differ from node to node are left out.
+    pub fn digest(&self) -> String {
+        let shared = serde_json::json!({
+            "tasks": self.tasks.values().map(|t| serde_json::to_value(&**t).unwrap_or_default()).collect::<Vec<_>>(),
+            "collections": *self.collections,
+            "retention": self.retention,
+        });
+        Sha256::digest(shared.to_string()).iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+    }
+}

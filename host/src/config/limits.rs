@@ -1,0 +1,154 @@
+//! `[tasks.NAME.limits]`: the bounds of one call of a plugin.
+//!
+//! The defaults depend on the lane: work that may take long gets more of everything.
+
+use std::time::Duration;
+
+use super::keys::{Key, Slot};
+use super::tree::Table;
+use super::walk::Walker;
+use crate::ports::guests::{Lane, Limits};
+
+/// Limits, with the wall-clock time as it is written.
+#[derive(Debug, Clone)]
+pub struct LimitsTable {
+    limits: Limits,
+    wall: Duration,
+}
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// The keys, with the defaults of the lanes `due` and `normal`.
+pub static KEYS: &[Key<LimitsTable>] = &[
+    Key {
+        name: "memory_bytes",
+        default: "\"128MiB\"",
+        doc: "Linear memory of one instance.",
+        slot: Slot::Bytes(|l| &mut l.limits.memory_bytes, MIB, 4 * GIB),
+    },
+    Key {
+        name: "fuel",
+        default: "2000000000",
+        doc: "Fuel of one call: about one unit for each instruction.",
+        slot: Slot::U64(|l| &mut l.limits.fuel, 10_000, u64::MAX / 2),
+    },
+    Key {
+        name: "hostcall_fuel",
+        default: "134217728",
+        doc: "What one host call may lift out of the plugin, about in bytes.",
+        slot: Slot::U64(|l| &mut l.limits.hostcall_fuel, 4096, 4 * GIB),
+    },
+    Key {
+        name: "wall",
+        default: "\"10s\"",
+        doc: "Wall-clock time of one call, waits for the database included.",
+        slot: Slot::Duration(
+            |l| &mut l.wall,
+            Duration::from_millis(10),
+            Duration::from_secs(3_600),
+        ),
+    },
+    Key {
+        name: "batch_items",
+        default: "256",
+        doc: "Items of one call.",
+        slot: Slot::U32(|l| &mut l.limits.batch_items, 1, 10_000),
+    },
+    Key {
+        name: "batch_bytes",
+        default: "\"1MiB\"",
+        doc: "Bytes of the items of one call.",
+        slot: Slot::Bytes(|l| &mut l.limits.batch_bytes, 4096, 64 * MIB),
+    },
+    Key {
+        name: "rows_read",
+        default: "100000",
+        doc: "Rows that one call may read.",
+        slot: Slot::U64(|l| &mut l.limits.rows_read, 1, 100_000_000),
+    },
+    Key {
+        name: "changes",
+        default: "1000",
+        doc: "Changes of one item, rows of read sets not counted.",
+        slot: Slot::U32(|l| &mut l.limits.changes, 1, 1_000_000),
+    },
+    Key {
+        name: "deletes",
+        default: "10000",
+        doc: "Rows that one item may delete, rows of read sets counted.",
+        slot: Slot::U64(|l| &mut l.limits.deletes, 0, 100_000_000),
+    },
+    Key {
+        name: "log_bytes",
+        default: "\"64KiB\"",
+        doc: "Bytes of log kept of one call.",
+        slot: Slot::Bytes(|l| &mut l.limits.log_bytes, 0, 16 * MIB),
+    },
+];
+
+/// What differs for the lane `heavy`.
+pub const HEAVY: [(&str, &str); 6] = [
+    ("memory_bytes", "512MiB"),
+    ("fuel", "200000000000"),
+    ("wall", "120s"),
+    ("batch_items", "64"),
+    ("rows_read", "2000000"),
+    ("deletes", "2000000"),
+];
+
+/// The limits of a task that says nothing of them.
+pub fn default_limits(lane: Lane) -> Limits {
+    settle(defaults(lane))
+}
+
+/// Reads a task's limits over the defaults of its lane.
+pub fn read(walker: &mut Walker<'_>, path: &str, table: &Table, lane: Lane) -> Limits {
+    let mut limits = defaults(lane);
+    walker.read(&format!("{path}.limits"), table, KEYS, &[], &mut limits);
+    settle(limits)
+}
+
+fn settle(table: LimitsTable) -> Limits {
+    let wall_ms = u64::try_from(table.wall.as_millis()).unwrap_or(u64::MAX);
+    Limits { wall_ms, ..table.limits }
+}
+
+fn defaults(lane: Lane) -> LimitsTable {
+    let limits = Limits {
+        memory_bytes: 0,
+        fuel: 0,
+        hostcall_fuel: 0,
+        wall_ms: 0,
+        batch_items: 0,
+        batch_bytes: 0,
+        rows_read: 0,
+        changes: 0,
+        deletes: 0,
+        log_bytes: 0,
+    };
+    let mut table = LimitsTable { limits, wall: Duration::ZERO };
+    for key in KEYS {
+        key.set_default(&mut table);
+    }
+    if lane == Lane::Heavy {
+        for (name, text) in HEAVY {
+            let key = KEYS.iter().find(|k| k.name == name).expect("a key of the list");
+            key.read_text(&mut table, text).expect("a value of its type");
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heavy_work_gets_more_and_every_limit_is_set() {
+        let (normal, heavy) = (default_limits(Lane::Normal), default_limits(Lane::Heavy));
+        assert_eq!((normal.wall_ms, heavy.wall_ms), (10_000, 120_000));
+        assert!(heavy.fuel > normal.fuel && heavy.rows_read > normal.rows_read);
+        assert!(normal.hostcall_fuel > 0 && normal.changes > 0 && normal.log_bytes > 0);
+    }
+}

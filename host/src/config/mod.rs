@@ -1,0 +1,104 @@
+//! `besom.toml`: from text to validated types.
+//!
+//! Decided here: what may be written, what it means, its defaults, and every message about
+//! it. Not decided here: what the tables of the database really are (`Store::check`), and
+//! what a plugin is (the runtime); both are asked by whoever loads a configuration.
+//!
+//! ```text
+//! text ── RawConfig::parse ──> Parsed ── resolve(plugins, default collections) ──> Resolved
+//!  + environment + flags          │                                                  │
+//!                                 └ outline: for reading verbs, no plugin needed     ├ mapping_faults(store)
+//!                                                                                    └ finish ──> Config
+//! ```
+//!
+//! No step stops at the first error: each notes what it finds and goes on, so that all of
+//! it is reported at once, with places.
+
+pub mod collection;
+pub mod diagnostic;
+pub mod diff;
+pub mod keys;
+pub mod limits;
+pub mod load;
+pub mod quantity;
+pub mod resolve;
+pub mod schedule;
+pub mod schema;
+pub mod sections;
+pub mod settings;
+pub mod task;
+pub mod template;
+pub mod tree;
+pub mod walk;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use besom_core::collection::Collections;
+use besom_core::ids::TaskName;
+
+pub use diagnostic::{Diagnostic, Problems, Severity, printable};
+pub use diff::Changes;
+pub use load::{FILE_BYTES_MAX, read};
+pub use resolve::{Overrides, Parsed, Plugin, PluginFault, RawConfig, Resolved};
+pub use schema::schema;
+pub use template::template;
+
+use crate::ports::guests::Manifest;
+use crate::task::TaskDefinition;
+use sections::{Activity, Api, Host, Lease, Node, Plugins, Retention, Runtime, Sections, Store};
+
+/// A configuration that holds: everything a host needs to run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The file it was read from, as it was named.
+    pub origin: PathBuf,
+    /// `[store]`
+    pub store: Store,
+    /// `[node]`
+    pub node: Node,
+    /// `[lease]`
+    pub lease: Lease,
+    /// `[activity]`
+    pub activity: Activity,
+    /// `[api]`
+    pub api: Api,
+    /// `[host]`
+    pub host: Host,
+    /// `[retention]`
+    pub retention: Retention,
+    /// `[runtime]`
+    pub runtime: Runtime,
+    /// `[plugins]`
+    pub plugins: Plugins,
+    /// The tasks, by name. A task that is not in the file does not run.
+    pub tasks: BTreeMap<TaskName, Arc<TaskDefinition>>,
+    /// The manifests of the tasks' plugins, by digest.
+    pub manifests: BTreeMap<String, Arc<Manifest>>,
+    /// The collections: those of the entity model, and over them those of the file.
+    pub collections: Arc<Collections>,
+    /// What deserves a look but does not hinder.
+    pub warnings: Vec<Diagnostic>,
+}
+
+impl Config {
+    fn from_sections(origin: PathBuf, s: Sections, collections: Collections) -> Config {
+        Config {
+            origin,
+            store: s.store,
+            node: s.node,
+            lease: s.lease,
+            activity: s.activity,
+            api: s.api,
+            host: s.host,
+            retention: s.retention,
+            runtime: s.runtime,
+            plugins: s.plugins,
+            tasks: BTreeMap::new(),
+            manifests: BTreeMap::new(),
+            collections: Arc::new(collections),
+            warnings: Vec::new(),
+        }
+    }
+}

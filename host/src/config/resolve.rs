@@ -1,0 +1,390 @@
+//! The two steps from a text to a configuration.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use besom_core::collection::Collections;
+use besom_core::ids::TaskName;
+
+use super::Config;
+use super::collection::{self, CollectionPlaces};
+use super::diagnostic::{Diagnostic, Place, Problems, Source};
+use super::keys::suggestion;
+use super::sections::{SECTIONS, Sections};
+use super::task::RawTask;
+use super::tree::{self, Span, Table};
+use super::walk::Walker;
+use crate::ports::guests::Manifest;
+use crate::ports::store::MappingFault;
+
+/// A plugin as the loader found it.
+#[derive(Debug, Clone)]
+pub struct Plugin {
+    /// What it says of itself.
+    pub manifest: Arc<Manifest>,
+    /// SHA-256 of its component, in hexadecimal.
+    pub digest: String,
+    /// Whether it ships with Besom: then it gets what it asks for, unless the task says
+    /// otherwise.
+    pub built_in: bool,
+}
+
+/// Why a plugin cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PluginFault {
+    /// What is wrong: no such file, no component, another contract.
+    pub message: String,
+    /// How to mend it.
+    pub fix: String,
+}
+
+impl From<String> for PluginFault {
+    fn from(message: String) -> PluginFault {
+        PluginFault {
+            message,
+            fix: "name a built-in plugin or a file of the plugins' directory".into(),
+        }
+    }
+}
+
+/// What stands above the file: the environment, and above that the flags.
+#[derive(Debug, Clone, Default)]
+pub struct Overrides {
+    /// Variables, as `BESOM_STORE_PATH`. Others are not looked at.
+    pub variables: Vec<(String, String)>,
+    /// `SECTION.KEY=VALUE`.
+    pub flags: Vec<String>,
+}
+
+impl Overrides {
+    /// The environment of this process, and these flags.
+    pub fn from_env(flags: Vec<String>) -> Overrides {
+        let variables = std::env::vars_os()
+            .filter_map(|(k, v)| Some((k.into_string().ok()?, v.to_string_lossy().into_owned())))
+            .filter(|(k, _)| k.starts_with("BESOM_"))
+            .collect();
+        Overrides { variables, flags }
+    }
+}
+
+/// The first step.
+pub struct RawConfig;
+
+/// A configuration as far as the text alone says it.
+#[derive(Debug, Clone)]
+pub struct Parsed {
+    origin: PathBuf,
+    source: Source,
+    sections: Sections,
+    tasks: Vec<RawTask>,
+    collections: Table,
+    problems: Vec<Diagnostic>,
+}
+
+impl RawConfig {
+    /// Reads a text. Whatever is wrong is kept in the result, so that the second step can
+    /// add to it.
+    pub fn parse(text: &str, origin: &Path, overrides: &Overrides) -> Parsed {
+        let source = Source::new(origin.display().to_string(), text);
+        let (root, syntax) = tree::parse(&source);
+        let broken: Vec<usize> = syntax.iter().map(|d| d.order().1).collect();
+        let mut problems = Vec::new();
+        let mut walker = Walker { source: &source, problems: &mut problems };
+
+        let mut sections = Sections::defaults();
+        let (mut tasks, mut collections, mut lease) = (Vec::new(), Table::default(), None);
+        for entry in &root.0 {
+            if let Some(section) = SECTIONS.iter().find(|s| s.name == entry.key) {
+                if let Some(table) = walker.table(entry, &format!("[{}]", entry.key)) {
+                    let spans = walker.read(section.name, table, section.keys, &[], &mut sections);
+                    if section.name == "lease" {
+                        lease = spans.get("renew").or_else(|| spans.get("ttl")).cloned();
+                    }
+                }
+            } else if entry.key == "tasks" {
+                if let Some(table) = walker.table(entry, "[tasks.NAME]") {
+                    for entry in &table.0 {
+                        if let Some(table) = walker.table(entry, "[tasks.NAME]") {
+                            tasks.push(RawTask::read(&mut walker, entry, table));
+                        }
+                    }
+                }
+            } else if entry.key == "collections" {
+                if let Some(table) = walker.table(entry, "[collections.NAME]") {
+                    collections = table.clone();
+                }
+            } else {
+                let names = SECTIONS.iter().map(|s| s.name).chain(["tasks", "collections"]);
+                walker.unknown(entry, "", names);
+            }
+        }
+        // What is said of a line that could not be read is a consequence of that.
+        problems.retain(|d| !matches!(d.place, Place::Line { line, .. } if broken.contains(&line)));
+        problems.extend(syntax);
+        override_sections(&mut sections, overrides, &mut problems);
+        judge(&sections, &source, lease.as_ref(), &mut problems);
+        let dir = origin.parent().unwrap_or(Path::new(""));
+        sections.settle_paths(dir);
+        Parsed { origin: origin.to_owned(), source, sections, tasks, collections, problems }
+    }
+}
+
+fn override_sections(
+    sections: &mut Sections,
+    overrides: &Overrides,
+    problems: &mut Vec<Diagnostic>,
+) {
+    for (variable, value) in &overrides.variables {
+        let place = || Place::Variable { name: variable.clone(), value: value.clone() };
+        let Some(name) = variable.strip_prefix("BESOM_") else { continue };
+        let name = name.to_ascii_lowercase();
+        let section = SECTIONS
+            .iter()
+            .find(|s| name.strip_prefix(s.name).is_some_and(|rest| rest.starts_with('_')));
+        // A variable that names no section belongs to something else.
+        let Some(section) = section else { continue };
+        let key = &name[section.name.len() + 1..];
+        let result = match section.keys.iter().find(|k| k.name == key) {
+            Some(key) => key.read_text(sections, value).map_err(|f| (f.message, f.fix)),
+            None => {
+                let names: Vec<_> = section
+                    .keys
+                    .iter()
+                    .map(|k| format!("BESOM_{}_{}", section.name, k.name).to_ascii_uppercase())
+                    .collect();
+                let fix = suggestion(variable, names.iter().map(String::as_str));
+                Err((format!("unknown variable `{variable}`"), Some(fix)))
+            }
+        };
+        if let Err((message, fix)) = result {
+            problems.push(Diagnostic { fix, ..Diagnostic::error(place(), message) });
+        }
+    }
+    for text in &overrides.flags {
+        let place = || Place::Flag { text: text.clone() };
+        let Some((path, value)) = text.split_once('=') else {
+            problems.push(
+                Diagnostic::error(place(), "a value is missing").fix("write SECTION.KEY=VALUE"),
+            );
+            continue;
+        };
+        let found = path.trim().split_once('.').and_then(|(section, key)| {
+            SECTIONS.iter().find(|s| s.name == section)?.keys.iter().find(|k| k.name == key)
+        });
+        let result = match found {
+            Some(key) => key.read_text(sections, value.trim()).map_err(|f| (f.message, f.fix)),
+            None => {
+                let names: Vec<_> = SECTIONS
+                    .iter()
+                    .flat_map(|s| s.keys.iter().map(|k| format!("{}.{}", s.name, k.name)))
+                    .collect();
+                let fix = suggestion(path.trim(), names.iter().map(String::as_str));
+                Err((format!("unknown key `{path}`"), Some(fix)))
+            }
+        };
+        if let Err((message, fix)) = result {
+            problems.push(Diagnostic { fix, ..Diagnostic::error(place(), message) });
+        }
+    }
+}
+
+/// The longest path of a Unix socket, in bytes (`sun_path` with its NUL).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+fn judge(
+    sections: &Sections,
+    source: &Source,
+    lease: Option<&Span>,
+    problems: &mut Vec<Diagnostic>,
+) {
+    let place = |span: Option<&Span>| span.map_or_else(|| source.whole(), |span| source.at(span));
+    let limit = sections.lease.ttl / 3;
+    if sections.lease.renew > limit {
+        let message = format!(
+            "the lease is renewed every {}, which is more than a third of its {}",
+            super::quantity::show_duration(sections.lease.renew),
+            super::quantity::show_duration(sections.lease.ttl),
+        );
+        let fix = format!("set lease.renew to at most {}", super::quantity::show_duration(limit));
+        problems.push(Diagnostic::error(place(lease), message).fix(fix));
+    }
+    if sections.activity.tcp.is_some() && sections.activity.token_file.is_none() {
+        problems.push(
+            Diagnostic::error(
+                source.whole(),
+                "activity.tcp is open to every local user without a token",
+            )
+            .fix("set activity.token_file to a file (mode 0600) that holds one"),
+        );
+    }
+    for (name, path) in
+        [("activity.socket", &sections.activity.socket), ("api.socket", &sections.api.socket)]
+    {
+        if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+            problems.push(
+                Diagnostic::error(source.whole(), format!("{name} is too long for a Unix socket"))
+                    .fix(format!("choose a path of at most {SOCKET_PATH_BYTES_MAX} bytes")),
+            );
+        }
+    }
+}
+
+impl Parsed {
+    /// The plugins that tasks name, each once: a loader may fetch them all before
+    /// [`Parsed::resolve`] asks for them one by one.
+    pub fn plugins(&self) -> Vec<&str> {
+        let mut names: Vec<_> =
+            self.tasks.iter().map(RawTask::plugin).filter(|p| !p.is_empty()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// The directory of the user's plugins.
+    pub fn plugins_dir(&self) -> &Path {
+        &self.sections.plugins.dir
+    }
+
+    /// Where compiled plugins are kept.
+    pub fn cache_dir(&self) -> &Path {
+        &self.sections.runtime.cache
+    }
+
+    /// The sections, as far as they could be read.
+    pub fn sections(&self) -> &Sections {
+        &self.sections
+    }
+
+    /// What is wrong so far.
+    pub fn problems(&self) -> &[Diagnostic] {
+        &self.problems
+    }
+
+    /// The tasks' names with their schedules and time zones.
+    pub fn schedules(&self) -> BTreeMap<TaskName, (Option<String>, String)> {
+        self.tasks
+            .iter()
+            .map(|task| {
+                let written = task.schedule_of();
+                let schedule = written.expression.map(str::to_owned);
+                (TaskName::from(task.name()), (schedule, written.timezone.to_owned()))
+            })
+            .collect()
+    }
+
+    /// The configuration without its tasks, for whoever only reads the store: no plugin is
+    /// loaded.
+    pub fn outline(self, defaults: &Collections) -> Resolved {
+        self.build(None, defaults)
+    }
+
+    /// The whole configuration. `plugin` finds and judges a plugin by the name that a task
+    /// gives it.
+    pub fn resolve(
+        self,
+        plugin: &dyn Fn(&str) -> Result<Plugin, PluginFault>,
+        defaults: &Collections,
+    ) -> Resolved {
+        self.build(Some(plugin), defaults)
+    }
+
+    fn build(
+        mut self,
+        plugin: Option<&dyn Fn(&str) -> Result<Plugin, PluginFault>>,
+        defaults: &Collections,
+    ) -> Resolved {
+        let mut walker = Walker { source: &self.source, problems: &mut self.problems };
+        let (collections, places) = collection::read(&mut walker, &self.collections, defaults);
+        let (mut tasks, mut manifests) = (BTreeMap::new(), BTreeMap::new());
+        let mut found: BTreeMap<&str, Result<Plugin, PluginFault>> = BTreeMap::new();
+        if let Some(plugin) = plugin {
+            for task in self.tasks.iter().filter(|t| !t.plugin().is_empty()) {
+                match found.entry(task.plugin()).or_insert_with(|| plugin(task.plugin())) {
+                    Ok(plugin) => {
+                        let definition = task.resolve(&mut walker, plugin, &collections);
+                        manifests.insert(plugin.digest.clone(), plugin.manifest.clone());
+                        tasks.insert(definition.name.clone(), Arc::new(definition));
+                    }
+                    Err(fault) => task.without_plugin(&mut walker, &fault.message, &fault.fix),
+                }
+            }
+        }
+        drop(found);
+        let mut config = Config::from_sections(self.origin, self.sections, collections);
+        config.tasks = tasks;
+        config.manifests = manifests;
+        Resolved { config, source: self.source, places, problems: self.problems }
+    }
+}
+
+/// A configuration with everything that is known to be wrong with it.
+#[derive(Debug, Clone)]
+pub struct Resolved {
+    config: Config,
+    source: Source,
+    places: BTreeMap<String, CollectionPlaces>,
+    problems: Vec<Diagnostic>,
+}
+
+impl Resolved {
+    /// The configuration as far as it could be read, to open its store.
+    pub fn partial(&self) -> &Config {
+        &self.config
+    }
+
+    /// What is wrong so far.
+    pub fn problems(&self) -> &[Diagnostic] {
+        &self.problems
+    }
+
+    /// Adds what the store said about the mapping, at its place in the file.
+    pub fn mapping_faults(&mut self, faults: &[MappingFault]) {
+        for fault in faults {
+            let place = match self.places.get(&fault.collection) {
+                Some(places) => {
+                    let parent = fault.place.split('.').next().unwrap_or_default();
+                    let span = places.parts.get(&fault.place).or_else(|| places.parts.get(parent));
+                    self.source.at(span.unwrap_or(&places.name))
+                }
+                None => self.source.whole(),
+            };
+            let message =
+                format!("collection `{}`, {}: {}", fault.collection, fault.place, fault.message);
+            let mut diagnostic = if fault.warning {
+                Diagnostic::warning(place, message)
+            } else {
+                Diagnostic::error(place, message)
+            };
+            if !self.places.contains_key(&fault.collection) {
+                diagnostic = diagnostic.fix(format!(
+                    "map your own table in [collections.{}]; this is the built-in mapping",
+                    fault.collection
+                ));
+            }
+            self.problems.push(diagnostic);
+        }
+    }
+
+    /// Adds another diagnostic about the file as a whole.
+    pub fn add(&mut self, error: bool, message: impl Into<String>, fix: impl Into<String>) {
+        let place = self.source.whole();
+        let diagnostic = if error {
+            Diagnostic::error(place, message)
+        } else {
+            Diagnostic::warning(place, message)
+        };
+        self.problems.push(diagnostic.fix(fix));
+    }
+
+    /// The configuration, or everything that is wrong with it (warnings included).
+    pub fn finish(mut self) -> Result<Config, Problems> {
+        self.problems.sort_by_key(Diagnostic::order);
+        self.problems.dedup();
+        if self.problems.iter().any(Diagnostic::is_error) {
+            return Err(Problems(self.problems));
+        }
+        self.config.warnings = self.problems;
+        Ok(self.config)
+    }
+}

@@ -1,0 +1,146 @@
+//! The JSON Schema of `besom.toml`, for editors: made from the lists that read the file.
+
+use serde_json::{Map, Value, json};
+
+use super::collection::{self, ENCODINGS, KINDS};
+use super::keys::{Key, Slot};
+use super::quantity::{show_bytes, show_duration};
+use super::sections::SECTIONS;
+use super::{limits, settings, task};
+
+const SPAN: &str = r"^(0|([0-9]+(ms|s|m|h|d|w))+)$";
+const SIZE: &str = r"^[0-9]+ ?(B|KiB|MiB|GiB)?$";
+
+/// The schema, draft 2020-12.
+pub fn schema() -> Value {
+    let mut root = Map::new();
+    for section in SECTIONS {
+        root.insert(section.name.into(), object(section.doc, section.keys, Map::new()));
+    }
+    root.insert(
+        "tasks".into(),
+        json!({
+            "type": "object",
+            "description": "The tasks, by name.",
+            "additionalProperties": task_schema(),
+        }),
+    );
+    root.insert(
+        "collections".into(),
+        json!({
+            "type": "object",
+            "description": "How tables map to collections, by name.",
+            "additionalProperties": collection_schema(),
+        }),
+    );
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "besom.toml",
+        "type": "object",
+        "properties": root,
+        "additionalProperties": false,
+    })
+}
+
+fn task_schema() -> Value {
+    let doc =
+        |name: &str| task::TABLES.iter().find(|(n, _)| *n == name).map_or("", |(_, doc)| *doc);
+    let names = json!({ "type": "array", "items": { "type": "string" }, "uniqueItems": true });
+    let operations = json!({
+        "type": "array",
+        "items": { "enum": ["read", "insert", "update", "delete"] },
+        "uniqueItems": true,
+    });
+    let mut more = Map::new();
+    let mut own = object(doc("settings"), settings::HOST_KEYS, Map::new());
+    own["additionalProperties"] = json!(true);
+    more.insert("settings".into(), own);
+    more.insert("limits".into(), object(doc("limits"), limits::KEYS, Map::new()));
+    more.insert("retry".into(), object(doc("retry"), task::RETRY_KEYS, Map::new()));
+    more.insert(
+        "grants".into(),
+        json!({
+            "type": "object",
+            "description": doc("grants"),
+            "properties": { task::TOPICS: names },
+            "additionalProperties": operations,
+        }),
+    );
+    let mut schema = object("A task.", task::KEYS, more);
+    schema["required"] = json!(["plugin"]);
+    schema
+}
+
+fn collection_schema() -> Value {
+    let names = json!({ "type": "array", "items": { "type": "string" }, "uniqueItems": true });
+    let kinds = KINDS.map(|(name, _)| name);
+    let encodings = ENCODINGS.map(|(name, ..)| name);
+    let mut more = Map::new();
+    for (name, doc) in collection::SHAPED {
+        let mut shape = match name {
+            "key" => names.clone(),
+            "indexes" => json!({ "type": "object", "additionalProperties": names }),
+            "anchor" => json!({
+                "type": "object",
+                "properties": { "collection": { "type": "string" }, "columns": names },
+                "required": ["collection", "columns"],
+                "additionalProperties": false,
+            }),
+            _ => json!({ "type": "object", "additionalProperties": { "anyOf": [
+                { "enum": kinds },
+                {
+                    "type": "object",
+                    "properties": { "type": { "enum": kinds }, "encoding": { "enum": encodings } },
+                    "required": ["type"],
+                    "additionalProperties": false,
+                },
+            ] } }),
+        };
+        shape["description"] = json!(doc);
+        more.insert(name.into(), shape);
+    }
+    let mut schema = object("A collection.", collection::KEYS, more);
+    schema["required"] = json!(["key", "columns"]);
+    schema
+}
+
+fn object<T>(doc: &str, keys: &[Key<T>], more: Map<String, Value>) -> Value {
+    let mut properties = Map::new();
+    for key in keys {
+        let mut property = match &key.slot {
+            Slot::Duration(_, min, max) => json!({
+                "anyOf": [{ "type": "string", "pattern": SPAN }, { "const": 0 }],
+                "$comment": format!("from {} to {}", show_duration(*min), show_duration(*max)),
+            }),
+            Slot::U32(_, min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+            Slot::U64(_, min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+            Slot::Bytes(_, min, max) => json!({
+                "anyOf": [
+                    { "type": "integer", "minimum": min, "maximum": max },
+                    { "type": "string", "pattern": SIZE },
+                ],
+                "$comment": format!("from {} to {}", show_bytes(*min), show_bytes(*max)),
+            }),
+            Slot::Bool(_) => json!({ "type": "boolean" }),
+            Slot::Choice(choices, _) => json!({ "enum": choices }),
+            Slot::Text(_)
+            | Slot::OptionalText(_)
+            | Slot::Path(_)
+            | Slot::OptionalPath(_)
+            | Slot::OptionalAddress(_) => json!({ "type": "string", "minLength": 1 }),
+        };
+        property["description"] = json!(key.doc);
+        if !key.default.is_empty() {
+            // Every default is one plain value: text between quotes, a number or a word.
+            property["default"] = serde_json::from_str(key.default).unwrap_or(Value::Null);
+        }
+        properties.insert(key.name.into(), property);
+    }
+    properties.extend(more);
+    json!({
+        "type": "object",
+        "description": doc,
+        "properties": properties,
+        "additionalProperties": false,
+    })
+}

@@ -1,0 +1,343 @@
+//! The sections of `besom.toml` that concern the host as a whole, with every bound and its
+//! default. Tasks and collections, which have names of their own, are elsewhere.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::keys::{Key, Slot};
+
+/// Where the database is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Store {
+    /// The SQLite file, absolute or from the working directory.
+    pub path: PathBuf,
+}
+
+/// Who this node is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Node {
+    /// Its name; none: `{hostname}-{incarnation}`.
+    pub name: Option<String>,
+}
+
+/// The lease on the leadership.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Lease {
+    /// How long it lasts.
+    pub ttl: Duration,
+    /// How often it is renewed; at most a third of `ttl`.
+    pub renew: Duration,
+}
+
+/// The endpoint to which products report connections.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Activity {
+    /// Its Unix socket.
+    pub socket: PathBuf,
+    /// Its TCP address; none: not reachable by TCP.
+    pub tcp: Option<SocketAddr>,
+    /// The file with the token that TCP callers show.
+    pub token_file: Option<PathBuf>,
+    /// How long after the last disconnection a thing counts as idle.
+    pub idle_timeout: Duration,
+    /// How long a connection lives without a heartbeat.
+    pub heartbeat_timeout: Duration,
+}
+
+/// The admin API.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Api {
+    /// Its Unix socket.
+    pub socket: PathBuf,
+}
+
+/// Bounds of the host.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Host {
+    /// Threads that guests run on; 0: one per processor.
+    pub guest_threads: u32,
+    /// Items of one commit.
+    pub batch_items: u32,
+    /// Bytes of the payloads and changes of one commit.
+    pub batch_bytes: u64,
+    /// How long heavy work may be put off for due items.
+    pub heavy_wait_max: Duration,
+    /// How long the snapshot of one act may stay open.
+    pub act_snapshot_max: Duration,
+    /// Timers held in memory; the rest is read when these have fired.
+    pub timers_ahead: u32,
+    /// Candidates of one page of a scan.
+    pub scan_page_items: u32,
+    /// How long a stopping host waits for work in flight.
+    pub drain_max: Duration,
+}
+
+/// How long things are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Retention {
+    /// The history of items, slots and runs.
+    pub history: Duration,
+}
+
+/// The WebAssembly runtime.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Runtime {
+    /// Where compiled plugins are kept: private, and only what this node wrote is loaded.
+    pub cache: PathBuf,
+}
+
+/// The user's plugins.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Plugins {
+    /// The directory that `plugin = "NAME.wasm"` refers to.
+    pub dir: PathBuf,
+}
+
+/// Everything that concerns the host as a whole.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Sections {
+    /// `[store]`
+    pub store: Store,
+    /// `[node]`
+    pub node: Node,
+    /// `[lease]`
+    pub lease: Lease,
+    /// `[activity]`
+    pub activity: Activity,
+    /// `[api]`
+    pub api: Api,
+    /// `[host]`
+    pub host: Host,
+    /// `[retention]`
+    pub retention: Retention,
+    /// `[runtime]`
+    pub runtime: Runtime,
+    /// `[plugins]`
+    pub plugins: Plugins,
+}
+
+/// A section.
+pub struct Section {
+    /// The name of its table.
+    pub name: &'static str,
+    /// What it is about.
+    pub doc: &'static str,
+    /// Its keys.
+    pub keys: &'static [Key<Sections>],
+}
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+const DAY_MS: u64 = 86_400_000;
+const MIB: u64 = 1 << 20;
+
+/// All sections. A change of any key here takes effect at the next start; tasks,
+/// collections and plugins are taken up while the host runs.
+pub static SECTIONS: &[Section] = &[
+    Section {
+        name: "store",
+        doc: "The database that holds your tables and Besom's own.",
+        keys: &[Key {
+            name: "path",
+            default: "\"besom.db\"",
+            doc: "The SQLite file; a relative path is meant from this file's directory.",
+            slot: Slot::Path(|s| &mut s.store.path),
+        }],
+    },
+    Section {
+        name: "node",
+        doc: "This node among others.",
+        keys: &[Key {
+            name: "name",
+            default: "",
+            doc: "Its name; by default the host name. An incarnation is added to it at every start.",
+            slot: Slot::OptionalText(|s| &mut s.node.name),
+        }],
+    },
+    Section {
+        name: "lease",
+        doc: "The lease on the leadership.",
+        keys: &[
+            Key {
+                name: "ttl",
+                default: "\"15s\"",
+                doc: "How long it lasts: after a crash of the machine the others wait so long.",
+                slot: Slot::Duration(|s| &mut s.lease.ttl, ms(1_000), ms(3_600_000)),
+            },
+            Key {
+                name: "renew",
+                default: "\"5s\"",
+                doc: "How often it is renewed; at most a third of ttl.",
+                slot: Slot::Duration(|s| &mut s.lease.renew, ms(100), ms(1_200_000)),
+            },
+        ],
+    },
+    Section {
+        name: "activity",
+        doc: "The endpoint to which your product reports who is connected to what.",
+        keys: &[
+            Key {
+                name: "socket",
+                default: "",
+                doc: "Its Unix socket; by default besom-activity.sock beside the database.",
+                slot: Slot::Path(|s| &mut s.activity.socket),
+            },
+            Key {
+                name: "tcp",
+                default: "",
+                doc: "A TCP address to listen on as well; needs token_file.",
+                slot: Slot::OptionalAddress(|s| &mut s.activity.tcp),
+            },
+            Key {
+                name: "token_file",
+                default: "",
+                doc: "The file (mode 0600) with the token that TCP callers send.",
+                slot: Slot::OptionalPath(|s| &mut s.activity.token_file),
+            },
+            Key {
+                name: "idle_timeout",
+                default: "\"300s\"",
+                doc: "How long after the last disconnection a thing counts as idle.",
+                slot: Slot::Duration(|s| &mut s.activity.idle_timeout, ms(1), ms(30 * DAY_MS)),
+            },
+            Key {
+                name: "heartbeat_timeout",
+                default: "\"60s\"",
+                doc: "How long a connection lives without a heartbeat.",
+                slot: Slot::Duration(
+                    |s| &mut s.activity.heartbeat_timeout,
+                    ms(100),
+                    ms(30 * DAY_MS),
+                ),
+            },
+        ],
+    },
+    Section {
+        name: "api",
+        doc: "The admin API.",
+        keys: &[Key {
+            name: "socket",
+            default: "",
+            doc: "Its Unix socket (mode 0600); by default besom.sock beside the database.",
+            slot: Slot::Path(|s| &mut s.api.socket),
+        }],
+    },
+    Section {
+        name: "host",
+        doc: "Bounds of the host.",
+        keys: &[
+            Key {
+                name: "guest_threads",
+                default: "0",
+                doc: "Threads that plugins run on; 0: one per processor.",
+                slot: Slot::U32(|s| &mut s.host.guest_threads, 0, 1024),
+            },
+            Key {
+                name: "batch_items",
+                default: "1000",
+                doc: "Items of one commit.",
+                slot: Slot::U32(|s| &mut s.host.batch_items, 1, 100_000),
+            },
+            Key {
+                name: "batch_bytes",
+                default: "\"16MiB\"",
+                doc: "Bytes of one commit.",
+                slot: Slot::Bytes(|s| &mut s.host.batch_bytes, 4096, 1024 * MIB),
+            },
+            Key {
+                name: "heavy_wait_max",
+                default: "\"5s\"",
+                doc: "How long heavy work may be put off for items that fall due.",
+                slot: Slot::Duration(|s| &mut s.host.heavy_wait_max, ms(0), ms(3_600_000)),
+            },
+            Key {
+                name: "act_snapshot_max",
+                default: "\"60s\"",
+                doc: "How long the reads of one call may hold their snapshot.",
+                slot: Slot::Duration(|s| &mut s.host.act_snapshot_max, ms(100), ms(3_600_000)),
+            },
+            Key {
+                name: "timers_ahead",
+                default: "20000",
+                doc: "Timers held in memory; the rest is read when these have fired.",
+                slot: Slot::U32(|s| &mut s.host.timers_ahead, 1, 10_000_000),
+            },
+            Key {
+                name: "scan_page_items",
+                default: "1000",
+                doc: "Candidates of one page of a scan.",
+                slot: Slot::U32(|s| &mut s.host.scan_page_items, 1, 100_000),
+            },
+            Key {
+                name: "drain_max",
+                default: "\"20s\"",
+                doc: "How long a stopping host waits for work in flight.",
+                slot: Slot::Duration(|s| &mut s.host.drain_max, ms(0), ms(3_600_000)),
+            },
+        ],
+    },
+    Section {
+        name: "retention",
+        doc: "How long things are kept.",
+        keys: &[Key {
+            name: "history",
+            default: "\"30d\"",
+            doc: "The history of items, slots and runs. The audit balances all the same.",
+            slot: Slot::Duration(|s| &mut s.retention.history, ms(60_000), ms(36_500 * DAY_MS)),
+        }],
+    },
+    Section {
+        name: "runtime",
+        doc: "The WebAssembly runtime.",
+        keys: &[Key {
+            name: "cache",
+            default: "",
+            doc: "A private directory for compiled plugins; by default besom-cache beside the database.",
+            slot: Slot::Path(|s| &mut s.runtime.cache),
+        }],
+    },
+    Section {
+        name: "plugins",
+        doc: "Your own plugins.",
+        keys: &[Key {
+            name: "dir",
+            default: "\"plugins.d\"",
+            doc: "The directory that plugin = \"NAME.wasm\" refers to.",
+            slot: Slot::Path(|s| &mut s.plugins.dir),
+        }],
+    },
+];
+
+impl Sections {
+    /// The defaults alone; paths that depend on others are still empty.
+    pub fn defaults() -> Sections {
+        let mut sections = Sections::default();
+        for key in SECTIONS.iter().flat_map(|s| s.keys) {
+            key.set_default(&mut sections);
+        }
+        sections
+    }
+
+    /// Makes paths independent of where the program runs: relative ones are meant from
+    /// `dir`, and those that were not given stand beside the database.
+    pub fn settle_paths(&mut self, dir: &std::path::Path) {
+        self.store.path = dir.join(&self.store.path);
+        let beside = self.store.path.parent().unwrap_or(dir).to_owned();
+        for (path, name) in [
+            (&mut self.activity.socket, "besom-activity.sock"),
+            (&mut self.api.socket, "besom.sock"),
+            (&mut self.runtime.cache, "besom-cache"),
+        ] {
+            *path = if path.as_os_str().is_empty() { beside.join(name) } else { dir.join(&path) };
+        }
+        self.plugins.dir = dir.join(&self.plugins.dir);
+        if let Some(path) = &mut self.activity.token_file {
+            *path = dir.join(&path);
+        }
+    }
+}

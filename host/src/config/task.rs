@@ -1,0 +1,506 @@
+//! `[tasks.NAME]`: from a table to a task, in two steps.
+//!
+//! What the table says by itself is read first. What only the plugin can judge (its
+//! settings, what it asks for) follows once its manifest is known.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use besom_core::collection::{Collections, Grants, Operations};
+use besom_core::ids::TaskName;
+
+use super::keys::{Key, Slot, suggestion};
+use super::settings;
+use super::tree::{Entry, Node, Span, Table};
+use super::walk::{Spans, Walker};
+use super::{Plugin, limits};
+use crate::ports::guests::Lane;
+use crate::task::{CatchUp, Overlap, RetryPolicy, TaskDefinition};
+
+/// The key of the grants that lists topics instead of a collection's operations.
+pub const TOPICS: &str = "topics";
+
+/// How far ahead due items are planned by a task without a schedule.
+const HORIZON_UNSCHEDULED: Duration = Duration::from_secs(86_400);
+
+/// The longest name of a task, in characters: it is a label of metrics and a column.
+const NAME_CHARS_MAX: usize = 64;
+
+/// The keys of a task that are plain values.
+#[derive(Debug, Clone, Default)]
+pub struct TaskTable {
+    plugin: String,
+    schedule: Option<String>,
+    timezone: String,
+    overlap: Option<Overlap>,
+    catch_up: String,
+    catch_up_max: u32,
+    jitter: Duration,
+    at_start: bool,
+    horizon: Duration,
+    undo_retention: Duration,
+}
+
+const DAY: u64 = 86_400;
+
+/// The keys of a task that are plain values.
+pub static KEYS: &[Key<TaskTable>] = &[
+    Key {
+        name: "plugin",
+        default: "",
+        doc: "A built-in plugin, or a file of the plugins' directory.",
+        slot: Slot::Text(|t| &mut t.plugin),
+    },
+    Key {
+        name: "schedule",
+        default: "",
+        doc: "Five fields as in crontab(5), six with seconds first, @hourly and friends, or \"@every 30s\"; left out: only by trigger.",
+        slot: Slot::OptionalText(|t| &mut t.schedule),
+    },
+    Key {
+        name: "timezone",
+        default: "\"UTC\"",
+        doc: "The IANA time zone in which the schedule is read.",
+        slot: Slot::Text(|t| &mut t.timezone),
+    },
+    Key {
+        name: "overlap",
+        default: "\"skip\"",
+        doc: "What becomes of a slot while the run before is active.",
+        slot: Slot::Choice(&["skip", "queue", "allow"], |t, word| {
+            t.overlap = Some(match word {
+                "queue" => Overlap::Queue,
+                "allow" => Overlap::Allow,
+                _ => Overlap::Skip,
+            });
+        }),
+    },
+    Key {
+        name: "catch_up",
+        default: "\"coalesce\"",
+        doc: "What becomes of slots that passed while no host led.",
+        slot: Slot::Choice(&["skip", "coalesce", "all"], |t, word| t.catch_up = word.to_owned()),
+    },
+    Key {
+        name: "catch_up_max",
+        default: "10",
+        doc: "With catch_up = \"all\": the latest so many are run.",
+        slot: Slot::U32(|t| &mut t.catch_up_max, 1, 1_000),
+    },
+    Key {
+        name: "jitter",
+        default: "\"0s\"",
+        doc: "A run starts up to so much after its slot, evenly spread.",
+        slot: Slot::Duration(|t| &mut t.jitter, Duration::ZERO, Duration::from_secs(DAY)),
+    },
+    Key {
+        name: "at_start",
+        default: "false",
+        doc: "Run also when a leader starts, and when the task's settings change.",
+        slot: Slot::Bool(|t| &mut t.at_start),
+    },
+    Key {
+        name: "horizon",
+        default: "",
+        doc: "How far ahead due items are planned; by default twice the widest gap of the schedule.",
+        slot: Slot::Duration(
+            |t| &mut t.horizon,
+            Duration::from_secs(1),
+            Duration::from_secs(366 * DAY),
+        ),
+    },
+    Key {
+        name: "undo_retention",
+        default: "\"7d\"",
+        doc: "How long rows are kept as they were before; \"0s\": not at all.",
+        slot: Slot::Duration(
+            |t| &mut t.undo_retention,
+            Duration::ZERO,
+            Duration::from_secs(3_650 * DAY),
+        ),
+    },
+];
+
+/// The tables below a task, and what they are for.
+pub const TABLES: [(&str, &str); 4] = [
+    ("settings", "The plugin's settings, projects_per_run and candidates_per_project."),
+    ("limits", "The bounds of one call of the plugin."),
+    ("retry", "How failures are tried again."),
+    (
+        "grants",
+        "What the task may do: COLLECTION = [\"read\", \"insert\", \"update\", \"delete\"], topics = [...].",
+    ),
+];
+
+/// `[tasks.NAME.retry]`.
+pub static RETRY_KEYS: &[Key<RetryPolicy>] = &[
+    Key {
+        name: "attempts_max",
+        default: "5",
+        doc: "Executions before an item is set aside.",
+        slot: Slot::U32(|r| &mut r.attempts_max, 1, 1_000),
+    },
+    Key {
+        name: "backoff",
+        default: "\"1s\"",
+        doc: "The wait after the first failure; it doubles with each further one.",
+        slot: Slot::Duration(
+            |r| &mut r.backoff,
+            Duration::from_millis(1),
+            Duration::from_secs(DAY),
+        ),
+    },
+    Key {
+        name: "backoff_max",
+        default: "\"10m\"",
+        doc: "The longest wait.",
+        slot: Slot::Duration(
+            |r| &mut r.backoff_max,
+            Duration::from_millis(1),
+            Duration::from_secs(30 * DAY),
+        ),
+    },
+    Key {
+        name: "guard_retries_max",
+        default: "10",
+        doc: "Failed guards before an item is skipped as contended.",
+        slot: Slot::U32(|r| &mut r.guard_retries_max, 0, 1_000),
+    },
+    Key {
+        name: "deaths_max",
+        default: "3",
+        doc: "Deaths of the host during an item before it is set aside.",
+        slot: Slot::U32(|r| &mut r.deaths_max, 1, 1_000),
+    },
+];
+
+/// A task as its table says, before its plugin is known.
+#[derive(Debug, Clone)]
+pub struct RawTask {
+    name: String,
+    name_span: Span,
+    plain: TaskTable,
+    spans: Spans,
+    retry: RetryPolicy,
+    settings: Table,
+    limits: Table,
+    grants: Option<Table>,
+    /// The widest gap between two slots; none: no schedule, or a wrong one.
+    gap: Option<Duration>,
+}
+
+impl RawTask {
+    /// Reads a task's table.
+    pub fn read(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> RawTask {
+        let path = format!("tasks.{}", entry.key);
+        named(walker, entry);
+        let mut plain = TaskTable::default();
+        for key in KEYS {
+            key.set_default(&mut plain);
+        }
+        let tables = TABLES.map(|(name, _)| name);
+        let spans = walker.read(&path, table, KEYS, &tables, &mut plain);
+        let sub = |walker: &mut Walker<'_>, name: &str| {
+            let entry = table.get(name)?;
+            walker.table(entry, &format!("[{path}.{name}]")).cloned()
+        };
+        if plain.plugin.is_empty() && !spans.contains_key("plugin") {
+            walker.error(
+                &entry.key_span,
+                format!("the task `{}` names no plugin", entry.key),
+                "add plugin = \"compaction\" or another",
+            );
+        }
+        if spans.contains_key("catch_up_max") && plain.catch_up != "all" {
+            walker.warn(
+                &spans["catch_up_max"],
+                format!("`catch_up_max` has no effect with catch_up = \"{}\"", plain.catch_up),
+                "write catch_up = \"all\" or remove it",
+            );
+        }
+        let mut retry = default_retry();
+        if let Some(table) = sub(walker, "retry") {
+            let spans = walker.read(&format!("{path}.retry"), &table, RETRY_KEYS, &[], &mut retry);
+            if retry.backoff > retry.backoff_max {
+                let span = spans.get("backoff").or_else(|| spans.get("backoff_max"));
+                let span = span.unwrap_or(&entry.key_span).clone();
+                walker.error(&span, "`backoff` is longer than `backoff_max`", "raise backoff_max");
+            }
+        }
+        let mut task = RawTask {
+            name: entry.key.clone(),
+            name_span: entry.key_span.clone(),
+            settings: sub(walker, "settings").unwrap_or_default(),
+            limits: sub(walker, "limits").unwrap_or_default(),
+            grants: sub(walker, "grants"),
+            plain,
+            spans,
+            retry,
+            gap: None,
+        };
+        task.gap = super::schedule::judge(walker, &task.schedule_of());
+        task
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The plugin it names; empty where it names none (which was reported).
+    pub fn plugin(&self) -> &str {
+        &self.plain.plugin
+    }
+
+    /// Its schedule and time zone, with their places.
+    pub fn schedule_of(&self) -> super::schedule::Written<'_> {
+        let span = |key: &str| self.spans.get(key).unwrap_or(&self.name_span);
+        super::schedule::Written {
+            expression: self.plain.schedule.as_deref(),
+            expression_span: span("schedule"),
+            timezone: &self.plain.timezone,
+            timezone_span: span("timezone"),
+            horizon: (!self.plain.horizon.is_zero()).then_some(self.plain.horizon),
+            horizon_span: span("horizon"),
+        }
+    }
+
+    /// The plugin cannot be used.
+    pub fn without_plugin(&self, walker: &mut Walker<'_>, message: &str, fix: &str) {
+        let span = self.spans.get("plugin").unwrap_or(&self.name_span);
+        walker.error(span, message, fix);
+    }
+
+    /// The task, judged by its plugin's manifest. Whatever is wrong is noted; the result is
+    /// usable only where nothing was.
+    pub fn resolve(
+        &self,
+        walker: &mut Walker<'_>,
+        plugin: &Plugin,
+        collections: &Collections,
+    ) -> TaskDefinition {
+        let manifest = &plugin.manifest;
+        let path = format!("tasks.{}", self.name);
+        let read = settings::read(walker, &path, &self.name_span, &self.settings, manifest);
+        let limits = limits::read(walker, &path, &self.limits, manifest.lane);
+        let (grants, topics) = self.grants(walker, plugin, collections);
+        TaskDefinition {
+            name: TaskName::from(self.name.as_str()),
+            plugin: self.plain.plugin.clone(),
+            digest: plugin.digest.clone(),
+            schedule: self.plain.schedule.clone(),
+            timezone: self.plain.timezone.clone(),
+            overlap: self.plain.overlap.unwrap_or(Overlap::Skip),
+            catch_up: match self.plain.catch_up.as_str() {
+                "skip" => CatchUp::Skip,
+                "all" => CatchUp::All(self.plain.catch_up_max),
+                _ => CatchUp::Coalesce,
+            },
+            jitter: self.plain.jitter,
+            // What is due has to be known to whoever leads from now on.
+            at_start: self.plain.at_start
+                || (manifest.lane == Lane::Due && !self.spans.contains_key("at_start")),
+            horizon: match (self.plain.horizon, self.gap) {
+                (Duration::ZERO, Some(gap)) => gap.saturating_mul(2) + self.plain.jitter,
+                (Duration::ZERO, None) => HORIZON_UNSCHEDULED,
+                (given, _) => given,
+            },
+            settings: read.fields,
+            limits,
+            grants,
+            topics,
+            per_tenant: manifest.per_tenant,
+            activity: manifest.activity,
+            lane: manifest.lane,
+            tenants_per_run: read.host.tenants_per_run,
+            candidates_per_tenant: read.host.candidates_per_tenant,
+            retry: self.retry,
+            undo_retention: self.plain.undo_retention,
+        }
+    }
+
+    fn grants(
+        &self,
+        walker: &mut Walker<'_>,
+        plugin: &Plugin,
+        collections: &Collections,
+    ) -> (Grants, Vec<String>) {
+        let manifest = &plugin.manifest;
+        let plugin_span = self.spans.get("plugin").unwrap_or(&self.name_span).clone();
+        for request in &manifest.collections {
+            let name = &request.collection;
+            let Some(mapped) = collections.get(name) else {
+                walker.error(
+                    &plugin_span,
+                    format!(
+                        "the plugin `{}` asks for the collection `{name}`, which is not mapped",
+                        self.plain.plugin
+                    ),
+                    format!("add [collections.{name}]"),
+                );
+                continue;
+            };
+            for column in &request.columns {
+                if !mapped.columns.contains_key(column) && mapped.tenant.as_deref() != Some(column)
+                {
+                    walker.error(
+                        &plugin_span,
+                        format!("the plugin `{}` asks for the column `{name}.{column}`, which is not mapped", self.plain.plugin),
+                        format!("add it to [collections.{name}.columns]"),
+                    );
+                }
+            }
+        }
+        let asked: BTreeMap<&str, Operations> = manifest
+            .collections
+            .iter()
+            .map(|request| (request.collection.as_str(), request.operations))
+            .collect();
+        let Some(table) = &self.grants else {
+            if plugin.built_in {
+                let granted = asked.iter().map(|(name, ops)| ((*name).to_owned(), *ops)).collect();
+                return (granted, manifest.topics.clone());
+            }
+            if !asked.is_empty() || !manifest.topics.is_empty() {
+                let mut needs: Vec<_> =
+                    asked.iter().map(|(name, ops)| format!("{name} = {}", words(*ops))).collect();
+                if !manifest.topics.is_empty() {
+                    needs.push(format!("{TOPICS} = {:?}", manifest.topics));
+                }
+                walker.error(
+                    &plugin_span,
+                    format!(
+                        "the plugin `{}` asks for grants and the task has none",
+                        self.plain.plugin
+                    ),
+                    format!("add [tasks.{}.grants] with {}", self.name, needs.join(", ")),
+                );
+            }
+            return (Grants::new(), Vec::new());
+        };
+        let (mut granted, mut topics) = (Grants::new(), Vec::new());
+        for entry in &table.0 {
+            if entry.key == TOPICS {
+                let texts = walker.texts("the topics", &entry.span, &entry.node);
+                topics = texts.into_iter().map(|(_, text)| text).collect();
+                continue;
+            }
+            if !collections.contains_key(&entry.key) {
+                let fix = suggestion(&entry.key, collections.keys().map(String::as_str));
+                let message =
+                    format!("a grant for the collection `{}`, which is not mapped", entry.key);
+                walker.error(&entry.key_span, message, fix);
+            }
+            let operations = operations(walker, entry);
+            if !asked.contains_key(entry.key.as_str()) {
+                let message = format!("the plugin does not ask for `{}`", entry.key);
+                walker.warn(&entry.key_span, message, "remove the grant");
+            }
+            granted.insert(entry.key.clone(), operations);
+        }
+        for (name, wanted) in &asked {
+            let has = granted.get(*name).copied().unwrap_or_default();
+            if !has.covers(*wanted) {
+                let span = table.get(name).map_or(&plugin_span, |e| &e.span).clone();
+                walker.error(
+                    &span,
+                    format!(
+                        "the plugin `{}` asks to {} `{name}`, which is not granted",
+                        self.plain.plugin,
+                        missing(has, *wanted)
+                    ),
+                    format!("write {name} = {} in [tasks.{}.grants]", words(*wanted), self.name),
+                );
+            }
+        }
+        for topic in &manifest.topics {
+            if !topics.contains(topic) {
+                let span = table.get(TOPICS).map_or(&plugin_span, |e| &e.span).clone();
+                walker.error(
+                    &span,
+                    format!(
+                        "the plugin `{}` emits to `{topic}`, which is not granted",
+                        self.plain.plugin
+                    ),
+                    format!("add it to {TOPICS} in [tasks.{}.grants]", self.name),
+                );
+            }
+        }
+        (granted, topics)
+    }
+}
+
+/// The retry policy of a task that says nothing of it.
+pub fn default_retry() -> RetryPolicy {
+    let mut retry = RetryPolicy {
+        attempts_max: 0,
+        backoff: Duration::ZERO,
+        backoff_max: Duration::ZERO,
+        guard_retries_max: 0,
+        deaths_max: 0,
+    };
+    for key in RETRY_KEYS {
+        key.set_default(&mut retry);
+    }
+    retry
+}
+
+fn named(walker: &mut Walker<'_>, entry: &Entry) {
+    let ok = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if entry.key.is_empty()
+        || entry.key.chars().count() > NAME_CHARS_MAX
+        || !entry.key.chars().all(ok)
+    {
+        walker.error(
+            &entry.key_span,
+            format!("`{}` cannot be a task's name", entry.key),
+            format!("use letters, digits, `-`, `_` and `.`, at most {NAME_CHARS_MAX}"),
+        );
+    }
+}
+
+const OPERATIONS: [&str; 4] = ["read", "insert", "update", "delete"];
+
+fn operations(walker: &mut Walker<'_>, entry: &Entry) -> Operations {
+    let mut operations = Operations::default();
+    if let Node::Bool(_) = entry.node {
+        walker.error(
+            &entry.span,
+            "a grant is a list of operations",
+            "write for instance [\"read\"]",
+        );
+        return operations;
+    }
+    for (span, word) in walker.texts("a grant", &entry.span, &entry.node) {
+        match word.as_str() {
+            "read" => operations.read = true,
+            "insert" => operations.insert = true,
+            "update" => operations.update = true,
+            "delete" => operations.delete = true,
+            _ => {
+                walker.error(
+                    &span,
+                    format!("`{word}` is no operation"),
+                    suggestion(&word, OPERATIONS),
+                );
+            }
+        }
+    }
+    operations
+}
+
+fn list(ops: Operations) -> Vec<&'static str> {
+    let flags = [ops.read, ops.insert, ops.update, ops.delete];
+    OPERATIONS.iter().zip(flags).filter(|(_, set)| *set).map(|(word, _)| *word).collect()
+}
+
+/// Operations as they are written in a grant.
+pub fn words(ops: Operations) -> String {
+    format!("{:?}", list(ops))
+}
+
+fn missing(has: Operations, wanted: Operations) -> String {
+    let has = list(has);
+    let rest: Vec<_> = list(wanted).into_iter().filter(|word| !has.contains(word)).collect();
+    rest.join(", ")
+}

@@ -1,0 +1,176 @@
+//! A configuration with comments, as `besom config init` and `besom demo` write it.
+//!
+//! Sections come from the same list that reads them, so that every key that exists is shown
+//! with its default.
+
+use std::fmt::Write as _;
+
+use super::quantity::show_duration;
+use super::sections::SECTIONS;
+
+/// A task of the template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskTemplate {
+    /// Its name.
+    pub name: String,
+    /// Its plugin.
+    pub plugin: String,
+    /// What it does, in a sentence.
+    pub doc: String,
+    /// Its keys and their values as TOML.
+    pub keys: Vec<(String, String)>,
+    /// Its settings and their values as TOML.
+    pub settings: Vec<(String, String)>,
+}
+
+/// What the template is filled with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Template {
+    /// Values that differ from the defaults, as `section.key` and TOML.
+    pub values: Vec<(String, String)>,
+    /// The tasks.
+    pub tasks: Vec<TaskTemplate>,
+}
+
+impl Default for Template {
+    /// The four built-in tasks with the shipped schedules.
+    fn default() -> Template {
+        Template { values: vec![("store.path".into(), "\"besom.db\"".into())], tasks: built_in() }
+    }
+}
+
+impl Template {
+    /// Sets a key of a section to a value as TOML.
+    #[must_use]
+    pub fn set(mut self, key: &str, value: impl Into<String>) -> Template {
+        self.values.retain(|(k, _)| k != key);
+        self.values.push((key.into(), value.into()));
+        self
+    }
+
+    /// Sets a key of a task to a value as TOML; a task that is not there is left alone.
+    #[must_use]
+    pub fn task(mut self, task: &str, key: &str, value: impl Into<String>) -> Template {
+        if let Some(task) = self.tasks.iter_mut().find(|t| t.name == task) {
+            task.keys.retain(|(k, _)| k != key);
+            task.keys.push((key.into(), value.into()));
+        }
+        self
+    }
+
+    /// Sets a setting of a task to a value as TOML; a task that is not there is left alone.
+    #[must_use]
+    pub fn setting(mut self, task: &str, key: &str, value: impl Into<String>) -> Template {
+        if let Some(task) = self.tasks.iter_mut().find(|t| t.name == task) {
+            task.settings.retain(|(k, _)| k != key);
+            task.settings.push((key.into(), value.into()));
+        }
+        self
+    }
+}
+
+fn built_in() -> Vec<TaskTemplate> {
+    let task = |name: &str, doc: &str, schedule: &str, settings: &[(&str, &str)]| TaskTemplate {
+        name: name.into(),
+        plugin: name.into(),
+        doc: doc.into(),
+        keys: vec![
+            ("schedule".into(), format!("\"{schedule}\"")),
+            ("overlap".into(), "\"skip\"".into()),
+        ],
+        settings: settings.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+    };
+    vec![
+        task(
+            "compaction",
+            "Replaces the change log of a document by one equivalent change.",
+            "@every 30s",
+            &[
+                ("min_changes", "100"),
+                ("projects_per_run", "100"),
+                ("candidates_per_project", "500"),
+            ],
+        ),
+        task(
+            "client-deactivation",
+            "Detaches and deactivates clients that have been idle for too long.",
+            "@every 30s",
+            &[("projects_per_run", "100"), ("candidates_per_project", "500")],
+        ),
+        task("share-expiry", "Ends shares at the moment their time is over.", "@hourly", &[]),
+        task(
+            "ttl-transitions",
+            "Moves idle workspaces to standby, and forgotten ones to the archive.",
+            "@every 60s",
+            &[],
+        ),
+    ]
+}
+
+/// The file with comments.
+pub fn template(template: &Template) -> String {
+    let mut out = String::from(
+        "# Besom's configuration. Every key is shown; those that are commented out stand at their\n\
+         # defaults. `besom check` says what is wrong with it, `besom config schema` describes it.\n\
+         # Each key of a section can also be given as BESOM_SECTION_KEY or --set section.key=value.\n",
+    );
+    for section in SECTIONS {
+        let _ = write!(out, "\n# {}\n[{}]\n", section.doc, section.name);
+        for key in section.keys {
+            let path = format!("{}.{}", section.name, key.name);
+            let _ = writeln!(out, "# {}", key.doc);
+            let _ = match template.values.iter().find(|(k, _)| *k == path) {
+                Some((_, value)) => writeln!(out, "{} = {value}", key.name),
+                None if key.default.is_empty() => writeln!(out, "# {} = …", key.name),
+                None => writeln!(out, "# {} = {}", key.name, key.default),
+            };
+        }
+    }
+    out.push_str(TASKS);
+    for task in &template.tasks {
+        let _ =
+            write!(out, "\n# {}\n[tasks.{}]\nplugin = \"{}\"\n", task.doc, task.name, task.plugin);
+        for (key, value) in &task.keys {
+            let _ = writeln!(out, "{key} = {value}");
+        }
+        if !task.settings.is_empty() {
+            let _ = write!(out, "\n[tasks.{}.settings]\n", task.name);
+            for (key, value) in &task.settings {
+                let _ = writeln!(out, "{key} = {value}");
+            }
+        }
+    }
+    let _ = write!(out, "{COLLECTIONS}");
+    out
+}
+
+/// A value of the template: a span.
+pub fn span(d: std::time::Duration) -> String {
+    format!("\"{}\"", show_duration(d))
+}
+
+const TASKS: &str = r#"
+# Tasks: only those that stand here run. A task may have, beside the keys below:
+#   timezone = "UTC"          the IANA time zone of its schedule
+#   overlap = "skip"          "skip", "queue" or "allow" while the run before is active
+#   catch_up = "coalesce"     "skip", "coalesce" or "all" (catch_up_max = 10) after an absence
+#   jitter = "0s"             start up to so much later
+#   at_start = false          run also when a leader starts
+#   undo_retention = "7d"     how long rows are kept as they were before
+#   [tasks.NAME.limits]       memory_bytes, fuel, wall, batch_items, rows_read, deletes ...
+#   [tasks.NAME.retry]        attempts_max, backoff, backoff_max, guard_retries_max
+#   [tasks.NAME.grants]       COLLECTION = ["read", "update"], topics = ["name"]
+# A built-in plugin is granted what it asks for; your own (plugin = "name.wasm") only what
+# [tasks.NAME.grants] says.
+"#;
+
+const COLLECTIONS: &str = r#"
+# Collections: how your tables are seen. The built-in plugins come with a mapping of their
+# own tables; a table here replaces the mapping of its name as a whole. For instance:
+# [collections.shares]
+# table = "share_links"
+# tenant = "workspace_id"
+# key = ["id"]
+# columns = { id = "text", start_date = { type = "timestamp", encoding = "millis" } }
+# indexes = { by_start = ["start_date"] }
+"#;

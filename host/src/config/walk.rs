@@ -1,0 +1,131 @@
+//! Reading tables by their list of keys, noting everything that is wrong on the way.
+
+use std::collections::BTreeMap;
+
+use super::diagnostic::{Diagnostic, Source};
+use super::keys::{Fault, Key, suggestion};
+use super::tree::{Entry, Node, Span, Table};
+
+/// What goes through a document: where places come from, and where problems go.
+pub struct Walker<'a> {
+    /// The document.
+    pub source: &'a Source,
+    /// What was found wrong.
+    pub problems: &'a mut Vec<Diagnostic>,
+}
+
+/// Where the values of a table stand, by key.
+pub type Spans = BTreeMap<String, Span>;
+
+impl Walker<'_> {
+    /// Notes an error at a place.
+    pub fn error(&mut self, span: &Span, message: impl Into<String>, fix: impl Into<String>) {
+        let place = self.source.at(span);
+        self.problems.push(Diagnostic::error(place, message).fix(fix));
+    }
+
+    /// Notes a warning at a place.
+    pub fn warn(&mut self, span: &Span, message: impl Into<String>, fix: impl Into<String>) {
+        let place = self.source.at(span);
+        self.problems.push(Diagnostic::warning(place, message).fix(fix));
+    }
+
+    /// Notes a fault of a value.
+    pub fn fault(&mut self, span: &Span, fault: Fault) {
+        let diagnostic = Diagnostic::error(self.source.at(span), fault.message);
+        self.problems.push(match fault.fix {
+            Some(fix) => diagnostic.fix(fix),
+            None => diagnostic,
+        });
+    }
+
+    /// The table of an entry; anything else is noted.
+    pub fn table<'t>(&mut self, entry: &'t Entry, shape: &str) -> Option<&'t Table> {
+        match &entry.node {
+            Node::Table(table) => Some(table),
+            other => {
+                let message = format!("`{}` is a table, not {}", entry.key, other.noun());
+                self.error(&entry.span, message, format!("write {shape}"));
+                None
+            }
+        }
+    }
+
+    /// Text; anything else is noted.
+    pub fn text<'t>(&mut self, what: &str, span: &Span, node: &'t Node) -> Option<&'t str> {
+        match node {
+            Node::Text(text) if !text.is_empty() => Some(text),
+            Node::Text(_) => {
+                self.error(span, format!("{what} is empty"), "give it a value or remove it");
+                None
+            }
+            other => {
+                self.error(
+                    span,
+                    format!("{what} is text, not {}", other.noun()),
+                    "write it between double quotes",
+                );
+                None
+            }
+        }
+    }
+
+    /// A list of texts, each with its place; anything else is noted.
+    pub fn texts(&mut self, what: &str, span: &Span, node: &Node) -> Vec<(Span, String)> {
+        let Node::Array(items) = node else {
+            let fix = match node {
+                Node::Text(text) => format!("write [\"{text}\"]"),
+                _ => "write for instance [\"name\"]".to_owned(),
+            };
+            self.error(span, format!("{what} is a list of texts, not {}", node.noun()), fix);
+            return Vec::new();
+        };
+        let mut texts = Vec::with_capacity(items.len());
+        for (span, item) in items {
+            if let Some(text) = self.text(&format!("an entry of {what}"), span, item) {
+                if texts.iter().any(|(_, t)| t == text) {
+                    self.error(span, format!("`{text}` stands in {what} twice"), "remove one");
+                } else {
+                    texts.push((span.clone(), text.to_owned()));
+                }
+            }
+        }
+        texts
+    }
+
+    /// Reads a table into `target`. `more` are keys that the caller reads itself.
+    pub fn read<T>(
+        &mut self,
+        path: &str,
+        table: &Table,
+        keys: &[Key<T>],
+        more: &[&str],
+        target: &mut T,
+    ) -> Spans {
+        let mut spans = Spans::new();
+        for entry in &table.0 {
+            spans.insert(entry.key.clone(), entry.span.clone());
+            if let Some(key) = keys.iter().find(|k| k.name == entry.key) {
+                if let Err(fault) = key.read(target, &entry.node) {
+                    self.fault(&entry.span, fault);
+                }
+            } else if !more.contains(&entry.key.as_str()) {
+                let names = keys.iter().map(|k| k.name).chain(more.iter().copied());
+                self.unknown(entry, path, names);
+            }
+        }
+        spans
+    }
+
+    /// Notes a key that nothing reads.
+    pub fn unknown<'n>(
+        &mut self,
+        entry: &Entry,
+        path: &str,
+        names: impl IntoIterator<Item = &'n str> + Clone,
+    ) {
+        let place = if path.is_empty() { String::new() } else { format!(" in [{path}]") };
+        let fix = suggestion(&entry.key, names);
+        self.error(&entry.key_span, format!("unknown key `{}`{place}", entry.key), fix);
+    }
+}
