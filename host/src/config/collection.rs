@@ -62,8 +62,10 @@ pub const SHAPED: [(&str, &str); 4] = [
     ("key", "The columns that, with the tenant, identify a row."),
     ("columns", "The columns a plugin may name: NAME = \"type\" or { type, encoding }."),
     ("indexes", "Indexes usable for range reads: NAME = [columns], the tenant left out."),
-    ("anchor", "The row that inserters lock: { collection, columns }."),
+    ("anchor", "The row that inserters lock: { collection, columns }, or a list of such."),
 ];
+
+const ANCHOR: &str = "anchor = { collection = \"NAME\", columns = [\"column\"] }";
 
 /// Where the parts of a collection stand in the file.
 #[derive(Debug, Clone, Default)]
@@ -172,31 +174,46 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
             indexes.insert(entry.key.clone(), list(walker, "the index", entry));
         }
     }
-    let mut anchor = None;
-    if let Some(entry) = table.get("anchor")
-        && let Some(table) =
-            walker.table(entry, "anchor = { collection = \"NAME\", columns = [\"column\"] }")
-    {
-        let mut target = None;
-        let mut on = Vec::new();
-        for entry in &table.0 {
-            match entry.key.as_str() {
-                "collection" => {
-                    target = walker
-                        .text("the anchor's collection", &entry.span, &entry.node)
-                        .map(str::to_owned);
+    let mut anchors = Vec::new();
+    if let Some(entry) = table.get("anchor") {
+        let one = std::slice::from_ref(entry);
+        let several: Vec<Entry> = match &entry.node {
+            Node::Array(items) => items
+                .iter()
+                .map(|(span, node)| Entry {
+                    span: span.clone(),
+                    node: node.clone(),
+                    ..entry.clone()
+                })
+                .collect(),
+            _ => one.to_vec(),
+        };
+        for entry in &several {
+            let Some(table) = walker.table(entry, ANCHOR) else { continue };
+            let mut target = None;
+            let mut on = Vec::new();
+            for entry in &table.0 {
+                match entry.key.as_str() {
+                    "collection" => {
+                        target = walker
+                            .text("the anchor's collection", &entry.span, &entry.node)
+                            .map(str::to_owned);
+                    }
+                    "columns" => on = list(walker, "the anchor", entry),
+                    _ => {
+                        walker.unknown(entry, &format!("{path}.anchor"), ["collection", "columns"]);
+                    }
                 }
-                "columns" => on = list(walker, "the anchor", entry),
-                _ => walker.unknown(entry, &format!("{path}.anchor"), ["collection", "columns"]),
             }
-        }
-        match target {
-            Some(collection) => anchor = Some(Anchor { collection, columns: on }),
-            None => walker.error(
-                &entry.span,
-                "the anchor names no collection",
-                "add collection = \"NAME\"",
-            ),
+            match target {
+                Some(collection) => anchors.push(Anchor { collection, columns: on }),
+                None if table.get("collection").is_none() => walker.error(
+                    &entry.span,
+                    "the anchor names no collection",
+                    "add collection = \"NAME\"",
+                ),
+                None => {}
+            }
         }
     }
     let collection = Collection {
@@ -206,7 +223,7 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
         key,
         columns,
         indexes,
-        anchor,
+        anchors,
     };
     (collection, CollectionPlaces { name: entry.key_span.clone(), parts })
 }
@@ -268,24 +285,26 @@ fn anchored(
     collection: &Collection,
     place: &CollectionPlaces,
 ) {
-    let Some(anchor) = &collection.anchor else { return };
     let span = place.parts.get("anchor").unwrap_or(&place.name).clone();
-    match all.get(&anchor.collection) {
-        None => {
-            let fix = suggestion(&anchor.collection, all.keys().map(String::as_str));
-            let message = format!("the anchor's collection `{}` is not mapped", anchor.collection);
-            walker.error(&span, message, fix);
-        }
-        Some(target) if target.key.len() != anchor.columns.len() => walker.error(
-            &span,
-            format!(
-                "the anchor names {} columns, the key of `{}` has {}",
-                anchor.columns.len(),
-                target.name,
-                target.key.len()
+    for anchor in &collection.anchors {
+        match all.get(&anchor.collection) {
+            None => {
+                let fix = suggestion(&anchor.collection, all.keys().map(String::as_str));
+                let message =
+                    format!("the anchor's collection `{}` is not mapped", anchor.collection);
+                walker.error(&span, message, fix);
+            }
+            Some(target) if target.key.len() != anchor.columns.len() => walker.error(
+                &span,
+                format!(
+                    "the anchor names {} columns, the key of `{}` has {}",
+                    anchor.columns.len(),
+                    target.name,
+                    target.key.len()
+                ),
+                format!("name the columns that hold its {}", target.key.join(", ")),
             ),
-            format!("name the columns that hold its {}", target.key.join(", ")),
-        ),
-        Some(_) => {}
+            Some(_) => {}
+        }
     }
 }

@@ -3,6 +3,10 @@
 
 use std::time::Duration;
 
+use besom_core::cron::{Place, Schedule, ScheduleError};
+use besom_core::time::Time;
+
+use super::quantity::show_duration;
 use super::tree::Span;
 use super::walk::Walker;
 
@@ -23,26 +27,52 @@ pub struct Written<'a> {
     pub horizon_span: &'a Span,
 }
 
+/// The year whose slots stand for every year, so that the same text always gives the same
+/// task.
+const REFERENCE: Time = Time::from_secs(1_735_689_600);
+
 /// Notes what is wrong with a schedule. Returns the widest gap between its slots.
 pub fn judge(walker: &mut Walker<'_>, written: &Written<'_>) -> Option<Duration> {
-    if jiff::tz::TimeZone::get(written.timezone).is_err() {
-        let fix = match super::keys::nearest(
-            written.timezone,
-            jiff::tz::db()
-                .available()
-                .map(|n| n.as_str().to_owned())
-                .collect::<Vec<_>>()
-                .iter()
-                .map(String::as_str),
-        ) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => "write an IANA name such as \"Europe/Berlin\"".to_owned(),
-        };
+    // Without an expression the time zone is judged all the same.
+    let schedule = match Schedule::parse(written.expression.unwrap_or("@daily"), written.timezone) {
+        Ok(schedule) => schedule,
+        Err(error) => {
+            let span = match error.place {
+                Place::Expression => {
+                    inside(walker, written.expression_span, written.expression, &error)
+                }
+                Place::Zone => {
+                    inside(walker, written.timezone_span, Some(written.timezone), &error)
+                }
+            };
+            walker.error(&span, error.message, error.fix);
+            return None;
+        }
+    };
+    written.expression?;
+    let gap = schedule.longest_gap(REFERENCE);
+    if let Some(horizon) = written.horizon.filter(|horizon| *horizon < gap) {
         walker.error(
-            written.timezone_span,
-            format!("`{}` is no time zone known here", written.timezone),
-            fix,
+            written.horizon_span,
+            format!(
+                "due items are planned {} ahead, but {} may pass between two slots",
+                show_duration(horizon),
+                show_duration(gap)
+            ),
+            "lengthen the horizon or let the schedule run more often",
         );
     }
-    None
+    Some(gap)
+}
+
+/// The bytes of the file that a part of a text stands for; the whole value where the text is
+/// written with escapes.
+fn inside(walker: &Walker<'_>, value: &Span, text: Option<&str>, error: &ScheduleError) -> Span {
+    let written = walker.source.text().get(value.clone()).unwrap_or_default();
+    let same = written.len() > 1 && text == written.get(1..written.len() - 1);
+    if !same {
+        return value.clone();
+    }
+    let start = value.start + 1;
+    start + error.range.start..start + error.range.end
 }

@@ -80,12 +80,15 @@ fn collection_schema() -> Value {
         let mut shape = match name {
             "key" => names.clone(),
             "indexes" => json!({ "type": "object", "additionalProperties": names }),
-            "anchor" => json!({
-                "type": "object",
-                "properties": { "collection": { "type": "string" }, "columns": names },
-                "required": ["collection", "columns"],
-                "additionalProperties": false,
-            }),
+            "anchor" => {
+                let one = json!({
+                    "type": "object",
+                    "properties": { "collection": { "type": "string" }, "columns": names },
+                    "required": ["collection", "columns"],
+                    "additionalProperties": false,
+                });
+                json!({ "anyOf": [one, { "type": "array", "items": one }] })
+            }
             _ => json!({ "type": "object", "additionalProperties": { "anyOf": [
                 { "enum": kinds },
                 {
