@@ -1,0 +1,219 @@
+//! What is to be done with a document: which rows are fed, where the new row stands, what
+//! may go.
+//!
+//! Pure: rows in, plan out. Does not know how a format is compacted, and does not read.
+//!
+//! # The base
+//!
+//! `compacted_seq` (C below) is the target of the last compaction: everything up to it was
+//! read then. What was left of it is one edit row, the **base row**, at the number of the
+//! last edit that was read, and the presence rows that some attached client had not passed.
+//! So the numbers up to C have holes, and only the numbers behind C tell whether a commit
+//! is still under way:
+//!
+//! ```text
+//!  server_seq   1 2 3 4 5 6 7 8 9 ...          e edit, p presence, . gone
+//!  first time   e e p e p                      C = 0, target 5: every number in (0, 5]
+//!  afterwards   . . p B p                      B at 4, the last edit; C = 5
+//!  later        . . p B p e e p                target 8: feed B, 6, 7; numbers in (5, 8]
+//!  afterwards   . . . . . . B p                C = 8; clients had passed 3 and 5
+//!
+//!  a snapshot   . . . S . e p e                a product's snapshot at 4 and C = 0:
+//!                                              feed S, 6, 8; every number in (4, 8]:
+//!                                              5 is missing, so a commit is under way
+//! ```
+//!
+//! The base is the last edit row at or below C, or a later snapshot that is not beyond the
+//! target; complete must be `(max(C, base), target]`. A snapshot stands for everything up
+//! to its number, so rows at or below it may have been removed already. Those that are
+//! still there are fed as well: a CRDT takes no harm from hearing something twice, and
+//! nothing is lost should the snapshot say less than it ought to. With a base row behind
+//! the snapshot, the snapshot is superseded and not fed.
+//!
+//! # What goes
+//!
+//! Every edit row that was read, in exchange for the new row at the number of the last one:
+//! a client below that number pulls it whole, and `server_seq` and the checkpoints stay.
+//! Presence rows that every attached client has passed. Snapshots up to the target.
+
+use std::fmt;
+
+/// A row of `documents`, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// The generation of the document's history.
+    pub epoch: i64,
+    /// The number of the last change.
+    pub server_seq: i64,
+    /// The target of the last compaction; 0 before the first.
+    pub compacted_seq: i64,
+}
+
+/// What a change is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Content, fed to the CRDT.
+    Edit,
+    /// Who is there; counts in the sequence, means nothing for the content.
+    Presence,
+}
+
+impl Kind {
+    /// The word in `changes.kind`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Edit => "edit",
+            Kind::Presence => "presence",
+        }
+    }
+}
+
+/// A row of `changes`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its number in the document.
+    pub server_seq: i64,
+    /// What it is.
+    pub kind: Kind,
+    /// Its Lamport time.
+    pub lamport: i64,
+    /// The update; not needed of presence rows.
+    pub payload: Vec<u8>,
+}
+
+/// The latest row of `snapshots` not beyond the document's `server_seq`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Up to where it stands for the log.
+    pub server_seq: i64,
+    /// An update with all of it.
+    pub payload: Vec<u8>,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision<'a> {
+    /// Exchange the edits for one.
+    Compact(Plan<'a>),
+    /// There is one edit row already: only presence rows go.
+    Prune {
+        /// The new `compacted_seq`.
+        target: i64,
+    },
+    /// Nothing to do.
+    Settled(Reason),
+    /// A number is missing: a commit is still under way, or a row is lost.
+    Gap {
+        /// The first number that is not there.
+        missing: i64,
+    },
+}
+
+/// Why nothing is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The content is one row.
+    AlreadyCompact,
+    /// There is no content at all.
+    NoEdits,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::AlreadyCompact => "already-compact: the content is one row",
+            Reason::NoEdits => "no-edits: the document has no content",
+        })
+    }
+}
+
+/// How the edits are exchanged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan<'a> {
+    /// The new `compacted_seq`: the `server_seq` as read.
+    pub target: i64,
+    /// Where the new row stands: at the last edit.
+    pub server_seq: i64,
+    /// The highest of all rows, so that the new row is not before what it replaces.
+    pub lamport: i64,
+    /// The updates, in order.
+    pub feed: Vec<&'a [u8]>,
+}
+
+/// Up to which number presence rows may go: every attached client has passed them.
+/// `checkpoint` is the lowest of the attached clients; none: nobody is attached.
+pub fn presence_until(target: i64, checkpoint: Option<i64>) -> i64 {
+    checkpoint.map_or(target, |checkpoint| checkpoint.min(target))
+}
+
+/// Decides about a document. `rows` are all its changes up to `server_seq`, ascending;
+/// `presence_until` comes from the function of that name.
+pub fn decide<'a>(
+    document: &Document,
+    snapshot: Option<&'a Snapshot>,
+    rows: &'a [Row],
+    presence_until: i64,
+) -> Decision<'a> {
+    let target = document.server_seq;
+    let rows = &rows[..rows.partition_point(|row| row.server_seq <= target)];
+    let edits = || rows.iter().filter(|row| row.kind == Kind::Edit);
+
+    let base_row = edits()
+        .take_while(|row| row.server_seq <= document.compacted_seq)
+        .last()
+        .map_or(0, |row| row.server_seq);
+    let snapshot = snapshot.filter(|s| s.server_seq > base_row && s.server_seq <= target);
+    let base = snapshot.map_or(base_row, |s| s.server_seq);
+
+    if let Some(missing) = first_missing(rows, document.compacted_seq.max(base), target) {
+        return Decision::Gap { missing };
+    }
+    let Some(last) = edits().last() else {
+        return Decision::Settled(Reason::NoEdits);
+    };
+    let feed: Vec<&[u8]> = snapshot
+        .map(|s| s.payload.as_slice())
+        .into_iter()
+        .chain(edits().map(|row| row.payload.as_slice()))
+        .collect();
+    if feed.len() == 1 {
+        let passed = |row: &Row| row.kind == Kind::Presence && row.server_seq <= presence_until;
+        return if rows.iter().any(passed) {
+            Decision::Prune { target }
+        } else {
+            Decision::Settled(Reason::AlreadyCompact)
+        };
+    }
+    let lamport = rows.iter().map(|row| row.lamport).max().unwrap_or_default();
+    Decision::Compact(Plan { target, server_seq: last.server_seq, lamport, feed })
+}
+
+/// The first number of `(after, target]` that no row has.
+fn first_missing(rows: &[Row], after: i64, target: i64) -> Option<i64> {
+    let behind = rows.partition_point(|row| row.server_seq <= after);
+    let mut expected = after;
+    for row in &rows[behind..] {
+        expected += 1;
+        if row.server_seq != expected {
+            return Some(expected);
+        }
+    }
+    (expected < target).then_some(expected + 1)
+}
+
+/// The version of the item: what has to change before a document that was left alone, or
+/// set aside, is looked at again.
+///
+/// A rebuild costs as much as the log is long, so one more change is no reason. The version
+/// changes with a new epoch, a compaction, other settings or another version of this task,
+/// and whenever the changes since the last compaction have **doubled**: all attempts
+/// together then cost no more than twice the last one.
+pub fn version(document: &Document, min_changes: i64, settings: &str) -> String {
+    let pending = document.server_seq - document.compacted_seq;
+    let doublings = (pending / min_changes.max(1)).max(1).ilog2();
+    format!("{}.{}.{doublings}.{settings}", document.epoch, document.compacted_seq)
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;
