@@ -22,7 +22,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// The value of a setting as `T`; `Option<T>` for one that is optional.
+    /// The value of a setting as `T`.
     pub fn setting<T: FromValue>(&self, name: &str) -> Result<T> {
         let value = self.settings.iter().find(|field| field.name == name).map(|field| &field.value);
         let value = value.ok_or_else(|| {
@@ -39,15 +39,7 @@ impl Context {
 
     /// A duration setting, in milliseconds.
     pub fn duration_ms(&self, name: &str) -> Result<u64> {
-        self.optional_duration_ms(name)?.ok_or_else(|| {
-            Error::permanent("unexpected-value", format!("the setting {name} is null"))
-        })
-    }
-
-    /// An optional duration setting, in milliseconds; none where it was not given.
-    pub fn optional_duration_ms(&self, name: &str) -> Result<Option<u64>> {
-        let Some(ms) = self.setting::<Option<i64>>(name)? else { return Ok(None) };
-        u64::try_from(ms).map(Some).map_err(|_| {
+        u64::try_from(self.setting::<i64>(name)?).map_err(|_| {
             Error::permanent("unexpected-value", format!("the setting {name} is a negative span"))
         })
     }

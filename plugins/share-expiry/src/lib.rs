@@ -1,1 +1,242 @@
-//! share-expiry.
+//! Built-in task `share-expiry`: ends shares when their time has come, and not before.
+//!
+//! The scan plans what falls due within the window as items with a due time; the host fires
+//! each at its time. This file reads and proposes; [`decide`] knows windows and limits.
+//!
+//! `unshared_at` gets the instant of the commit, not the due time: until then the share could
+//! be used, and an audit has to find that. How late it was is in the notes.
+
+pub mod decide;
+
+use besom_sdk::prelude::*;
+use decide::{Decision, Limits, Share};
+
+/// A share that changed while it was being ended is looked at again after so long.
+const RETRY_MS: u64 = 200;
+
+const COLUMNS: [&str; 3] = ["start_date", "limit_seconds", "unshared_at"];
+
+/// The task.
+#[derive(Debug)]
+pub struct ShareExpiry;
+
+fn limits(ctx: &Context) -> Result<Limits> {
+    Ok(Limits {
+        limit_ms: ctx.duration_ms("limit")?,
+        limit_min_ms: ctx.duration_ms("limit_min")?,
+        window_max_ms: ctx.duration_ms("window_max")?,
+    })
+}
+
+fn share(row: &Row) -> Result<Share> {
+    Ok(Share {
+        start_us: row.get::<Time>("start_date")?.micros(),
+        limit_s: row.get("limit_seconds")?,
+        unshared_us: row.get::<Option<Time>>("unshared_at")?.map(Time::micros),
+    })
+}
+
+impl Task for ShareExpiry {
+    fn describe() -> Manifest {
+        Manifest::new("share-expiry", env!("CARGO_PKG_VERSION"))
+            .doc("Ends shares at start_date plus their limit.")
+            .lane(Lane::Due)
+            .setting(
+                Setting::duration("limit", "7d")
+                    .at_least("10ms")
+                    .doc("How long a share without limit_seconds lasts."),
+            )
+            .setting(Setting::duration("limit_min", "0s").doc(
+                "The shortest limit_seconds that a share may have: it bounds the window. \
+                 0s: no share has less than `limit`.",
+            ))
+            .setting(
+                Setting::duration("window_max", "1d")
+                    .at_least("1ms")
+                    .doc("Plan at most so far ahead, where the schedule allows it."),
+            )
+            .collection(Access::to("shares").read().update().columns([
+                "share_id",
+                "start_date",
+                "limit_seconds",
+                "unshared_at",
+            ]))
+    }
+
+    fn candidates(ctx: &Context) -> Result<Range> {
+        let limits = limits(ctx)?;
+        let until = limits.planned_until_us(ctx.now.micros(), ctx.horizon_ms);
+        Ok(Range::of("shares")
+            .index("by_unshared_start")
+            .prefix(Value::Null)
+            .upper(Time(limits.latest_start_us(until)))
+            .columns(["share_id"])
+            .columns(COLUMNS))
+    }
+
+    fn candidate(ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
+        let (limits, share) = (limits(ctx)?, share(row)?);
+        let due_us = limits.due_us(share.start_us, share.limit_s);
+        if due_us > limits.planned_until_us(ctx.now.micros(), ctx.horizon_ms) {
+            return Ok(None);
+        }
+        let own = share.limit_s.map_or_else(|| "-".to_owned(), |seconds| seconds.to_string());
+        Ok(Some(
+            Candidate::of(&[row.value("share_id")?])?
+                .due(Time(due_us))
+                .version(format_args!("{}|{own}", share.start_us)),
+        ))
+    }
+
+    fn act(ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
+        let limits = limits(ctx)?;
+        let rows = store::get_each(items, "shares", &COLUMNS, Item::key_values)?;
+        each(items, rows, |item, row| {
+            let seen = row.as_ref().map(share).transpose()?;
+            Ok(match decide::decide(seen, &limits, ctx.now.micros()) {
+                Decision::Gone => Verdict::skip("the share is gone"),
+                Decision::AlreadyUnshared => Verdict::skip("unshared already"),
+                Decision::Extended { due_us } => {
+                    let later_ms = (due_us - ctx.now.micros()).div_euclid(1_000);
+                    Verdict::skip(format!("extended: it ends {later_ms} ms later"))
+                }
+                Decision::Unshare { due_us } => {
+                    let Some(row) = row else { return Ok(Verdict::skip("the share is gone")) };
+                    unshare(ctx, item.key_values()?, &row, due_us)?
+                }
+            })
+        })
+    }
+}
+
+/// Only the very share that was read: not if it was extended, restarted or ended meanwhile.
+fn unshare(ctx: &Context, key: Vec<Value>, row: &Row, due_us: i64) -> Result<Verdict> {
+    let as_read = Guard::row("shares", key.clone())
+        .equal("unshared_at", Value::Null)
+        .equal("start_date", row.value("start_date")?)
+        .equal("limit_seconds", row.value("limit_seconds")?);
+    Ok(Proposal::new()
+        .guard(as_read)
+        .update("shares", key, [("unshared_at", ctx.now.into())])
+        .or_retry(RETRY_MS)
+        .note("due", Time(due_us))
+        .note("late_us", ctx.now.micros().saturating_sub(due_us))
+        .into())
+}
+
+besom_sdk::export!(ShareExpiry);
+
+#[cfg(test)]
+mod tests {
+    use besom_sdk::testing::Fixture;
+    use besom_sdk::{Change, GuardFailed, Proposal};
+
+    use super::*;
+
+    const DAY_US: i64 = 86_400_000_000;
+    const NOW: Time = Time(1_750_000_000_000_000);
+
+    fn shares(rows: &[(&str, i64, Option<i64>, Option<i64>)]) -> Fixture {
+        let index = ("by_unshared_start", &["unshared_at", "start_date"][..]);
+        let fixture = Fixture::new(NOW).table("shares", &["share_id"], &[index]);
+        rows.iter().fold(fixture, |fixture, (id, start, limit, unshared)| {
+            let row = [
+                ("share_id", Value::from(*id)),
+                ("start_date", Time(*start).into()),
+                ("limit_seconds", (*limit).into()),
+                ("unshared_at", unshared.map(Time).into()),
+            ];
+            fixture.row("shares", "t", row)
+        })
+    }
+
+    fn planned(fixture: &mut Fixture) -> Vec<(String, i64)> {
+        let mut found: Vec<_> = fixture
+            .scan::<ShareExpiry>("t")
+            .unwrap()
+            .into_iter()
+            .map(|c| (c.key, c.due.unwrap()))
+            .collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn the_scan_plans_what_ends_within_the_window_inclusive() {
+        let edge = NOW.0 - 6 * DAY_US;
+        let mut fixture = shares(&[
+            ("at-the-edge", edge, None, None),
+            ("beyond", edge + 1, None, None),
+            ("overdue", NOW.0 - 30 * DAY_US, None, None),
+            ("ended", NOW.0 - 30 * DAY_US, None, Some(NOW.0)),
+            ("longer", edge, Some(8 * 86_400), None),
+        ]);
+        let expected = [
+            ("at-the-edge".to_owned(), NOW.0 + DAY_US),
+            ("overdue".to_owned(), NOW.0 - 23 * DAY_US),
+        ];
+        assert_eq!(planned(&mut fixture), expected);
+        assert_eq!(fixture.tenants::<ShareExpiry>().unwrap(), ["t"]);
+    }
+
+    #[test]
+    fn shorter_limits_are_found_once_limit_min_allows_them() {
+        let fixture = shares(&[("short", NOW.0 - 3_500_000_000, Some(3_600), None)]);
+        assert_eq!(planned(&mut fixture.clone()), []);
+        let mut fixture = fixture.setting("limit_min", 3_600_000i64);
+        assert_eq!(planned(&mut fixture), [("short".to_owned(), NOW.0 + 100_000_000)]);
+    }
+
+    fn only_proposal(verdicts: Vec<Verdict>) -> Proposal {
+        match <[Verdict; 1]>::try_from(verdicts) {
+            Ok([Verdict::Propose(proposal)]) => proposal,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_proposal_ends_only_the_share_that_was_read() {
+        let start = NOW.0 - 7 * DAY_US;
+        let mut fixture = shares(&[("s", start, None, None)]);
+        let candidate = fixture.scan::<ShareExpiry>("t").unwrap().remove(0);
+        let proposal = only_proposal(fixture.act::<ShareExpiry>(&[("t", candidate)]).unwrap());
+        let key = vec![Value::from("s")];
+        let guard = Guard::row("shares", key.clone())
+            .equal("unshared_at", Value::Null)
+            .equal("start_date", Time(start))
+            .equal("limit_seconds", Value::Null);
+        assert_eq!(proposal.guards, [Guard::from(guard)]);
+        assert_eq!(proposal.on_guard_failed, GuardFailed::Retry(RETRY_MS));
+        let [Change::Update(update)] = &proposal.changes[..] else { panic!("{proposal:?}") };
+        assert_eq!((&update.key, &update.fields[0].name[..]), (&key, "unshared_at"));
+        assert_eq!(update.fields[0].value, Value::from(NOW));
+    }
+
+    #[test]
+    fn what_was_extended_ended_or_removed_since_is_left_alone() {
+        let start = NOW.0 - 7 * DAY_US;
+        let mut before = shares(&[("a", start, None, None)]);
+        let candidate = before.scan::<ShareExpiry>("t").unwrap().remove(0);
+        for (mut after, reason) in [
+            (shares(&[]), "the share is gone"),
+            (shares(&[("a", start, None, Some(NOW.0 - 1))]), "unshared already"),
+            (shares(&[("a", start + 5_000, None, None)]), "extended: it ends 5 ms later"),
+        ] {
+            let verdicts = after.act::<ShareExpiry>(&[("t", candidate.clone())]).unwrap();
+            assert_eq!(verdicts, [Verdict::skip(reason)]);
+        }
+    }
+
+    #[test]
+    fn a_batch_costs_one_read_per_tenant() {
+        let start = NOW.0 - 8 * DAY_US;
+        let names: Vec<String> = (0..50).map(|n| format!("s{n}")).collect();
+        let rows: Vec<_> = names.iter().map(|name| (&name[..], start, None, None)).collect();
+        let mut fixture = shares(&rows);
+        let found = fixture.scan::<ShareExpiry>("t").unwrap();
+        let items: Vec<_> = found.into_iter().map(|candidate| ("t", candidate)).collect();
+        let before = fixture.calls();
+        assert_eq!(fixture.act::<ShareExpiry>(&items).unwrap().len(), 50);
+        assert_eq!(fixture.calls() - before, 1);
+    }
+}
