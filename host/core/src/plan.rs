@@ -1,6 +1,26 @@
 //! Slots and runs: what a schedule's times become.
+//!
+//! Decides which slots start a run, which wait, and why the others do not run, so that
+//! every slot is explained. Does not decide when slots are ([`crate::cron`]), nor what a run
+//! does ([`crate::fair`]).
+//!
+//! ```text
+//!             ┌─ Ran
+//!   slot ─────┼─ Queued ──> Ran | Skipped | Missed | Paused
+//!             └─ Skipped | Coalesced | Missed | Paused | Fenced
+//! ```
+//! `Queued` is the only outcome that is followed by another row for the same slot.
+
+mod decide;
+mod explain;
 
 use serde::{Deserialize, Serialize};
+
+pub use decide::{
+    ActiveRun, Admission, CATCH_UP_RUNS_MAX, CLOCK_BACK_MAX, Decision, GRACE_DEFAULT, GRACE_MIN,
+    Leadership, Policy, Start, admit, decide, start_of,
+};
+pub use explain::explain;
 
 use crate::ids::{RunId, TaskName, Tenant, Term};
 use crate::time::Time;
@@ -98,6 +118,25 @@ pub struct SlotRecord {
     pub run: Option<RunId>,
     /// The term of the leader that decided.
     pub term: Term,
+}
+
+impl SlotRecord {
+    /// Takes in the next row of the same task if it says the same about later slots: equal
+    /// consecutive outcomes share one row. A row that started a run stays alone.
+    pub fn absorb(&mut self, next: &SlotRecord) -> bool {
+        let same = self.task == next.task
+            && self.outcome == next.outcome
+            && self.outcome != SlotOutcome::Ran
+            && self.reason == next.reason
+            && self.run == next.run
+            && self.term == next.term
+            && self.to < next.from;
+        if same {
+            self.to = next.to;
+            self.count += next.count;
+        }
+        same
+    }
 }
 
 /// What started a run.

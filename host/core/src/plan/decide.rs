@@ -1,0 +1,477 @@
+//! One task's slots between the last decision and now.
+//!
+//! A watermark, [`TaskState::last_slot`], says up to where slots are decided. It is stored
+//! in the transaction that starts the runs, so a slot is decided once however often a leader
+//! restarts, and none is passed over.
+//!
+//! ```text
+//!   last_slot        leadership.since, now - grace            now
+//!       ┤── missed: catch_up decides ──┤── on time: overlap ──┤
+//! ```
+
+use std::time::Duration;
+
+use super::{CatchUp, Overlap, Pause, Run, SlotOutcome, SlotRecord, TaskState, Trigger};
+use crate::cron::Schedule;
+use crate::ids::{RunId, TaskName, Term};
+use crate::time::Time;
+
+/// How late a slot may be decided and still count as on time, by default.
+pub const GRACE_DEFAULT: Duration = Duration::from_secs(60);
+/// The shortest grace: no leader decides a slot at its very microsecond, and a shorter one
+/// would make every slot of a busy node a missed one.
+pub const GRACE_MIN: Duration = Duration::from_secs(5);
+/// Slots that `catch_up = all` runs at most, whatever it asks for.
+pub const CATCH_UP_RUNS_MAX: u32 = 1_000;
+/// A watermark further ahead of the clock than this was set by a clock that was wrong: it is
+/// given up, or the task would stand still until then.
+pub const CLOCK_BACK_MAX: Duration = Duration::from_secs(86_400);
+
+/// How a task treats its slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// While the run before is active.
+    pub overlap: Overlap,
+    /// That passed while nobody led.
+    pub catch_up: CatchUp,
+    /// A run starts up to so much after its slot.
+    pub jitter: Duration,
+    /// How late a slot may be decided and still count as on time ([`GRACE_DEFAULT`]; at
+    /// least [`GRACE_MIN`]).
+    pub grace: Duration,
+}
+
+impl Policy {
+    fn grace(&self) -> Duration {
+        self.grace.max(GRACE_MIN)
+    }
+}
+
+/// Under whom slots are decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leadership {
+    /// The term.
+    pub term: Term,
+    /// When it became active. Slots before it are missed, not late.
+    pub since: Time,
+}
+
+/// A run of the task that has not ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ActiveRun {
+    /// Its number.
+    pub run: RunId,
+    /// Its slot.
+    pub slot: Time,
+    /// When it was started.
+    pub started_at: Time,
+    /// What started it.
+    pub trigger: Trigger,
+}
+
+impl From<&Run> for ActiveRun {
+    fn from(run: &Run) -> ActiveRun {
+        ActiveRun {
+            run: run.id,
+            slot: run.slot,
+            started_at: run.started_at,
+            trigger: run.trigger.clone(),
+        }
+    }
+}
+
+/// A run to be started now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Start {
+    /// The slot it runs for.
+    pub slot: Time,
+    /// What starts it.
+    pub trigger: Trigger,
+}
+
+/// What was decided about one task.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decision {
+    /// Rows of the slot history, in the order in which they were decided.
+    pub slots: Vec<SlotRecord>,
+    /// Runs to be started, in order.
+    pub starts: Vec<Start>,
+    /// The task's state from now on.
+    pub state: TaskState,
+    /// Whether there is anything to be stored.
+    pub changed: bool,
+    /// When to decide again, if no run ends and nothing is asked for before: always after
+    /// `now`, jitter included. None: there is no further slot.
+    pub next: Option<Time>,
+}
+
+/// When the run of a slot starts: the slot and its share of the jitter. Any leader computes
+/// the same; the share never reaches the next slot, so slots start in their order.
+pub fn start_of(task: &TaskName, schedule: &Schedule, policy: &Policy, slot: Time) -> Time {
+    let gap = schedule.next_after(slot).map_or(Duration::MAX, |next| next.since(slot));
+    let spread = policy.jitter.min(gap).as_micros();
+    if spread == 0 {
+        return slot;
+    }
+    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+    hasher.update(task.as_str().as_bytes());
+    hasher.update(&slot.micros().to_le_bytes());
+    let share = u128::from(hasher.digest()) % spread;
+    slot + Duration::from_micros(share as u64)
+}
+
+/// Decides about all slots of a task up to `now`, and about those that wait. Call it when
+/// [`Decision::next`] has come, when a run of the task has ended, and when its definition, its
+/// pause or the leadership has changed. `active` are the task's runs that have not ended.
+pub fn decide(
+    now: Time,
+    leadership: Leadership,
+    schedule: Option<&Schedule>,
+    policy: &Policy,
+    state: &TaskState,
+    active: &[ActiveRun],
+) -> Decision {
+    let mut desk = Desk {
+        now,
+        leadership,
+        policy,
+        active,
+        old: state,
+        state: state.clone(),
+        slots: vec![],
+        starts: vec![],
+    };
+    let canonical = schedule.map_or("", Schedule::canonical);
+    if state.schedule != canonical || (state.last_slot.is_none() && schedule.is_some()) {
+        desk.begin(canonical);
+    }
+    let Some(schedule) = schedule else {
+        return desk.decided(None);
+    };
+    // A clock that goes back a little waits at the watermark: no slot is decided twice.
+    let mut last = desk.state.last_slot.unwrap_or(now);
+    if last > now + CLOCK_BACK_MAX {
+        last = now;
+        desk.state.last_slot = Some(now);
+    }
+    let due = Due::find(now, last, schedule, policy, &state.task);
+    match state.paused.clone() {
+        Some(pause) => desk.pause(&pause, schedule, last, due),
+        None => {
+            desk.start_queued();
+            if let Some(due) = due {
+                desk.plan(schedule, last, due);
+            }
+        }
+    }
+    if let Some(due) = due {
+        desk.state.last_slot = Some(due.latest);
+        last = due.latest;
+    }
+    let next = schedule.next_after(last).map(|slot| start_of(&state.task, schedule, policy, slot));
+    desk.decided(next)
+}
+
+/// The slots whose start has come.
+#[derive(Clone, Copy)]
+struct Due {
+    latest: Time,
+    count: u64,
+}
+
+impl Due {
+    fn find(
+        now: Time,
+        last: Time,
+        schedule: &Schedule,
+        policy: &Policy,
+        task: &TaskName,
+    ) -> Option<Due> {
+        // Nearly always nothing, or one.
+        schedule.next_after(last).filter(|first| *first <= now)?;
+        let mut latest = *schedule.latest(last, now, 1).last()?;
+        if start_of(task, schedule, policy, latest) > now {
+            latest = *schedule.latest(last, Time(latest.micros() - 1), 1).last()?;
+        }
+        Some(Due { latest, count: schedule.count(last, latest) })
+    }
+}
+
+/// A decision in the making.
+struct Desk<'a> {
+    now: Time,
+    leadership: Leadership,
+    policy: &'a Policy,
+    active: &'a [ActiveRun],
+    old: &'a TaskState,
+    state: TaskState,
+    slots: Vec<SlotRecord>,
+    starts: Vec<Start>,
+}
+
+impl Desk<'_> {
+    fn decided(self, next: Option<Time>) -> Decision {
+        let changed = !self.slots.is_empty() || !self.starts.is_empty() || self.state != *self.old;
+        Decision { slots: self.slots, starts: self.starts, state: self.state, changed, next }
+    }
+
+    /// A schedule that was not there before counts from now.
+    fn begin(&mut self, canonical: &str) {
+        self.give_up_queued(usize::MAX, SlotOutcome::Skipped, "the schedule was changed");
+        self.state.schedule = canonical.to_owned();
+        self.state.last_slot = Some(self.now);
+    }
+
+    fn pause(&mut self, pause: &Pause, schedule: &Schedule, last: Time, due: Option<Due>) {
+        let reason = format!("paused by {} since {}: {}", pause.by, pause.since, pause.reason);
+        self.give_up_queued(usize::MAX, SlotOutcome::Paused, &reason);
+        let Some(due) = due else { return };
+        let since = pause.since.clamp(last, due.latest);
+        let before = "it was not decided before the task was paused".to_owned();
+        self.rows(schedule, last, since, SlotOutcome::Missed, before);
+        self.rows(schedule, since, due.latest, SlotOutcome::Paused, reason);
+    }
+
+    /// Slots that have waited for a run to end.
+    fn start_queued(&mut self) {
+        while !self.state.queued_slots.is_empty() && self.in_the_way().is_none() {
+            let slot = self.state.queued_slots.remove(0);
+            let reason = format!("started at {}, when the run before it had ended", self.now);
+            self.start(slot, reason);
+        }
+    }
+
+    fn plan(&mut self, schedule: &Schedule, last: Time, due: Due) {
+        let Due { latest, count } = due;
+        let on_time_from =
+            self.leadership.since.max(self.now - self.policy.grace()) - self.policy.jitter;
+        let missed = if on_time_from <= last {
+            0
+        } else {
+            // A slot at the very beginning of the leadership is on time.
+            schedule.count(last, Time(on_time_from.micros() - 1).min(latest))
+        };
+        if missed == 0 {
+            let reason = format!("decided late, together with the slot of {latest}");
+            self.rows(schedule, last, Time(latest.micros() - 1), SlotOutcome::Coalesced, reason);
+            return self.on_time(schedule, latest);
+        }
+        match self.policy.catch_up {
+            CatchUp::Skip | CatchUp::All(0) => {
+                let why = self.absence(last, "catch_up is skip");
+                let start = start_of(&self.state.task, schedule, self.policy, latest);
+                let latest_on_time = missed < count || self.now.since(start) <= self.policy.grace();
+                let end = if latest_on_time { Time(latest.micros() - 1) } else { latest };
+                let missed_end = if missed < count { Time(on_time_from.micros() - 1) } else { end };
+                self.rows(schedule, last, missed_end, SlotOutcome::Missed, why);
+                if latest_on_time {
+                    let reason = format!("decided late, together with the slot of {latest}");
+                    self.rows(schedule, missed_end, end, SlotOutcome::Coalesced, reason);
+                    self.on_time(schedule, latest);
+                }
+            }
+            CatchUp::Coalesce => {
+                let why =
+                    self.absence(last, &format!("the run of the slot of {latest} stands for it"));
+                self.rows(schedule, last, Time(latest.micros() - 1), SlotOutcome::Coalesced, why);
+                self.catch_up(&[latest], 1);
+            }
+            CatchUp::All(n) => {
+                let n = n.min(CATCH_UP_RUNS_MAX);
+                let slots = schedule.latest(last, latest, n);
+                let first = slots.first().copied().unwrap_or(latest);
+                let why = self.absence(last, &format!("catch_up runs the latest {n}"));
+                self.rows(schedule, last, Time(first.micros() - 1), SlotOutcome::Missed, why);
+                self.catch_up(&slots, n);
+            }
+        }
+    }
+
+    /// Why slots after `last` were not decided in time.
+    fn absence(&self, last: Time, consequence: &str) -> String {
+        if last < self.leadership.since {
+            format!("nobody led from {last} to {}, and {consequence}", self.leadership.since)
+        } else {
+            format!("the leader came to it late, at {}, and {consequence}", self.now)
+        }
+    }
+
+    /// A slot at its time: what overlaps decides.
+    fn on_time(&mut self, schedule: &Schedule, slot: Time) {
+        let Some((run, way)) = self.in_the_way() else {
+            let start = start_of(&self.state.task, schedule, self.policy, slot);
+            let reason = if start > slot {
+                format!("on time: jitter puts its start at {start}")
+            } else {
+                "on time".to_owned()
+            };
+            return self.start(slot, reason);
+        };
+        match (self.policy.overlap, self.state.queued_slots.first()) {
+            (Overlap::Queue, None) => {
+                self.state.queued_slots.push(slot);
+                self.row(slot, SlotOutcome::Queued, format!("it waits: {way}"), run);
+            }
+            (Overlap::Queue, Some(waiting)) => {
+                let reason = format!("the slot of {waiting} waits already, and {way}");
+                self.row(slot, SlotOutcome::Skipped, reason, run);
+            }
+            (Overlap::Skip | Overlap::Allow, _) => self.row(slot, SlotOutcome::Skipped, way, run),
+        }
+    }
+
+    /// Missed slots that are to run: one after the other, unless runs may overlap.
+    fn catch_up(&mut self, slots: &[Time], queued_max: u32) {
+        for slot in slots {
+            match self.in_the_way() {
+                None => self.start(*slot, format!("caught up at {}", self.now)),
+                Some((run, way)) => {
+                    self.state.queued_slots.push(*slot);
+                    self.row(
+                        *slot,
+                        SlotOutcome::Queued,
+                        format!("it is caught up later: {way}"),
+                        run,
+                    );
+                }
+            }
+        }
+        let surplus = self.state.queued_slots.len().saturating_sub(queued_max.max(1) as usize);
+        let reason = format!("catch_up keeps the latest {queued_max} only");
+        self.give_up_queued(surplus, SlotOutcome::Missed, &reason);
+    }
+
+    /// The oldest slots that wait will not run. They need not follow one another, so each
+    /// gets a row, and a reason, of its own.
+    fn give_up_queued(&mut self, count: usize, outcome: SlotOutcome, reason: &str) {
+        let count = count.min(self.state.queued_slots.len());
+        for slot in self.state.queued_slots.drain(..count).collect::<Vec<_>>() {
+            self.row(slot, outcome.clone(), format!("{slot} was waiting: {reason}"), None);
+        }
+    }
+
+    /// What keeps a run from starting, in words that stay the same while it does.
+    fn in_the_way(&self) -> Option<(Option<RunId>, String)> {
+        if self.policy.overlap == Overlap::Allow {
+            return None;
+        }
+        if let Some(active) = self.active.first() {
+            let way = format!("run {} has been active since {}", active.run, active.started_at);
+            return Some((Some(active.run), way));
+        }
+        self.starts.first().map(|start| {
+            (None, format!("the run of the slot of {} has just been started", start.slot))
+        })
+    }
+
+    fn start(&mut self, slot: Time, reason: String) {
+        self.row(slot, SlotOutcome::Ran, reason, None);
+        self.starts.push(Start { slot, trigger: Trigger::Schedule });
+    }
+
+    fn row(&mut self, slot: Time, outcome: SlotOutcome, reason: String, run: Option<RunId>) {
+        self.push(slot, slot, 1, outcome, reason, run);
+    }
+
+    /// One row for all slots in (after, until], if there are any.
+    fn rows(
+        &mut self,
+        schedule: &Schedule,
+        after: Time,
+        until: Time,
+        outcome: SlotOutcome,
+        reason: String,
+    ) {
+        let count = schedule.count(after, until);
+        if count > 0
+            && let Some(first) = schedule.next_after(after)
+            && let Some(last) = schedule.latest(after, until, 1).last()
+        {
+            self.push(first, *last, count, outcome, reason, None);
+        }
+    }
+
+    fn push(
+        &mut self,
+        from: Time,
+        to: Time,
+        count: u64,
+        outcome: SlotOutcome,
+        reason: String,
+        run: Option<RunId>,
+    ) {
+        let task = self.state.task.clone();
+        let row =
+            SlotRecord { task, from, to, count, outcome, reason, run, term: self.leadership.term };
+        if !self.slots.last_mut().is_some_and(|last| last.absorb(&row)) {
+            self.slots.push(row);
+        }
+    }
+}
+
+/// What becomes of a run that no slot asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Admission {
+    /// It is started. The row explains it.
+    Start {
+        /// The run; its slot is now.
+        start: Start,
+        /// Its row of the slot history.
+        record: SlotRecord,
+    },
+    /// Not yet, for this reason: ask again when a run of the task has ended.
+    Wait(String),
+    /// Not at all, for this reason.
+    Refuse(String),
+}
+
+/// Decides about a run that a person, a takeover or `besom run` asks for. A pause stops what
+/// happens by itself, not what a person asks for; `overlap` holds for all.
+pub fn admit(
+    now: Time,
+    term: Term,
+    trigger: Trigger,
+    policy: &Policy,
+    state: &TaskState,
+    active: &[ActiveRun],
+) -> Admission {
+    let reason = match &trigger {
+        Trigger::Manual { by, reason } => format!("triggered by {by}: {reason}"),
+        Trigger::Takeover => "run at the start of the leader".to_owned(),
+        Trigger::Pass => "run by `besom run`".to_owned(),
+        Trigger::Schedule => "run for its schedule".to_owned(),
+    };
+    if let (Trigger::Takeover | Trigger::Schedule, Some(pause)) = (&trigger, &state.paused) {
+        return Admission::Refuse(format!(
+            "paused by {} since {}: {}",
+            pause.by, pause.since, pause.reason
+        ));
+    }
+    if let Some(run) = active.first().filter(|_| policy.overlap != Overlap::Allow) {
+        let way = format!("run {} has been active since {}", run.run, run.started_at);
+        return match (&trigger, policy.overlap) {
+            // Nobody is there to ask again after a takeover.
+            (Trigger::Takeover, _) | (_, Overlap::Queue) => {
+                Admission::Wait(format!("it waits: {way}"))
+            }
+            _ => Admission::Refuse(format!(
+                "{way}; with overlap = \"skip\" a task has one run at a time"
+            )),
+        };
+    }
+    let record = SlotRecord {
+        task: state.task.clone(),
+        from: now,
+        to: now,
+        count: 1,
+        outcome: SlotOutcome::Ran,
+        reason,
+        run: None,
+        term,
+    };
+    Admission::Start { start: Start { slot: now, trigger }, record }
+}
+
+#[cfg(test)]
+#[path = "decide_tests.rs"]
+mod tests;

@@ -1,0 +1,451 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ids::Term;
+
+const TERM: Leadership = Leadership { term: Term(1), since: Time::EPOCH };
+const POLICY: Policy = Policy {
+    overlap: Overlap::Skip,
+    catch_up: CatchUp::Skip,
+    jitter: Duration::ZERO,
+    grace: GRACE_DEFAULT,
+};
+
+fn minutely() -> Schedule {
+    Schedule::parse("* * * * *", "UTC").unwrap()
+}
+
+fn secs(s: i64) -> Time {
+    Time::from_secs(s)
+}
+
+/// Decided up to the minute `last`.
+fn state(last: i64) -> TaskState {
+    TaskState {
+        task: "sweep".into(),
+        schedule: minutely().canonical().to_owned(),
+        last_slot: Some(secs(last * 60)),
+        paused: None,
+        tenant_cursor: None,
+        queued_slots: Vec::new(),
+    }
+}
+
+fn queued(last: i64, slots: &[i64]) -> TaskState {
+    TaskState { queued_slots: slots.iter().map(|m| secs(m * 60)).collect(), ..state(last) }
+}
+
+fn active() -> Vec<ActiveRun> {
+    let (slot, started_at) = (secs(60), secs(61));
+    vec![ActiveRun { run: RunId(12), slot, started_at, trigger: Trigger::Schedule }]
+}
+
+/// A decision in short: rows by minute, `start` and `queue` by minute.
+fn short(decision: &Decision) -> String {
+    let minute = |t: Time| t.micros() / 60_000_000;
+    let mut words: Vec<String> = decision
+        .slots
+        .iter()
+        .map(|row| {
+            let outcome = format!("{:?}", row.outcome).to_lowercase();
+            if row.count == 1 {
+                format!("{outcome} {}", minute(row.from))
+            } else {
+                format!("{outcome} {}-{}({})", minute(row.from), minute(row.to), row.count)
+            }
+        })
+        .collect();
+    words.extend(decision.starts.iter().map(|start| format!("start {}", minute(start.slot))));
+    words.extend(decision.state.queued_slots.iter().map(|slot| format!("queue {}", minute(*slot))));
+    words.join(", ")
+}
+
+#[test]
+fn a_slot_on_time_meets_the_overlap_policy() {
+    use Overlap::{Allow, Queue, Skip};
+    for (overlap, state, active, expected) in [
+        (Skip, state(9), vec![], "ran 10, start 10"),
+        (Skip, state(9), active(), "skipped 10"),
+        (Queue, state(9), vec![], "ran 10, start 10"),
+        (Queue, state(9), active(), "queued 10, queue 10"),
+        (Queue, queued(9, &[5]), active(), "skipped 10, queue 5"),
+        (Allow, state(9), active(), "ran 10, start 10"),
+        // The run has ended: what waited goes first, the slot of now meets its run.
+        (Queue, queued(9, &[5]), vec![], "ran 5, queued 10, start 5, queue 10"),
+        (Queue, queued(10, &[5]), vec![], "ran 5, start 5"),
+        (Skip, queued(10, &[5, 6]), vec![], "ran 5, start 5, queue 6"),
+        (Skip, queued(10, &[5, 6]), active(), "queue 5, queue 6"),
+        (Allow, queued(10, &[5, 6]), vec![], "ran 5, ran 6, start 5, start 6"),
+        // Nothing is due.
+        (Skip, state(10), vec![], ""),
+        (Skip, state(10), active(), ""),
+    ] {
+        let policy = Policy { overlap, ..POLICY };
+        let decision = decide(secs(601), TERM, Some(&minutely()), &policy, &state, &active);
+        assert_eq!(short(&decision), expected, "{overlap:?} {state:?} {active:?}");
+        assert_eq!(decision.state.last_slot, Some(secs(600)));
+        assert_eq!(decision.next, Some(secs(660)));
+    }
+}
+
+#[test]
+fn missed_slots_meet_the_catch_up_policy() {
+    use CatchUp::{All, Coalesce, Skip};
+    // Decided up to minute 4; the leader came at 10:20 and decides at 10:30.
+    let since = secs(620);
+    for (catch_up, overlap, active, expected) in [
+        (Skip, Overlap::Skip, vec![], "missed 5-9(5), ran 10, start 10"),
+        (Skip, Overlap::Skip, active(), "missed 5-9(5), skipped 10"),
+        (Skip, Overlap::Queue, active(), "missed 5-9(5), queued 10, queue 10"),
+        (Coalesce, Overlap::Skip, vec![], "coalesced 5-9(5), ran 10, start 10"),
+        (Coalesce, Overlap::Skip, active(), "coalesced 5-9(5), queued 10, queue 10"),
+        (Coalesce, Overlap::Allow, active(), "coalesced 5-9(5), ran 10, start 10"),
+        (All(0), Overlap::Skip, vec![], "missed 5-9(5), ran 10, start 10"),
+        (All(1), Overlap::Skip, vec![], "missed 5-9(5), ran 10, start 10"),
+        (
+            All(3),
+            Overlap::Skip,
+            vec![],
+            "missed 5-7(3), ran 8, queued 9-10(2), start 8, queue 9, queue 10",
+        ),
+        (
+            All(3),
+            Overlap::Queue,
+            active(),
+            "missed 5-7(3), queued 8-10(3), queue 8, queue 9, queue 10",
+        ),
+        (
+            All(3),
+            Overlap::Allow,
+            vec![],
+            "missed 5-7(3), ran 8, ran 9, ran 10, start 8, start 9, start 10",
+        ),
+        (
+            All(99),
+            Overlap::Allow,
+            vec![],
+            "ran 5, ran 6, ran 7, ran 8, ran 9, ran 10, start 5, start 6, start 7, start 8, start 9, start 10",
+        ),
+    ] {
+        let policy = Policy { overlap, catch_up, ..POLICY };
+        let leadership = Leadership { term: Term(1), since };
+        let decision =
+            decide(secs(630), leadership, Some(&minutely()), &policy, &state(4), &active);
+        assert_eq!(short(&decision), expected, "{catch_up:?} {overlap:?}");
+        assert_eq!(decision.state.last_slot, Some(secs(600)));
+    }
+}
+
+#[test]
+fn a_slot_older_than_the_grace_is_missed() {
+    let daily = Schedule::parse("0 3 * * *", "UTC").unwrap();
+    let three = secs(86_400 + 3 * 3_600);
+    let state = TaskState {
+        schedule: daily.canonical().to_owned(),
+        last_slot: Some(three - Duration::from_secs(86_400)),
+        ..state(0)
+    };
+    for (late, leads_since, expected) in [
+        // A new leader comes 14 s late.
+        (14, 14, (SlotOutcome::Ran, "on time")),
+        (60, 14, (SlotOutcome::Ran, "on time")),
+        (
+            61,
+            60,
+            (
+                SlotOutcome::Missed,
+                "nobody led from 1970-01-01T03:00:00Z to 1970-01-02T03:01:00Z, and catch_up is skip",
+            ),
+        ),
+        // The leader itself was suspended.
+        (
+            61,
+            -600,
+            (
+                SlotOutcome::Missed,
+                "the leader came to it late, at 1970-01-02T03:01:01Z, and catch_up is skip",
+            ),
+        ),
+    ] {
+        let since = if leads_since < 0 {
+            Time::EPOCH
+        } else {
+            three + Duration::from_secs(leads_since as u64)
+        };
+        let leadership = Leadership { term: Term(2), since };
+        let now = three + Duration::from_secs(late);
+        let decision = decide(now, leadership, Some(&daily), &POLICY, &state, &[]);
+        let row = &decision.slots[0];
+        assert_eq!((row.outcome.clone(), row.reason.as_str()), expected, "{late} s late");
+        assert_eq!((decision.slots.len(), row.count, row.term), (1, 1, Term(2)));
+    }
+}
+
+#[test]
+fn a_leader_that_is_late_within_the_grace_makes_no_flood() {
+    let policy = Policy { overlap: Overlap::Allow, grace: Duration::from_secs(600), ..POLICY };
+    let decision = decide(secs(630), TERM, Some(&minutely()), &policy, &state(4), &[]);
+    assert_eq!(short(&decision), "coalesced 5-9(5), ran 10, start 10");
+    assert_eq!(
+        decision.slots[0].reason,
+        "decided late, together with the slot of 1970-01-01T00:10:00Z"
+    );
+}
+
+#[test]
+fn a_new_schedule_counts_from_now() {
+    for schedule in ["", "0 0 0 * * * UTC"] {
+        let old = TaskState { schedule: schedule.into(), ..queued(4, &[3]) };
+        let decision = decide(secs(630), TERM, Some(&minutely()), &POLICY, &old, &[]);
+        assert_eq!(short(&decision), "skipped 3");
+        assert_eq!(
+            decision.slots[0].reason,
+            "1970-01-01T00:03:00Z was waiting: the schedule was changed"
+        );
+        assert_eq!(decision.state.schedule, minutely().canonical());
+        assert_eq!(decision.state.last_slot, Some(secs(630)));
+        assert_eq!(decision.next, Some(secs(660)));
+    }
+    let unknown = TaskState { last_slot: None, ..state(0) };
+    let decision = decide(secs(630), TERM, Some(&minutely()), &POLICY, &unknown, &[]);
+    assert_eq!((short(&decision).as_str(), decision.next), ("", Some(secs(660))));
+    let removed = decide(secs(630), TERM, None, &POLICY, &state(4), &[]);
+    assert_eq!((short(&removed).as_str(), removed.next, removed.changed), ("", None, true));
+    let same = decide(secs(640), TERM, None, &POLICY, &removed.state, &[]);
+    assert!(!same.changed);
+}
+
+#[test]
+fn a_pause_is_explained_by_who_and_why() {
+    let pause = Pause { by: "anna".into(), reason: "migration".into(), since: secs(450) };
+    let paused = TaskState { paused: Some(pause), ..queued(4, &[3]) };
+    let decision = decide(secs(630), TERM, Some(&minutely()), &POLICY, &paused, &[]);
+    assert_eq!(short(&decision), "paused 3, missed 5-7(3), paused 8-10(3)");
+    assert_eq!(decision.slots[2].reason, "paused by anna since 1970-01-01T00:07:30Z: migration");
+    // The rows of a pause grow together.
+    let later = decide(secs(661), TERM, Some(&minutely()), &POLICY, &decision.state, &[]);
+    let mut row = decision.slots[2].clone();
+    assert!(row.absorb(&later.slots[0]));
+    assert_eq!((row.from, row.to, row.count), (secs(480), secs(660), 4));
+}
+
+#[test]
+fn rows_grow_together_only_while_they_say_the_same() {
+    let skipped = |now, active: &[ActiveRun]| {
+        let state = state(now / 60 - 1);
+        decide(secs(now), TERM, Some(&minutely()), &POLICY, &state, active).slots.remove(0)
+    };
+    let mut row = skipped(600, &active());
+    assert_eq!(row.reason, "run 12 has been active since 1970-01-01T00:01:01Z");
+    assert!(row.absorb(&skipped(660, &active())));
+    assert_eq!((row.from, row.to, row.count), (secs(600), secs(660), 2));
+    assert!(!row.absorb(&skipped(660, &active())), "the same slot again");
+    let other = [ActiveRun { run: RunId(13), ..active().remove(0) }];
+    assert!(!row.absorb(&skipped(720, &other)), "another run");
+    let mut ran = skipped(600, &[]);
+    assert_eq!(ran.outcome, SlotOutcome::Ran);
+    assert!(!ran.absorb(&skipped(660, &[])), "each run has its row");
+}
+
+#[test]
+fn jitter_delays_the_start_and_keeps_the_slot() {
+    let policy = Policy { jitter: Duration::from_secs(3_600), ..POLICY };
+    let task = TaskName::from("sweep");
+    let start = start_of(&task, &minutely(), &policy, secs(600));
+    assert!(start > secs(600) && start < secs(660), "never beyond the next slot: {start}");
+    let decide_at = |now| decide(now, TERM, Some(&minutely()), &policy, &state(9), &[]);
+    let early = decide_at(Time(start.micros() - 1));
+    assert_eq!((short(&early).as_str(), early.next), ("", Some(start)));
+    let due = decide_at(start);
+    assert_eq!(short(&due), "ran 10, start 10");
+    assert_eq!(due.next, Some(start_of(&task, &minutely(), &policy, secs(660))));
+    let starts: std::collections::BTreeSet<i64> = (0..100)
+        .map(|m| {
+            start_of(&task, &minutely(), &policy, secs(m * 60)).micros() % 60_000_000 / 6_000_000
+        })
+        .collect();
+    assert_eq!(starts.len(), 10, "evenly spread: every tenth of the minute has some");
+}
+
+#[test]
+fn a_clock_that_goes_back_runs_nothing_twice() {
+    let decision = decide(secs(550), TERM, Some(&minutely()), &POLICY, &state(10), &[]);
+    assert_eq!((short(&decision).as_str(), decision.next), ("", Some(secs(660))));
+    // A watermark years ahead would be a task that stands still.
+    let far = TaskState { last_slot: Some(secs(10 * 365 * 86_400)), ..state(0) };
+    let decision = decide(secs(550), TERM, Some(&minutely()), &POLICY, &far, &[]);
+    assert_eq!((short(&decision).as_str(), decision.next), ("", Some(secs(600))));
+}
+
+#[test]
+fn a_year_of_seconds_is_decided_at_once() {
+    let schedule = Schedule::parse("@every 1s", "UTC").unwrap();
+    let year = secs(365 * 86_400);
+    let state = TaskState { schedule: schedule.canonical().to_owned(), ..state(0) };
+    let policy = Policy { catch_up: CatchUp::All(u32::MAX), ..POLICY };
+    let leadership = Leadership { term: Term(1), since: year };
+    let decision = decide(year, leadership, Some(&schedule), &policy, &state, &[]);
+    assert_eq!(decision.slots[0].count, 365 * 86_400 - u64::from(CATCH_UP_RUNS_MAX));
+    assert_eq!(decision.state.queued_slots.len(), CATCH_UP_RUNS_MAX as usize - 1);
+}
+
+#[test]
+fn a_run_that_is_asked_for_meets_overlap_and_pause() {
+    let manual = || Trigger::Manual { by: "anna".into(), reason: "disk is full".into() };
+    let pause = Pause { by: "bo".into(), reason: "migration".into(), since: secs(1) };
+    let paused = TaskState { paused: Some(pause), ..state(1) };
+    let busy = "run 12 has been active since 1970-01-01T00:01:01Z";
+    for (trigger, overlap, state, active, expected) in [
+        (manual(), Overlap::Skip, state(1), vec![], Ok("triggered by anna: disk is full")),
+        (manual(), Overlap::Skip, paused.clone(), vec![], Ok("triggered by anna: disk is full")),
+        (
+            manual(),
+            Overlap::Skip,
+            state(1),
+            active(),
+            Err(format!("no: {busy}; with overlap = \"skip\" a task has one run at a time")),
+        ),
+        (manual(), Overlap::Queue, state(1), active(), Err(format!("later: it waits: {busy}"))),
+        (manual(), Overlap::Allow, state(1), active(), Ok("triggered by anna: disk is full")),
+        (Trigger::Takeover, Overlap::Skip, state(1), vec![], Ok("run at the start of the leader")),
+        (
+            Trigger::Takeover,
+            Overlap::Skip,
+            state(1),
+            active(),
+            Err(format!("later: it waits: {busy}")),
+        ),
+        (
+            Trigger::Takeover,
+            Overlap::Skip,
+            paused,
+            vec![],
+            Err("no: paused by bo since 1970-01-01T00:00:01Z: migration".into()),
+        ),
+    ] {
+        let policy = Policy { overlap, ..POLICY };
+        let found = match admit(secs(90), Term(4), trigger.clone(), &policy, &state, &active) {
+            Admission::Start { start, record } => {
+                assert_eq!(start, Start { slot: secs(90), trigger });
+                assert_eq!((record.from, record.count, record.term), (secs(90), 1, Term(4)));
+                Ok(record.reason)
+            }
+            Admission::Wait(reason) => Err(format!("later: {reason}")),
+            Admission::Refuse(reason) => Err(format!("no: {reason}")),
+        };
+        assert_eq!(found, expected.map(str::to_owned));
+    }
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    let overlap = prop_oneof![Just(Overlap::Skip), Just(Overlap::Queue), Just(Overlap::Allow)];
+    let catch_up =
+        prop_oneof![Just(CatchUp::Skip), Just(CatchUp::Coalesce), (0u32..6).prop_map(CatchUp::All)];
+    (overlap, catch_up, 0u64..90, 0u64..120).prop_map(|(overlap, catch_up, jitter, grace)| Policy {
+        overlap,
+        catch_up,
+        jitter: Duration::from_secs(jitter),
+        grace: Duration::from_secs(grace),
+    })
+}
+
+/// What happens between two decisions.
+#[derive(Debug, Clone)]
+enum Step {
+    /// The clock moves by so many seconds (back as well).
+    Clock(i64),
+    /// The oldest run ends.
+    End,
+    /// A new leader takes over; the decision of the old one was lost or stored.
+    Takeover {
+        stored: bool,
+    },
+    Pause,
+    Resume,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (1i64..100).prop_map(Step::Clock),
+        1 => (200i64..2_000).prop_map(Step::Clock),
+        1 => (-100i64..0).prop_map(Step::Clock),
+        3 => Just(Step::End),
+        1 => any::<bool>().prop_map(|stored| Step::Takeover { stored }),
+        1 => Just(Step::Pause),
+        1 => Just(Step::Resume),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_slot_is_explained_once_and_runs_at_most_once(policy in policies(), steps in steps()) {
+        let schedule = Schedule::parse("*/30 * * * * *", "UTC").unwrap();
+        let (begin, mut now) = (secs(0), secs(0));
+        let mut state = TaskState { schedule: schedule.canonical().into(), last_slot: Some(begin), ..state(0) };
+        let mut leadership = TERM;
+        let mut active: Vec<ActiveRun> = Vec::new();
+        let mut history: Vec<SlotRecord> = Vec::new();
+        let mut explained: BTreeMap<Time, SlotOutcome> = BTreeMap::new();
+        let (mut runs, mut seen) = (0, now);
+        for step in steps {
+            let mut stored = true;
+            match step {
+                Step::Clock(by) => now = Time((now.micros() + by * 1_000_000).max(0)),
+                Step::End => { active.drain(..active.len().min(1)); }
+                Step::Takeover { stored: kept } => {
+                    leadership = Leadership { term: Term(leadership.term.0 + 1), since: now };
+                    stored = kept;
+                }
+                Step::Pause => state.paused = Some(Pause { by: "a".into(), reason: "b".into(), since: now }),
+                Step::Resume => state.paused = None,
+            }
+            let decision = decide(now, leadership, Some(&schedule), &policy, &state, &active);
+            seen = seen.max(now);
+            // Deciding is pure: whoever decides again, decides the same.
+            prop_assert_eq!(&decision, &decide(now, leadership, Some(&schedule), &policy, &state, &active));
+            prop_assert!(decision.next.is_none_or(|next| next > now));
+            if !stored {
+                continue;
+            }
+            for row in &decision.slots {
+                if !history.last_mut().is_some_and(|last| last.absorb(row)) {
+                    history.push(row.clone());
+                }
+                let slots = schedule.latest(Time(row.from.micros() - 1), row.to, u32::MAX);
+                prop_assert_eq!(slots.len() as u64, row.count, "{:?}", row);
+                prop_assert!(!row.reason.is_empty());
+                for slot in slots {
+                    let before = explained.insert(slot, row.outcome.clone());
+                    prop_assert!(matches!(before, None | Some(SlotOutcome::Queued)), "{} twice: {:?}, {:?}", slot, before, row);
+                }
+            }
+            for start in &decision.starts {
+                prop_assert_eq!(&explained[&start.slot], &SlotOutcome::Ran);
+                prop_assert!(start_of(&state.task, &schedule, &policy, start.slot) <= seen);
+                runs += 1;
+                active.push(ActiveRun { run: RunId(runs), slot: start.slot, started_at: now, trigger: Trigger::Schedule });
+            }
+            if policy.overlap != Overlap::Allow {
+                prop_assert!(active.len() <= 1);
+            }
+            state = decision.state;
+            // Settled at once: a second look finds nothing to do.
+            let again = decide(now, leadership, Some(&schedule), &policy, &state, &active);
+            prop_assert!(!again.changed, "{:?}", again);
+            let known = schedule.latest(begin, state.last_slot.unwrap(), u32::MAX);
+            prop_assert_eq!(explained.keys().copied().collect::<Vec<_>>(), known);
+            let waiting: Vec<Time> = explained.iter().filter(|(_, o)| **o == SlotOutcome::Queued).map(|(t, _)| *t).collect();
+            prop_assert_eq!(&state.queued_slots, &waiting);
+        }
+        for row in history {
+            let spanned = schedule.count(Time(row.from.micros() - 1), row.to);
+            prop_assert_eq!(row.count, spanned, "rows that do not follow one another were merged: {:?}", row);
+        }
+        prop_assert_eq!(explained.values().filter(|outcome| **outcome == SlotOutcome::Ran).count() as u64, runs);
+    }
+}
