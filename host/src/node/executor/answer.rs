@@ -1,0 +1,214 @@
+//! What the answers of guests and store mean for the batches in flight.
+
+use super::*;
+
+impl Executor {
+    pub(super) fn backlog(&mut self, result: store::Result<Vec<Stream>>) {
+        self.backlog_reading = false;
+        self.note_failure(result.is_err());
+        let Ok(streams) = result else {
+            self.backlog_wanted = true;
+            return;
+        };
+        for stream in streams {
+            if !self.owned.contains_key(&stream.partition) {
+                continue;
+            }
+            let cursor = self
+                .streams
+                .entry(stream.task)
+                .or_default()
+                .entry(stream.partition)
+                .or_insert(Cursor { acked: stream.acked, tail: stream.tail, held: false });
+            // The answer may be older than an acknowledgement that was made meanwhile.
+            cursor.tail = cursor.tail.max(stream.tail);
+            if !cursor.held {
+                cursor.acked = cursor.acked.max(stream.acked);
+            }
+        }
+    }
+
+    pub(super) fn log_read(
+        &mut self,
+        ticket: Ticket,
+        result: store::Result<Vec<Waiting>>,
+        out: &mut Vec<Command>,
+    ) {
+        self.note_failure(result.is_err());
+        match result {
+            Ok(items) => {
+                if items.is_empty() {
+                    // Somebody else has acknowledged: look at the cursors anew.
+                    self.forget_streams(ticket);
+                }
+                self.execute(ticket, items, out);
+            }
+            Err(_) => {
+                if let Some(flight) = self.flights.remove(&ticket) {
+                    self.release(flight);
+                }
+            }
+        }
+    }
+
+    pub(super) fn acted(
+        &mut self,
+        ticket: Ticket,
+        result: Result<Acted, guests::Error>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(mut flight) = self.flights.remove(&ticket) else { return };
+        let Phase::Acting { items } = std::mem::replace(&mut flight.phase, Phase::Reading) else {
+            self.flights.insert(ticket, flight);
+            return;
+        };
+        let said: Vec<_> = match result {
+            Ok(acted) if acted.verdicts.len() == items.len() => {
+                acted.verdicts.into_iter().map(|said| said.map_err(|fault| fault.message)).collect()
+            }
+            Ok(acted) => {
+                let words = format!("{} verdicts for {} items", acted.verdicts.len(), items.len());
+                items.iter().map(|_| Err(words.clone())).collect()
+            }
+            Err(guests::Error::Guest(fault)) => {
+                items.iter().map(|_| Err(fault.message.clone())).collect()
+            }
+            Err(
+                guests::Error::Stopped(_)
+                | guests::Error::Infrastructure(_)
+                | guests::Error::NotLoaded(_),
+            ) => {
+                self.note_failure(true);
+                out.push(Command::Abandon(flight.commit));
+                self.release(flight);
+                return;
+            }
+        };
+        let definition = Arc::clone(&flight.definition);
+        let undo = !definition.undo_retention.is_zero();
+        let (mut cut, mut touched, mut bytes) = (Cut::default(), Touched::default(), 0);
+        let mut entries = Vec::with_capacity(items.len());
+        for (waiting, said) in items.into_iter().zip(said) {
+            let decision = decide(&definition.retry, &waiting.item, self.now, said, undo);
+            let may = match &decision {
+                Decision::Apply { proposal, .. } => {
+                    bytes += weight::of_proposal(proposal);
+                    (entries.is_empty() || bytes <= self.settings.commit_bytes)
+                        && touched.claim(&self.collections, &waiting.item, proposal)
+                }
+                Decision::Settle(_) => true,
+            };
+            if cut.admit(waiting.source, &waiting.item, may) {
+                entries.push(self.entry(waiting, decision));
+            } else {
+                self.return_taken(&mut flight, &waiting, self.now);
+            }
+        }
+        self.send(ticket, flight, entries, out);
+    }
+
+    pub(super) fn committed(
+        &mut self,
+        ticket: Ticket,
+        result: store::Result<Committed>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(mut flight) = self.flights.remove(&ticket) else { return };
+        let Phase::Committing { batch, since } =
+            std::mem::replace(&mut flight.phase, Phase::Reading)
+        else {
+            self.flights.insert(ticket, flight);
+            return;
+        };
+        match result {
+            Ok(committed) => {
+                if flight.lane == Lane::Heavy {
+                    self.learn_cost(&batch, self.now.since(since));
+                }
+                self.land(flight, &batch, committed, out);
+            }
+            Err(store::Error::Unknown(_)) => {
+                flight.phase = Phase::Resolving { batch, ask_at: Some(self.now) };
+                self.flights.insert(ticket, flight);
+            }
+            Err(store::Error::Busy(_) | store::Error::Unavailable(_)) => {
+                self.note_failure(true);
+                if self.now.since(since) > self.settings.commit_age_max {
+                    out.push(Command::Abandon(flight.commit));
+                    self.release(flight);
+                    return;
+                }
+                let until = self.hold_until.unwrap_or(self.now + Self::HOLD_MIN);
+                flight.phase = Phase::Held { batch, since, until };
+                self.flights.insert(ticket, flight);
+            }
+            Err(store::Error::Fenced) => {
+                out.push(Command::Abandon(flight.commit));
+                self.forget_streams_of(&flight);
+                self.release(flight);
+            }
+            Err(store::Error::Invalid(words)) => self.refused(ticket, flight, *batch, words, out),
+        }
+    }
+
+    /// The store cannot take the batch as it is, on any attempt. One item of it is to
+    /// blame: the items come back one by one, and a single one that is refused has failed.
+    pub(super) fn refused(
+        &mut self,
+        ticket: Ticket,
+        flight: Flight,
+        batch: Batch,
+        words: String,
+        out: &mut Vec<Command>,
+    ) {
+        if batch.entries.len() > 1 {
+            let count = u32::try_from(batch.entries.len()).unwrap_or(u32::MAX);
+            self.singly.insert(flight.task.clone(), count);
+            out.push(Command::Abandon(flight.commit));
+            self.release(flight);
+            return;
+        }
+        let policy = flight.definition.retry;
+        let entries = batch
+            .entries
+            .into_iter()
+            .map(|entry| {
+                let settle = match entry.decision {
+                    Decision::Apply { .. } => {
+                        policy.failed(&entry.item, self.now, Duration::ZERO, words.clone())
+                    }
+                    Decision::Settle(_) => Settle::Dead { reason: words.clone() },
+                };
+                Entry { decision: Decision::Settle(settle), ..entry }
+            })
+            .collect();
+        self.send(ticket, flight, entries, out);
+    }
+
+    pub(super) fn found(
+        &mut self,
+        ticket: Ticket,
+        result: store::Result<Option<Committed>>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(mut flight) = self.flights.remove(&ticket) else { return };
+        let Phase::Resolving { batch, .. } = std::mem::replace(&mut flight.phase, Phase::Reading)
+        else {
+            self.flights.insert(ticket, flight);
+            return;
+        };
+        match result {
+            Ok(Some(committed)) => self.land(flight, &batch, committed, out),
+            Ok(None) => {
+                // It never happened and never will: the same batch can be sent again.
+                flight.phase = Phase::Held { batch, since: self.now, until: self.now };
+                self.flights.insert(ticket, flight);
+            }
+            Err(_) => {
+                self.note_failure(true);
+                flight.phase = Phase::Resolving { batch, ask_at: self.hold_until };
+                self.flights.insert(ticket, flight);
+            }
+        }
+    }
+}

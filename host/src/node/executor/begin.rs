@@ -1,0 +1,237 @@
+//! What is begun next: due items before retries before the log, tasks of a lane in turns.
+
+use super::*;
+
+impl Executor {
+    pub(super) fn has_room(&self, lane: Lane) -> bool {
+        let most = match lane {
+            Lane::Due => self.settings.due_batches,
+            Lane::Normal => self.settings.normal_batches,
+            Lane::Heavy => self.settings.heavy_batches,
+        };
+        self.flights.values().filter(|flight| flight.lane == lane).count() < most
+    }
+
+    pub(super) fn definition_of(&self, item: &Item) -> Option<&Arc<TaskDefinition>> {
+        let current = self.definitions.get(&item.identity.task)?;
+        Some(self.of_runs.get(&item.run).unwrap_or(current))
+    }
+
+    pub(super) fn batch_limit(&self, definition: &TaskDefinition) -> usize {
+        if self.singly.get(&definition.name).is_some_and(|left| *left > 0) {
+            1
+        } else {
+            definition.limits.batch_items.max(1) as usize
+        }
+    }
+
+    pub(super) fn begin_due(&mut self, random: &mut dyn FnMut() -> u64, out: &mut Vec<Command>) -> bool {
+        self.timers.drop_unknown(self.now, |task| self.definitions.contains_key(task));
+        if !self.has_room(Lane::Due) {
+            return false;
+        }
+        let Some(first) = self.timers.peek(self.now) else { return false };
+        let Some(definition) = self.definition_of(&first.item).cloned() else { return false };
+        let limit = self.batch_limit(&definition);
+        let taken = {
+            let (of_runs, current) = (&self.of_runs, self.definitions.get(&definition.name));
+            self.timers.take(self.now, limit, |waiting| {
+                waiting.item.identity.task == definition.name
+                    && of_runs
+                        .get(&waiting.item.run)
+                        .or(current)
+                        .is_some_and(|own| Arc::ptr_eq(own, &definition))
+            })
+        };
+        self.launch(definition, Lane::Due, Vec::new(), taken, random, out);
+        true
+    }
+
+    pub(super) fn begin_retries(&mut self, random: &mut dyn FnMut() -> u64, out: &mut Vec<Command>) -> bool {
+        let until = if self.settings.ignore_backoff { Time::MAX } else { self.now };
+        self.retries.drop_unknown(until, |task| self.definitions.contains_key(task));
+        let room: HashSet<Lane> = [Lane::Due, Lane::Normal, Lane::Heavy]
+            .into_iter()
+            .filter(|lane| self.has_room(*lane))
+            .collect();
+        let (of_runs, definitions) = (&self.of_runs, &self.definitions);
+        let mut chosen: Option<Arc<TaskDefinition>> = None;
+        let mut left = usize::MAX;
+        let singly = &self.singly;
+        let taken = self.retries.take(until, usize::MAX, |waiting| {
+            let task = &waiting.item.identity.task;
+            let Some(definition) = of_runs.get(&waiting.item.run).or(definitions.get(task)) else {
+                return false;
+            };
+            match &chosen {
+                None if room.contains(&definition.lane) => {
+                    chosen = Some(Arc::clone(definition));
+                    left = definition.limits.batch_items.max(1) as usize;
+                    if singly.get(task).is_some_and(|n| *n > 0) {
+                        left = 1;
+                    }
+                    left -= 1;
+                    true
+                }
+                Some(chosen) if left > 0 && Arc::ptr_eq(chosen, definition) => {
+                    left -= 1;
+                    true
+                }
+                None | Some(_) => false,
+            }
+        });
+        let Some(definition) = chosen else { return false };
+        let lane = definition.lane;
+        self.launch(definition, lane, Vec::new(), taken, random, out);
+        true
+    }
+
+    pub(super) fn begin_log(
+        &mut self,
+        lane: Lane,
+        random: &mut dyn FnMut() -> u64,
+        out: &mut Vec<Command>,
+    ) -> bool {
+        if !self.has_room(lane) {
+            return false;
+        }
+        let ready = |task: &TaskName| {
+            self.definitions.get(task).is_some_and(|definition| definition.lane == lane)
+                && self.streams[task]
+                    .values()
+                    .any(|cursor| !cursor.held && cursor.acked < cursor.tail)
+        };
+        let after = self.last_turn.get(&lane);
+        let Some(task) = self
+            .streams
+            .keys()
+            .filter(|task| after.is_some_and(|last| *task > last))
+            .chain(self.streams.keys())
+            .find(|task| ready(task))
+            .cloned()
+        else {
+            return false;
+        };
+        let definition = Arc::clone(&self.definitions[&task]);
+        let limit = self.batch_limit(&definition);
+        // A batch spans many streams, so that a thousand partitions with ten items each
+        // still fill it; one with a long backlog is left streams for the next batch.
+        let mut expected = 0;
+        let mut streams = Vec::new();
+        for (partition, cursor) in self.streams.get_mut(&task).into_iter().flatten() {
+            if !cursor.held && cursor.acked < cursor.tail && expected < limit {
+                cursor.held = true;
+                expected += (cursor.tail.0 - cursor.acked.0) as usize;
+                streams.push((*partition, cursor.acked));
+            }
+        }
+        let ticket = self.ticket();
+        self.flights.insert(
+            ticket,
+            Flight {
+                task: task.clone(),
+                lane,
+                commit: commit_id(random),
+                streams: streams.iter().map(|(partition, _)| *partition).collect(),
+                taken: Vec::new(),
+                phase: Phase::Reading,
+                definition: Arc::clone(&definition),
+            },
+        );
+        out.push(Command::ReadLog {
+            ticket,
+            task: task.clone(),
+            streams,
+            limit: u32::try_from(limit).unwrap_or(u32::MAX),
+            bytes_max: usize::try_from(definition.limits.batch_bytes).unwrap_or(usize::MAX),
+        });
+        self.last_turn.insert(lane, task);
+        true
+    }
+
+    pub(super) fn ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket - 1)
+    }
+
+    pub(super) fn launch(
+        &mut self,
+        definition: Arc<TaskDefinition>,
+        lane: Lane,
+        streams: Vec<Partition>,
+        taken: Vec<Waiting>,
+        random: &mut dyn FnMut() -> u64,
+        out: &mut Vec<Command>,
+    ) {
+        let ticket = self.ticket();
+        let flight = Flight {
+            task: definition.name.clone(),
+            definition,
+            lane,
+            commit: commit_id(random),
+            streams,
+            taken: taken.clone(),
+            phase: Phase::Reading,
+        };
+        self.flights.insert(ticket, flight);
+        self.execute(ticket, taken, out);
+    }
+
+    /// Chooses from `items` those that may be executed together, and executes them.
+    pub(super) fn execute(&mut self, ticket: Ticket, items: Vec<Waiting>, out: &mut Vec<Command>) {
+        let Some(mut flight) = self.flights.remove(&ticket) else { return };
+        let mut cut = Cut::default();
+        let mut routes = HashSet::new();
+        let mut batch: Vec<Waiting> = Vec::with_capacity(items.len());
+        let mut alone = false;
+        for waiting in items {
+            let item = &waiting.item;
+            let mut same_definition = false;
+            if let Some(definition) = self.definition_of(item) {
+                // The head of a stream may belong to a run with a definition of its own.
+                if batch.is_empty() && !Arc::ptr_eq(definition, &flight.definition) {
+                    flight.definition = Arc::clone(definition);
+                }
+                same_definition = Arc::ptr_eq(definition, &flight.definition);
+            }
+            // An item during which a host died is executed alone, so that only the one to
+            // blame is blamed again.
+            let may = !alone
+                && (batch.is_empty() || (same_definition && item.deaths == 0))
+                && !routes.contains(&(item.identity.tenant.clone(), item.route.clone()));
+            if cut.admit(waiting.source, item, may) {
+                alone |= item.deaths > 0;
+                routes.insert((item.identity.tenant.clone(), item.route.clone()));
+                batch.push(waiting);
+            } else {
+                self.return_taken(&mut flight, &waiting, self.now);
+            }
+        }
+        if batch.is_empty() {
+            self.release(flight);
+            return;
+        }
+        let policy = flight.definition.retry;
+        if let [single] = batch.as_slice()
+            && let Some(settle) = policy.deadly(&single.item)
+        {
+            let entry = self.entry(single.clone(), Decision::Settle(settle));
+            self.send(ticket, flight, vec![entry], out);
+            return;
+        }
+        out.push(Command::Act {
+            ticket,
+            commit: flight.commit,
+            definition: Arc::clone(&flight.definition),
+            now: self.now,
+            seed: (flight.commit.0 >> 64) as u64,
+            items: batch.iter().map(|waiting| (waiting.source, waiting.item.clone())).collect(),
+        });
+        flight.phase = Phase::Acting { items: batch };
+        self.flights.insert(ticket, flight);
+    }
+}
+
+fn commit_id(random: &mut dyn FnMut() -> u64) -> CommitId {
+    CommitId(u128::from(random()) << 64 | u128::from(random()))
+}

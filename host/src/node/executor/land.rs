@@ -1,0 +1,217 @@
+//! Commits: sent, held back for due items, landed, and what they held set free.
+
+use super::*;
+
+impl Executor {
+    pub(super) fn land(
+        &mut self,
+        flight: Flight,
+        batch: &Batch,
+        committed: Committed,
+        out: &mut Vec<Command>,
+    ) {
+        self.failures = 0;
+        if let Some(left) = self.singly.get_mut(&flight.task) {
+            *left = left.saturating_sub(1);
+        }
+        let mut report = Report {
+            task: flight.task.clone(),
+            runs_ended: committed.runs_ended,
+            committed: 0,
+            skipped: 0,
+            retried: 0,
+            dead: 0,
+            reason: None,
+        };
+        for (entry, outcome) in batch.entries.iter().zip(committed.outcomes) {
+            let left = match outcome {
+                Outcome::Left(why) => Some(why),
+                _ => None,
+            };
+            match outcome {
+                Outcome::Committed => report.committed += 1,
+                Outcome::Skipped(_) => report.skipped += 1,
+                Outcome::Retried(at) => {
+                    report.retried += 1;
+                    self.retries.added(at);
+                }
+                Outcome::Dead(reason) => {
+                    report.dead += 1;
+                    report.reason.get_or_insert(reason);
+                }
+                Outcome::Left(_) => {}
+            }
+            match entry.source {
+                Source::Log(seq) => {
+                    let cursor = self
+                        .streams
+                        .get_mut(&flight.task)
+                        .and_then(|streams| streams.get_mut(&entry.item.partition));
+                    match cursor {
+                        Some(cursor) if left.is_none() => cursor.acked = cursor.acked.max(seq),
+                        Some(_) | None => self.backlog_wanted = true,
+                    }
+                }
+                Source::Timer(id) => match (left, entry.item.identity.due) {
+                    (Some(LeftOut::NotDue), Some(due)) => {
+                        self.timers
+                            .put_back(due.max(self.now + Self::NOT_DUE), waiting(entry, due));
+                    }
+                    _ => self.timers.finished(id),
+                },
+                Source::Retry(id) => self.retries.finished(id),
+            }
+        }
+        self.release(Flight { taken: Vec::new(), ..flight });
+        out.push(Command::Report(report));
+    }
+
+    pub(super) fn send(
+        &mut self,
+        ticket: Ticket,
+        mut flight: Flight,
+        entries: Vec<Entry>,
+        out: &mut Vec<Command>,
+    ) {
+        let batch = Box::new(Batch {
+            id: flight.commit,
+            node: self.node.clone(),
+            entries,
+            idle: Vec::new(),
+            activity_in_store: self.settings.activity_in_store,
+        });
+        if flight.lane == Lane::Heavy && self.due_within(self.cost(&batch)) {
+            let until = self.now + self.settings.heavy_wait_max;
+            flight.phase = Phase::Held { batch, since: self.now, until };
+        } else {
+            out.push(Command::Commit(ticket, batch.clone()));
+            flight.phase = Phase::Committing { batch, since: self.now };
+        }
+        self.flights.insert(ticket, flight);
+    }
+
+    pub(super) fn release_held(&mut self, out: &mut Vec<Command>) {
+        let ready: Vec<Ticket> = self
+            .flights
+            .iter()
+            .filter(|(_, flight)| match &flight.phase {
+                Phase::Held { batch, until, .. } => {
+                    self.now >= *until
+                        || (flight.lane == Lane::Heavy
+                            && self.hold_until.is_none()
+                            && !self.due_within(self.cost(batch)))
+                }
+                _ => false,
+            })
+            .map(|(ticket, _)| *ticket)
+            .collect();
+        for ticket in ready {
+            let Some(flight) = self.flights.get_mut(&ticket) else { continue };
+            if let Phase::Held { batch, since, .. } =
+                std::mem::replace(&mut flight.phase, Phase::Reading)
+            {
+                out.push(Command::Commit(ticket, batch.clone()));
+                flight.phase = Phase::Committing { batch, since };
+            }
+        }
+    }
+
+    pub(super) fn ask_again(&mut self, out: &mut Vec<Command>) {
+        for (ticket, flight) in &mut self.flights {
+            if let Phase::Resolving { ask_at, .. } = &mut flight.phase
+                && ask_at.is_some_and(|at| at <= self.now)
+            {
+                *ask_at = None;
+                out.push(Command::FindCommit(*ticket, flight.commit));
+            }
+        }
+    }
+
+    /// Whether an item falls due, or a due batch is under way, while a commit of that cost
+    /// would occupy the store.
+    pub(super) fn due_within(&self, cost: Duration) -> bool {
+        self.flights.values().any(|flight| flight.lane == Lane::Due)
+            || self.timers.next().is_some_and(|due| due <= self.now + cost)
+    }
+
+    pub(super) fn cost(&self, batch: &Batch) -> Duration {
+        let kib = weight::of_batch(batch) as f64 / 1024.0;
+        Duration::from_micros((kib * self.heavy_micros_per_kib) as u64 + 2_000)
+    }
+
+    pub(super) fn learn_cost(&mut self, batch: &Batch, took: Duration) {
+        let kib = (weight::of_batch(batch) as f64 / 1024.0).max(1.0);
+        let sample = (took.as_micros() as f64 / kib).clamp(0.1, 100_000.0);
+        self.heavy_micros_per_kib += 0.2 * (sample - self.heavy_micros_per_kib);
+    }
+
+    pub(super) fn entry(&self, waiting: Waiting, decision: Decision) -> Entry {
+        let epoch = self.owned.get(&waiting.item.partition).copied().unwrap_or_default();
+        Entry { source: waiting.source, item: waiting.item, epoch, decision }
+    }
+
+    /// Frees what the flight holds: its streams, and the items it has taken.
+    pub(super) fn release(&mut self, flight: Flight) {
+        if let Some(streams) = self.streams.get_mut(&flight.task) {
+            for partition in &flight.streams {
+                if let Some(cursor) = streams.get_mut(partition) {
+                    cursor.held = false;
+                }
+            }
+        }
+        for waiting in flight.taken {
+            let at = waiting.run_at;
+            self.put_back(at, waiting);
+        }
+    }
+
+    pub(super) fn return_taken(&mut self, flight: &mut Flight, waiting: &Waiting, at: Time) {
+        if let Some(index) = flight.taken.iter().position(|taken| taken.source == waiting.source) {
+            let taken = flight.taken.swap_remove(index);
+            self.put_back(at.min(taken.run_at), taken);
+        }
+    }
+
+    pub(super) fn put_back(&mut self, at: Time, waiting: Waiting) {
+        match waiting.source {
+            Source::Timer(_) => self.timers.put_back(at, waiting),
+            Source::Retry(_) => self.retries.put_back(at, waiting),
+            Source::Log(_) => {}
+        }
+    }
+
+    pub(super) fn forget_streams(&mut self, ticket: Ticket) {
+        if let Some(flight) = self.flights.get(&ticket) {
+            let (task, streams) = (flight.task.clone(), flight.streams.clone());
+            self.forget(&task, &streams);
+        }
+    }
+
+    pub(super) fn forget_streams_of(&mut self, flight: &Flight) {
+        self.forget(&flight.task.clone(), &flight.streams.clone());
+    }
+
+    pub(super) fn forget(&mut self, task: &TaskName, partitions: &[Partition]) {
+        if let Some(streams) = self.streams.get_mut(task) {
+            for partition in partitions {
+                streams.remove(partition);
+            }
+        }
+        self.backlog_wanted = true;
+    }
+
+    pub(super) fn note_failure(&mut self, failed: bool) {
+        if failed {
+            let wait =
+                Self::HOLD_MIN.saturating_mul(1 << self.failures.min(10)).min(Self::HOLD_MAX);
+            self.failures = self.failures.saturating_add(1);
+            self.hold_until = Some(self.now + wait);
+        } else {
+            self.failures = 0;
+        }
+    }
+}
+
+fn waiting(entry: &Entry, run_at: Time) -> Waiting {
+    Waiting { source: entry.source, item: entry.item.clone(), run_at }
+}

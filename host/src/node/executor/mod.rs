@@ -1,0 +1,404 @@
+//! Executes what waits: log items of owned streams, timers at their time, retries.
+//!
+//! One batch is in flight per stream, and a batch is a [`Flight`] from the moment its
+//! items are chosen until its commit is known. Parallelism is across streams, bounded per
+//! lane. Failures of the infrastructure put everything back where it was; they are told
+//! apart from the items' own failures by type and consume no attempt.
+//!
+//! ```text
+//! streams ─┐              ┌─ held (a due item goes first) ─┐
+//! timers ──┼─> acting ────┴────────────────────────────────┴─> committing ─> done
+//! retries ─┘      │ stopped, store away                          │ unknown
+//!                 └──> back where it was                         └─> resolving ─> done / back
+//! ```
+
+mod answer;
+mod begin;
+mod land;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::collection::Collections;
+use besom_core::ids::{CommitId, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName};
+use besom_core::item::{Item, Source};
+use besom_core::proposal::Settle;
+use besom_core::queue::{Cut, Decision, Touched, decide};
+use besom_core::time::Time;
+
+use super::flight::{Flight, Phase, Ticket};
+use super::weight;
+use super::window::{Read, Window};
+use crate::ports::guests::{self, Acted, Lane};
+use crate::ports::store::{self, Batch, Committed, Entry, LeftOut, Outcome, Stream, Waiting};
+use crate::task::TaskDefinition;
+
+/// The bounds of execution, from the configuration.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Batches in flight at once in the lane of due items.
+    pub due_batches: usize,
+    /// In the normal lane.
+    pub normal_batches: usize,
+    /// In the lane of heavy work.
+    pub heavy_batches: usize,
+    /// The longest that a heavy commit waits for due items.
+    pub heavy_wait_max: Duration,
+    /// Bytes of changes in one commit; a single item may exceed it.
+    pub commit_bytes: usize,
+    /// The longest that a commit which the store could not take is kept before its items
+    /// are executed anew.
+    pub commit_age_max: Duration,
+    /// Timers, and retries, held in memory.
+    pub window: u32,
+    /// Whether the store holds the activity, and reads it inside the commit.
+    pub activity_in_store: bool,
+    /// Retries are executed at once (a pass without a host).
+    pub ignore_backoff: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            due_batches: 2,
+            normal_batches: 2,
+            heavy_batches: 1,
+            heavy_wait_max: Duration::from_secs(2),
+            commit_bytes: 8 << 20,
+            commit_age_max: Duration::from_secs(10),
+            window: 8_192,
+            activity_in_store: true,
+            ignore_backoff: false,
+        }
+    }
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The streams with something to execute.
+    Backlog(store::Result<Vec<Stream>>),
+    /// Items of the log.
+    LogRead(Ticket, store::Result<Vec<Waiting>>),
+    /// Timers.
+    TimersRead(store::Result<Vec<Waiting>>),
+    /// Retries.
+    RetriesRead(store::Result<Vec<Waiting>>),
+    /// Verdicts.
+    Acted(Ticket, Result<Acted, guests::Error>),
+    /// The result of a commit.
+    Committed(Ticket, store::Result<Committed>),
+    /// What the store knows of a commit of unknown result.
+    Found(Ticket, store::Result<Option<Committed>>),
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Ask for the streams with something to execute.
+    Backlog,
+    /// Read items of these streams, each from its cursor, at most so many together.
+    ReadLog {
+        /// The batch.
+        ticket: Ticket,
+        /// The task.
+        task: TaskName,
+        /// The streams and their cursors.
+        streams: Vec<(Partition, Seq)>,
+        /// Items.
+        limit: u32,
+        /// Bytes.
+        bytes_max: usize,
+    },
+    /// Read timers.
+    ReadTimers(Read),
+    /// Read retries.
+    ReadRetries(Read),
+    /// Note the items as begun, and execute them.
+    Act {
+        /// The batch.
+        ticket: Ticket,
+        /// The mark of its commit to be.
+        commit: CommitId,
+        /// What they are executed by.
+        definition: Arc<TaskDefinition>,
+        /// The guest's present.
+        now: Time,
+        /// The guest's randomness.
+        seed: u64,
+        /// The items.
+        items: Vec<(Source, Item)>,
+    },
+    /// Forget a begun batch.
+    Abandon(CommitId),
+    /// Commit.
+    Commit(Ticket, Box<Batch>),
+    /// Look a commit of unknown result up.
+    FindCommit(Ticket, CommitId),
+    /// For the planner and the operator: what a commit has done.
+    Report(Report),
+}
+
+/// What a commit has done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// The task.
+    pub task: TaskName,
+    /// Runs that ended with it.
+    pub runs_ended: Vec<RunId>,
+    /// Items with effects.
+    pub committed: u64,
+    /// Without.
+    pub skipped: u64,
+    /// To be tried again.
+    pub retried: u64,
+    /// Set aside, with the reason of the first.
+    pub dead: u64,
+    /// Why the first was set aside.
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Cursor {
+    acked: Seq,
+    tail: Seq,
+    held: bool,
+}
+
+/// The executor of one node.
+#[derive(Debug)]
+pub struct Executor {
+    settings: Settings,
+    node: NodeName,
+    collections: Arc<Collections>,
+    owned: BTreeMap<Partition, OwnerEpoch>,
+    definitions: BTreeMap<TaskName, Arc<TaskDefinition>>,
+    /// Definitions of runs that differ from the current one: their items keep theirs.
+    of_runs: HashMap<RunId, Arc<TaskDefinition>>,
+    streams: BTreeMap<TaskName, BTreeMap<Partition, Cursor>>,
+    timers: Window,
+    retries: Window,
+    flights: BTreeMap<Ticket, Flight>,
+    next_ticket: u64,
+    /// The task whose turn came last, for each lane: tasks of a lane take turns.
+    last_turn: BTreeMap<Lane, TaskName>,
+    backlog_wanted: bool,
+    backlog_reading: bool,
+    /// Nothing is begun until then: the store could not be used.
+    hold_until: Option<Time>,
+    failures: u32,
+    /// So many next batches of the task have a single item: one of them was refused whole.
+    singly: HashMap<TaskName, u32>,
+    heavy_micros_per_kib: f64,
+    draining: bool,
+    now: Time,
+}
+
+impl Executor {
+    const HOLD_MIN: Duration = Duration::from_millis(50);
+    const HOLD_MAX: Duration = Duration::from_secs(5);
+    /// How long a timer waits that was not due yet by the store's clock.
+    const NOT_DUE: Duration = Duration::from_millis(1);
+
+    /// An executor that owns nothing yet.
+    pub fn new(node: NodeName, settings: Settings) -> Executor {
+        Executor {
+            timers: Window::new(settings.window),
+            retries: Window::new(settings.window),
+            settings,
+            node,
+            collections: Arc::default(),
+            owned: BTreeMap::new(),
+            definitions: BTreeMap::new(),
+            of_runs: HashMap::new(),
+            streams: BTreeMap::new(),
+            flights: BTreeMap::new(),
+            next_ticket: 1,
+            last_turn: BTreeMap::new(),
+            backlog_wanted: false,
+            backlog_reading: false,
+            hold_until: None,
+            failures: 0,
+            singly: HashMap::new(),
+            heavy_micros_per_kib: 20.0,
+            draining: false,
+            now: Time::EPOCH,
+        }
+    }
+
+    /// The node owns these partitions from now on, and nothing else.
+    pub fn own(&mut self, owned: impl IntoIterator<Item = (Partition, OwnerEpoch)>) {
+        self.disown();
+        self.owned = owned.into_iter().collect();
+        self.backlog_wanted = true;
+    }
+
+    /// The node owns nothing any more. What is in flight is forgotten: the store refuses it.
+    pub fn disown(&mut self) {
+        self.owned.clear();
+        self.streams.clear();
+        self.flights.clear();
+        self.of_runs.clear();
+        self.timers = Window::new(self.settings.window);
+        self.retries = Window::new(self.settings.window);
+        self.backlog_wanted = false;
+        self.backlog_reading = false;
+        self.hold_until = None;
+        self.failures = 0;
+    }
+
+    /// The definitions and collections from now on. Items of runs that are active keep the
+    /// definition their run was started with.
+    pub fn define(
+        &mut self,
+        definitions: BTreeMap<TaskName, Arc<TaskDefinition>>,
+        collections: Arc<Collections>,
+    ) {
+        self.definitions = definitions;
+        self.collections = collections;
+        if !self.owned.is_empty() {
+            self.timers.added(Time(i64::MIN));
+            self.retries.added(Time(i64::MIN));
+        }
+    }
+
+    /// The items of a run are executed by this definition.
+    pub fn pin(&mut self, run: RunId, definition: Arc<TaskDefinition>) {
+        self.of_runs.insert(run, definition);
+    }
+
+    /// A run is over; what is left of its items is executed by the current definition.
+    pub fn unpin(&mut self, run: RunId) {
+        self.of_runs.remove(&run);
+    }
+
+    /// Items were planned.
+    pub fn planned(&mut self, to_log: bool, earliest_due: Option<Time>) {
+        self.backlog_wanted |= to_log;
+        if let Some(due) = earliest_due {
+            self.timers.added(due);
+        }
+    }
+
+    /// Items were put into the retries from outside, to be tried at once.
+    pub fn revived(&mut self, now: Time) {
+        self.retries.added(now);
+    }
+
+    /// Begin nothing more; what is in flight goes on.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Whether nothing is in flight.
+    pub fn is_idle(&self) -> bool {
+        self.flights.is_empty()
+    }
+
+    /// Whether nothing is in flight and nothing waits but timers of the future (and, unless
+    /// back-off is ignored, retries).
+    pub fn is_drained(&self, now: Time) -> bool {
+        self.is_idle()
+            && !self.backlog_wanted
+            && !self.backlog_reading
+            && self.streams.iter().all(|(task, streams)| {
+                !self.definitions.contains_key(task) || streams.values().all(|c| c.acked == c.tail)
+            })
+            && (!self.settings.ignore_backoff || self.retries.is_empty())
+            && self.timers.next().is_none_or(|due| due > now)
+            && !self.timers.is_unread()
+    }
+
+    /// Batches in flight: task, lane and number of items taken or being read.
+    pub fn flights(&self) -> impl Iterator<Item = &Flight> {
+        self.flights.values()
+    }
+
+    /// The next due time of a timer, as far as it is known.
+    pub fn next_due(&self) -> Option<Time> {
+        self.timers.next()
+    }
+
+    /// When something is to be done next, apart from answers.
+    pub fn deadline(&self) -> Option<Time> {
+        if self.owned.is_empty() {
+            return None;
+        }
+        let flights = self.flights.values().filter_map(|flight| match &flight.phase {
+            Phase::Held { until, .. } => Some(*until),
+            Phase::Resolving { ask_at, .. } => *ask_at,
+            Phase::Reading | Phase::Acting { .. } | Phase::Committing { .. } => None,
+        });
+        // What could be done by now has been tried by the last step, and waits for an answer.
+        flights
+            .chain(
+                [self.timers.deadline(), self.retries.deadline(), self.hold_until]
+                    .into_iter()
+                    .flatten(),
+            )
+            .filter(|at| *at > self.now)
+            .min()
+    }
+
+    /// Takes an event in; [`Executor::fill`] goes on from there.
+    pub fn step(&mut self, now: Time, event: Event, out: &mut Vec<Command>) {
+        self.now = now;
+        match event {
+            Event::Backlog(result) => self.backlog(result),
+            Event::LogRead(ticket, result) => self.log_read(ticket, result, out),
+            Event::TimersRead(result) => {
+                self.note_failure(result.is_err());
+                self.timers.read(now, result.ok());
+            }
+            Event::RetriesRead(result) => {
+                self.note_failure(result.is_err());
+                self.retries.read(now, result.ok());
+            }
+            Event::Acted(ticket, result) => self.acted(ticket, result, out),
+            Event::Committed(ticket, result) => self.committed(ticket, result, out),
+            Event::Found(ticket, result) => self.found(ticket, result, out),
+        }
+    }
+
+    /// Begins whatever can be begun at `now`. `allowed`: the node may begin new work.
+    pub fn fill(
+        &mut self,
+        now: Time,
+        allowed: bool,
+        random: &mut dyn FnMut() -> u64,
+        out: &mut Vec<Command>,
+    ) {
+        self.now = now;
+        if self.owned.is_empty() {
+            return;
+        }
+        self.release_held(out);
+        self.ask_again(out);
+        if self.hold_until.is_some_and(|at| now < at) {
+            return;
+        }
+        self.hold_until = None;
+        if self.backlog_wanted && !self.backlog_reading {
+            self.backlog_wanted = false;
+            self.backlog_reading = true;
+            out.push(Command::Backlog);
+        }
+        if let Some(read) = self.timers.wanted(now) {
+            out.push(Command::ReadTimers(read));
+        }
+        if let Some(read) = self.retries.wanted(now) {
+            out.push(Command::ReadRetries(read));
+        }
+        if !allowed || self.draining {
+            return;
+        }
+        while self.begin_due(random, out) {}
+        while self.begin_retries(random, out) {}
+        for lane in [Lane::Due, Lane::Normal, Lane::Heavy] {
+            while self.begin_log(lane, random, out) {}
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The earliest of the items that wait for a time: timers, and retries.
+//!
+//! The store holds all of them; this holds the next few thousand in memory, in order, so
+//! that a node sleeps until the next due time and asks the store nothing meanwhile. What
+//! lies beyond the window, and what was added inside it by somebody else, is read when its
+//! time comes near.
+
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use besom_core::ids::TaskName;
+use besom_core::item::Source;
+use besom_core::time::Time;
+
+use crate::ports::store::Waiting;
+
+/// When an item may be executed, and the store's id of it.
+pub type Place = (Time, u64);
+
+/// How far the store has been read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Loaded {
+    /// Everything up to and including that place.
+    Through(Option<Place>),
+    /// Everything.
+    All,
+}
+
+/// A read to be made: items after a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Read {
+    /// After this place; none: from the beginning.
+    pub after: Option<Place>,
+    /// At most so many.
+    pub limit: u32,
+}
+
+/// The next items of one kind.
+#[derive(Debug)]
+pub struct Window {
+    waiting: BTreeMap<Place, Waiting>,
+    taken: HashSet<u64>,
+    /// Taken and done while a read was under way: its answer may still name them.
+    done: HashSet<u64>,
+    loaded: Loaded,
+    /// The earliest item that is known to be in the store, and is not here.
+    added: Option<Time>,
+    reading: Option<Read>,
+    retry_at: Option<Time>,
+    size: u32,
+}
+
+impl Window {
+    /// How long before its time an item that is not here yet is read.
+    const AHEAD: Duration = Duration::from_secs(1);
+    /// How long to wait after a read that failed.
+    const RETRY: Duration = Duration::from_millis(500);
+
+    /// An empty window of at most about `size` items.
+    pub fn new(size: u32) -> Window {
+        Window {
+            waiting: BTreeMap::new(),
+            taken: HashSet::new(),
+            done: HashSet::new(),
+            loaded: Loaded::Through(None),
+            added: None,
+            reading: None,
+            retry_at: None,
+            size: size.max(2),
+        }
+    }
+
+    /// Something was added to the store that is due at `time`.
+    pub fn added(&mut self, time: Time) {
+        let inside = match self.loaded {
+            Loaded::All => true,
+            Loaded::Through(last) => last.is_some_and(|(through, _)| time <= through),
+        };
+        if inside || self.reading.is_some() {
+            self.added = Some(self.added.map_or(time, |known| known.min(time)));
+        }
+    }
+
+    /// The read that is wanted now, if any; it counts as under way.
+    pub fn wanted(&mut self, now: Time) -> Option<Read> {
+        if self.reading.is_some() || self.retry_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        let read = if self.added.is_some_and(|time| time <= now + Self::AHEAD) {
+            self.added = None;
+            Read { after: None, limit: self.size }
+        } else {
+            match self.loaded {
+                Loaded::Through(after) if self.waiting.len() < self.size as usize / 4 => {
+                    Read { after, limit: self.size }
+                }
+                Loaded::Through(_) | Loaded::All => return None,
+            }
+        };
+        self.retry_at = None;
+        self.done.clear();
+        self.reading = Some(read);
+        Some(read)
+    }
+
+    /// The answer to the read under way; none: it failed.
+    pub fn read(&mut self, now: Time, answer: Option<Vec<Waiting>>) {
+        let Some(read) = self.reading.take() else { return };
+        let Some(items) = answer else {
+            self.retry_at = Some(now + Self::RETRY);
+            if read.after.is_none() {
+                self.added = Some(now);
+            }
+            return;
+        };
+        if read.after.is_none() {
+            self.waiting.clear();
+        }
+        let complete = items.len() < read.limit as usize;
+        let last = items.last().and_then(place);
+        for item in items {
+            let Some(at) = place(&item) else { continue };
+            if !self.taken.contains(&at.1) && !self.done.contains(&at.1) {
+                self.waiting.insert(at, item);
+            }
+        }
+        self.done.clear();
+        self.loaded = if complete { Loaded::All } else { Loaded::Through(last.or(read.after)) };
+    }
+
+    /// The next item, if it may be executed at `now`.
+    pub fn peek(&self, now: Time) -> Option<&Waiting> {
+        let (at, item) = self.waiting.first_key_value()?;
+        (at.0 <= now).then_some(item)
+    }
+
+    /// Takes items whose time has come, in order, while `accept` says so; those it refuses
+    /// stay.
+    pub fn take(
+        &mut self,
+        now: Time,
+        limit: usize,
+        mut accept: impl FnMut(&Waiting) -> bool,
+    ) -> Vec<Waiting> {
+        let places: Vec<Place> = self
+            .waiting
+            .range(..=(now, u64::MAX))
+            .filter(|(_, item)| accept(item))
+            .map(|(at, _)| *at)
+            .take(limit)
+            .collect();
+        places
+            .into_iter()
+            .filter_map(|at| {
+                self.taken.insert(at.1);
+                self.waiting.remove(&at)
+            })
+            .collect()
+    }
+
+    /// A taken item was not executed: it waits again, until `at`.
+    pub fn put_back(&mut self, at: Time, item: Waiting) {
+        let Some((_, id)) = place(&item) else { return };
+        self.taken.remove(&id);
+        self.waiting.insert((at, id), item);
+    }
+
+    /// A taken item is gone from the store.
+    pub fn finished(&mut self, id: u64) {
+        self.taken.remove(&id);
+        if self.reading.is_some() {
+            self.done.insert(id);
+        }
+    }
+
+    /// Drops items whose time has come and whose task is not known: they stay in the store,
+    /// and a window full of them would be a wall.
+    pub fn drop_unknown(&mut self, now: Time, known: impl Fn(&TaskName) -> bool) {
+        let unknown: Vec<Place> = self
+            .waiting
+            .range(..=(now, u64::MAX))
+            .filter(|(_, waiting)| !known(&waiting.item.identity.task))
+            .map(|(at, _)| *at)
+            .collect();
+        for at in unknown {
+            self.waiting.remove(&at);
+        }
+    }
+
+    /// When something is to be done here next.
+    pub fn deadline(&self) -> Option<Time> {
+        let next = self.waiting.first_key_value().map(|(at, _)| at.0);
+        if self.reading.is_some() {
+            return next;
+        }
+        let read = if let Loaded::Through(_) = self.loaded
+            && self.waiting.len() < self.size as usize / 4
+        {
+            Some(self.retry_at.unwrap_or(Time(i64::MIN)))
+        } else {
+            self.added.map(|time| (time - Self::AHEAD).max(self.retry_at.unwrap_or(Time(i64::MIN))))
+        };
+        [next, read].into_iter().flatten().min()
+    }
+
+    /// The time of the next item.
+    pub fn next(&self) -> Option<Time> {
+        let first = self.waiting.first_key_value().map(|(at, _)| at.0);
+        [first, self.added].into_iter().flatten().min()
+    }
+
+    /// Whether the store may hold items of any time that are not here.
+    pub fn is_unread(&self) -> bool {
+        self.reading.is_some() || self.loaded == Loaded::Through(None)
+    }
+
+    /// Whether nothing waits here or in the store, and nothing is taken.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+            && self.taken.is_empty()
+            && self.loaded == Loaded::All
+            && self.added.is_none()
+            && self.reading.is_none()
+    }
+}
+
+fn place(item: &Waiting) -> Option<Place> {
+    match item.source {
+        Source::Timer(id) | Source::Retry(id) => Some((item.run_at, id)),
+        Source::Log(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::ids::{Partition, RunId};
+    use besom_core::item::{Identity, Item};
+
+    use super::*;
+
+    fn timer(id: u64, second: i64) -> Waiting {
+        let due = Time::from_secs(second);
+        Waiting {
+            source: Source::Timer(id),
+            item: Item {
+                identity: Identity {
+                    task: "t".into(),
+                    tenant: None,
+                    key: id.to_string(),
+                    due: Some(due),
+                },
+                route: id.to_string(),
+                partition: Partition(0),
+                version: String::new(),
+                payload: Vec::new(),
+                run: RunId(1),
+                planned_at: Time::EPOCH,
+                attempts: 0,
+                guard_retries: 0,
+                deaths: 0,
+                errors: Vec::new(),
+            },
+            run_at: due,
+        }
+    }
+
+    fn ids(items: &[Waiting]) -> Vec<u64> {
+        items.iter().filter_map(place).map(|(_, id)| id).collect()
+    }
+
+    fn at(second: i64) -> Time {
+        Time::from_secs(second)
+    }
+
+    fn filled(size: u32, items: Vec<Waiting>) -> Window {
+        let mut window = Window::new(size);
+        assert_eq!(window.wanted(at(0)), Some(Read { after: None, limit: size }));
+        window.read(at(0), Some(items));
+        window
+    }
+
+    #[test]
+    fn items_are_taken_at_their_time_in_order() {
+        let mut window = filled(8, vec![timer(1, 10), timer(2, 10), timer(3, 11)]);
+        assert_eq!(window.deadline(), Some(at(10)));
+        assert!(window.take(at(9), 10, |_| true).is_empty());
+        assert_eq!(ids(&window.take(at(10), 10, |_| true)), [1, 2]);
+        assert_eq!(window.deadline(), Some(at(11)));
+    }
+
+    #[test]
+    fn an_idle_window_wants_nothing_until_its_next_item() {
+        let mut window = filled(8, vec![timer(1, 1_000_000)]);
+        assert_eq!(window.wanted(at(5)), None);
+        assert_eq!(window.deadline(), Some(at(1_000_000)));
+    }
+
+    #[test]
+    fn what_lies_beyond_is_read_when_the_window_runs_low() {
+        let mut window = filled(4, vec![timer(1, 1), timer(2, 2), timer(3, 3), timer(4, 4)]);
+        assert_eq!(window.wanted(at(1)), None);
+        assert_eq!(window.take(at(4), 4, |_| true).len(), 4);
+        assert_eq!(window.wanted(at(4)), Some(Read { after: Some((at(4), 4)), limit: 4 }));
+        window.read(at(4), Some(vec![timer(5, 5)]));
+        assert_eq!(ids(&window.take(at(5), 4, |_| true)), [5]);
+        assert_eq!(window.wanted(at(6)), None);
+    }
+
+    #[test]
+    fn an_item_added_inside_is_read_shortly_before_its_time() {
+        let mut window = filled(8, vec![timer(1, 100)]);
+        window.added(at(50));
+        assert_eq!(window.deadline(), Some(at(49)));
+        assert_eq!(window.wanted(at(48)), None);
+        assert_eq!(window.wanted(at(49)), Some(Read { after: None, limit: 8 }));
+        window.read(at(49), Some(vec![timer(2, 50), timer(1, 100)]));
+        assert_eq!(ids(&window.take(at(50), 8, |_| true)), [2]);
+    }
+
+    #[test]
+    fn an_item_added_beyond_the_window_is_not_read_early() {
+        let mut window = filled(2, vec![timer(1, 10), timer(2, 20)]);
+        window.added(at(30));
+        assert_eq!(window.deadline(), Some(at(10)));
+    }
+
+    #[test]
+    fn an_item_added_during_a_read_is_not_forgotten() {
+        let mut window = Window::new(8);
+        window.wanted(at(0));
+        window.added(at(5));
+        window.read(at(0), Some(Vec::new()));
+        assert_eq!(window.deadline(), Some(at(4)));
+    }
+
+    #[test]
+    fn what_is_taken_or_finished_during_a_read_does_not_come_back() {
+        let mut window = filled(8, vec![timer(1, 1), timer(2, 1), timer(3, 9)]);
+        assert_eq!(ids(&window.take(at(1), 8, |_| true)), [1, 2]);
+        window.added(at(2));
+        assert!(window.wanted(at(1)).is_some());
+        window.finished(1);
+        window.read(at(1), Some(vec![timer(1, 1), timer(2, 1), timer(4, 2), timer(3, 9)]));
+        assert_eq!(ids(&window.take(at(9), 8, |_| true)), [4, 3]);
+    }
+
+    #[test]
+    fn a_failed_read_is_repeated_after_a_while() {
+        let mut window = Window::new(8);
+        window.wanted(at(0));
+        window.read(at(0), None);
+        assert_eq!(window.wanted(at(0)), None);
+        assert!(window.deadline() > Some(at(0)) && window.deadline() < Some(at(1)));
+        assert!(window.wanted(at(1)).is_some());
+    }
+}
