@@ -94,6 +94,7 @@ pub struct Cycle {
     waiting: VecDeque<Tenant>,
     visited: u32,
     error: Option<String>,
+    pending: Option<Command>,
     state: State,
 }
 
@@ -113,6 +114,7 @@ impl Cycle {
             waiting: VecDeque::new(),
             visited: 0,
             error: None,
+            pending: None,
             state: State::Asking,
         };
         cycle.next(out);
@@ -131,6 +133,7 @@ impl Cycle {
             waiting: VecDeque::new(),
             visited: 0,
             error: None,
+            pending: None,
             state: State::Asking,
         };
         cycle.scan(None, 0, 0, out);
@@ -140,6 +143,18 @@ impl Cycle {
     /// Whether the run's scan has ended.
     pub fn has_ended(&self) -> bool {
         self.state == State::Ended
+    }
+
+    /// The command that was pushed last and has no answer yet, to be repeated.
+    pub fn pending(&self) -> Option<Command> {
+        self.pending.clone()
+    }
+
+    /// Ends the scan after whatever is under way; pushes the end.
+    pub fn stop(&mut self, out: &mut Vec<Command>) {
+        if self.state != State::Ended {
+            self.end(out);
+        }
     }
 
     /// Takes the answer to the last command and pushes the next one.
@@ -213,7 +228,8 @@ impl Cycle {
             }
             if !self.exhausted {
                 self.state = State::Asking;
-                out.push(Command::Tenants { after: self.at.clone(), limit: Self::TENANTS_PAGE });
+                let after = self.at.clone();
+                self.push(Command::Tenants { after, limit: Self::TENANTS_PAGE }, out);
                 return;
             }
         }
@@ -223,16 +239,22 @@ impl Cycle {
     fn scan(&mut self, tenant: Option<Tenant>, planned: u64, pages: u32, out: &mut Vec<Command>) {
         let quota = self.quota.candidates - planned;
         let limit = u32::try_from(quota).unwrap_or(u32::MAX).min(self.quota.page);
-        out.push(Command::Scan { tenant: tenant.clone(), limit, quota });
+        self.push(Command::Scan { tenant: tenant.clone(), limit, quota }, out);
         if tenant.is_some() {
             self.last.clone_from(&tenant);
         }
         self.state = State::Scanning { tenant, planned, pages };
     }
 
+    fn push(&mut self, command: Command, out: &mut Vec<Command>) {
+        self.pending = Some(command.clone());
+        out.push(command);
+    }
+
     fn end(&mut self, out: &mut Vec<Command>) {
         self.state = State::Ended;
-        out.push(Command::End { cursor: self.last.clone(), error: self.error.take() });
+        let command = Command::End { cursor: self.last.clone(), error: self.error.take() };
+        self.push(command, out);
     }
 }
 

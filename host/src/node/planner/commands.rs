@@ -1,0 +1,144 @@
+//! What somebody asks from outside: taken in order, applied under the fence.
+
+use super::*;
+use crate::ports::store::Command as Asked;
+
+impl Planner {
+    /// How many commands are read at a time.
+    const COMMANDS_PAGE: usize = 64;
+
+    /// Looks for commands now: somebody has put one down.
+    pub fn nudge(&mut self, now: Time) {
+        if self.fence.is_some() {
+            self.fetch_at = Some(now);
+        }
+    }
+
+    pub(super) fn poll_commands(&mut self, fence: &Fence, out: &mut Vec<Command>) {
+        if self.applying || self.fetching {
+            return;
+        }
+        if let Some(row) = self.commands.pop_front() {
+            let (effect, result) = self.effect(&row);
+            self.applying = true;
+            let applying = Applying { row, effect, result };
+            out.push(Command::Apply(fence.clone(), Box::new(applying)));
+        } else if self.fetch_at.is_some_and(|at| at <= self.now) {
+            self.fetching = true;
+            out.push(Command::FetchCommands);
+        }
+    }
+
+    pub(super) fn fetched(
+        &mut self,
+        result: store::Result<Vec<CommandRow>>,
+        notices: &mut Vec<Notice>,
+    ) {
+        self.fetching = false;
+        self.fetch_at = Some(self.now + self.settings.command_poll);
+        match result {
+            Ok(rows) => {
+                if rows.len() >= Self::COMMANDS_PAGE {
+                    self.fetch_at = Some(self.now);
+                }
+                self.commands.extend(rows);
+            }
+            Err(error) => self.failed(&error, notices),
+        }
+    }
+
+    /// What a command comes to.
+    fn effect(&self, row: &CommandRow) -> (CommandEffect, String) {
+        let refuse = |words: String| (CommandEffect::Refuse(words.clone()), words);
+        match &row.command {
+            Asked::Trigger { task } => match self.tasks.get(task) {
+                None => refuse(format!("there is no task {task} in the leader's configuration")),
+                Some(known) => {
+                    let by = Trigger::Manual { by: row.by.clone(), reason: row.reason.clone() };
+                    match known.scheduled.triggered(self.now, by, &self.active_of(task)) {
+                        Ok(run) => {
+                            let decision = SlotDecision { runs: vec![run], ..SlotDecision::default() };
+                            (CommandEffect::Slots(decision), "started".into())
+                        }
+                        Err(words) => refuse(words),
+                    }
+                }
+            },
+            Asked::Pause { task } => match self.tasks.get(task).map(|task| &task.state.paused) {
+                None => refuse(format!("there is no task {task} in the leader's configuration")),
+                Some(Some(pause)) => {
+                    refuse(format!("{task} is paused already, by {}: {}", pause.by, pause.reason))
+                }
+                Some(None) => (CommandEffect::Pause(task.clone()), "paused".into()),
+            },
+            Asked::Resume { task } => match self.tasks.get(task).map(|task| &task.state.paused) {
+                None => refuse(format!("there is no task {task} in the leader's configuration")),
+                Some(None) => refuse(format!("{task} is not paused")),
+                Some(Some(_)) => (CommandEffect::Resume(task.clone()), "resumed".into()),
+            },
+            Asked::Cancel { run } => match self.runs.get(run) {
+                None => refuse(format!("run {run} is not active")),
+                Some(_) => {
+                    let words = format!("cancelled by {}: {}", row.by, row.reason);
+                    (CommandEffect::Cancel(*run, words), "cancelled".into())
+                }
+            },
+            Asked::RetryDead(selector) => {
+                (CommandEffect::RetryDead(selector.clone()), "to be tried again".into())
+            }
+            Asked::DiscardDead(selector) => {
+                (CommandEffect::DiscardDead(selector.clone()), "discarded".into())
+            }
+        }
+    }
+
+    pub(super) fn applied(
+        &mut self,
+        applying: Applying,
+        result: store::Result<Applied>,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        self.applying = false;
+        let applied = match result {
+            Ok(applied) => applied,
+            Err(error) => {
+                self.commands.push_front(applying.row);
+                self.failed(&error, notices);
+                return;
+            }
+        };
+        match applying.effect {
+            CommandEffect::Slots(decision) => {
+                self.start_all(&decision.runs, &applied.runs, notices, out);
+            }
+            CommandEffect::Pause(task) => {
+                if let Some(task) = self.tasks.get_mut(&task) {
+                    task.state.paused = Some(besom_core::plan::Pause {
+                        by: applying.row.by,
+                        reason: applying.row.reason,
+                        since: applying.row.at,
+                    });
+                    task.next = Some(self.now);
+                }
+            }
+            CommandEffect::Resume(task) => {
+                if let Some(task) = self.tasks.get_mut(&task) {
+                    task.state.paused = None;
+                    task.state.last_slot = Some(self.now);
+                    task.next = Some(self.now);
+                }
+            }
+            CommandEffect::Cancel(run, words) => {
+                if let Some(active) = self.runs.get_mut(&run) {
+                    active.cancelled = Some(words);
+                    if active.cycle.is_none() {
+                        self.ended(run, notices);
+                    }
+                }
+            }
+            CommandEffect::RetryDead(_) => notices.push(Notice::Revived),
+            CommandEffect::DiscardDead(_) | CommandEffect::Refuse(_) => {}
+        }
+    }
+}

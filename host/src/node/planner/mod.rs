@@ -1,0 +1,407 @@
+//! Plans: slots become runs, runs scan, scans become items.
+//!
+//! The planner of a node works only while the node leads, and everything it writes carries
+//! the fence. What it knows is loaded from the store when the leadership begins and is
+//! forgotten when it ends. A run has one command under way at a time; runs of different
+//! tasks go on beside one another.
+//!
+//! ```text
+//! slot due ── decide ──> run ── tenants ── scan ── scan ... ── end of scan ──> ended
+//!                                                                 (once its log items are terminal)
+//! ```
+
+mod commands;
+mod runs;
+mod slots;
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::fair::{self, Cycle, Quota};
+use besom_core::ids::{Fence, RunId, TaskName, Tenant};
+use besom_core::plan::{NewRun, Run, SlotDecision, TaskState, Trigger};
+use besom_core::time::Time;
+
+use crate::ports::store::{self, Applied, CommandEffect, CommandRow, Planned};
+use crate::task::TaskDefinition;
+
+pub use slots::Scheduled;
+
+/// What the store remembers, read when a leadership begins.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Loaded {
+    /// Of every task it has seen.
+    pub states: Vec<TaskState>,
+    /// Runs that have not ended.
+    pub runs: Vec<Run>,
+}
+
+/// Why a page was not planned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScanError {
+    /// The plugin's fault, or its tenant's: the cycle goes on with the next.
+    Failed(String),
+    /// The infrastructure's: the same page is tried again.
+    Infrastructure(String),
+    /// The leadership is over.
+    Fenced,
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Event {
+    /// Slots were decided (or not).
+    Decided(Decided, store::Result<Vec<RunId>>),
+    /// The tenants of a run.
+    Tenants(RunId, Result<Vec<Tenant>, ScanError>),
+    /// A page was scanned and planned; whether the scan goes on.
+    Planned(RunId, Result<(Planned, bool), ScanError>),
+    /// The scan of a run has ended; whether the run has.
+    ScanEnded(RunId, store::Result<bool>),
+    /// Commands from outside.
+    Commands(store::Result<Vec<CommandRow>>),
+    /// A command was applied.
+    Applied(Box<Applying>, store::Result<Applied>),
+}
+
+/// Slots on their way to the store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Decided {
+    /// What was decided, complete.
+    pub decision: SlotDecision,
+    /// When to look at the tasks again.
+    pub next: Vec<(TaskName, Option<Time>)>,
+}
+
+/// A command on its way to the store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Applying {
+    /// The command.
+    pub row: CommandRow,
+    /// What it comes to.
+    pub effect: CommandEffect,
+    /// For whoever asked.
+    pub result: String,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Write decided slots and start their runs.
+    Decide(Fence, Box<Decided>),
+    /// Ask the plugin for tenants.
+    Tenants {
+        /// The run.
+        run: RunId,
+        /// What it runs by.
+        definition: Arc<TaskDefinition>,
+        /// After this one.
+        after: Option<Tenant>,
+        /// At most so many.
+        limit: u32,
+    },
+    /// Scan a page from the tenant's cursor, and plan it.
+    Scan {
+        /// The leader's.
+        fence: Fence,
+        /// The run.
+        run: RunId,
+        /// What it runs by.
+        definition: Arc<TaskDefinition>,
+        /// The tenant.
+        tenant: Option<Tenant>,
+        /// Candidates at most.
+        limit: u32,
+        /// Items to be planned at most.
+        quota: u64,
+    },
+    /// The scan has ended.
+    EndScan {
+        /// The leader's.
+        fence: Fence,
+        /// The run.
+        run: RunId,
+        /// Where the next cycle begins.
+        cursor: Option<Tenant>,
+        /// What has failed.
+        error: Option<String>,
+    },
+    /// Read commands from outside.
+    FetchCommands,
+    /// Apply one.
+    Apply(Fence, Box<Applying>),
+}
+
+/// What follows for the rest of the node from an event.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Notice {
+    /// Items were planned.
+    Planned {
+        /// Into the log.
+        to_log: bool,
+        /// Timers, the earliest.
+        earliest_due: Option<Time>,
+    },
+    /// A run was started with this definition.
+    Started(RunId, Arc<TaskDefinition>),
+    /// A run is over.
+    Ended(RunId),
+    /// Dead letters are to be tried again.
+    Revived,
+    /// The store refuses this leader.
+    Fenced,
+}
+
+/// The spans of planning, from the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How often commands from outside are looked for.
+    pub command_poll: Duration,
+    /// Candidates asked for at a time.
+    pub page: u32,
+    /// Pages of one tenant in one run, in case none of their candidates can be planned.
+    pub pages_max: u32,
+    /// How late a slot may be begun and still count as on time.
+    pub grace: Duration,
+    /// Everything is planned, whatever the schedules say, until nothing new is found; then
+    /// the node is done.
+    pub pass: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            command_poll: Duration::from_millis(500),
+            page: 500,
+            pages_max: 64,
+            grace: Duration::from_secs(30),
+            pass: false,
+        }
+    }
+}
+
+/// A task as the leader plans it.
+#[derive(Debug)]
+struct Task {
+    scheduled: Scheduled,
+    state: TaskState,
+    deciding: bool,
+    next: Option<Time>,
+    /// Run once at the next opportunity: a leadership has begun, or the settings changed.
+    at_start: bool,
+}
+
+/// A run that has not ended.
+#[derive(Debug)]
+struct Active {
+    run: Run,
+    definition: Arc<TaskDefinition>,
+    /// The way through the tenants; none once the scan has ended.
+    cycle: Option<Cycle>,
+    /// The command to repeat, and when: the infrastructure has failed.
+    again: Option<(Time, fair::Command)>,
+    failures: u32,
+    cancelled: Option<String>,
+}
+
+/// The planner of one node.
+#[derive(Debug)]
+pub struct Planner {
+    settings: Settings,
+    fence: Option<Fence>,
+    tasks: BTreeMap<TaskName, Task>,
+    runs: BTreeMap<RunId, Active>,
+    commands: VecDeque<CommandRow>,
+    applying: bool,
+    fetching: bool,
+    fetch_at: Option<Time>,
+    hold_until: Option<Time>,
+    failures: u32,
+    /// Of a pass: tasks whose last run planned something, or that have not run yet.
+    unfinished: HashSet<TaskName>,
+    planned_in_round: HashMap<TaskName, u64>,
+    now: Time,
+}
+
+impl Planner {
+    const HOLD_MIN: Duration = Duration::from_millis(50);
+    const HOLD_MAX: Duration = Duration::from_secs(5);
+
+    /// A planner that does not lead.
+    pub fn new(settings: Settings) -> Planner {
+        Planner {
+            settings,
+            fence: None,
+            tasks: BTreeMap::new(),
+            runs: BTreeMap::new(),
+            commands: VecDeque::new(),
+            applying: false,
+            fetching: false,
+            fetch_at: None,
+            hold_until: None,
+            failures: 0,
+            unfinished: HashSet::new(),
+            planned_in_round: HashMap::new(),
+            now: Time::EPOCH,
+        }
+    }
+
+    /// The leadership has begun. `tasks` are those of the configuration.
+    pub fn lead(
+        &mut self,
+        now: Time,
+        fence: Fence,
+        loaded: Loaded,
+        tasks: &BTreeMap<TaskName, Scheduled>,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        self.cease();
+        self.now = now;
+        self.fence = Some(fence);
+        self.fetch_at = Some(now);
+        for (name, scheduled) in tasks {
+            let state = loaded.states.iter().find(|state| state.task == *name).cloned();
+            self.insert(name, scheduled.clone(), state);
+        }
+        self.unfinished = self.tasks.keys().cloned().collect();
+        for run in loaded.runs {
+            let Some(task) = self.tasks.get(&run.task) else { continue };
+            let definition = serde_json::from_str::<TaskDefinition>(&run.definition)
+                .map_or_else(|_| Arc::clone(&task.scheduled.definition), Arc::new);
+            // A version of the plugin that is gone cannot be called any more.
+            let definition = if definition.digest == task.scheduled.definition.digest
+                && definition != task.scheduled.definition
+            {
+                definition
+            } else {
+                Arc::clone(&task.scheduled.definition)
+            };
+            self.adopt(run, definition, notices, out);
+        }
+    }
+
+    /// The leadership is over.
+    pub fn cease(&mut self) {
+        *self = Planner::new(self.settings);
+    }
+
+    /// The tasks of the configuration from now on. What runs goes on with the definition
+    /// it was started with.
+    pub fn redefine(&mut self, now: Time, tasks: &BTreeMap<TaskName, Scheduled>) {
+        self.now = now;
+        if self.fence.is_none() {
+            return;
+        }
+        self.tasks.retain(|name, _| tasks.contains_key(name));
+        for (name, scheduled) in tasks {
+            match self.tasks.get_mut(name) {
+                Some(task) => {
+                    let changed = task.scheduled.definition.settings != scheduled.definition.settings;
+                    task.at_start |= changed && scheduled.definition.at_start;
+                    task.scheduled = scheduled.clone();
+                    task.next = Some(now);
+                }
+                None => self.insert(name, scheduled.clone(), None),
+            }
+        }
+    }
+
+    fn insert(&mut self, name: &TaskName, scheduled: Scheduled, state: Option<TaskState>) {
+        let state = state.unwrap_or_else(|| TaskState {
+            task: name.clone(),
+            schedule: String::new(),
+            last_slot: None,
+            paused: None,
+            tenant_cursor: None,
+            queued_slots: Vec::new(),
+        });
+        let at_start = scheduled.definition.at_start;
+        self.tasks.insert(
+            name.clone(),
+            Task { scheduled, state, deciding: false, next: Some(self.now), at_start },
+        );
+    }
+
+    /// Whether a pass has found nothing new, and everything it planned has left the scans.
+    pub fn pass_is_complete(&self) -> bool {
+        self.settings.pass
+            && self.fence.is_some()
+            && self.unfinished.is_empty()
+            && self.runs.is_empty()
+            && self.tasks.values().all(|task| !task.deciding)
+    }
+
+    /// Runs that have not ended, and whether they are scanning.
+    pub fn active(&self) -> impl Iterator<Item = (&Run, bool)> {
+        self.runs.values().map(|active| (&active.run, active.cycle.is_some()))
+    }
+
+    /// The next planned start of each task.
+    pub fn next_slots(&self) -> impl Iterator<Item = (&TaskName, Option<Time>)> {
+        self.tasks.iter().map(|(name, task)| (name, task.next))
+    }
+
+    /// When something is to be done next, apart from answers.
+    pub fn deadline(&self) -> Option<Time> {
+        self.fence.as_ref()?;
+        if let Some(hold) = self.hold_until {
+            return Some(hold);
+        }
+        let slots = self.tasks.values().filter(|task| !task.deciding).filter_map(|task| task.next);
+        let again = self.runs.values().filter_map(|run| run.again.as_ref().map(|(at, _)| *at));
+        slots
+            .chain(again)
+            .chain(self.fetch_at.filter(|_| !self.fetching && !self.applying))
+            .filter(|at| *at > self.now)
+            .min()
+    }
+
+    /// Takes the answer to a command in; [`Planner::plan`] goes on from there.
+    pub fn step(
+        &mut self,
+        now: Time,
+        event: Event,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        self.now = now;
+        match event {
+            Event::Decided(decided, result) => self.decided(decided, result, notices, out),
+            Event::Tenants(run, result) => self.tenants(run, result, notices, out),
+            Event::Planned(run, result) => self.planned(run, result, notices, out),
+            Event::ScanEnded(run, result) => self.scan_ended(run, result, notices),
+            Event::Commands(result) => self.fetched(result, notices),
+            Event::Applied(applying, result) => self.applied(*applying, result, notices, out),
+        }
+    }
+
+    /// Begins whatever is due. `idle`: the executor has nothing to do but wait (a pass
+    /// begins its next round then).
+    pub fn plan(&mut self, now: Time, idle: bool, out: &mut Vec<Command>) {
+        self.now = now;
+        let Some(fence) = self.fence.clone() else { return };
+        if self.hold_until.is_some_and(|at| now < at) {
+            return;
+        }
+        self.hold_until = None;
+        if self.settings.pass {
+            self.next_round(&fence, idle, out);
+        } else {
+            self.decide_due(&fence, out);
+            self.poll_commands(&fence, out);
+        }
+        self.repeat(out);
+    }
+
+    /// An answer of the store that ends the leadership, or makes the planner wait.
+    fn failed(&mut self, error: &store::Error, notices: &mut Vec<Notice>) {
+        if matches!(error, store::Error::Fenced) {
+            notices.push(Notice::Fenced);
+        }
+        let wait = Self::HOLD_MIN.saturating_mul(1 << self.failures.min(10)).min(Self::HOLD_MAX);
+        self.failures = self.failures.saturating_add(1);
+        self.hold_until = Some(self.now + wait);
+    }
+}

@@ -1,0 +1,233 @@
+//! Runs: started, led through their tenants, ended.
+
+use super::*;
+
+impl Planner {
+    /// A run is under way from now on.
+    pub(super) fn adopt(
+        &mut self,
+        run: Run,
+        definition: Arc<TaskDefinition>,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        notices.push(Notice::Started(run.id, Arc::clone(&definition)));
+        let id = run.id;
+        let mut next = Vec::new();
+        let cycle = (!run.scan_done).then(|| self.cycle(&run, &definition, &mut next));
+        self.runs.insert(
+            id,
+            Active { run, definition, cycle, again: None, failures: 0, cancelled: None },
+        );
+        self.go_on(id, next, out);
+    }
+
+    fn cycle(
+        &self,
+        run: &Run,
+        definition: &TaskDefinition,
+        next: &mut Vec<fair::Command>,
+    ) -> Cycle {
+        let bounded = Quota {
+            tenants: definition.tenants_per_run,
+            candidates: u64::from(definition.candidates_per_tenant),
+            page: self.settings.page,
+            pages: self.settings.pages_max,
+        };
+        // What falls due has to be planned before it does: such a run goes on until its
+        // window is complete. A pass goes on until nothing is left.
+        let complete = self.settings.pass || definition.lane == crate::ports::guests::Lane::Due;
+        let quota = if complete {
+            Quota { tenants: u32::MAX, candidates: u64::MAX, pages: u32::MAX, ..bounded }
+        } else {
+            bounded
+        };
+        if definition.per_tenant {
+            let begin =
+                self.tasks.get(&run.task).and_then(|task| task.state.tenant_cursor.clone());
+            Cycle::over_tenants(quota, begin, next)
+        } else {
+            Cycle::single(quota, next)
+        }
+    }
+
+    /// Turns the cycle's next commands into commands of the node.
+    fn go_on(&mut self, id: RunId, next: Vec<fair::Command>, out: &mut Vec<Command>) {
+        let (Some(fence), Some(active)) = (self.fence.clone(), self.runs.get_mut(&id)) else {
+            return;
+        };
+        for command in next {
+            let definition = Arc::clone(&active.definition);
+            match command {
+                fair::Command::Tenants { after, limit } => {
+                    out.push(Command::Tenants { run: id, definition, after, limit });
+                }
+                fair::Command::Scan { tenant, limit, quota } => {
+                    let fence = fence.clone();
+                    out.push(Command::Scan { fence, run: id, definition, tenant, limit, quota });
+                }
+                fair::Command::End { cursor, error } => {
+                    if let Some(task) = self.tasks.get_mut(&active.run.task) {
+                        task.state.tenant_cursor.clone_from(&cursor);
+                    }
+                    let error = active.cancelled.clone().or(error);
+                    out.push(Command::EndScan { fence: fence.clone(), run: id, cursor, error });
+                }
+            }
+        }
+    }
+
+    pub(super) fn tenants(
+        &mut self,
+        id: RunId,
+        result: Result<Vec<Tenant>, ScanError>,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        match result {
+            Ok(tenants) => self.advance(id, fair::Event::Tenants(tenants), out),
+            Err(error) => self.scan_failed(id, error, notices, out),
+        }
+    }
+
+    pub(super) fn planned(
+        &mut self,
+        id: RunId,
+        result: Result<(Planned, bool), ScanError>,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        match result {
+            Ok((planned, more)) => {
+                self.failures = 0;
+                if planned.planned > 0 {
+                    notices.push(Notice::Planned {
+                        to_log: !planned.partitions.is_empty(),
+                        earliest_due: planned.earliest_due,
+                    });
+                }
+                if let Some(active) = self.runs.get_mut(&id) {
+                    active.failures = 0;
+                    active.run.planned += planned.planned;
+                    *self.planned_in_round.entry(active.run.task.clone()).or_default() +=
+                        planned.planned;
+                }
+                let event = fair::Event::Page {
+                    planned: planned.planned,
+                    left: planned.left,
+                    more,
+                };
+                self.advance(id, event, out);
+            }
+            Err(error) => self.scan_failed(id, error, notices, out),
+        }
+    }
+
+    fn scan_failed(
+        &mut self,
+        id: RunId,
+        error: ScanError,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        match error {
+            ScanError::Failed(words) => self.advance(id, fair::Event::Failed(words), out),
+            ScanError::Fenced => notices.push(Notice::Fenced),
+            ScanError::Infrastructure(_) => {
+                let now = self.now;
+                let Some(active) = self.runs.get_mut(&id) else { return };
+                let Some(command) = active.cycle.as_ref().and_then(Cycle::pending) else { return };
+                let wait = Self::HOLD_MIN.saturating_mul(1 << active.failures.min(10));
+                active.failures = active.failures.saturating_add(1);
+                active.again = Some((now + wait.min(Self::HOLD_MAX), command));
+            }
+        }
+    }
+
+    /// Repeats what the infrastructure has failed to do.
+    pub(super) fn repeat(&mut self, out: &mut Vec<Command>) {
+        let due: Vec<(RunId, fair::Command)> = self
+            .runs
+            .iter_mut()
+            .filter(|(_, active)| active.again.as_ref().is_some_and(|(at, _)| *at <= self.now))
+            .filter_map(|(id, active)| active.again.take().map(|(_, command)| (*id, command)))
+            .collect();
+        for (id, command) in due {
+            self.go_on(id, vec![command], out);
+        }
+    }
+
+    fn advance(&mut self, id: RunId, event: fair::Event, out: &mut Vec<Command>) {
+        let Some(active) = self.runs.get_mut(&id) else { return };
+        let Some(cycle) = &mut active.cycle else { return };
+        let mut next = Vec::new();
+        if active.cancelled.is_some() {
+            cycle.stop(&mut next);
+        } else {
+            cycle.step(event, &mut next);
+        }
+        self.go_on(id, next, out);
+    }
+
+    pub(super) fn scan_ended(
+        &mut self,
+        id: RunId,
+        result: store::Result<bool>,
+        notices: &mut Vec<Notice>,
+    ) {
+        match result {
+            Ok(ended) => {
+                if let Some(active) = self.runs.get_mut(&id) {
+                    active.cycle = None;
+                }
+                if ended {
+                    self.ended(id, notices);
+                }
+            }
+            Err(error) => {
+                self.failed(&error, notices);
+                let at = self.hold_until.unwrap_or(self.now);
+                if let Some(active) = self.runs.get_mut(&id) {
+                    active.again =
+                        active.cycle.as_ref().and_then(Cycle::pending).map(|command| (at, command));
+                }
+            }
+        }
+    }
+
+    /// A run is over: its scan has ended, and none of its items is in the log.
+    pub fn ended(&mut self, id: RunId, notices: &mut Vec<Notice>) {
+        let Some(active) = self.runs.remove(&id) else { return };
+        notices.push(Notice::Ended(id));
+        if let Some(task) = self.tasks.get_mut(&active.run.task) {
+            // A slot may be waiting for it.
+            task.next = Some(self.now);
+        }
+        if self.settings.pass && active.run.planned == 0 {
+            self.unfinished.remove(&active.run.task);
+        }
+    }
+
+    /// Begins the next round of a pass, once the one before has been worked off.
+    pub(super) fn next_round(&mut self, fence: &Fence, idle: bool, out: &mut Vec<Command>) {
+        let busy = self.tasks.values().any(|task| task.deciding);
+        if busy || !idle || !self.runs.is_empty() || self.unfinished.is_empty() {
+            return;
+        }
+        // What one task has done may be what another has waited for: as long as anything
+        // was planned, all of them look again.
+        if self.planned_in_round.values().any(|planned| *planned > 0) {
+            self.unfinished = self.tasks.keys().cloned().collect();
+        }
+        self.planned_in_round.clear();
+        let mut decision = SlotDecision::default();
+        for (name, task) in &mut self.tasks {
+            if self.unfinished.contains(name) {
+                task.deciding = true;
+                decision.runs.push(task.scheduled.run(self.now, Trigger::Pass));
+            }
+        }
+        let decided = Decided { decision, next: Vec::new() };
+        out.push(Command::Decide(fence.clone(), Box::new(decided)));
+    }
+}
