@@ -1,5 +1,475 @@
 //! One node: events in, commands out.
+//!
+//! The node puts three machines together: the election (does this node lead), the planner
+//! (what is to be done) and the executor (doing it). It has no clock, no randomness of its
+//! own and no I/O: the shell hands it the present and the answers, and carries its
+//! commands out. The simulation hands it other presents and worse answers.
+//!
+//! ```text
+//!             ┌───────── Node ──────────┐
+//! events ───> │ election  planner  exec │ ───> commands
+//!    ^        └─────────────────────────┘          │
+//!    └───────────────── shell <────────────────────┘
+//! ```
+
 pub mod executor;
 pub mod flight;
+pub mod planner;
 mod weight;
 pub mod window;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::collection::Collections;
+use besom_core::election::{self, CampaignResult, Election, RaiseResult, Timing};
+use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, TaskName, Term};
+use besom_core::time::{Mono, Time};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::ports::store;
+use executor::Executor;
+use planner::{Loaded, Notice, Planner, Scheduled};
+
+/// The present, read once per event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// The calendar's time, for schedules and due times.
+    pub wall: Time,
+    /// The lease's time.
+    pub mono: Mono,
+}
+
+/// What a node is made of, from the configuration.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// This incarnation.
+    pub node: NodeName,
+    /// The spans of the lease.
+    pub timing: Timing,
+    /// The bounds of execution.
+    pub executor: executor::Settings,
+    /// The spans of planning.
+    pub planner: planner::Settings,
+    /// How long a stopping node waits for what is in flight.
+    pub drain_max: Duration,
+    /// How often old history is removed.
+    pub prune_every: Duration,
+}
+
+/// What the node works by; replaced as a whole on reload.
+#[derive(Debug, Clone, Default)]
+pub struct Work {
+    /// The tasks.
+    pub tasks: BTreeMap<TaskName, Scheduled>,
+    /// The collections.
+    pub collections: Arc<Collections>,
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Event {
+    /// Time has passed.
+    Tick,
+    /// The leadership may have changed hands: look.
+    LeaderChanged,
+    /// The answer to a campaign sent at that time.
+    Campaigned(Mono, CampaignResult),
+    /// The answer to a renewal sent at that time.
+    Renewed(Mono, Option<bool>),
+    /// The lease was given up.
+    Resigned,
+    /// The answer to the raise of the fence.
+    Raised(Fence, Raise),
+    /// What the store remembers, for the leadership of that fence.
+    Loaded(Fence, store::Result<Loaded>),
+    /// An answer for the executor, with the fence under which it was asked.
+    Executor(Term, executor::Event),
+    /// An answer for the planner.
+    Planner(Term, planner::Event),
+    /// Old history was removed; whether there is more.
+    Pruned(store::Result<bool>),
+    /// A command has been put down for the leader.
+    Nudged,
+    /// The configuration has changed.
+    Reconfigured(Work),
+    /// Stop: finish what is in flight, give the lease up.
+    Shutdown,
+}
+
+/// What came of the raise of the fence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Raise {
+    /// The store knows our term, and we own these partitions.
+    Done(Vec<(Partition, OwnerEpoch)>),
+    /// The store knows this term or a higher one.
+    Fenced(Term),
+    /// No answer.
+    Failed,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Ask for the lease, under a term above `at_least`.
+    Campaign {
+        /// The highest term known to be used.
+        at_least: Option<Term>,
+    },
+    /// Prolong the lease.
+    Renew(Fence),
+    /// Give it up.
+    Resign(Fence),
+    /// Raise the store's fence and take the partitions over.
+    Raise(Fence),
+    /// Count the deaths of earlier hosts, and read what the store remembers.
+    Load(Fence),
+    /// Stop every guest: what they would return is not wanted any more.
+    StopGuests {
+        /// Why.
+        reason: &'static str,
+    },
+    /// For the executor.
+    Executor(Term, executor::Command),
+    /// For the planner.
+    Planner(Term, planner::Command),
+    /// Remove old history.
+    Prune(Fence),
+    /// The node is at its end.
+    Finished,
+}
+
+/// What a node is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Somebody else leads, or nobody does yet.
+    Following,
+    /// It leads.
+    Leading,
+    /// It finishes what is in flight.
+    Draining,
+    /// It is at its end.
+    Stopped,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Running,
+    Draining { until: Mono },
+    Resigning,
+    Stopped,
+}
+
+/// One node.
+#[derive(Debug)]
+pub struct Node {
+    settings: Settings,
+    work: Work,
+    election: Election,
+    planner: Planner,
+    executor: Executor,
+    /// Partitions taken over with the fence, until the store's memory is loaded.
+    taken: Vec<(Partition, OwnerEpoch)>,
+    phase: Phase,
+    loaded: bool,
+    load_at: Option<Mono>,
+    prune_at: Mono,
+    random: StdRng,
+}
+
+impl Node {
+    /// A node that campaigns at once. `seed` is its only randomness.
+    pub fn new(settings: Settings, work: Work, seed: [u8; 32], now: Now) -> Node {
+        let mut executor = Executor::new(settings.node.clone(), settings.executor.clone());
+        executor.define(definitions(&work), Arc::clone(&work.collections));
+        Node {
+            election: Election::new(settings.timing, now.mono),
+            planner: Planner::new(settings.planner),
+            executor,
+            taken: Vec::new(),
+            phase: Phase::Running,
+            loaded: false,
+            load_at: None,
+            prune_at: now.mono + settings.prune_every,
+            random: StdRng::from_seed(seed),
+            work,
+            settings,
+        }
+    }
+
+    /// What the node is doing.
+    pub fn role(&self) -> Role {
+        match self.phase {
+            Phase::Running if self.loaded => Role::Leading,
+            Phase::Running => Role::Following,
+            Phase::Draining { .. } | Phase::Resigning => Role::Draining,
+            Phase::Stopped => Role::Stopped,
+        }
+    }
+
+    /// The fence it leads under.
+    pub fn fence(&self) -> Option<&Fence> {
+        self.election.leading()
+    }
+
+    /// How long its lease is trusted from now on.
+    pub fn lease_left(&self, now: Mono) -> Option<Duration> {
+        self.election.trusted_for(now)
+    }
+
+    /// Its planner, to look at.
+    pub fn planner(&self) -> &Planner {
+        &self.planner
+    }
+
+    /// Its executor, to look at.
+    pub fn executor(&self) -> &Executor {
+        &self.executor
+    }
+
+    /// How long the shell may sleep, if nothing is answered meanwhile; none: until then.
+    pub fn sleep(&self, now: Now) -> Option<Duration> {
+        let mono = |at: Mono| at.since(now.mono);
+        let wall = |at: Time| at.since(now.wall);
+        let drain = match self.phase {
+            Phase::Draining { until } => Some(mono(until)),
+            Phase::Running | Phase::Resigning | Phase::Stopped => None,
+        };
+        let work = self.loaded.then(|| {
+            [
+                self.planner.deadline().map(wall),
+                self.executor.deadline().map(wall),
+                Some(mono(self.prune_at)),
+            ]
+        });
+        [self.election.deadline().map(mono), drain, self.load_at.map(mono)]
+            .into_iter()
+            .chain(work.into_iter().flatten())
+            .flatten()
+            .min()
+    }
+
+    /// Takes an event in and pushes what is to be done.
+    pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Command>) {
+        let mut elected = Vec::new();
+        let mut notices = Vec::new();
+        match event {
+            Event::Tick => self.election.step(now.mono, election::Event::Tick, &mut elected),
+            Event::LeaderChanged => {
+                self.election.step(now.mono, election::Event::Vacant, &mut elected);
+            }
+            Event::Campaigned(sent, result) => {
+                let event = election::Event::Campaigned { sent, result };
+                self.election.step(now.mono, event, &mut elected);
+            }
+            Event::Renewed(sent, kept) => {
+                let event = election::Event::Renewed { sent, kept };
+                self.election.step(now.mono, event, &mut elected);
+            }
+            Event::Resigned => {
+                self.election.step(now.mono, election::Event::Resigned, &mut elected);
+            }
+            Event::Raised(_, raise) => {
+                let result = match raise {
+                    Raise::Done(taken) => {
+                        self.taken = taken;
+                        RaiseResult::Done
+                    }
+                    Raise::Fenced(term) => RaiseResult::Fenced(term),
+                    Raise::Failed => RaiseResult::Failed,
+                };
+                self.election.step(now.mono, election::Event::Raised(result), &mut elected);
+            }
+            Event::Loaded(fence, result) => {
+                self.on_loaded(now, fence, result, &mut notices, out);
+            }
+            Event::Executor(term, event) if self.is_current(term) => {
+                let mut commands = Vec::new();
+                self.executor.step(now.wall, event, &mut commands);
+                self.of_executor(term, commands, &mut notices, out);
+            }
+            Event::Planner(term, event) if self.is_current(term) => {
+                let mut commands = Vec::new();
+                self.planner.step(now.wall, event, &mut notices, &mut commands);
+                out.extend(commands.into_iter().map(|command| Command::Planner(term, command)));
+            }
+            // Answers to an earlier leadership: what they would change is not ours any more.
+            Event::Executor(..) | Event::Planner(..) => {}
+            Event::Pruned(result) => {
+                let soon = matches!(result, Ok(true));
+                let wait = if soon { Duration::from_secs(1) } else { self.settings.prune_every };
+                self.prune_at = now.mono + wait;
+            }
+            Event::Nudged => self.planner.nudge(now.wall),
+            Event::Reconfigured(work) => {
+                self.work = work;
+                self.executor.define(definitions(&self.work), Arc::clone(&self.work.collections));
+                self.planner.redefine(now.wall, &self.work.tasks);
+            }
+            Event::Shutdown => {
+                if self.phase == Phase::Running {
+                    self.executor.drain();
+                    self.phase = Phase::Draining { until: now.mono + self.settings.drain_max };
+                }
+            }
+        }
+        self.follow(now, elected, &mut notices, out);
+        self.go_on(now, notices, out);
+    }
+
+    fn is_current(&self, term: Term) -> bool {
+        self.loaded && self.election.leading().is_some_and(|fence| fence.term == term)
+    }
+
+    /// What the election wants.
+    fn follow(
+        &mut self,
+        now: Now,
+        elected: Vec<election::Command>,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        for command in elected {
+            match command {
+                election::Command::Campaign { at_least } => {
+                    out.push(Command::Campaign { at_least });
+                }
+                election::Command::Raise(fence) => out.push(Command::Raise(fence)),
+                election::Command::Lead(fence) => out.push(Command::Load(fence)),
+                election::Command::Renew(fence) => out.push(Command::Renew(fence)),
+                election::Command::Resign(fence) => out.push(Command::Resign(fence)),
+                election::Command::Cease { reason } => {
+                    self.loaded = false;
+                    self.load_at = None;
+                    self.planner.cease();
+                    self.executor.disown();
+                    notices.clear();
+                    out.push(Command::StopGuests { reason });
+                }
+            }
+        }
+        if self.load_at.is_some_and(|at| at <= now.mono) {
+            self.load_at = None;
+            if let Some(fence) = self.election.leading() {
+                out.push(Command::Load(fence.clone()));
+            }
+        }
+    }
+
+    fn on_loaded(
+        &mut self,
+        now: Now,
+        fence: Fence,
+        result: store::Result<Loaded>,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        if self.election.leading() != Some(&fence) || self.loaded {
+            return;
+        }
+        let Ok(loaded) = result else {
+            self.load_at = Some(now.mono + self.settings.timing.retry());
+            return;
+        };
+        self.loaded = true;
+        self.executor.own(std::mem::take(&mut self.taken));
+        let (term, mut commands) = (fence.term, Vec::new());
+        self.planner.lead(now.wall, fence, loaded, &self.work.tasks, notices, &mut commands);
+        out.extend(commands.into_iter().map(|command| Command::Planner(term, command)));
+    }
+
+    fn of_executor(
+        &mut self,
+        term: Term,
+        commands: Vec<executor::Command>,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        for command in commands {
+            if let executor::Command::Report(report) = &command {
+                for run in &report.runs_ended {
+                    self.planner.ended(*run, notices);
+                }
+            }
+            out.push(Command::Executor(term, command));
+        }
+    }
+
+    /// Passes notices on, and begins whatever can be begun.
+    fn go_on(&mut self, now: Now, notices: Vec<Notice>, out: &mut Vec<Command>) {
+        let mut fenced = false;
+        for notice in notices {
+            match notice {
+                Notice::Planned { to_log, earliest_due } => {
+                    self.executor.planned(to_log, earliest_due);
+                }
+                Notice::Started(run, definition) => {
+                    let current = self.work.tasks.get(&definition.name);
+                    if current.is_none_or(|task| *task.definition != *definition) {
+                        self.executor.pin(run, definition);
+                    }
+                }
+                Notice::Ended(run) => self.executor.unpin(run),
+                Notice::Revived => self.executor.revived(now.wall),
+                Notice::Fenced => fenced = true,
+            }
+        }
+        if fenced {
+            let mut elected = Vec::new();
+            self.election.step(now.mono, election::Event::Fenced, &mut elected);
+            self.follow(now, elected, &mut Vec::new(), out);
+        }
+        self.work_on(now, out);
+        self.wind_down(now, out);
+    }
+
+    fn work_on(&mut self, now: Now, out: &mut Vec<Command>) {
+        let Some(fence) = self.election.leading().cloned().filter(|_| self.loaded) else { return };
+        let term = fence.term;
+        let allowed = self.election.may_begin(now.mono).is_some();
+        if allowed && self.phase == Phase::Running {
+            let mut commands = Vec::new();
+            let idle = self.executor.is_drained(now.wall);
+            self.planner.plan(now.wall, idle, &mut commands);
+            out.extend(commands.into_iter().map(|command| Command::Planner(term, command)));
+            if now.mono >= self.prune_at {
+                self.prune_at = now.mono + self.settings.prune_every;
+                out.push(Command::Prune(fence));
+            }
+        }
+        let mut commands = Vec::new();
+        let random = &mut self.random;
+        self.executor.fill(now.wall, allowed, &mut || random.random(), &mut commands);
+        self.of_executor(term, commands, &mut Vec::new(), out);
+        if self.planner.pass_is_complete()
+            && self.executor.is_drained(now.wall)
+            && self.phase == Phase::Running
+        {
+            self.phase = Phase::Draining { until: now.mono };
+        }
+    }
+
+    fn wind_down(&mut self, now: Now, out: &mut Vec<Command>) {
+        if let Phase::Draining { until } = self.phase
+            && (now.mono >= until || self.executor.is_idle())
+        {
+            self.phase = Phase::Resigning;
+            let mut elected = Vec::new();
+            self.election.step(now.mono, election::Event::Resign, &mut elected);
+            self.follow(now, elected, &mut Vec::new(), out);
+        }
+        if self.phase == Phase::Resigning && self.election.is_retired() {
+            self.phase = Phase::Stopped;
+            out.push(Command::Finished);
+        }
+    }
+}
+
+fn definitions(work: &Work) -> BTreeMap<TaskName, Arc<crate::task::TaskDefinition>> {
+    work.tasks
+        .iter()
+        .map(|(name, scheduled)| (name.clone(), Arc::clone(&scheduled.definition)))
+        .collect()
+}

@@ -25,7 +25,11 @@ impl Executor {
         }
     }
 
-    pub(super) fn begin_due(&mut self, random: &mut dyn FnMut() -> u64, out: &mut Vec<Command>) -> bool {
+    pub(super) fn begin_due(
+        &mut self,
+        random: &mut dyn FnMut() -> u64,
+        out: &mut Vec<Command>,
+    ) -> bool {
         self.timers.drop_unknown(self.now, |task| self.definitions.contains_key(task));
         if !self.has_room(Lane::Due) {
             return false;
@@ -47,7 +51,11 @@ impl Executor {
         true
     }
 
-    pub(super) fn begin_retries(&mut self, random: &mut dyn FnMut() -> u64, out: &mut Vec<Command>) -> bool {
+    pub(super) fn begin_retries(
+        &mut self,
+        random: &mut dyn FnMut() -> u64,
+        out: &mut Vec<Command>,
+    ) -> bool {
         let until = if self.settings.ignore_backoff { Time::MAX } else { self.now };
         self.retries.drop_unknown(until, |task| self.definitions.contains_key(task));
         let room: HashSet<Lane> = [Lane::Due, Lane::Normal, Lane::Heavy]

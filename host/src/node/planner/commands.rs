@@ -1,5 +1,7 @@
 //! What somebody asks from outside: taken in order, applied under the fence.
 
+use besom_core::plan::{Admission, admit};
+
 use super::*;
 use crate::ports::store::Command as Asked;
 
@@ -19,7 +21,7 @@ impl Planner {
             return;
         }
         if let Some(row) = self.commands.pop_front() {
-            let (effect, result) = self.effect(&row);
+            let (effect, result) = self.effect(fence, &row);
             self.applying = true;
             let applying = Applying { row, effect, result };
             out.push(Command::Apply(fence.clone(), Box::new(applying)));
@@ -48,19 +50,27 @@ impl Planner {
     }
 
     /// What a command comes to.
-    fn effect(&self, row: &CommandRow) -> (CommandEffect, String) {
+    fn effect(&self, fence: &Fence, row: &CommandRow) -> (CommandEffect, String) {
         let refuse = |words: String| (CommandEffect::Refuse(words.clone()), words);
         match &row.command {
             Asked::Trigger { task } => match self.tasks.get(task) {
                 None => refuse(format!("there is no task {task} in the leader's configuration")),
                 Some(known) => {
-                    let by = Trigger::Manual { by: row.by.clone(), reason: row.reason.clone() };
-                    match known.scheduled.triggered(self.now, by, &self.active_of(task)) {
-                        Ok(run) => {
-                            let decision = SlotDecision { runs: vec![run], ..SlotDecision::default() };
+                    let trigger =
+                        Trigger::Manual { by: row.by.clone(), reason: row.reason.clone() };
+                    let policy = known.scheduled.policy(&self.settings);
+                    let active = self.active_of(task);
+                    let term = fence.term;
+                    match admit(self.now, term, trigger, &policy, &known.state, &active) {
+                        Admission::Start { start, record } => {
+                            let decision = SlotDecision {
+                                slots: vec![record],
+                                runs: vec![known.scheduled.run(start.slot, start.trigger)],
+                                states: Vec::new(),
+                            };
                             (CommandEffect::Slots(decision), "started".into())
                         }
-                        Err(words) => refuse(words),
+                        Admission::Wait(words) | Admission::Refuse(words) => refuse(words),
                     }
                 }
             },

@@ -102,20 +102,7 @@ pub enum Command {
         limit: u32,
     },
     /// Scan a page from the tenant's cursor, and plan it.
-    Scan {
-        /// The leader's.
-        fence: Fence,
-        /// The run.
-        run: RunId,
-        /// What it runs by.
-        definition: Arc<TaskDefinition>,
-        /// The tenant.
-        tenant: Option<Tenant>,
-        /// Candidates at most.
-        limit: u32,
-        /// Items to be planned at most.
-        quota: u64,
-    },
+    Scan(Scan),
     /// The scan has ended.
     EndScan {
         /// The leader's.
@@ -131,6 +118,23 @@ pub enum Command {
     FetchCommands,
     /// Apply one.
     Apply(Fence, Box<Applying>),
+}
+
+/// A page to be scanned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scan {
+    /// The leader's.
+    pub fence: Fence,
+    /// The run.
+    pub run: RunId,
+    /// What it runs by.
+    pub definition: Arc<TaskDefinition>,
+    /// The tenant.
+    pub tenant: Option<Tenant>,
+    /// Candidates at most.
+    pub limit: u32,
+    /// Items to be planned at most.
+    pub quota: u64,
 }
 
 /// What follows for the rest of the node from an event.
@@ -210,6 +214,8 @@ struct Active {
 pub struct Planner {
     settings: Settings,
     fence: Option<Fence>,
+    /// When the leadership began.
+    since: Time,
     tasks: BTreeMap<TaskName, Task>,
     runs: BTreeMap<RunId, Active>,
     commands: VecDeque<CommandRow>,
@@ -233,6 +239,7 @@ impl Planner {
         Planner {
             settings,
             fence: None,
+            since: Time::EPOCH,
             tasks: BTreeMap::new(),
             runs: BTreeMap::new(),
             commands: VecDeque::new(),
@@ -260,6 +267,7 @@ impl Planner {
         self.cease();
         self.now = now;
         self.fence = Some(fence);
+        self.since = now;
         self.fetch_at = Some(now);
         for (name, scheduled) in tasks {
             let state = loaded.states.iter().find(|state| state.task == *name).cloned();
@@ -298,7 +306,8 @@ impl Planner {
         for (name, scheduled) in tasks {
             match self.tasks.get_mut(name) {
                 Some(task) => {
-                    let changed = task.scheduled.definition.settings != scheduled.definition.settings;
+                    let changed =
+                        task.scheduled.definition.settings != scheduled.definition.settings;
                     task.at_start |= changed && scheduled.definition.at_start;
                     task.scheduled = scheduled.clone();
                     task.next = Some(now);

@@ -1,5 +1,7 @@
 //! Runs: started, led through their tenants, ended.
 
+use besom_core::plan::{Admission, admit};
+
 use super::*;
 
 impl Planner {
@@ -43,8 +45,7 @@ impl Planner {
             bounded
         };
         if definition.per_tenant {
-            let begin =
-                self.tasks.get(&run.task).and_then(|task| task.state.tenant_cursor.clone());
+            let begin = self.tasks.get(&run.task).and_then(|task| task.state.tenant_cursor.clone());
             Cycle::over_tenants(quota, begin, next)
         } else {
             Cycle::single(quota, next)
@@ -64,7 +65,9 @@ impl Planner {
                 }
                 fair::Command::Scan { tenant, limit, quota } => {
                     let fence = fence.clone();
-                    out.push(Command::Scan { fence, run: id, definition, tenant, limit, quota });
+                    let run = id;
+                    let scan = Scan { fence, run, definition, tenant, limit, quota };
+                    out.push(Command::Scan(scan));
                 }
                 fair::Command::End { cursor, error } => {
                     if let Some(task) = self.tasks.get_mut(&active.run.task) {
@@ -112,11 +115,8 @@ impl Planner {
                     *self.planned_in_round.entry(active.run.task.clone()).or_default() +=
                         planned.planned;
                 }
-                let event = fair::Event::Page {
-                    planned: planned.planned,
-                    left: planned.left,
-                    more,
-                };
+                let event =
+                    fair::Event::Page { planned: planned.planned, left: planned.left, more };
                 self.advance(id, event, out);
             }
             Err(error) => self.scan_failed(id, error, notices, out),
@@ -222,9 +222,15 @@ impl Planner {
         self.planned_in_round.clear();
         let mut decision = SlotDecision::default();
         for (name, task) in &mut self.tasks {
-            if self.unfinished.contains(name) {
+            if !self.unfinished.contains(name) {
+                continue;
+            }
+            let policy = task.scheduled.policy(&self.settings);
+            let asked = admit(self.now, fence.term, Trigger::Pass, &policy, &task.state, &[]);
+            if let Admission::Start { start, record } = asked {
                 task.deciding = true;
-                decision.runs.push(task.scheduled.run(self.now, Trigger::Pass));
+                decision.slots.push(record);
+                decision.runs.push(task.scheduled.run(start.slot, start.trigger));
             }
         }
         let decided = Decided { decision, next: Vec::new() };

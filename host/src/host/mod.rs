@@ -1,0 +1,205 @@
+//! The host: a node, its clock and its ports, on a runtime.
+//!
+//! The loop here takes an event, steps the node and spawns its commands; it decides
+//! nothing. It sleeps until an answer comes or the node's next deadline.
+
+pub mod clock;
+pub mod perform;
+
+use std::time::Duration;
+
+use besom_core::ids::Term;
+use tokio::sync::{mpsc, watch};
+
+use crate::node::{Command, Event, Node, Role, Settings, Work};
+use crate::ports::guests::StopFlag;
+use crate::ports::store::NodeRow;
+use perform::Ports;
+
+/// What is asked of a running host.
+#[derive(Debug)]
+pub enum Control {
+    /// Work by this from now on.
+    Reconfigure(Box<Reconfigured>),
+    /// A command has been put down for the leader.
+    Nudge,
+    /// Finish what is in flight, give the lease up, return.
+    Shutdown,
+}
+
+/// A new configuration, as far as it takes effect without a restart.
+#[derive(Debug)]
+pub struct Reconfigured {
+    /// Tasks and collections.
+    pub work: Work,
+    /// Its digest, for the node's row.
+    pub digest: String,
+}
+
+/// What a host shows of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Live {
+    /// What it is doing.
+    pub role: Role,
+    /// The term it leads under.
+    pub term: Option<Term>,
+}
+
+/// How often a node says that it is there, beyond each change of its role.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+/// How long a follower waits for a sign of a change before it looks for itself.
+const WATCH_MAX: Duration = Duration::from_secs(5);
+
+/// Runs a node until it is told to stop (or, in a pass, until it is done).
+pub async fn run(
+    ports: Ports,
+    settings: Settings,
+    work: Work,
+    mut digest: String,
+    mut control: mpsc::Receiver<Control>,
+    live: watch::Sender<Live>,
+) {
+    let mut ports = ports;
+    let (events, mut answers) = mpsc::unbounded_channel::<Event>();
+    let mut node = Node::new(settings, work, seed(), clock::now());
+    let mut stop = StopFlag::default();
+    let (following, follows) = watch::channel(true);
+    let watcher = tokio::spawn(watch_leader(ports.clone(), follows, events.clone()));
+    let mut pulse = tokio::time::interval(REPORT_EVERY);
+    pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut reported = None;
+    let mut event = Event::Tick;
+    let mut control_open = true;
+    'running: loop {
+        let mut commands = Vec::new();
+        node.step(clock::now(), event, &mut commands);
+        for command in commands {
+            match command {
+                Command::Finished => break 'running,
+                Command::StopGuests { reason } => {
+                    tracing::warn!(reason, "the leadership is over");
+                    stop.raise(reason);
+                    stop = StopFlag::default();
+                }
+                command => {
+                    let (ports, events, stop) = (ports.clone(), events.clone(), stop.clone());
+                    tokio::spawn(async move {
+                        let sent = clock::mono();
+                        if let Some(answer) = ports.perform(command, sent, &stop).await {
+                            // The host may have ended meanwhile; then nobody wants the answer.
+                            let _ = events.send(answer);
+                        }
+                    });
+                }
+            }
+        }
+        let now = Live { role: node.role(), term: node.fence().map(|fence| fence.term) };
+        if reported.as_ref() != Some(&now) {
+            tracing::info!(role = ?now.role, term = now.term.map(|term| term.0), "role");
+            following.send_replace(now.role == Role::Following);
+            live.send_replace(now.clone());
+            report(&ports, &now, &digest);
+            reported = Some(now);
+        }
+        let sleep = node.sleep(clock::now()).unwrap_or(REPORT_EVERY);
+        event = tokio::select! {
+            biased;
+            Some(answer) = answers.recv() => answer,
+            asked = control.recv(), if control_open => match asked {
+                Some(Control::Reconfigure(new)) => {
+                    digest = new.digest;
+                    ports.undo_retention = undo_retention(&new.work);
+                    ports.store.set_collections(new.work.collections.clone());
+                    reported = None;
+                    Event::Reconfigured(new.work)
+                }
+                Some(Control::Nudge) => Event::Nudged,
+                Some(Control::Shutdown) => Event::Shutdown,
+                None => {
+                    control_open = false;
+                    Event::Tick
+                }
+            },
+            _ = pulse.tick() => {
+                if let Some(now) = &reported {
+                    report(&ports, now, &digest);
+                }
+                Event::Tick
+            }
+            () = tokio::time::sleep(sleep) => Event::Tick,
+        };
+    }
+    watcher.abort();
+    let row = node_row(&ports, "stopped", &digest);
+    if let Err(error) = ports.store.report_node(&row).await {
+        tracing::debug!(%error, "the end of this node could not be noted");
+    }
+}
+
+fn seed() -> [u8; 32] {
+    use rand::{TryRngCore, rngs::OsRng};
+    let mut seed = [0; 32];
+    // Commit marks must differ between processes; without the system's randomness, time and
+    // process do.
+    if OsRng.try_fill_bytes(&mut seed).is_err() {
+        seed[..8].copy_from_slice(&clock::mono().0.to_le_bytes());
+        seed[8..12].copy_from_slice(&std::process::id().to_le_bytes());
+        seed[16..24].copy_from_slice(&clock::wall().micros().to_le_bytes());
+    }
+    seed
+}
+
+/// How long before-images are kept, by task.
+pub fn undo_retention(work: &Work) -> Vec<(besom_core::ids::TaskName, Duration)> {
+    work.tasks.iter().map(|(name, task)| (name.clone(), task.definition.undo_retention)).collect()
+}
+
+fn node_row(ports: &Ports, state: &str, digest: &str) -> NodeRow {
+    NodeRow {
+        node: ports.node.clone(),
+        state: state.to_owned(),
+        seen_at: clock::wall(),
+        config_digest: digest.to_owned(),
+    }
+}
+
+fn report(ports: &Ports, live: &Live, digest: &str) {
+    let state = match live.role {
+        Role::Following => "following",
+        Role::Leading => "leading",
+        Role::Draining => "draining",
+        Role::Stopped => "stopped",
+    };
+    let row = node_row(ports, state, digest);
+    let store = std::sync::Arc::clone(&ports.store);
+    tokio::spawn(async move {
+        if let Err(error) = store.report_node(&row).await {
+            tracing::debug!(%error, "this node could not say that it is there");
+        }
+    });
+}
+
+/// While the node follows, waits for signs that the leadership is free.
+async fn watch_leader(
+    ports: Ports,
+    mut follows: watch::Receiver<bool>,
+    events: mpsc::UnboundedSender<Event>,
+) {
+    loop {
+        if follows.wait_for(|following| *following).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            () = ports.coordination.changed(WATCH_MAX) => {
+                if events.send(Event::LeaderChanged).is_err() {
+                    return;
+                }
+            }
+            gone = follows.wait_for(|following| !*following) => {
+                if gone.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Carries the commands of a node out over the ports, one at a time.
+//!
+//! There is no decision here: a command goes in, the answer comes back as an event. The
+//! host does this on its runtime, with many commands under way; the simulation does the
+//! same over adapters in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::election::CampaignResult;
+use besom_core::ids::{CommitId, Fence, NodeName, RunId, TaskName, Tenant, Term};
+use besom_core::item::{Item, Source};
+use besom_core::proposal::Guard;
+use besom_core::queue::Decision;
+use besom_core::time::{Mono, Time};
+
+use crate::node::executor::{Command as Execute, Event as Executed};
+use crate::node::planner::{Command as Plan, Event as PlanEvent, Loaded, Scan, ScanError};
+use crate::node::{Command, Event, Raise};
+use crate::ports::activity::{Activity, State};
+use crate::ports::coordination::{Campaign, Coordination};
+use crate::ports::guests::{self, Call, Guests, StopFlag};
+use crate::ports::store::{self, Batch, PlanPage, Planned, Store};
+use crate::task::TaskDefinition;
+
+/// The adapters a node works with, and the bounds of their use.
+#[derive(Clone)]
+pub struct Ports {
+    /// Who leads.
+    pub coordination: Arc<dyn Coordination>,
+    /// The database.
+    pub store: Arc<dyn Store>,
+    /// Who is active.
+    pub activity: Arc<dyn Activity>,
+    /// The tasks.
+    pub guests: Arc<dyn Guests>,
+    /// This incarnation.
+    pub node: NodeName,
+    /// How long the reads of one act may share a snapshot.
+    pub snapshot_max: Duration,
+    /// How long history is kept.
+    pub history_retention: Duration,
+    /// How long before-images are kept, per task.
+    pub undo_retention: Vec<(TaskName, Duration)>,
+}
+
+/// History rows, and rows of each other kind, removed in one transaction.
+const PRUNE_ROWS: u32 = 10_000;
+/// Commands read at a time.
+const COMMANDS_PAGE: u32 = 64;
+
+impl Ports {
+    /// Carries one command out. None: it has no answer. `sent` is the lease's time before
+    /// the request; `stop` ends the guests.
+    pub async fn perform(&self, command: Command, sent: Mono, stop: &StopFlag) -> Option<Event> {
+        Some(match command {
+            Command::Campaign { at_least } => {
+                let result = match self.coordination.campaign(at_least).await {
+                    Ok(Campaign::Won(fence)) => CampaignResult::Won(fence),
+                    Ok(Campaign::Held { retry_in, .. }) => CampaignResult::Held(retry_in),
+                    Err(error) => {
+                        tracing::warn!(%error, "the campaign got no answer");
+                        CampaignResult::Failed
+                    }
+                };
+                Event::Campaigned(sent, result)
+            }
+            Command::Renew(fence) => Event::Renewed(
+                sent,
+                match self.coordination.renew(&fence).await {
+                    Ok(kept) => Some(kept),
+                    Err(error) => {
+                        tracing::warn!(%error, term = fence.term.0, "the renewal got no answer");
+                        None
+                    }
+                },
+            ),
+            Command::Resign(fence) => {
+                if let Err(error) = self.coordination.resign(&fence).await {
+                    tracing::warn!(%error, "the lease could not be given up; it runs out");
+                }
+                Event::Resigned
+            }
+            Command::Raise(fence) => {
+                let raise = self.raise(&fence).await;
+                Event::Raised(fence, raise)
+            }
+            Command::Load(fence) => {
+                let loaded = self.load().await;
+                Event::Loaded(fence, loaded)
+            }
+            Command::Executor(term, command) => {
+                Event::Executor(term, self.execute(term, command, stop).await?)
+            }
+            Command::Planner(term, command) => Event::Planner(term, self.plan(command, stop).await),
+            Command::Prune(fence) => Event::Pruned(self.prune(&fence).await),
+            Command::StopGuests { .. } | Command::Finished => return None,
+        })
+    }
+
+    async fn raise(&self, fence: &Fence) -> Raise {
+        match self.store.raise_fence(fence, &self.node, None).await {
+            Ok(raised) => Raise::Done(raised.owned),
+            Err(store::Error::Fenced) => match self.store.fence().await {
+                Ok(Some(state)) => Raise::Fenced(state.term),
+                Ok(None) | Err(_) => Raise::Failed,
+            },
+            Err(error) => {
+                tracing::warn!(%error, term = fence.term.0, "the fence could not be raised");
+                Raise::Failed
+            }
+        }
+    }
+
+    async fn load(&self) -> store::Result<Loaded> {
+        let buried = self.store.bury(std::slice::from_ref(&self.node)).await?;
+        for identity in buried {
+            tracing::warn!(
+                task = %identity.task, key = identity.key,
+                "its host died while this item was executed"
+            );
+        }
+        Ok(Loaded {
+            states: self.store.task_states().await?,
+            runs: self.store.active_runs().await?,
+        })
+    }
+
+    async fn prune(&self, fence: &Fence) -> store::Result<bool> {
+        let (history, undo) = (self.history_retention, &self.undo_retention);
+        let pruned = self.store.prune(fence, history, undo, PRUNE_ROWS).await?;
+        let most = pruned.history.max(pruned.undo).max(pruned.other);
+        Ok(most >= u64::from(PRUNE_ROWS))
+    }
+
+    // ------------------------------------------------------------------ execution
+
+    async fn execute(&self, term: Term, command: Execute, stop: &StopFlag) -> Option<Executed> {
+        let store = &self.store;
+        Some(match command {
+            Execute::Backlog => Executed::Backlog(store.backlog(None).await),
+            Execute::ReadLog { ticket, task, streams, limit, bytes_max } => {
+                let mut items = Vec::new();
+                let mut bytes_left = bytes_max;
+                for (partition, acked) in streams {
+                    let room = limit.saturating_sub(u32::try_from(items.len()).unwrap_or(limit));
+                    if room == 0 || (bytes_left == 0 && !items.is_empty()) {
+                        break;
+                    }
+                    match store.read_log(&task, partition, acked, room, bytes_left).await {
+                        Ok(read) => {
+                            let bytes: usize = read.iter().map(|w| w.item.payload.len()).sum();
+                            bytes_left = bytes_left.saturating_sub(bytes);
+                            items.extend(read);
+                        }
+                        // What was read is good; the stream that failed is tried again.
+                        Err(error) if !items.is_empty() => {
+                            tracing::warn!(%error, %task, %partition, "a stream cannot be read");
+                            break;
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, %task, %partition, "a stream cannot be read");
+                            return Some(Executed::LogRead(ticket, Err(error)));
+                        }
+                    }
+                }
+                Executed::LogRead(ticket, Ok(items))
+            }
+            Execute::ReadTimers(read) => {
+                Executed::TimersRead(store.read_timers(None, read.after, read.limit).await)
+            }
+            Execute::ReadRetries(read) => {
+                Executed::RetriesRead(store.read_retries(None, read.after, read.limit).await)
+            }
+            Execute::Act { ticket, commit, definition, now, seed, items } => Executed::Acted(
+                ticket,
+                self.act(commit, &definition, (now, seed), &items, stop).await,
+            ),
+            Execute::Abandon(commit) => {
+                if let Err(error) = store.abandon(commit).await {
+                    tracing::debug!(%error, %commit, "a begun batch stays noted");
+                }
+                return None;
+            }
+            Execute::Commit(ticket, mut batch) => {
+                if !batch.activity_in_store {
+                    self.observe(&mut batch).await;
+                }
+                Executed::Committed(ticket, store.commit(&batch).await)
+            }
+            Execute::FindCommit(ticket, id) => Executed::Found(ticket, store.find_commit(id).await),
+            Execute::Report(report) => {
+                tracing::debug!(
+                    term = term.0, task = %report.task, committed = report.committed,
+                    skipped = report.skipped, retried = report.retried, dead = report.dead,
+                    "committed"
+                );
+                if let Some(reason) = report.reason {
+                    tracing::warn!(task = %report.task, dead = report.dead, reason, "set aside");
+                }
+                return None;
+            }
+        })
+    }
+
+    async fn act(
+        &self,
+        commit: CommitId,
+        definition: &TaskDefinition,
+        (now, seed): (Time, u64),
+        items: &[(Source, Item)],
+        stop: &StopFlag,
+    ) -> Result<guests::Acted, guests::Error> {
+        let infrastructure = |error: store::Error| guests::Error::Infrastructure(error.to_string());
+        let noted: Vec<(Source, &Item)> =
+            items.iter().map(|(source, item)| (*source, item)).collect();
+        self.store.begin(commit, &self.node, &noted).await.map_err(infrastructure)?;
+        let view = self.store.snapshot(self.snapshot_max).await.map_err(infrastructure)?;
+        let items: Vec<Item> = items.iter().map(|(_, item)| item.clone()).collect();
+        let call = call_of(definition, now, seed, stop);
+        let result = self.guests.act(&call, view, Arc::clone(&self.activity), &items).await;
+        if let Err(error) = &result {
+            tracing::warn!(task = %definition.name, %error, items = items.len(), "act failed");
+        }
+        result
+    }
+
+    /// Reads the activity that the batch's guards ask for, just before the commit.
+    async fn observe(&self, batch: &mut Batch) {
+        let mut asked = Vec::new();
+        for (index, entry) in batch.entries.iter().enumerate() {
+            if let Decision::Apply { proposal, .. } = &entry.decision {
+                for guard in &proposal.guards {
+                    if let Guard::Idle(key) = guard {
+                        asked.push((index, key.clone()));
+                    }
+                }
+            }
+        }
+        if asked.is_empty() {
+            return;
+        }
+        let keys: Vec<String> = asked.iter().map(|(_, key)| key.clone()).collect();
+        // Unreadable is unknown, and unknown is not idle: the guard fails then.
+        let states = self.activity.states(&keys).await.unwrap_or_default();
+        batch.idle = asked
+            .into_iter()
+            .zip(states)
+            .filter(|(_, state)| *state == State::Idle)
+            .map(|(asked, _)| asked)
+            .collect();
+    }
+
+    // ------------------------------------------------------------------- planning
+
+    async fn plan(&self, command: Plan, stop: &StopFlag) -> PlanEvent {
+        let store = &self.store;
+        match command {
+            Plan::Decide(fence, decided) => {
+                let result = store.decide_slots(&fence, &decided.decision).await;
+                PlanEvent::Decided(*decided, result)
+            }
+            Plan::Tenants { run, definition, after, limit } => PlanEvent::Tenants(
+                run,
+                self.tenants(run, &definition, after.as_ref(), limit, stop).await,
+            ),
+            Plan::Scan(scan) => {
+                let result = self.scan(&scan, stop).await;
+                if let Err(ScanError::Failed(error)) = &result {
+                    let task = &scan.definition.name;
+                    tracing::warn!(%task, run = scan.run.0, error, "a scan failed");
+                }
+                PlanEvent::Planned(scan.run, result)
+            }
+            Plan::EndScan { fence, run, cursor, error } => {
+                let result = store.end_scan(&fence, run, cursor.as_ref(), error.as_deref()).await;
+                PlanEvent::ScanEnded(run, result)
+            }
+            Plan::FetchCommands => PlanEvent::Commands(store.pending_commands(COMMANDS_PAGE).await),
+            Plan::Apply(fence, applying) => {
+                let (id, effect) = (applying.row.id, &applying.effect);
+                let result = store.apply_command(&fence, id, effect, &applying.result).await;
+                PlanEvent::Applied(applying, result)
+            }
+        }
+    }
+
+    async fn tenants(
+        &self,
+        run: RunId,
+        definition: &TaskDefinition,
+        after: Option<&Tenant>,
+        limit: u32,
+        stop: &StopFlag,
+    ) -> Result<Vec<Tenant>, ScanError> {
+        let now = self.store.now().await.map_err(of_store)?;
+        let view = self.store.snapshot(self.snapshot_max).await.map_err(of_store)?;
+        let call = call_of(definition, now, run.0, stop);
+        let activity = Arc::clone(&self.activity);
+        self.guests.tenants(&call, view, activity, after, limit).await.map_err(of_guest)
+    }
+
+    async fn scan(&self, scan: &Scan, stop: &StopFlag) -> Result<(Planned, bool), ScanError> {
+        let (task, tenant) = (&scan.definition.name, scan.tenant.as_ref());
+        let cursor = self.store.cursor(task, tenant).await.map_err(of_store)?;
+        let now = self.store.now().await.map_err(of_store)?;
+        let view = self.store.snapshot(self.snapshot_max).await.map_err(of_store)?;
+        let call = call_of(&scan.definition, now, scan.run.0, stop);
+        let activity = Arc::clone(&self.activity);
+        let page = self
+            .guests
+            .scan(&call, view, activity, tenant, cursor.as_deref(), scan.limit)
+            .await
+            .map_err(of_guest)?;
+        let more = page.next.is_some();
+        let page = PlanPage {
+            run: scan.run,
+            task: task.clone(),
+            tenant: scan.tenant.clone(),
+            candidates: page.candidates,
+            cursor: page.next,
+            scanned: page.scanned,
+            quota: scan.quota,
+        };
+        let planned = self.store.plan_page(&scan.fence, &page).await.map_err(of_store)?;
+        Ok((planned, more))
+    }
+}
+
+/// What a guest is told of its task.
+pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFlag) -> Call {
+    Call {
+        task: definition.name.clone(),
+        digest: definition.digest.clone(),
+        now,
+        seed,
+        settings: definition.settings.clone(),
+        horizon: definition.horizon,
+        grants: Arc::new(definition.grants.clone()),
+        limits: definition.limits.clone(),
+        topics: definition.topics.clone(),
+        stop: stop.clone(),
+    }
+}
+
+fn of_store(error: store::Error) -> ScanError {
+    match error {
+        store::Error::Fenced => ScanError::Fenced,
+        store::Error::Invalid(words) => ScanError::Failed(words),
+        store::Error::Busy(words)
+        | store::Error::Unavailable(words)
+        | store::Error::Unknown(words) => ScanError::Infrastructure(words),
+    }
+}
+
+fn of_guest(error: guests::Error) -> ScanError {
+    match error {
+        guests::Error::Guest(fault) => ScanError::Failed(fault.message),
+        guests::Error::NotLoaded(_) => ScanError::Failed(error.to_string()),
+        guests::Error::Stopped(words) | guests::Error::Infrastructure(words) => {
+            ScanError::Infrastructure(words)
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Slots: decided by core when their time comes, written under the fence, turned into runs.
+
+use besom_core::cron::Schedule;
+use besom_core::plan::{ActiveRun, Admission, Leadership, Policy, admit, decide};
+
+use super::*;
+
+/// A task with its schedule read.
+#[derive(Debug, Clone)]
+pub struct Scheduled {
+    /// The task.
+    pub definition: Arc<TaskDefinition>,
+    /// Its schedule; none: only by trigger.
+    pub schedule: Option<Schedule>,
+}
+
+impl Scheduled {
+    /// A run of the task.
+    pub(super) fn run(&self, slot: Time, trigger: Trigger) -> NewRun {
+        NewRun {
+            task: self.definition.name.clone(),
+            slot,
+            trigger,
+            digest: self.definition.digest.clone(),
+            definition: serde_json::to_string(&*self.definition).unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn policy(&self, settings: &Settings) -> Policy {
+        Policy {
+            overlap: self.definition.overlap,
+            catch_up: self.definition.catch_up,
+            jitter: self.definition.jitter,
+            grace: settings.grace,
+        }
+    }
+}
+
+impl Planner {
+    pub(super) fn active_of(&self, task: &TaskName) -> Vec<ActiveRun> {
+        self.runs
+            .values()
+            .filter(|active| active.run.task == *task)
+            .map(|active| ActiveRun::from(&active.run))
+            .collect()
+    }
+
+    /// Decides about every task whose time has come, all in one transaction.
+    pub(super) fn decide_due(&mut self, fence: &Fence, out: &mut Vec<Command>) {
+        let now = self.now;
+        let due: Vec<TaskName> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| !task.deciding && task.next.is_some_and(|at| at <= now))
+            .map(|(name, _)| name.clone())
+            .collect();
+        let leadership = Leadership { term: fence.term, since: self.since };
+        let mut decision = SlotDecision::default();
+        let mut next = Vec::new();
+        for name in due {
+            let active = self.active_of(&name);
+            let Some(task) = self.tasks.get_mut(&name) else { continue };
+            let policy = task.scheduled.policy(&self.settings);
+            let schedule = task.scheduled.schedule.as_ref();
+            let decided = decide(now, leadership, schedule, &policy, &task.state, &active);
+            let mut runs: Vec<NewRun> = decided
+                .starts
+                .into_iter()
+                .map(|start| task.scheduled.run(start.slot, start.trigger))
+                .collect();
+            let mut slots = decided.slots;
+            if std::mem::take(&mut task.at_start) && runs.is_empty() {
+                let asked =
+                    admit(now, fence.term, Trigger::Takeover, &policy, &task.state, &active);
+                match asked {
+                    Admission::Start { start, record } => {
+                        runs.push(task.scheduled.run(start.slot, start.trigger));
+                        slots.push(record);
+                    }
+                    Admission::Wait(_) => task.at_start = true,
+                    Admission::Refuse(_) => {}
+                }
+            }
+            if !decided.changed && runs.is_empty() {
+                task.next = decided.next;
+                continue;
+            }
+            task.deciding = true;
+            decision.slots.extend(slots);
+            decision.runs.append(&mut runs);
+            decision.states.push(decided.state);
+            next.push((name, decided.next));
+        }
+        if !next.is_empty() {
+            let decided = Decided { decision, next };
+            out.push(Command::Decide(fence.clone(), Box::new(decided)));
+        }
+    }
+
+    pub(super) fn decided(
+        &mut self,
+        decided: Decided,
+        result: store::Result<Vec<RunId>>,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        let names = decided.next.iter().map(|(name, _)| name);
+        for name in names.chain(decided.decision.runs.iter().map(|run| &run.task)) {
+            if let Some(task) = self.tasks.get_mut(name) {
+                task.deciding = false;
+            }
+        }
+        let ids = match result {
+            Ok(ids) => ids,
+            Err(error) => {
+                // Nothing was written: the same slots are decided again.
+                for run in &decided.decision.runs {
+                    if let Some(task) = self.tasks.get_mut(&run.task) {
+                        task.at_start |= run.trigger == Trigger::Takeover;
+                    }
+                }
+                self.failed(&error, notices);
+                return;
+            }
+        };
+        self.failures = 0;
+        for state in decided.decision.states {
+            if let Some(task) = self.tasks.get_mut(&state.task) {
+                // Only commands pause, and the cycle moves its own cursor.
+                task.state = TaskState {
+                    paused: task.state.paused.take(),
+                    tenant_cursor: task.state.tenant_cursor.take(),
+                    ..state
+                };
+            }
+        }
+        for (name, next) in decided.next {
+            if let Some(task) = self.tasks.get_mut(&name) {
+                task.next = next;
+            }
+        }
+        self.start_all(&decided.decision.runs, &ids, notices, out);
+    }
+
+    /// Runs that the store has numbered are under way.
+    pub(super) fn start_all(
+        &mut self,
+        runs: &[NewRun],
+        ids: &[RunId],
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(term) = self.fence.as_ref().map(|fence| fence.term) else { return };
+        for (new, id) in runs.iter().zip(ids) {
+            let Some(task) = self.tasks.get(&new.task) else { continue };
+            let definition = Arc::clone(&task.scheduled.definition);
+            let run = Run {
+                id: *id,
+                task: new.task.clone(),
+                slot: new.slot,
+                trigger: new.trigger.clone(),
+                term,
+                digest: new.digest.clone(),
+                definition: new.definition.clone(),
+                started_at: self.now,
+                ended_at: None,
+                scan_done: false,
+                error: None,
+                planned: 0,
+                deduplicated: 0,
+                blocked: 0,
+                open: 0,
+                scanned: 0,
+            };
+            self.adopt(run, definition, notices, out);
+        }
+    }
+}
