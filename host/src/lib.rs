@@ -1,7 +1,7 @@
 //! The besom host: adapters, runtime, API and their wiring.
 pub mod activity;
-pub mod coordination;
 pub mod config;
+pub mod coordination;
 pub mod demo;
 pub mod host;
 pub mod model;
