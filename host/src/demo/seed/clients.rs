@@ -1,0 +1,71 @@
+//! The clients of a tenant: in use, stale, and deactivated long ago.
+
+use std::time::Duration;
+
+use besom_core::ids::Tenant;
+use besom_core::time::Time;
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use crate::demo::rows::{Writer, at, text};
+
+/// Clients of one tenant.
+const CLIENTS: u32 = 24;
+
+/// One day, in seconds: who was heard of within it is not stale.
+const DAY_S: u64 = 86_400;
+
+/// A client.
+pub(super) struct Client {
+    pub(super) id: String,
+    pub(super) state: State,
+    /// When it was last heard of.
+    pub(super) updated_at: Time,
+}
+
+/// How a client stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Activated, heard of within a day.
+    Fresh,
+    /// Activated, not heard of for longer.
+    Stale,
+    /// Deactivated.
+    Deactivated,
+}
+
+/// The clients of a tenant: of eight, four are in use, three are stale, one is deactivated.
+pub(super) fn of(tenant: &Tenant, now: Time, rng: &mut StdRng) -> Vec<Client> {
+    (0..CLIENTS)
+        .map(|number| {
+            let (state, silent_s) = match number % 8 {
+                0..4 => (State::Fresh, rng.random_range(0..DAY_S * 23 / 24)),
+                4..7 => (State::Stale, rng.random_range(DAY_S * 25 / 24..20 * DAY_S)),
+                _ => (State::Deactivated, rng.random_range(30 * DAY_S..60 * DAY_S)),
+            };
+            let updated_at = now - Duration::from_secs(silent_s);
+            Client { id: format!("{tenant}-client-{number:02}"), state, updated_at }
+        })
+        .collect()
+}
+
+/// Writes them; returns how many.
+pub(super) async fn write(
+    tenant: &Tenant,
+    clients: &[Client],
+    writer: &mut Writer,
+) -> anyhow::Result<u64> {
+    for client in clients {
+        let status = match client.state {
+            State::Fresh | State::Stale => "activated",
+            State::Deactivated => "deactivated",
+        };
+        let row = [
+            ("client_id", text(&client.id)),
+            ("status", text(status)),
+            ("updated_at", at(client.updated_at)),
+        ];
+        writer.row(tenant, "clients", row).await?;
+    }
+    Ok(clients.len() as u64)
+}
