@@ -10,6 +10,8 @@ mod hostile;
 mod shares;
 mod workspaces;
 
+pub use shares::LIMIT_MIN_S as SHARE_LIMIT_MIN_S;
+
 use std::sync::Arc;
 
 use besom_core::ids::Tenant;

@@ -1,0 +1,231 @@
+//! What the store holds, counted from its rows; before and after, side by side.
+//!
+//! This module counts and compares. It reads through the store's own view, page by page, and
+//! believes no counter that a task has kept.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::ids::Tenant;
+use besom_core::value::{Row, Value};
+use serde::Serialize;
+
+use crate::model::TENANT;
+use crate::ports::store::{Range, Snapshot, Store};
+
+/// How long the view may stay open.
+const OPEN_MAX: Duration = Duration::from_secs(120);
+
+/// Rows of one page.
+const PAGE_ROWS: u32 = 10_000;
+
+/// Bytes of one page, about.
+const PAGE_BYTES: usize = 8 << 20;
+
+/// What the store holds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Measured {
+    /// Documents.
+    pub documents: u64,
+    /// Those that have been compacted at least once.
+    pub compacted: u64,
+    /// Rows and bytes of `changes`.
+    pub changes: Stored,
+    /// Rows and bytes of `snapshots`.
+    pub snapshots: Stored,
+    /// Attachments that are attached or attaching.
+    pub attached: u64,
+    /// Presences.
+    pub presences: u64,
+    /// Version vectors.
+    pub version_vectors: u64,
+    /// Clients by status.
+    pub clients: BTreeMap<String, u64>,
+    /// Shares that have not ended.
+    pub shares_open: u64,
+    /// Shares that have.
+    pub shares_ended: u64,
+    /// Workspaces by desired state.
+    pub workspaces: BTreeMap<String, u64>,
+    /// Workspaces that are wanted in another state than they are in.
+    pub transitions: u64,
+}
+
+/// Rows with a payload.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Stored {
+    /// How many.
+    pub rows: u64,
+    /// The bytes of their payloads.
+    pub bytes: u64,
+}
+
+impl Measured {
+    /// The bytes of all payloads in changes and snapshots.
+    pub fn bytes(&self) -> u64 {
+        self.changes.bytes + self.snapshots.bytes
+    }
+
+    /// Clients that are deactivated.
+    pub fn deactivated(&self) -> u64 {
+        self.clients.get("deactivated").copied().unwrap_or(0)
+    }
+}
+
+/// Counts everything, in one view.
+pub async fn measure(store: &dyn Store) -> anyhow::Result<Measured> {
+    let view = store.snapshot(OPEN_MAX).await?;
+    let mut measured = Measured::default();
+    let mut tenants = Vec::new();
+    each(&view, None, "projects", [TENANT], |[tenant]| {
+        if let Value::Text(tenant) = tenant {
+            tenants.push(Tenant::from(tenant));
+        }
+    })
+    .await?;
+    for tenant in &tenants {
+        count_documents(&view, tenant, &mut measured).await?;
+        count_clients(&view, tenant, &mut measured).await?;
+        count_rest(&view, tenant, &mut measured).await?;
+    }
+    Ok(measured)
+}
+
+async fn count_documents(
+    view: &Arc<dyn Snapshot>,
+    tenant: &Tenant,
+    measured: &mut Measured,
+) -> anyhow::Result<()> {
+    each(view, Some(tenant), "documents", ["compacted_seq"], |[compacted]| {
+        measured.documents += 1;
+        measured.compacted += u64::from(compacted != Value::Integer(0));
+    })
+    .await?;
+    for (collection, stored) in
+        [("changes", &mut measured.changes), ("snapshots", &mut measured.snapshots)]
+    {
+        each(view, Some(tenant), collection, ["payload"], |[payload]| {
+            stored.rows += 1;
+            if let Value::Bytes(payload) = payload {
+                stored.bytes += payload.len() as u64;
+            }
+        })
+        .await?;
+    }
+    Ok(())
+}
+
+async fn count_clients(
+    view: &Arc<dyn Snapshot>,
+    tenant: &Tenant,
+    measured: &mut Measured,
+) -> anyhow::Result<()> {
+    each(view, Some(tenant), "clients", ["status"], |[status]| {
+        *measured.clients.entry(word(status)).or_default() += 1;
+    })
+    .await?;
+    each(view, Some(tenant), "attachments", ["state"], |[state]| {
+        measured.attached += u64::from(word(state) != "detached");
+    })
+    .await?;
+    let counted = [
+        ("presences", &mut measured.presences),
+        ("version_vectors", &mut measured.version_vectors),
+    ];
+    for (collection, rows) in counted {
+        each(view, Some(tenant), collection, ["client_id"], |_| *rows += 1).await?;
+    }
+    Ok(())
+}
+
+async fn count_rest(
+    view: &Arc<dyn Snapshot>,
+    tenant: &Tenant,
+    measured: &mut Measured,
+) -> anyhow::Result<()> {
+    each(view, Some(tenant), "shares", ["unshared_at"], |[unshared]| match unshared {
+        Value::Null => measured.shares_open += 1,
+        _ => measured.shares_ended += 1,
+    })
+    .await?;
+    each(view, Some(tenant), "workspaces", ["status", "desired_state"], |[status, desired]| {
+        measured.transitions += u64::from(status != desired);
+        *measured.workspaces.entry(word(desired)).or_default() += 1;
+    })
+    .await
+}
+
+/// Calls `f` with the columns of every row of a tenant.
+async fn each<const N: usize>(
+    view: &Arc<dyn Snapshot>,
+    tenant: Option<&Tenant>,
+    collection: &str,
+    columns: [&str; N],
+    mut f: impl FnMut([Value; N]),
+) -> anyhow::Result<()> {
+    let mut range = Range {
+        collection: collection.to_owned(),
+        columns: columns.iter().map(|column| (*column).to_owned()).collect(),
+        limit: PAGE_ROWS,
+        bytes_max: PAGE_BYTES,
+        ..Range::default()
+    };
+    loop {
+        let page = view.read_range(tenant, &range).await?;
+        for row in page.rows {
+            let row: [Value; N] = row.try_into().map_err(|row: Row| {
+                anyhow::anyhow!("{collection}: {} of {N} columns were read", row.len())
+            })?;
+            f(row);
+        }
+        match page.next {
+            Some(next) => range.after = Some(next),
+            None => return Ok(()),
+        }
+    }
+}
+
+fn word(value: Value) -> String {
+    match value {
+        Value::Text(word) => word,
+        other => format!("{other:?}"),
+    }
+}
+
+/// The table for a person.
+pub fn table(before: &Measured, after: &Measured) -> String {
+    let mut lines: Vec<(String, u64, u64)> = Vec::new();
+    let mut line = |name: &str, of: fn(&Measured) -> u64| {
+        lines.push((name.to_owned(), of(before), of(after)));
+    };
+    line("documents", |m| m.documents);
+    line("documents compacted", |m| m.compacted);
+    line("changes", |m| m.changes.rows);
+    line("changes, bytes", |m| m.changes.bytes);
+    line("snapshots", |m| m.snapshots.rows);
+    line("snapshots, bytes", |m| m.snapshots.bytes);
+    line("attachments", |m| m.attached);
+    line("presences", |m| m.presences);
+    line("version vectors", |m| m.version_vectors);
+    let mut words = |name: &str, of: fn(&Measured) -> &BTreeMap<String, u64>| {
+        let mut words: Vec<&String> = of(before).keys().chain(of(after).keys()).collect();
+        words.sort_unstable();
+        words.dedup();
+        for word in words {
+            let count = |m| of(m).get(word).copied().unwrap_or(0);
+            lines.push((format!("{name} {word}"), count(before), count(after)));
+        }
+    };
+    words("clients", |m| &m.clients);
+    words("workspaces to be", |m| &m.workspaces);
+    lines.push(("shares open".into(), before.shares_open, after.shares_open));
+    lines.push(("shares ended".into(), before.shares_ended, after.shares_ended));
+
+    let mut out = format!("{:<28}{:>14}{:>14}\n", "", "before", "after");
+    for (name, before, after) in lines {
+        let _ = writeln!(out, "{name:<28}{before:>14}{after:>14}");
+    }
+    out
+}
