@@ -1,1 +1,238 @@
-//! ttl-transitions.
+//! Built-in task `ttl-transitions`: lets workspaces stand by when nobody uses them, and be
+//! archived when nobody has used them for long. It writes `desired_state` and nothing else.
+//!
+//! This file scans, reads and proposes; [`decide`] holds the two rules.
+//!
+//! Workspaces in plain use (connected, or with a running idle timer) are not planned at all.
+//! One whose use is *unknown* is planned and skipped with that reason, so that an outage of
+//! the activity is visible in the history.
+
+pub mod decide;
+
+use std::collections::BTreeMap;
+
+use besom_sdk::prelude::*;
+use besom_sdk::{Page, activity::State};
+use decide::{Decision, NONE, PENDING, RUNNING, STANDBY, Use, Workspace};
+
+/// What decides about a workspace.
+const DECIDING: [&str; 6] = [
+    "status",
+    "operation",
+    "desired_state",
+    "standby_ttl_seconds",
+    "archive_ttl_seconds",
+    "last_access_at",
+];
+
+/// What shows that somebody has touched it meanwhile. A user who writes RUNNING over RUNNING
+/// changes no value but these.
+const TOUCHED: [&str; 2] = ["version", "last_manual_change_at"];
+
+/// The columns that have to be as they were read.
+const AS_READ: [&str; 6] =
+    ["status", "operation", "desired_state", "version", "last_access_at", "last_manual_change_at"];
+
+/// The task.
+#[derive(Debug)]
+pub struct TtlTransitions;
+
+fn workspace(row: &Row) -> Result<Workspace> {
+    Ok(Workspace {
+        status: row.get("status")?,
+        operation: row.get("operation")?,
+        desired_state: row.get("desired_state")?,
+        standby_ttl_s: row.get("standby_ttl_seconds")?,
+        archive_ttl_s: row.get("archive_ttl_seconds")?,
+        last_access_us: row.get::<Option<Time>>("last_access_at")?.map(Time::micros),
+    })
+}
+
+fn used(state: State) -> Use {
+    match state {
+        State::Active => Use::Active,
+        State::Waiting => Use::Waiting,
+        State::Idle => Use::Idle,
+        State::Unknown => Use::Unknown,
+    }
+}
+
+fn columns() -> Vec<&'static str> {
+    DECIDING.into_iter().chain(TOUCHED).collect()
+}
+
+/// Workspaces that are where they are to be, with no operation under way.
+fn settled(status: &'static str) -> Range {
+    Range::of("workspaces")
+        .index("by_status_operation")
+        .prefix(status)
+        .prefix(NONE)
+        .equal("desired_state", status)
+        .columns(["workspace_id"])
+        .columns(columns())
+}
+
+/// The two parts of a scan, in their order.
+fn parts(ctx: &Context) -> Result<[Range; 2]> {
+    Ok([settled(RUNNING), TtlTransitions::candidates(ctx)?])
+}
+
+impl Task for TtlTransitions {
+    fn describe() -> Manifest {
+        Manifest::new("ttl-transitions", env!("CARGO_PKG_VERSION"))
+            .doc("Idle workspaces stand by; those not used for long are archived.")
+            .setting(Setting::duration("archive_ttl_min", "0s").doc(
+                "The shortest archive_ttl_seconds that a workspace may have: what was used \
+                 more recently is not even looked at.",
+            ))
+            .collection(
+                Access::to("workspaces")
+                    .read()
+                    .update()
+                    .columns(["workspace_id"])
+                    .columns(columns()),
+            )
+            .activity()
+    }
+
+    /// Those that may be archived; [`parts`] adds those that run.
+    fn candidates(ctx: &Context) -> Result<Range> {
+        let latest = ctx.now.minus_ms(ctx.duration_ms("archive_ttl_min")?);
+        Ok(settled(STANDBY).upper(latest))
+    }
+
+    fn candidate(_: &Context, row: &Row) -> Result<Option<Candidate>> {
+        let touched: Vec<String> = ["status", "version", "last_access_at", "last_manual_change_at"]
+            .iter()
+            .map(|column| row.value(column).map(|value| shown(&value)))
+            .collect::<Result<_>>()?;
+        Ok(Some(Candidate::of(&[row.value("workspace_id")?])?.version(touched.join("|"))))
+    }
+
+    fn tenants(ctx: &Context, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
+        let mut tenants = Vec::new();
+        for part in parts(ctx)? {
+            tenants.extend(store::tenants(&part, after, limit)?);
+        }
+        tenants.sort_unstable();
+        tenants.dedup();
+        tenants.truncate(limit as usize);
+        Ok(tenants)
+    }
+
+    /// First those that run, then those that stand by. The cursor's first byte is the part.
+    fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
+        let (part, after) = match cursor.as_deref() {
+            None => (0, None),
+            Some([part, after @ ..]) => (*part, (!after.is_empty()).then(|| after.to_vec())),
+            Some([]) => return Err(Error::permanent("malformed-cursor", "the cursor is empty")),
+        };
+        let parts = parts(ctx)?;
+        let Some(range) = parts.get(usize::from(part)) else {
+            return Err(Error::permanent("malformed-cursor", format!("there is no part {part}")));
+        };
+        let mut range = range.clone().limit(limit);
+        range.after = after;
+        let page = store::page(None, &range)?;
+        let next = match page.next {
+            Some(after) => Some([&[part], &after[..]].concat()),
+            None if part == 0 => Some(vec![1]),
+            None => None,
+        };
+        let scanned = page.rows.len() as u64;
+        let candidates = worth_planning(ctx, &page.rows)?;
+        Ok(Page { candidates, next, scanned, extra: Vec::new() })
+    }
+
+    fn act(ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
+        let rows = store::get_each(items, "workspaces", &columns(), Item::key_values)?;
+        let uses = uses_of_running(items, &rows)?;
+        each(items, rows, |item, row| {
+            let Some(row) = row else { return Ok(Verdict::skip("the workspace is gone")) };
+            let used = uses.get(&item.index).cloned().unwrap_or(Ok(Use::Unknown))?;
+            Ok(match decide::decide(&workspace(&row)?, used, ctx.now.micros()) {
+                Decision::Leave(leave) => Verdict::skip(leave.reason()),
+                Decision::StandBy => {
+                    let idle = Guard::Idle(activity_key(item)?);
+                    send(item, &row, STANDBY)?.guard(idle).into()
+                }
+                Decision::Archive => send(item, &row, PENDING)?.into(),
+            })
+        })
+    }
+}
+
+/// The candidates among the rows: all but those that would certainly be left alone.
+fn worth_planning(ctx: &Context, rows: &[Row]) -> Result<Vec<Candidate>> {
+    let mut running = Vec::new();
+    for row in rows {
+        if row.get::<String>("status")? == RUNNING {
+            running.push(key::plain(&row.value("workspace_id")?)?);
+        }
+    }
+    let mut uses = activity::states(None, &running)?.into_iter().map(used);
+    let mut candidates = Vec::new();
+    for row in rows {
+        let workspace = workspace(row)?;
+        let used = if workspace.status == RUNNING { uses.next() } else { None };
+        let used = used.unwrap_or(Use::Unknown);
+        let decision = decide::decide(&workspace, used, ctx.now.micros());
+        if !matches!(decision, Decision::Leave(_))
+            || decision == Decision::Leave(decide::Leave::Unknown)
+        {
+            candidates.extend(TtlTransitions::candidate(ctx, row)?);
+        }
+    }
+    Ok(candidates)
+}
+
+/// The activity of the items whose workspace runs, by their index: what stands by is archived
+/// even while nothing is known of anybody's activity.
+fn uses_of_running(
+    items: &[Item],
+    rows: &[Result<Option<Row>>],
+) -> Result<BTreeMap<u32, Result<Use>>> {
+    let runs = |row: &Result<Option<Row>>| {
+        let row = row.as_ref().ok().and_then(Option::as_ref);
+        row.is_some_and(|row| row.get::<String>("status").is_ok_and(|status| status == RUNNING))
+    };
+    let running: Vec<Item> =
+        items.iter().zip(rows).filter(|(_, row)| runs(row)).map(|(item, _)| item.clone()).collect();
+    let states = activity::states_each(&running, activity_key)?;
+    Ok(running.iter().map(|item| item.index).zip(states.into_iter().map(|s| s.map(used))).collect())
+}
+
+/// The workspace's name, as the proxy tells it to the activity endpoint.
+fn activity_key(item: &Item) -> Result<String> {
+    item.key_values()?.iter().map(key::plain).collect::<Result<Vec<_>>>().map(|key| key.join("/"))
+}
+
+/// Wants the workspace elsewhere, if nobody has touched it since it was read.
+fn send(item: &Item, row: &Row, target: &str) -> Result<Proposal> {
+    let key = item.key_values()?;
+    let mut as_read = Guard::row("workspaces", key.clone());
+    for column in AS_READ {
+        as_read = as_read.equal(column, row.value(column)?);
+    }
+    Ok(Proposal::new()
+        .guard(as_read)
+        .update("workspaces", key, [("desired_state", target.into())])
+        .or_skip("the workspace was used or changed meanwhile")
+        .note("from", row.value("status")?)
+        .note("to", target))
+}
+
+/// A value in a version.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::Text(text) => text.clone(),
+        Value::Integer(number) | Value::Timestamp(number) => number.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+besom_sdk::export!(TtlTransitions);
+
+#[cfg(test)]
+mod tests;
