@@ -138,6 +138,8 @@ pub struct Plan<'a> {
     pub lamport: i64,
     /// The updates, in order.
     pub feed: Vec<&'a [u8]>,
+    /// The number of the row that each update of `feed` comes from.
+    pub numbers: Vec<i64>,
 }
 
 /// Up to which number presence rows may go: every attached client has passed them.
@@ -171,11 +173,11 @@ pub fn decide<'a>(
     let Some(last) = edits().last() else {
         return Decision::Settled(Reason::NoEdits);
     };
-    let feed: Vec<&[u8]> = snapshot
-        .map(|s| s.payload.as_slice())
+    let (feed, numbers): (Vec<&[u8]>, Vec<i64>) = snapshot
+        .map(|s| (s.payload.as_slice(), s.server_seq))
         .into_iter()
-        .chain(edits().map(|row| row.payload.as_slice()))
-        .collect();
+        .chain(edits().map(|row| (row.payload.as_slice(), row.server_seq)))
+        .unzip();
     if feed.len() == 1 {
         let passed = |row: &Row| row.kind == Kind::Presence && row.server_seq <= presence_until;
         return if rows.iter().any(passed) {
@@ -185,7 +187,7 @@ pub fn decide<'a>(
         };
     }
     let lamport = rows.iter().map(|row| row.lamport).max().unwrap_or_default();
-    Decision::Compact(Plan { target, server_seq: last.server_seq, lamport, feed })
+    Decision::Compact(Plan { target, server_seq: last.server_seq, lamport, feed, numbers })
 }
 
 /// The first number of `(after, target]` that no row has.

@@ -12,8 +12,8 @@ use crate::bindings::besom::task::activity::State;
 use crate::bindings::besom::task::log::Level;
 use crate::bindings::besom::task::store::{Range, Rows};
 use crate::{
-    Candidate, Comparison, Condition, Context, Error, Field, Filter, Item, Result, RowKey, Task,
-    Time, Value, Verdict,
+    Candidate, Comparison, Condition, Context, Error, Field, Filter, Item, ReadSetId, Result,
+    RowKey, Task, Time, Value, Verdict,
 };
 
 /// Pages of a test's scan are this short, so that paging is always exercised.
@@ -34,6 +34,8 @@ pub struct Fixture {
     scanned: Option<String>,
     calls: usize,
     logged: Vec<String>,
+    /// The keys of the rows that were collected; an id is the index.
+    read_sets: Vec<Vec<RowKey>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -70,6 +72,7 @@ impl Fixture {
             scanned: None,
             calls: 0,
             logged: Vec::new(),
+            read_sets: Vec::new(),
         }
     }
 
@@ -174,6 +177,11 @@ impl Fixture {
         &self.logged
     }
 
+    /// The keys of the rows that a read set has collected, in the order they were read.
+    pub fn read_set(&self, id: ReadSetId) -> &[RowKey] {
+        &self.read_sets[id as usize]
+    }
+
     fn context<T: Task>(&self, tenant: Option<&str>) -> Context {
         let declared = T::describe().settings.into_iter();
         let settings = declared.map(|setting| {
@@ -236,9 +244,6 @@ impl Fixture {
 
     pub(crate) fn read_range(&mut self, of: Option<u32>, range: &Range) -> Result<Rows> {
         self.calls += 1;
-        if range.collect {
-            return Err(Error::permanent("unsupported", "the test's host keeps no read sets"));
-        }
         let matching = self.matching(self.tenant(of), range)?;
         let start = match range.after.as_deref() {
             Some(cursor) => cursor.try_into().map_or(0, u64::from_le_bytes) as usize,
@@ -248,7 +253,22 @@ impl Fixture {
         let rows = matching[start..end].iter().map(|(_, row)| project(row, &range.columns));
         let rows = rows.collect::<Result<_>>()?;
         let next = (end < matching.len()).then(|| (end as u64).to_le_bytes().to_vec());
-        Ok(Rows { rows, next, read_set: None })
+        let read_set = if range.collect {
+            let key = &self.table_of(&range.collection)?.key;
+            let keys: Vec<RowKey> = matching[start..end]
+                .iter()
+                .map(|(_, row)| key.iter().map(|column| row[column].clone()).collect())
+                .collect();
+            let id = range.into.unwrap_or_else(|| {
+                self.read_sets.push(Vec::new());
+                self.read_sets.len() as u64 - 1
+            });
+            self.read_sets[id as usize].extend(keys);
+            Some(id)
+        } else {
+            None
+        };
+        Ok(Rows { rows, next, read_set })
     }
 
     pub(crate) fn exists(&mut self, of: Option<u32>, filter: &Filter) -> Result<bool> {

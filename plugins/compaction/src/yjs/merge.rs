@@ -35,7 +35,7 @@ pub fn merge(updates: &[&[u8]], settings: &Settings) -> Result<Compacted, LeftAl
             "{bytes_before} bytes of updates, more than the limit of {}",
             settings.bytes_max
         );
-        return Err(LeftAlone { code: Code::TooLarge, words });
+        return Err(LeftAlone::new(Code::TooLarge, words));
     }
     let names = &mut Names::default();
     let old = union::read(names, updates.iter().copied()).map_err(LeftAlone::from)?;
@@ -55,7 +55,7 @@ pub fn merge(updates: &[&[u8]], settings: &Settings) -> Result<Compacted, LeftAl
         new = read_own(names, &update, "the spliced update cannot be read")?;
         if let Some((client, clock)) = compare::compare(names, &old, &new, keep_deleted)?.drift {
             let words = format!("a value would change (client {client}, clock {clock})");
-            return Err(LeftAlone { code: Code::Changed, words });
+            return Err(LeftAlone::new(Code::Changed, words));
         }
     }
 
@@ -68,7 +68,7 @@ pub fn merge(updates: &[&[u8]], settings: &Settings) -> Result<Compacted, LeftAl
     let after = digest(names, &new, &new);
     if before != after {
         let words = format!("the digests differ: {before} and {after}");
-        return Err(LeftAlone { code: Code::Changed, words });
+        return Err(LeftAlone::new(Code::Changed, words));
     }
     Ok(Compacted { update, digest: after, bytes_before, spliced, keep_deleted })
 }
@@ -76,7 +76,7 @@ pub fn merge(updates: &[&[u8]], settings: &Settings) -> Result<Compacted, LeftAl
 fn read_own(names: &mut Names, update: &[u8], what: &str) -> Result<Model, LeftAlone> {
     union::read(names, [update]).map_err(|fault| {
         let words = format!("{what}: {}", LeftAlone::from(fault).words);
-        LeftAlone { code: Code::Changed, words }
+        LeftAlone::new(Code::Changed, words)
     })
 }
 
@@ -85,7 +85,7 @@ fn read_own(names: &mut Names, update: &[u8], what: &str) -> Result<Model, LeftA
 /// yrs is given only what the reader has understood, but it has panicked on less; within a
 /// guest a panic ends the batch, and natively it is turned into a reason here.
 fn rebuild(updates: &[&[u8]], skip_gc: bool) -> Result<Vec<u8>, LeftAlone> {
-    let unsupported = |words: String| LeftAlone { code: Code::Unsupported, words };
+    let unsupported = |words: String| LeftAlone::new(Code::Unsupported, words);
     catch_unwind(AssertUnwindSafe(|| rebuild_unguarded(updates, skip_gc)))
         .unwrap_or_else(|_| Err("yrs panicked".into()))
         .map_err(unsupported)
@@ -117,8 +117,10 @@ fn rebuild_unguarded(updates: &[&[u8]], skip_gc: bool) -> Result<Vec<u8>, String
 
 impl From<Fault> for LeftAlone {
     fn from(fault: Fault) -> Self {
+        let mut update = None;
         let (code, words) = match fault {
             Fault::Malformed { row, error } => {
+                update = Some(row);
                 (Code::Undecodable, format!("update {row} cannot be decoded: {error}"))
             }
             Fault::Hole { client, clock } => {
@@ -133,7 +135,7 @@ impl From<Fault> for LeftAlone {
                 format!("client {client}, clock {clock} was used for two different changes"),
             ),
         };
-        LeftAlone { code, words }
+        LeftAlone { code, words, update }
     }
 }
 
@@ -149,6 +151,6 @@ impl From<Difference> for LeftAlone {
             | Change::Dropped
             | Change::Unplaced => Code::Changed,
         };
-        LeftAlone { code, words: difference.to_string() }
+        LeftAlone::new(code, difference.to_string())
     }
 }

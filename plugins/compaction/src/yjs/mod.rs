@@ -145,6 +145,14 @@ pub struct LeftAlone {
     pub code: Code,
     /// Why, for a person, with the place.
     pub words: String,
+    /// The index of the update at fault, where one alone is.
+    pub update: Option<usize>,
+}
+
+impl LeftAlone {
+    fn new(code: Code, words: impl Into<String>) -> Self {
+        Self { code, words: words.into(), update: None }
+    }
 }
 
 impl fmt::Display for LeftAlone {

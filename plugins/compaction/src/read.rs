@@ -1,0 +1,214 @@
+//! Reads what is decided about: a document's changes, snapshots and checkpoints.
+//!
+//! Decides: what is collected for deletion (exactly what was read), and when reading stops
+//! because there is too much. All reads of one act share a snapshot of the database.
+
+use besom_sdk::ReadSetId;
+use besom_sdk::prelude::*;
+
+use crate::checksum::crc32;
+use crate::decide::{self, Document, Kind, Snapshot};
+use crate::yjs::Code;
+
+/// Rows per page; the host cuts pages by bytes as well.
+const PAGE_ROWS: u32 = 8_192;
+
+/// What was read of a document.
+pub(crate) struct Log {
+    /// All changes up to `server_seq`, ascending.
+    pub rows: Vec<decide::Row>,
+    /// The latest snapshot, unless a later edit was compacted already.
+    pub snapshot: Option<Snapshot>,
+    /// The edits.
+    pub edits: Option<ReadSetId>,
+    /// The presence changes that every attached client has passed, where there are any.
+    pub passed_presence: Option<ReadSetId>,
+    /// The snapshots, where there are any.
+    pub snapshots: Option<ReadSetId>,
+    /// Up to which number presence changes go.
+    pub presence_until: i64,
+    /// Whether the product writes checksums.
+    pub has_checksums: bool,
+}
+
+/// A row of `documents`.
+pub(crate) fn document(row: &Row) -> Result<Document> {
+    Ok(Document {
+        epoch: row.get("epoch")?,
+        server_seq: row.get("server_seq")?,
+        compacted_seq: row.get::<Option<i64>>("compacted_seq")?.unwrap_or(0),
+    })
+}
+
+/// Reads the log. Inner error: the verdict where it cannot be compacted whatever it says.
+pub(crate) fn log(
+    item: &Item,
+    document: &Document,
+    checksums: bool,
+    bytes_max: usize,
+) -> Result<Result<Log, Verdict>> {
+    let doc_id = &item.key_values()?[..];
+    let target = document.server_seq;
+    let mut edits =
+        Edits { checksums, bytes_max, bytes: 0, rows: Vec::new(), has_checksums: false };
+    let (snapshot, snapshots) = match read_snapshots(item, doc_id, target, &mut edits)? {
+        Ok(read) => read,
+        Err(verdict) => return Ok(Err(verdict)),
+    };
+    let mut range = store::rows(Some(item), edits_of(doc_id, target, checksums));
+    for row in range.by_ref() {
+        if let Err(verdict) = edits.take(&row?)? {
+            return Ok(Err(verdict));
+        }
+    }
+    let edits_set = range.read_set();
+
+    let presence_until = decide::presence_until(target, lowest_checkpoint(item, doc_id)?);
+    let mut rows = edits.rows;
+    let passed = presence_of(doc_id).upper(presence_until).collecting();
+    let mut range = store::rows(Some(item), passed);
+    let before = rows.len();
+    read_presence(&mut range, &mut rows)?;
+    let passed_presence = range.read_set().filter(|_| rows.len() > before);
+    if presence_until < target {
+        let kept = presence_of(doc_id).lower(presence_until + 1).upper(target);
+        read_presence(&mut store::rows(Some(item), kept), &mut rows)?;
+    }
+    if rows.len() > before {
+        rows.sort_by_key(|row| row.server_seq);
+    }
+    Ok(Ok(Log {
+        rows,
+        snapshot,
+        edits: edits_set,
+        passed_presence,
+        snapshots,
+        presence_until,
+        has_checksums: edits.has_checksums,
+    }))
+}
+
+fn changes_of(doc_id: &[Value]) -> Range {
+    doc_id.iter().fold(Range::of("changes").limit(PAGE_ROWS), |range, value| range.prefix(value))
+}
+
+fn edits_of(doc_id: &[Value], target: i64, checksums: bool) -> Range {
+    let columns: &[&str] = if checksums {
+        &["server_seq", "lamport", "payload", "checksum"]
+    } else {
+        &["server_seq", "lamport", "payload"]
+    };
+    changes_of(doc_id)
+        .upper(target)
+        .equal("kind", Kind::Edit.as_str())
+        .columns(columns.iter().copied())
+        .collecting()
+}
+
+fn presence_of(doc_id: &[Value]) -> Range {
+    changes_of(doc_id).equal("kind", Kind::Presence.as_str()).columns(["server_seq", "lamport"])
+}
+
+fn read_presence(range: &mut store::Rows, rows: &mut Vec<decide::Row>) -> Result<()> {
+    for row in range {
+        let row = row?;
+        rows.push(decide::Row {
+            server_seq: row.get("server_seq")?,
+            kind: Kind::Presence,
+            lamport: row.get("lamport")?,
+            payload: Vec::new(),
+        });
+    }
+    Ok(())
+}
+
+/// The snapshots up to the target, collected, and the last of them with its payload.
+fn read_snapshots(
+    item: &Item,
+    doc_id: &[Value],
+    target: i64,
+    edits: &mut Edits,
+) -> Result<Result<(Option<Snapshot>, Option<ReadSetId>), Verdict>> {
+    let range = doc_id.iter().fold(Range::of("snapshots"), |range, value| range.prefix(value));
+    let mut range =
+        store::rows(Some(item), range.upper(target).columns(["server_seq"]).collecting());
+    let mut last = None;
+    for row in range.by_ref() {
+        last = Some(row?.get::<i64>("server_seq")?);
+    }
+    let Some(server_seq) = last else { return Ok(Ok((None, None))) };
+    let key: Vec<Value> = doc_id.iter().cloned().chain([server_seq.into()]).collect();
+    let columns: &[&str] = if edits.checksums { &["payload", "checksum"] } else { &["payload"] };
+    let found = store::get_many(Some(item), "snapshots", &[key], columns)?;
+    let Some(row) = found.into_iter().next().flatten() else {
+        return Err(Error::transient("no-answer", "a snapshot is gone within one read"));
+    };
+    Ok(edits
+        .payload(&row, || format!("snapshot {server_seq}"))?
+        .map(|payload| (Some(Snapshot { server_seq, payload }), range.read_set())))
+}
+
+/// The lowest number that an attached client has pulled; none: nobody is attached. Who is
+/// attaching counts: it may be reading the log right now.
+fn lowest_checkpoint(item: &Item, doc_id: &[Value]) -> Result<Option<i64>> {
+    let range = doc_id
+        .iter()
+        .fold(Range::of("attachments").index("by_document"), |range, value| range.prefix(value))
+        .not_equal("state", "detached")
+        .columns(["server_seq"]);
+    let mut lowest: Option<i64> = None;
+    for row in store::rows(Some(item), range) {
+        let checkpoint = row?.get::<Option<i64>>("server_seq")?.unwrap_or(0);
+        lowest = Some(lowest.map_or(checkpoint, |lowest| lowest.min(checkpoint)));
+    }
+    Ok(lowest)
+}
+
+/// The edits as they are read.
+struct Edits {
+    checksums: bool,
+    bytes_max: usize,
+    bytes: usize,
+    rows: Vec<decide::Row>,
+    has_checksums: bool,
+}
+
+impl Edits {
+    fn take(&mut self, row: &Row) -> Result<Result<(), Verdict>> {
+        let server_seq = row.get("server_seq")?;
+        let lamport = row.get("lamport")?;
+        Ok(self.payload(row, || format!("change {server_seq}"))?.map(|payload| {
+            self.rows.push(decide::Row { server_seq, kind: Kind::Edit, lamport, payload });
+        }))
+    }
+
+    /// A payload that passes its checksum and does not exceed the bytes allowed.
+    fn payload(
+        &mut self,
+        row: &Row,
+        what: impl Fn() -> String,
+    ) -> Result<Result<Vec<u8>, Verdict>> {
+        let payload: Vec<u8> = row.get("payload")?;
+        self.bytes += payload.len();
+        if self.bytes > self.bytes_max {
+            return Ok(Err(Verdict::skip_settled(format!(
+                "left-alone: {}: more than max_bytes = {} bytes of updates",
+                Code::TooLarge,
+                self.bytes_max
+            ))));
+        }
+        if self.checksums
+            && let Some(expected) = row.get::<Option<i64>>("checksum")?
+        {
+            self.has_checksums = true;
+            let found = i64::from(crc32(&payload));
+            if found != expected {
+                return Ok(Err(Verdict::dead(format!(
+                    "checksum: the payload of {} has CRC-32 {found:08x}, its row says {expected:08x}",
+                    what()
+                ))));
+            }
+        }
+        Ok(Ok(payload))
+    }
+}
