@@ -394,4 +394,50 @@ mod tests {
         let end = Command::End { cursor: Some("b".into()), error: Some("tenant a: broken".into()) };
         assert_eq!(out.last(), Some(&end));
     }
+
+    #[test]
+    fn tenants_may_come_and_go_while_the_cycle_runs() {
+        let names = |range: std::ops::Range<u32>| -> Vec<Tenant> {
+            range.map(|n| Tenant::from(format!("{n:04}"))).collect()
+        };
+        let quota = Quota { tenants: u32::MAX, ..QUOTA };
+        let mut out = Vec::new();
+        // The run before ended at a tenant that is gone by now.
+        let mut cycle = Cycle::over_tenants(quota, Some("0300".into()), &mut out);
+        let mut visited = Vec::new();
+        let mut asked = 0;
+        while let Some(command) = out.pop() {
+            let event = match command {
+                Command::Tenants { after, limit } => {
+                    asked += 1;
+                    // 0010 to 0299 and, from the second question on, 0600 to 0649 as well: behind
+                    // the first page's end, they wait for the next run.
+                    let mut world = names(10..300);
+                    world.extend(names(301..500));
+                    if asked > 1 {
+                        world.extend(names(600..650));
+                    }
+                    let page = world
+                        .into_iter()
+                        .filter(|tenant| after.as_ref().is_none_or(|after| tenant > after))
+                        .take(limit as usize);
+                    Event::Tenants(page.collect())
+                }
+                Command::Scan { tenant, .. } => {
+                    let tenant = tenant.expect("a tenant");
+                    visited.push(tenant.clone());
+                    // Removed between the question and its turn: its scan finds nothing.
+                    Event::Page { planned: 0, left: 0, more: false }
+                }
+                Command::End { cursor, error } => {
+                    assert_eq!((cursor, error), (Some("0299".into()), None));
+                    break;
+                }
+            };
+            cycle.step(event, &mut out);
+        }
+        let mut expected = names(301..500);
+        expected.extend(names(10..300));
+        assert_eq!(visited, expected, "each once, from behind the one that is gone, around");
+    }
 }

@@ -11,16 +11,24 @@
 //! ```
 //! `Queued` is the only outcome that is followed by another row for the same slot.
 
+mod admit;
 mod decide;
 mod explain;
+mod policy;
+#[cfg(test)]
+mod property;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 
-pub use decide::{
-    ActiveRun, Admission, CATCH_UP_RUNS_MAX, CLOCK_BACK_MAX, Decision, GRACE_DEFAULT, GRACE_MIN,
-    Leadership, Policy, Start, admit, decide, start_of,
-};
+pub use admit::{Admission, admit};
+pub use decide::{Decision, decide};
 pub use explain::explain;
+pub use policy::{
+    ActiveRun, CATCH_UP_RUNS_MAX, CLOCK_BACK_MAX, GRACE_DEFAULT, GRACE_MIN, Leadership, Policy,
+    Start, start_of,
+};
 
 use crate::ids::{RunId, TaskName, Tenant, Term};
 use crate::time::Time;

@@ -9,85 +9,13 @@
 //!       ┤── missed: catch_up decides ──┤── on time: overlap ──┤
 //! ```
 
-use std::time::Duration;
-
-use super::{CatchUp, Overlap, Pause, Run, SlotOutcome, SlotRecord, TaskState, Trigger};
+use super::{
+    ActiveRun, CATCH_UP_RUNS_MAX, CLOCK_BACK_MAX, CatchUp, Leadership, Overlap, Pause, Policy,
+    SlotOutcome, SlotRecord, Start, TaskState, Trigger, start_of,
+};
 use crate::cron::Schedule;
-use crate::ids::{RunId, TaskName, Term};
+use crate::ids::{RunId, TaskName};
 use crate::time::Time;
-
-/// How late a slot may be decided and still count as on time, by default.
-pub const GRACE_DEFAULT: Duration = Duration::from_secs(60);
-/// The shortest grace: no leader decides a slot at its very microsecond, and a shorter one
-/// would make every slot of a busy node a missed one.
-pub const GRACE_MIN: Duration = Duration::from_secs(5);
-/// Slots that `catch_up = all` runs at most, whatever it asks for.
-pub const CATCH_UP_RUNS_MAX: u32 = 1_000;
-/// A watermark further ahead of the clock than this was set by a clock that was wrong: it is
-/// given up, or the task would stand still until then.
-pub const CLOCK_BACK_MAX: Duration = Duration::from_secs(86_400);
-
-/// How a task treats its slots.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
-    /// While the run before is active.
-    pub overlap: Overlap,
-    /// That passed while nobody led.
-    pub catch_up: CatchUp,
-    /// A run starts up to so much after its slot.
-    pub jitter: Duration,
-    /// How late a slot may be decided and still count as on time ([`GRACE_DEFAULT`]; at
-    /// least [`GRACE_MIN`]).
-    pub grace: Duration,
-}
-
-impl Policy {
-    fn grace(&self) -> Duration {
-        self.grace.max(GRACE_MIN)
-    }
-}
-
-/// Under whom slots are decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Leadership {
-    /// The term.
-    pub term: Term,
-    /// When it became active. Slots before it are missed, not late.
-    pub since: Time,
-}
-
-/// A run of the task that has not ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ActiveRun {
-    /// Its number.
-    pub run: RunId,
-    /// Its slot.
-    pub slot: Time,
-    /// When it was started.
-    pub started_at: Time,
-    /// What started it.
-    pub trigger: Trigger,
-}
-
-impl From<&Run> for ActiveRun {
-    fn from(run: &Run) -> ActiveRun {
-        ActiveRun {
-            run: run.id,
-            slot: run.slot,
-            started_at: run.started_at,
-            trigger: run.trigger.clone(),
-        }
-    }
-}
-
-/// A run to be started now.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Start {
-    /// The slot it runs for.
-    pub slot: Time,
-    /// What starts it.
-    pub trigger: Trigger,
-}
 
 /// What was decided about one task.
 #[derive(Debug, Clone, PartialEq)]
@@ -103,21 +31,6 @@ pub struct Decision {
     /// When to decide again, if no run ends and nothing is asked for before: always after
     /// `now`, jitter included. None: there is no further slot.
     pub next: Option<Time>,
-}
-
-/// When the run of a slot starts: the slot and its share of the jitter. Any leader computes
-/// the same; the share never reaches the next slot, so slots start in their order.
-pub fn start_of(task: &TaskName, schedule: &Schedule, policy: &Policy, slot: Time) -> Time {
-    let gap = schedule.next_after(slot).map_or(Duration::MAX, |next| next.since(slot));
-    let spread = policy.jitter.min(gap).as_micros();
-    if spread == 0 {
-        return slot;
-    }
-    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
-    hasher.update(task.as_str().as_bytes());
-    hasher.update(&slot.micros().to_le_bytes());
-    let share = u128::from(hasher.digest()) % spread;
-    slot + Duration::from_micros(share as u64)
 }
 
 /// Decides about all slots of a task up to `now`, and about those that wait. Call it when
@@ -408,70 +321,3 @@ impl Desk<'_> {
         }
     }
 }
-
-/// What becomes of a run that no slot asks for.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Admission {
-    /// It is started. The row explains it.
-    Start {
-        /// The run; its slot is now.
-        start: Start,
-        /// Its row of the slot history.
-        record: SlotRecord,
-    },
-    /// Not yet, for this reason: ask again when a run of the task has ended.
-    Wait(String),
-    /// Not at all, for this reason.
-    Refuse(String),
-}
-
-/// Decides about a run that a person, a takeover or `besom run` asks for. A pause stops what
-/// happens by itself, not what a person asks for; `overlap` holds for all.
-pub fn admit(
-    now: Time,
-    term: Term,
-    trigger: Trigger,
-    policy: &Policy,
-    state: &TaskState,
-    active: &[ActiveRun],
-) -> Admission {
-    let reason = match &trigger {
-        Trigger::Manual { by, reason } => format!("triggered by {by}: {reason}"),
-        Trigger::Takeover => "run at the start of the leader".to_owned(),
-        Trigger::Pass => "run by `besom run`".to_owned(),
-        Trigger::Schedule => "run for its schedule".to_owned(),
-    };
-    if let (Trigger::Takeover | Trigger::Schedule, Some(pause)) = (&trigger, &state.paused) {
-        return Admission::Refuse(format!(
-            "paused by {} since {}: {}",
-            pause.by, pause.since, pause.reason
-        ));
-    }
-    if let Some(run) = active.first().filter(|_| policy.overlap != Overlap::Allow) {
-        let way = format!("run {} has been active since {}", run.run, run.started_at);
-        return match (&trigger, policy.overlap) {
-            // Nobody is there to ask again after a takeover.
-            (Trigger::Takeover, _) | (_, Overlap::Queue) => {
-                Admission::Wait(format!("it waits: {way}"))
-            }
-            _ => Admission::Refuse(format!(
-                "{way}; with overlap = \"skip\" a task has one run at a time"
-            )),
-        };
-    }
-    let record = SlotRecord {
-        task: state.task.clone(),
-        from: now,
-        to: now,
-        count: 1,
-        outcome: SlotOutcome::Ran,
-        reason,
-        run: None,
-        term,
-    };
-    Admission::Start { start: Start { slot: now, trigger }, record }
-}
-
-#[cfg(test)]
-#[path = "decide_tests.rs"]
-mod tests;
