@@ -7,5 +7,6 @@ pub mod host;
 pub mod model;
 pub mod node;
 pub mod ports;
+pub mod runtime;
 pub mod store;
 pub mod task;

@@ -1,0 +1,189 @@
+//! One call into one fresh instance of a guest, under all its limits.
+//!
+//! Instantiation runs code of the guest as well, so it is part of the call. Nothing is left
+//! of a guest after its call but the answer and what it has used.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::ids::TaskName;
+use besom_core::time::Time;
+use wasmtime::{Store, UpdateDeadline};
+
+use super::access::Access;
+use super::bindings::Task;
+use super::bindings::besom::task::types as wit;
+use super::capture::Capture;
+use super::fault;
+use super::guest::{Clock, Guest, Meter, Scope, View};
+use super::memory::MemoryLimiter;
+use super::plugin::Plugin;
+use super::readset::ReadSets;
+use super::wasi;
+use crate::ports::guests::{Error, Limits, StopFlag, Usage};
+
+/// Beyond the deadline, so long until the guest is given up without a backtrace. A guest
+/// that computes looks up at every tick and tells where it is; one that sleeps does not.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// What is asked of a guest.
+pub(super) enum Question<'a> {
+    /// `describe`.
+    Describe,
+    /// `tenants`.
+    Tenants { context: &'a wit::Context, after: Option<&'a str>, limit: u32 },
+    /// `scan`.
+    Scan { context: &'a wit::Context, cursor: Option<&'a [u8]>, limit: u32 },
+    /// `act`.
+    Act { context: &'a wit::Context, items: &'a [wit::Item] },
+}
+
+impl Question<'_> {
+    fn word(&self) -> &'static str {
+        match self {
+            Question::Describe => "describe",
+            Question::Tenants { .. } => "tenants",
+            Question::Scan { .. } => "scan",
+            Question::Act { .. } => "act",
+        }
+    }
+}
+
+/// What a guest answers, as it is.
+pub(super) enum Answer {
+    /// To `describe`.
+    Manifest(wit::Manifest),
+    /// To `tenants`.
+    Tenants(Vec<String>),
+    /// To `scan`.
+    Page(wit::Page),
+    /// To `act`.
+    Verdicts(Vec<wit::Verdict>),
+    /// An error record.
+    Error(wit::Error),
+}
+
+/// What all calls of one activation have in common.
+pub(super) struct Caller {
+    pub(super) plugin: Arc<Plugin>,
+    pub(super) task: TaskName,
+    pub(super) access: Arc<Access>,
+    pub(super) limits: Limits,
+    pub(super) host_calls_max: u64,
+    pub(super) now: Time,
+    pub(super) seed: u64,
+    pub(super) view: Option<View>,
+    pub(super) stop: StopFlag,
+}
+
+/// What a call has left.
+pub(super) struct Outcome {
+    pub(super) answer: Result<Answer, Error>,
+    /// The host's side of it, with the read sets and what the guest wrote.
+    pub(super) guest: Guest,
+    pub(super) usage: Usage,
+}
+
+impl Caller {
+    /// Asks one question of a fresh instance. `scope` tells whose rows it may read.
+    pub(super) async fn ask(&self, scope: Scope, question: Question<'_>) -> Outcome {
+        let wall = Duration::from_millis(self.limits.wall_ms);
+        let mut store = self.store(scope, wall);
+        let asked = tokio::select! {
+            // The guest first: if it has an answer, that is its answer.
+            biased;
+            answer = enter(&self.plugin, &mut store, &question) => Asked::Ended(answer),
+            reason = self.stop.raised() => Asked::Stopped(reason.to_owned()),
+            () = tokio::time::sleep(wall.saturating_add(GRACE)) => Asked::TimedOut,
+        };
+        let fuel = self.limits.fuel - store.get_fuel().unwrap_or(0).min(self.limits.fuel);
+        let guest = store.into_data();
+        let answer = match asked {
+            Asked::Ended(Ok(answer)) => Ok(answer),
+            Asked::Ended(Err(error)) => Err(fault::classify(&error, &guest, question.word())),
+            Asked::Stopped(reason) => Err(Error::Stopped(reason)),
+            Asked::TimedOut => {
+                let halt = wasmtime::Error::from(guest.clock.verdict());
+                Err(fault::classify(&halt, &guest, question.word()))
+            }
+        };
+        let usage = Usage {
+            fuel,
+            memory_bytes: guest.memory.peak(),
+            rows_read: guest.meter.rows,
+            host_calls: guest.meter.calls,
+            instances: 1,
+        };
+        Outcome { answer, guest, usage }
+    }
+
+    fn store(&self, scope: Scope, wall: Duration) -> Store<Guest> {
+        let capture = Capture::new(self.limits.log_bytes);
+        let guest = Guest {
+            wasi: wasi::context(self.now, self.seed, &capture),
+            table: Guest::handles(),
+            memory: MemoryLimiter::new(self.limits.memory_bytes),
+            capture,
+            task: self.task.clone(),
+            access: Arc::clone(&self.access),
+            scope,
+            view: self.view.clone(),
+            sets: ReadSets::default(),
+            meter: Meter {
+                rows_max: self.limits.rows_read,
+                calls_max: self.host_calls_max,
+                ..Meter::default()
+            },
+            clock: Clock::start(wall),
+            stop: self.stop.clone(),
+        };
+        let mut store = Store::new(self.plugin.pre.engine(), guest);
+        store.limiter(|guest| &mut guest.memory);
+        store.set_fuel(self.limits.fuel).expect("the engine counts fuel");
+        store.set_hostcall_fuel(usize::try_from(self.limits.hostcall_fuel).unwrap_or(usize::MAX));
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(|context| {
+            context.data().go_on()?;
+            // Its neighbours on the same thread have their turn, and so has whoever drops it.
+            Ok(UpdateDeadline::Yield(1))
+        });
+        store
+    }
+}
+
+enum Asked {
+    Ended(wasmtime::Result<Answer>),
+    Stopped(String),
+    TimedOut,
+}
+
+async fn enter(
+    plugin: &Plugin,
+    store: &mut Store<Guest>,
+    question: &Question<'_>,
+) -> wasmtime::Result<Answer> {
+    let task: Task = plugin.pre.instantiate_async(&mut *store).await?;
+    let housekeeping = task.besom_task_housekeeping();
+    let answer = match question {
+        Question::Describe => Ok(Answer::Manifest(housekeeping.call_describe(store).await?)),
+        Question::Tenants { context, after, limit } => {
+            housekeeping.call_tenants(store, context, *after, *limit).await?.map(Answer::Tenants)
+        }
+        Question::Scan { context, cursor, limit } => {
+            housekeeping.call_scan(store, context, *cursor, *limit).await?.map(Answer::Page)
+        }
+        Question::Act { context, items } => {
+            housekeeping.call_act(store, context, items).await?.map(Answer::Verdicts)
+        }
+    };
+    Ok(answer.unwrap_or_else(Answer::Error))
+}
+
+/// Adds what one more call has used.
+pub(super) fn add(total: &mut Usage, call: &Usage) {
+    total.fuel = total.fuel.saturating_add(call.fuel);
+    total.memory_bytes = total.memory_bytes.max(call.memory_bytes);
+    total.rows_read = total.rows_read.saturating_add(call.rows_read);
+    total.host_calls = total.host_calls.saturating_add(call.host_calls);
+    total.instances = total.instances.saturating_add(call.instances);
+}

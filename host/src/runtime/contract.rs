@@ -1,0 +1,232 @@
+//! Which contract a component was built for, read from the names of its imports and
+//! exports before anything of it runs.
+//!
+//! The contract grows by import functions within a major version, so a plugin of an
+//! earlier minor version runs and one of a later minor version may miss an import. The
+//! linker would say that no implementation matches; this says what to do.
+
+use wasmtime::Engine;
+use wasmtime::component::Component;
+use wasmtime::component::types::{ComponentExtern, ComponentItem};
+
+/// The version of `besom:task` that this host has.
+pub const CONTRACT: Version = Version { major: 1, minor: 0 };
+
+const PACKAGE: &str = "besom:task/";
+const EXPORT: &str = "housekeeping";
+const FUNCTIONS: [&str; 4] = ["describe", "tenants", "scan", "act"];
+const IMPORTS: [&str; 4] = ["store", "activity", "log", "types"];
+const WASI: [&str; 6] =
+    ["wasi:cli/", "wasi:clocks/", "wasi:filesystem/", "wasi:io/", "wasi:random/", "wasi:sockets/"];
+
+/// A version of the contract; patches change only words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    /// Another one is another world.
+    pub major: u64,
+    /// Imports are added here.
+    pub minor: u64,
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// Why some bytes are no plugin for this host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// It is native code that somebody compiled.
+    #[error(
+        "it is compiled already (.cwasm): give the .wasm component, the host compiles it and \
+         keeps the result"
+    )]
+    Precompiled,
+    /// A module of the core language.
+    #[error(
+        "it is a core module, not a component: build it for wasm32-wasip2, or wrap it with \
+         `wasm-tools component new`"
+    )]
+    CoreModule,
+    /// The text format.
+    #[error("it is WebAssembly text: convert it with `wasm-tools parse`")]
+    Text,
+    /// Something else.
+    #[error("it is no WebAssembly: it does not begin with `\\0asm`")]
+    NotWasm,
+    /// The file is too large.
+    #[error("it has {bytes} bytes: at most {max}")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The bound.
+        max: u64,
+    },
+    /// A component for something else.
+    #[error(
+        "it is a component, but no task: it does not export `besom:task/housekeeping` (build it \
+         with the world `task` of besom:task {CONTRACT})"
+    )]
+    NoTask,
+    /// For another version.
+    #[error("built for besom:task {built_for}, this host has {CONTRACT}: rebuild or upgrade")]
+    Version {
+        /// What it was built for.
+        built_for: Version,
+    },
+    /// Functions are not there.
+    #[error("`besom:task/housekeeping` lacks {}", .0.join(", "))]
+    MissingExports(Vec<String>),
+    /// It needs what a task does not get.
+    #[error("it imports {}, which this host does not offer to tasks", .0.join(", "))]
+    UnknownImports(Vec<String>),
+}
+
+/// Looks at the first bytes.
+pub(super) fn preamble(bytes: &[u8]) -> Result<(), Mismatch> {
+    if Engine::detect_precompiled(bytes).is_some() {
+        return Err(Mismatch::Precompiled);
+    }
+    match bytes {
+        [0, b'a', b's', b'm', _, _, 1, 0, ..] => Ok(()),
+        [0, b'a', b's', b'm', ..] => Err(Mismatch::CoreModule),
+        _ if bytes.trim_ascii_start().starts_with(b"(") => Err(Mismatch::Text),
+        _ => Err(Mismatch::NotWasm),
+    }
+}
+
+/// Looks at the names.
+pub(super) fn names(engine: &Engine, component: &Component) -> Result<(), Mismatch> {
+    let ty = component.component_type();
+    let imports: Vec<String> = ty.imports(engine).map(|(name, _)| name.to_owned()).collect();
+    let mut functions = None;
+    let mut exports = Vec::new();
+    for (name, item) in ty.exports(engine) {
+        if interface(name) == Some(EXPORT) {
+            functions = Some(functions_of(engine, &item));
+        }
+        exports.push(name.to_owned());
+    }
+    check(&imports, &exports, functions.as_deref())
+}
+
+fn functions_of(engine: &Engine, item: &ComponentExtern<'_>) -> Vec<String> {
+    match &item.ty {
+        ComponentItem::ComponentInstance(instance) => {
+            instance.exports(engine).map(|(name, _)| name.to_owned()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn check(
+    imports: &[String],
+    exports: &[String],
+    functions: Option<&[String]>,
+) -> Result<(), Mismatch> {
+    // The version comes first: everything else may only follow from it.
+    let versions = imports.iter().chain(exports).filter_map(|name| version(name));
+    if let Some(built_for) = versions.max()
+        && (built_for.major != CONTRACT.major || built_for.minor > CONTRACT.minor)
+    {
+        return Err(Mismatch::Version { built_for });
+    }
+    let Some(functions) = functions else { return Err(Mismatch::NoTask) };
+    let missing: Vec<String> = FUNCTIONS
+        .iter()
+        .filter(|wanted| !functions.iter().any(|f| f == *wanted))
+        .map(|wanted| format!("`{wanted}`"))
+        .collect();
+    if !missing.is_empty() {
+        return Err(Mismatch::MissingExports(missing));
+    }
+    let unknown: Vec<String> = imports
+        .iter()
+        .filter(|name| match interface(name) {
+            Some(ours) => !IMPORTS.contains(&ours),
+            None => !WASI.iter().any(|package| name.starts_with(package)),
+        })
+        .map(|name| format!("`{name}`"))
+        .collect();
+    if !unknown.is_empty() {
+        return Err(Mismatch::UnknownImports(unknown));
+    }
+    Ok(())
+}
+
+/// The interface of the contract that a name belongs to.
+fn interface(name: &str) -> Option<&str> {
+    name.strip_prefix(PACKAGE).map(|rest| rest.split('@').next().unwrap_or(rest))
+}
+
+/// The version in a name of the contract; one without counts as the first.
+fn version(name: &str) -> Option<Version> {
+    let rest = name.strip_prefix(PACKAGE)?;
+    let mut numbers = rest.split_once('@').map_or("", |(_, v)| v).split('.').map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => Some(Version { major, minor }),
+        _ => Some(Version { major: 0, minor: 0 }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bytes_tell_what_a_file_is() {
+        let cases: [(&[u8], Result<(), Mismatch>); 6] = [
+            (b"\0asm\x0d\0\x01\0", Ok(())),
+            (b"\0asm\x01\0\0\0", Err(Mismatch::CoreModule)),
+            (b"  (component)", Err(Mismatch::Text)),
+            (b"\x7fELF", Err(Mismatch::NotWasm)),
+            (b"", Err(Mismatch::NotWasm)),
+            (b"\0asm", Err(Mismatch::CoreModule)),
+        ];
+        for (bytes, expected) in cases {
+            assert_eq!(preamble(bytes), expected, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn the_names_tell_the_version() {
+        let task = ["describe", "tenants", "scan", "act"];
+        let export = |v: &str| format!("besom:task/housekeeping@{v}");
+        let store = |v: &str| format!("besom:task/store@{v}");
+        let version = |major, minor| Mismatch::Version { built_for: Version { major, minor } };
+        type Case<'a> = (Vec<String>, Vec<String>, &'a [&'a str], Result<(), Mismatch>);
+        let cases: [Case<'_>; 8] = [
+            (vec![store("1.0.0")], vec![export("1.0.0")], &task, Ok(())),
+            (vec![store("1.0.7")], vec![export("1.0.7")], &task, Ok(())),
+            (vec![store("1.3.0")], vec![export("1.3.0")], &task, Err(version(1, 3))),
+            (vec![], vec![export("2.0.0")], &task, Err(version(2, 0))),
+            (vec![], vec!["besom:task/housekeeping".into()], &task, Err(version(0, 0))),
+            (vec![], vec!["wasi:cli/run@0.2.0".into()], &[], Err(Mismatch::NoTask)),
+            (
+                vec![],
+                vec![export("1.0.0")],
+                &["describe", "act"],
+                Err(Mismatch::MissingExports(vec!["`tenants`".into(), "`scan`".into()])),
+            ),
+            (
+                vec!["wasi:io/poll@0.2.6".into(), "wasi:http/types@0.2.6".into()],
+                vec![export("1.0.0")],
+                &task,
+                Err(Mismatch::UnknownImports(vec!["`wasi:http/types@0.2.6`".into()])),
+            ),
+        ];
+        for (imports, exports, functions, expected) in cases {
+            let functions: Vec<String> = functions.iter().map(|f| (*f).to_owned()).collect();
+            let functions = (!functions.is_empty()).then_some(&functions[..]);
+            assert_eq!(check(&imports, &exports, functions), expected, "{imports:?} {exports:?}");
+        }
+    }
+
+    #[test]
+    fn a_newer_contract_is_answered_with_what_to_do() {
+        let newer = Mismatch::Version { built_for: Version { major: 1, minor: 3 } };
+        let said = "built for besom:task 1.3, this host has 1.0: rebuild or upgrade";
+        assert_eq!(newer.to_string(), said);
+    }
+}

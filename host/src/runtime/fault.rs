@@ -1,0 +1,147 @@
+//! Why a call failed: the guest's fault, named, or somebody else's.
+
+use std::fmt::Write as _;
+
+use wasmtime::{FrameInfo, PoolConcurrencyLimitError, Trap, WasmBacktrace};
+use wasmtime_wasi::I32Exit;
+
+use super::guest::{Guest, Halt};
+use crate::ports::guests::{Error, Fault};
+
+/// Frames of a backtrace that are worth a reader's time.
+const FRAMES_MAX: usize = 8;
+/// Of what the guest wrote, so much goes with a fault.
+const TAIL_BYTES_MAX: usize = 2 * 1024;
+/// A fault's message from the guest; the rest is cut off.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024;
+
+/// Tells what ended a call. `entry` names the export that was called.
+pub(super) fn classify(error: &wasmtime::Error, guest: &Guest, entry: &str) -> Error {
+    let (cause, what) = match error.downcast_ref::<Halt>() {
+        Some(Halt::Stopped(reason)) => return Error::Stopped(reason.clone()),
+        Some(Halt::Infrastructure(message)) => return Error::Infrastructure(message.clone()),
+        Some(halt @ Halt::Deadline) => ("deadline", halt.to_string()),
+        Some(halt @ Halt::HostCalls(_)) => ("limit", halt.to_string()),
+        None if error.is::<PoolConcurrencyLimitError>() => {
+            return Error::Infrastructure(format!("no room for another guest: {error:#}"));
+        }
+        None => trapped(error, guest),
+    };
+    let mut message = format!("{entry}: {what}");
+    if let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() {
+        message.push_str(&frames(backtrace));
+    }
+    Error::Guest(Fault { cause: cause.into(), message: with_tail(message, guest) })
+}
+
+/// A fault that was found in what the guest returned.
+pub(super) fn returned(cause: &str, message: String, guest: &Guest) -> Fault {
+    Fault { cause: cause.into(), message: with_tail(message, guest) }
+}
+
+fn trapped(error: &wasmtime::Error, guest: &Guest) -> (&'static str, String) {
+    let out_of_memory = || {
+        guest.memory.refused().map(|wanted| {
+            let limit = guest.memory.limit();
+            format!("wanted {wanted} bytes of memory where {limit} are allowed")
+        })
+    };
+    if let Some(exit) = error.downcast_ref::<I32Exit>() {
+        return ("trap", format!("called exit({})", exit.0));
+    }
+    match error.downcast_ref::<Trap>() {
+        Some(Trap::OutOfFuel) => ("fuel", "used up its fuel".to_owned()),
+        Some(Trap::StackOverflow) => ("stack", "call stack exhausted".to_owned()),
+        Some(Trap::AllocationTooLarge) => ("memory", "allocation too large".to_owned()),
+        // An allocator that was refused gives up in this way.
+        Some(Trap::UnreachableCodeReached) => match out_of_memory() {
+            Some(message) => ("memory", message),
+            None => {
+                ("unreachable", "panicked, or reached code that it took for unreachable".into())
+            }
+        },
+        Some(trap) => ("trap", trap.to_string()),
+        None => {
+            let root = error.root_cause().to_string();
+            // The error has no public type; a guest that sends more than it may is named
+            // by the text, which a test holds on to.
+            if root.contains("fuel allocated for hostcalls") {
+                return ("limit", "hands more data to the host than `hostcall_fuel` allows".into());
+            }
+            match out_of_memory() {
+                Some(message) => ("memory", message),
+                None => ("trap", root),
+            }
+        }
+    }
+}
+
+fn with_tail(mut message: String, guest: &Guest) -> String {
+    message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+    let tail = guest.capture.tail(TAIL_BYTES_MAX);
+    if !tail.is_empty() {
+        let _ = write!(message, "\nit wrote: {tail}");
+    }
+    message
+}
+
+/// The frames that belong to the plugin, innermost first, with their place in its source
+/// where it has line tables.
+fn frames(backtrace: &WasmBacktrace) -> String {
+    let all: Vec<String> = backtrace.frames().iter().flat_map(frame).collect();
+    let own: Vec<&String> = all.iter().filter(|name| !is_machinery(name)).collect();
+    let shown = if own.is_empty() { all.iter().collect() } else { own };
+    let mut text = String::new();
+    for name in shown.iter().take(FRAMES_MAX) {
+        let _ = write!(text, "\n  at {name}");
+    }
+    if shown.len() > FRAMES_MAX {
+        let _ = write!(text, "\n  and {} more", shown.len() - FRAMES_MAX);
+    }
+    text
+}
+
+/// A frame, with what was inlined into it.
+fn frame(frame: &FrameInfo) -> Vec<String> {
+    let demangled = |name: &str| format!("{:#}", rustc_demangle::demangle(name));
+    let name = match frame.func_name() {
+        Some(name) => demangled(name),
+        None => format!("function {}", frame.func_index()),
+    };
+    if frame.symbols().is_empty() {
+        return vec![name];
+    }
+    let symbol = |symbol: &wasmtime::FrameSymbol| {
+        let mut text = symbol.name().map_or_else(|| name.clone(), demangled);
+        if let Some(file) = symbol.file() {
+            let _ = write!(text, " ({file}");
+            if let Some(line) = symbol.line() {
+                let _ = write!(text, ":{line}");
+            }
+            text.push(')');
+        }
+        text
+    };
+    frame.symbols().iter().map(symbol).collect()
+}
+
+/// How a Rust guest gets from its own code to the trap, and from the host to its own code.
+fn is_machinery(name: &str) -> bool {
+    const MACHINERY: [&str; 14] = [
+        "std::",
+        "core::",
+        "alloc::",
+        "<std::",
+        "<core::",
+        "<alloc::",
+        "__rust",
+        "rust_",
+        "__rdl",
+        "__rg_",
+        "abort",
+        "cabi_",
+        "wit_bindgen",
+        "_start",
+    ];
+    MACHINERY.iter().any(|prefix| name.starts_with(prefix))
+}

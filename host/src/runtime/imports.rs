@@ -1,0 +1,316 @@
+//! The imports: `store`, `activity`, `log`.
+//!
+//! Three ways to end a call of an import: the answer; an error record, where the guest
+//! asked for what it may not have or what does not exist (it may handle that); and a
+//! [`Halt`], where the infrastructure failed, which ends the call without the guest's fault.
+
+use besom_core::ids::Tenant;
+use besom_core::value::RowKey;
+use wasmtime::component::HasData;
+
+use super::access::{Operation, Refusal};
+use super::bindings::besom::task::{activity, log, store, types};
+use super::convert;
+use super::guest::{Guest, Halt, Scope};
+use crate::ports::activity::State;
+use crate::ports::store::{self as port, Error as StoreError};
+
+/// Rows of one page of a range read.
+const PAGE_ROWS_MAX: u32 = 10_000;
+/// About so many bytes of rows in one page, as the snapshot cuts it.
+const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Keys of one `get-many` or `states`.
+const KEYS_MAX: usize = 10_000;
+/// Tenants of one `tenants`.
+const TENANTS_MAX: u32 = 10_000;
+/// A token of where a page ended.
+const TOKEN_BYTES_MAX: usize = 64 * 1024;
+/// A log line; the rest of it is cut off.
+const LINE_BYTES_MAX: usize = 4 * 1024;
+/// Lines that one call passes on to the host's log; the others stay in its capture.
+const LINES_MAX: u32 = 64;
+
+/// An answer, an error record, or the end of the call.
+type Answer<T> = wasmtime::Result<Result<T, types::Error>>;
+
+/// What an import ends with, before it is told apart for the guest.
+enum Failure {
+    Refused(Refusal),
+    Halted(Halt),
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        Failure::Refused(refusal)
+    }
+}
+
+impl From<Halt> for Failure {
+    fn from(halt: Halt) -> Failure {
+        Failure::Halted(halt)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        match error {
+            // The guest names a column or an index that is not there.
+            StoreError::Invalid(message) => Refusal::new("invalid-request", message).into(),
+            StoreError::Fenced
+            | StoreError::Busy(_)
+            | StoreError::Unavailable(_)
+            | StoreError::Unknown(_) => Halt::Infrastructure(error.to_string()).into(),
+        }
+    }
+}
+
+impl From<convert::Malformed> for Failure {
+    fn from(message: convert::Malformed) -> Failure {
+        Refusal::new("invalid-request", message).into()
+    }
+}
+
+fn answer<T>(result: Result<T, Failure>) -> Answer<T> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(Failure::Refused(Refusal { code, message })) => Ok(Err(types::Error {
+            code: code.to_owned(),
+            message,
+            retryable: false,
+            details: Vec::new(),
+        })),
+        Err(Failure::Halted(halt)) => Err(halt.into()),
+    }
+}
+
+/// How the linker finds the guest in its store.
+pub(super) struct Imports;
+
+impl HasData for Imports {
+    type Data<'a> = &'a mut Guest;
+}
+
+fn at_most(what: &str, count: usize, max: usize) -> Result<(), Refusal> {
+    if count > max {
+        return Err(Refusal::new("limit-exceeded", format!("{count} {what}: at most {max}")));
+    }
+    Ok(())
+}
+
+impl Guest {
+    async fn rows_by_key(
+        &mut self,
+        of: Option<u32>,
+        collection: String,
+        keys: Vec<types::RowKey>,
+        columns: Vec<String>,
+    ) -> Result<Vec<Option<types::Row>>, Failure> {
+        self.count_call()?;
+        let (view, tenant) = (self.view()?, self.tenant(of)?);
+        let names = columns.iter().map(String::as_str);
+        self.access.to_columns(&collection, Operation::Read, names)?;
+        at_most("keys in one `get-many`", keys.len(), KEYS_MAX)?;
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.rows_left(keys.len() as u64)?;
+        let keys: Vec<RowKey> = keys.into_iter().map(convert::values).collect::<Result<_, _>>()?;
+        let rows = view.snapshot.get_many(tenant.as_ref(), &collection, &keys, &columns);
+        let rows = self.wait(rows).await?;
+        self.count_rows(keys.len() as u64);
+        Ok(rows.into_iter().map(|row| row.map(convert::row_to_wit)).collect())
+    }
+
+    /// The range as the snapshot takes it, if all it names is granted.
+    fn range(&self, range: store::Range, limit: u32) -> Result<port::Range, Failure> {
+        let named = range.columns.iter().map(String::as_str);
+        let compared = range.conditions.iter().map(|c| c.column.as_str());
+        self.access.to_columns(&range.collection, Operation::Read, named.chain(compared))?;
+        at_most("bytes in `after`", range.after.as_ref().map_or(0, Vec::len), TOKEN_BYTES_MAX)?;
+        Ok(port::Range {
+            index: range.index.filter(|name| !name.is_empty()),
+            prefix: convert::values(range.prefix)?,
+            lower: range.lower.map(convert::value).transpose()?,
+            upper: range.upper.map(convert::value).transpose()?,
+            conditions: convert::conditions(range.conditions)?,
+            columns: range.columns,
+            descending: range.descending,
+            limit,
+            bytes_max: PAGE_BYTES_MAX,
+            after: range.after,
+            keys: range.collect || range.into.is_some(),
+            collection: range.collection,
+        })
+    }
+
+    async fn rows_in_range(
+        &mut self,
+        of: Option<u32>,
+        range: store::Range,
+    ) -> Result<store::Rows, Failure> {
+        self.count_call()?;
+        let (view, tenant) = (self.view()?, self.tenant(of)?);
+        let left = u32::try_from(self.rows_left(0)?).unwrap_or(u32::MAX);
+        let into = range.into;
+        let limit = range.limit.min(PAGE_ROWS_MAX).min(left);
+        let range = self.range(range, limit)?;
+        if let Some(id) = into {
+            self.sets.get(id, &range.collection, tenant.as_ref())?;
+        }
+        let page = view.snapshot.read_range(tenant.as_ref(), &range);
+        let page = self.wait(page).await?;
+        self.count_rows(page.scanned.max(page.rows.len() as u64));
+        let read_set = match range.keys {
+            true => Some(self.sets.collect(into, &range.collection, tenant.as_ref(), page.keys)?),
+            false => None,
+        };
+        Ok(store::Rows {
+            rows: page.rows.into_iter().map(convert::row_to_wit).collect(),
+            next: page.next,
+            read_set,
+        })
+    }
+
+    async fn row_exists(
+        &mut self,
+        of: Option<u32>,
+        filter: types::Filter,
+    ) -> Result<bool, Failure> {
+        self.count_call()?;
+        let (view, tenant) = (self.view()?, self.tenant(of)?);
+        let compared = filter.conditions.iter().map(|c| c.column.as_str());
+        self.access.to_columns(&filter.collection, Operation::Read, compared)?;
+        self.rows_left(1)?;
+        let filter = convert::filter(filter)?;
+        let found = view.snapshot.exists(tenant.as_ref(), &filter.collection, &filter.conditions);
+        let found = self.wait(found).await?;
+        self.count_rows(1);
+        Ok(found)
+    }
+
+    async fn tenants_in_range(
+        &mut self,
+        range: store::Range,
+        after: Option<String>,
+        limit: u32,
+    ) -> Result<Vec<String>, Failure> {
+        self.count_call()?;
+        let view = self.view()?;
+        // Whoever works for one tenant has no business knowing of the others.
+        if !matches!(self.scope, Scope::Scan(None)) {
+            return Err(Refusal::new(
+                "not-available",
+                "only `tenants`, and a `scan` over all tenants, may ask for tenants",
+            )
+            .into());
+        }
+        let left = u32::try_from(self.rows_left(0)?).unwrap_or(u32::MAX);
+        let limit = limit.min(TENANTS_MAX).min(left);
+        let range = self.range(range, limit)?;
+        let after = after.map(Tenant::from);
+        let tenants = view.snapshot.tenants(&range, after.as_ref(), limit);
+        let tenants = self.wait(tenants).await?;
+        self.count_rows(tenants.len() as u64);
+        Ok(tenants.into_iter().map(|tenant| tenant.as_str().to_owned()).collect())
+    }
+
+    async fn activity_of(
+        &mut self,
+        of: Option<u32>,
+        keys: Vec<String>,
+    ) -> Result<Vec<activity::State>, Failure> {
+        self.count_call()?;
+        let view = self.view()?;
+        self.tenant(of)?;
+        self.access.to_activity()?;
+        at_most("keys in one `states`", keys.len(), KEYS_MAX)?;
+        let states = self.wait(view.activity.states(&keys)).await;
+        let states = states.map_err(|error| Halt::Infrastructure(error.to_string()))?;
+        Ok(states
+            .into_iter()
+            .map(|state| match state {
+                State::Active => activity::State::Active,
+                State::Waiting => activity::State::Waiting,
+                State::Idle => activity::State::Idle,
+                State::Unknown => activity::State::Unknown,
+            })
+            .collect())
+    }
+
+    fn log_line(&mut self, level: log::Level, message: &str) -> Result<(), Halt> {
+        self.count_call()?;
+        let line = &message[..message.floor_char_boundary(LINE_BYTES_MAX)];
+        let word: &[u8] = match level {
+            log::Level::Debug => b"debug: ",
+            log::Level::Info => b"info: ",
+            log::Level::Warn => b"warn: ",
+            log::Level::Error => b"error: ",
+        };
+        for part in [word, line.as_bytes(), b"\n"] {
+            self.capture.push(part);
+        }
+        if self.meter.lines >= LINES_MAX {
+            return Ok(());
+        }
+        self.meter.lines += 1;
+        let task = &self.task;
+        // A control character could pretend to be another line, or another colour.
+        let line = line.escape_debug();
+        match level {
+            log::Level::Debug => tracing::debug!(target: "besom::task", %task, "{line}"),
+            log::Level::Info => tracing::info!(target: "besom::task", %task, "{line}"),
+            log::Level::Warn => tracing::warn!(target: "besom::task", %task, "{line}"),
+            log::Level::Error => tracing::error!(target: "besom::task", %task, "{line}"),
+        }
+        if self.meter.lines == LINES_MAX {
+            tracing::warn!(
+                target: "besom::task", %task,
+                "more than {LINES_MAX} log lines in one call: the others are left out"
+            );
+        }
+        Ok(())
+    }
+}
+
+impl types::Host for Guest {}
+
+impl store::Host for Guest {
+    async fn get_many(
+        &mut self,
+        of: Option<u32>,
+        collection: String,
+        keys: Vec<types::RowKey>,
+        columns: Vec<String>,
+    ) -> Answer<Vec<Option<types::Row>>> {
+        answer(self.rows_by_key(of, collection, keys, columns).await)
+    }
+
+    async fn read_range(&mut self, of: Option<u32>, range: store::Range) -> Answer<store::Rows> {
+        answer(self.rows_in_range(of, range).await)
+    }
+
+    async fn exists(&mut self, of: Option<u32>, filter: types::Filter) -> Answer<bool> {
+        answer(self.row_exists(of, filter).await)
+    }
+
+    async fn tenants(
+        &mut self,
+        range: store::Range,
+        after: Option<String>,
+        limit: u32,
+    ) -> Answer<Vec<String>> {
+        answer(self.tenants_in_range(range, after, limit).await)
+    }
+}
+
+impl activity::Host for Guest {
+    async fn states(&mut self, of: Option<u32>, keys: Vec<String>) -> Answer<Vec<activity::State>> {
+        answer(self.activity_of(of, keys).await)
+    }
+}
+
+impl log::Host for Guest {
+    async fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
+        Ok(self.log_line(level, &message)?)
+    }
+}

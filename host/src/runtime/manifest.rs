@@ -1,0 +1,172 @@
+//! Whether a manifest makes sense. Pure; everything that is wrong is said at once.
+
+use std::collections::BTreeSet;
+
+use besom_core::collection::Operations;
+use besom_core::value::Value;
+
+use crate::ports::guests::{Manifest, Setting, SettingKind};
+
+/// Settings, collections, topics, columns: each at most so many.
+const ENTRIES_MAX: usize = 1_000;
+/// A name.
+const NAME_BYTES_MAX: usize = 128;
+
+/// What is wrong with the manifest; empty if nothing is.
+pub(super) fn faults(manifest: &Manifest) -> Vec<String> {
+    let mut faults = Vec::new();
+    name("name", &manifest.name, &mut faults);
+    if !is_version(&manifest.version) {
+        faults.push(format!("version: `{}` is no semantic version (`1.2.3`)", manifest.version));
+    }
+    each("settings", manifest.settings.iter().map(|s| s.name.as_str()), &mut faults);
+    for setting in &manifest.settings {
+        setting_faults(setting, &mut faults);
+    }
+    each("collections", manifest.collections.iter().map(|c| c.collection.as_str()), &mut faults);
+    for request in &manifest.collections {
+        let place = format!("collections.{}", request.collection);
+        if request.operations == Operations::default() {
+            faults.push(format!("{place}: asks for no operation"));
+        }
+        each(&format!("{place}.columns"), request.columns.iter().map(String::as_str), &mut faults);
+    }
+    each("topics", manifest.topics.iter().map(String::as_str), &mut faults);
+    faults
+}
+
+fn name(place: &str, name: &str, faults: &mut Vec<String>) {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
+        faults.push(format!("{place}: `{}` is no name", name.escape_debug()));
+    }
+}
+
+fn each<'a>(place: &str, names: impl Iterator<Item = &'a str>, faults: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for (index, n) in names.enumerate() {
+        if index == ENTRIES_MAX {
+            faults.push(format!("{place}: more than {ENTRIES_MAX}"));
+            return;
+        }
+        name(place, n, faults);
+        if !seen.insert(n) {
+            faults.push(format!("{place}: `{n}` is there twice"));
+        }
+    }
+}
+
+fn setting_faults(setting: &Setting, faults: &mut Vec<String>) {
+    let place = format!("settings.{}", setting.name);
+    let ordered =
+        matches!(setting.kind, SettingKind::Integer | SettingKind::Float | SettingKind::Duration);
+    let values = [
+        ("default", &setting.default),
+        ("minimum", &setting.minimum),
+        ("maximum", &setting.maximum),
+    ];
+    for (what, value) in values {
+        let Some(value) = value else { continue };
+        // A default of null makes a setting that may be left out and has no value then.
+        if what == "default" && *value == Value::Null {
+            continue;
+        }
+        if !fits(setting.kind, value) {
+            faults.push(format!("{place}: the {what} is not of the setting's kind"));
+        } else if what != "default" && !ordered {
+            faults.push(format!("{place}: a {what} means nothing for this kind"));
+        }
+    }
+    let number = |value: &Option<Value>| match value {
+        Some(Value::Integer(i)) => Some(*i as f64),
+        Some(Value::Float(f)) => Some(*f),
+        _ => None,
+    };
+    let (low, high) = (number(&setting.minimum), number(&setting.maximum));
+    if let (Some(low), Some(high)) = (low, high)
+        && low > high
+    {
+        faults.push(format!("{place}: the minimum {low} is above the maximum {high}"));
+    }
+    if let Some(default) = number(&setting.default)
+        && (low.is_some_and(|low| default < low) || high.is_some_and(|high| default > high))
+    {
+        faults.push(format!("{place}: the default {default} is outside its own bounds"));
+    }
+}
+
+/// A span is an integer of milliseconds on this side of the configuration.
+fn fits(kind: SettingKind, value: &Value) -> bool {
+    matches!(
+        (kind, value),
+        (SettingKind::Bool, Value::Bool(_))
+            | (SettingKind::Integer | SettingKind::Duration, Value::Integer(_))
+            | (SettingKind::Float, Value::Float(_) | Value::Integer(_))
+            | (SettingKind::Text, Value::Text(_))
+    )
+}
+
+/// Three numbers, and whatever semantic versioning allows after them.
+fn is_version(version: &str) -> bool {
+    let core = version.split(['-', '+']).next().unwrap_or_default();
+    let mut numbers = core.split('.');
+    let three = numbers.by_ref().take(3).filter(|n| n.parse::<u64>().is_ok()).count() == 3;
+    three && numbers.next().is_none() && version.len() <= NAME_BYTES_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ports::guests::{CollectionRequest, Lane};
+
+    fn sound() -> Manifest {
+        let setting = Setting {
+            name: "min_changes".into(),
+            kind: SettingKind::Integer,
+            default: Some(Value::Integer(10)),
+            minimum: Some(Value::Integer(1)),
+            maximum: None,
+            doc: String::new(),
+        };
+        let request = CollectionRequest {
+            collection: "documents".into(),
+            operations: Operations { read: true, ..Operations::default() },
+            columns: vec!["doc_id".into()],
+        };
+        Manifest {
+            name: "tidy".into(),
+            version: "1.0.0-rc.1".into(),
+            doc: String::new(),
+            settings: vec![setting],
+            collections: vec![request],
+            topics: vec!["tidied".into()],
+            activity: false,
+            per_tenant: true,
+            lane: Lane::Normal,
+            extra: vec![],
+        }
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        type Mistake = fn(&mut Manifest);
+        let cases: [(Mistake, &str); 9] = [
+            (|m| m.name = "a b".into(), "`a b` is no name"),
+            (|m| m.version = "1.0".into(), "`1.0` is no semantic version"),
+            (|m| m.settings.push(m.settings[0].clone()), "settings: `min_changes` is there twice"),
+            (|m| m.settings[0].default = Some(Value::Bool(true)), "default is not of"),
+            (|m| m.settings[0].default = Some(Value::Integer(0)), "outside its own bounds"),
+            (|m| m.settings[0].maximum = Some(Value::Integer(0)), "above the maximum"),
+            (|m| m.collections[0].operations.read = false, "asks for no operation"),
+            (|m| m.collections[0].columns.push("doc_id".into()), "`doc_id` is there twice"),
+            (|m| m.topics.push(String::new()), "topics: `` is no name"),
+        ];
+        assert_eq!(faults(&sound()), Vec::<String>::new());
+        for (mistake, part) in cases {
+            let mut manifest = sound();
+            mistake(&mut manifest);
+            let found = faults(&manifest);
+            assert!(found.iter().any(|f| f.contains(part)), "{found:?} does not say {part:?}");
+        }
+    }
+}

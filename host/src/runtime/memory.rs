@@ -1,0 +1,109 @@
+//! How much memory a guest has: all its linear memories together.
+//!
+//! A refusal is an answer (`memory.grow` returns -1) and no trap, because a guest that
+//! collects garbage may go on with what it has. What the guest was refused is remembered,
+//! so that an allocator that then gives up is named as what it is.
+
+use wasmtime::ResourceLimiter;
+
+/// Elements of one table. Toolchains use a few thousand, one for each indirect callee.
+const TABLE_ELEMENTS_MAX: usize = 100_000;
+/// Core instances, memories and tables of one component. A component of a scripting
+/// language is linked from some dozens.
+pub(super) const PARTS_MAX: u32 = 100;
+
+/// The account of one store.
+pub(super) struct MemoryLimiter {
+    limit: u64,
+    used: u64,
+    peak: u64,
+    refused: Option<u64>,
+}
+
+impl MemoryLimiter {
+    /// At most `limit` bytes.
+    pub(super) fn new(limit: u64) -> MemoryLimiter {
+        MemoryLimiter { limit, used: 0, peak: 0, refused: None }
+    }
+
+    /// The most bytes in use at once.
+    pub(super) fn peak(&self) -> u64 {
+        self.peak
+    }
+
+    /// The total in bytes that was asked for and refused last.
+    pub(super) fn refused(&self) -> Option<u64> {
+        self.refused
+    }
+
+    /// The bound in bytes.
+    pub(super) fn limit(&self) -> u64 {
+        self.limit
+    }
+}
+
+impl ResourceLimiter for MemoryLimiter {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let total = self.used.saturating_sub(current as u64).saturating_add(desired as u64);
+        if total > self.limit || maximum.is_some_and(|maximum| desired > maximum) {
+            self.refused = Some(total);
+            return Ok(false);
+        }
+        self.used = total;
+        self.peak = self.peak.max(total);
+        Ok(true)
+    }
+
+    fn table_growing(
+        &mut self,
+        _: usize,
+        desired: usize,
+        maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        Ok(desired <= TABLE_ELEMENTS_MAX && maximum.is_none_or(|maximum| desired <= maximum))
+    }
+
+    fn instances(&self) -> usize {
+        PARTS_MAX as usize
+    }
+
+    fn tables(&self) -> usize {
+        PARTS_MAX as usize
+    }
+
+    fn memories(&self) -> usize {
+        PARTS_MAX as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memories_are_summed() {
+        let mut limiter = MemoryLimiter::new(300);
+        let cases = [
+            // (current, desired, maximum, granted, peak)
+            (0, 100, None, true, 100),
+            (0, 150, None, true, 250),
+            (100, 151, None, false, 250),
+            (100, 150, Some(120), false, 250),
+            (100, 150, None, true, 300),
+        ];
+        for (current, desired, maximum, granted, peak) in cases {
+            assert_eq!(
+                limiter.memory_growing(current, desired, maximum).unwrap(),
+                granted,
+                "{current} -> {desired}"
+            );
+            assert_eq!(limiter.peak(), peak);
+        }
+        assert_eq!(limiter.refused(), Some(300));
+    }
+}

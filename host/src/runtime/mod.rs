@@ -1,0 +1,486 @@
+//! The tasks as sandboxed WebAssembly components: [`Guests`] by wasmtime.
+//!
+//! ```text
+//! bytes -> contract -> compile or cache -> type-check -> describe -> manifest -> loaded
+//!
+//! call -> permit -> guests' own threads -> fresh instance -> answer -> held against the
+//!                                             |              contract, grants and limits
+//!                                             +- trap -> named, bisected
+//! ```
+//! This decides what a guest may do and what its failure is called. It does not decide what
+//! becomes of an item that failed, nor whether a proposal is carried out.
+//!
+//! Guests run on threads of their own, so a guest that spins never delays the caller; the
+//! caller only waits for the result. Dropping that wait ends the guest.
+
+mod access;
+mod bindings;
+mod bisect;
+mod cache;
+mod call;
+mod capture;
+mod contract;
+mod convert;
+mod engine;
+mod fault;
+mod guest;
+mod imports;
+mod manifest;
+mod memory;
+mod page;
+mod plugin;
+mod readset;
+mod ticker;
+mod verdict;
+mod wasi;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use besom_core::ids::{TaskName, Tenant};
+use besom_core::item::Item;
+use besom_core::proposal::Verdict;
+use besom_core::time::Time;
+use tokio::sync::Semaphore;
+use wasmtime::Engine;
+use wasmtime::component::Linker;
+
+use self::access::Access;
+use self::bindings::TaskPre;
+use self::bindings::besom::task::types as wit;
+use self::bisect::Bisection;
+use self::cache::Cache;
+use self::call::{Answer, Caller, Outcome, Question};
+use self::guest::{Guest, Scope, View};
+use self::plugin::Plugin;
+use self::ticker::Ticker;
+use self::verdict::Court;
+use crate::ports::activity::Activity;
+use crate::ports::guests::{
+    Acted, Call, Error, Fault, Guests, Lane, Manifest, Page, StopFlag, Usage,
+};
+use crate::ports::store::Snapshot;
+
+pub use self::contract::{CONTRACT, Mismatch, Version};
+pub use self::engine::Settings;
+pub use self::plugin::{LoadError, Loaded, digest};
+
+/// The loaded plugins, and what is needed to call them. Its clones are the same runtime.
+#[derive(Clone)]
+pub struct Runtime(Arc<Inner>);
+
+struct Inner {
+    settings: Settings,
+    engine: Engine,
+    linker: Linker<Guest>,
+    cache: Option<Cache>,
+    ticker: Arc<Ticker>,
+    /// Asked before the pool, which has an error where a semaphore has a queue.
+    permits: Arc<Semaphore>,
+    plugins: RwLock<HashMap<String, Arc<Plugin>>>,
+    threads: Threads,
+}
+
+/// The guests' own async runtime. It is shut down without waiting, because it may be
+/// dropped inside another one; a guest ends at its next look up.
+struct Threads(Option<tokio::runtime::Runtime>);
+
+impl Threads {
+    fn handle(&self) -> &tokio::runtime::Handle {
+        self.0.as_ref().expect("taken only by drop").handle()
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The end of a wait is the end of the work.
+struct Wait<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for Wait<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Runtime {
+    /// Starts the guests' threads. Nothing is loaded yet.
+    pub fn start(settings: Settings) -> anyhow::Result<Runtime> {
+        let start = |error: wasmtime::Error| anyhow::anyhow!("cannot start wasmtime: {error:#}");
+        let engine = engine::engine(&settings).map_err(start)?;
+        let linker = engine::linker(&engine).map_err(start)?;
+        let cache = settings.cache.as_deref().and_then(|directory| {
+            Cache::open(directory, &engine)
+                .inspect_err(|error| tracing::warn!(%error, "plugins are compiled at every start"))
+                .ok()
+        });
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(settings.threads.max(1))
+            .thread_name("besom-guest")
+            .enable_all()
+            .build()?;
+        Ok(Runtime(Arc::new(Inner {
+            ticker: Arc::new(Ticker::start(&engine, settings.tick)?),
+            permits: Arc::new(Semaphore::new(settings.instances_max as usize)),
+            plugins: RwLock::default(),
+            threads: Threads(Some(threads)),
+            cache,
+            linker,
+            engine,
+            settings,
+        })))
+    }
+
+    /// Loads a plugin from a file.
+    pub async fn load_file(&self, path: impl Into<PathBuf>) -> Result<Loaded, LoadError> {
+        let (path, bytes_max) = (path.into(), self.0.settings.component_bytes_max);
+        let bytes = self.blocking(move |_| plugin::read(&path, bytes_max)).await?;
+        self.load(bytes).await
+    }
+
+    /// Loads a plugin: checks the contract, compiles off the path (or takes the compiled
+    /// form from the cache), checks the types, calls `describe` under limits. The same bytes
+    /// twice are one plugin; other versions stay callable beside it.
+    pub async fn load(
+        &self,
+        bytes: impl AsRef<[u8]> + Send + 'static,
+    ) -> Result<Loaded, LoadError> {
+        let (digest, pre) = self
+            .blocking(move |inner| {
+                let bytes = bytes.as_ref();
+                let digest = digest(bytes);
+                if inner.plugin(&digest).is_some() {
+                    return Ok((digest, None));
+                }
+                let cache = inner.cache.as_ref();
+                plugin::prepare(&inner.engine, &inner.linker, cache, &digest, bytes)
+                    .map(|pre| (digest, Some(pre)))
+            })
+            .await?;
+        if let Some(pre) = pre {
+            let plugin = self.describe(pre).await?;
+            let mut plugins = self.0.plugins.write().unwrap_or_else(PoisonError::into_inner);
+            plugins.entry(digest.clone()).or_insert(plugin);
+        }
+        let plugin = self
+            .0
+            .plugin(&digest)
+            .ok_or_else(|| LoadError::Describe(Error::NotLoaded(digest.clone())))?;
+        Ok(Loaded { digest, manifest: Arc::clone(&plugin.manifest) })
+    }
+
+    /// Forgets a plugin. Calls that run keep it until they end.
+    pub fn unload(&self, digest: &str) {
+        self.0.plugins.write().unwrap_or_else(PoisonError::into_inner).remove(digest);
+    }
+
+    /// The digests that are loaded.
+    pub fn loaded(&self) -> Vec<String> {
+        let plugins = self.0.plugins.read().unwrap_or_else(PoisonError::into_inner);
+        let mut digests: Vec<String> = plugins.keys().cloned().collect();
+        digests.sort_unstable();
+        digests
+    }
+
+    /// How long guests have run without being interrupted, if that is too long: the thread
+    /// that ends them has no time on this machine. None: all is well.
+    pub fn stalled(&self) -> Option<Duration> {
+        self.0.ticker.stalled()
+    }
+
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, LoadError> + Send + 'static,
+    ) -> Result<T, LoadError> {
+        let inner = Arc::clone(&self.0);
+        let done = self.0.threads.handle().spawn_blocking(move || work(&inner)).await;
+        done.unwrap_or_else(|error| Err(LoadError::Compile(format!("the compiler: {error}"))))
+    }
+
+    /// What the plugin says of itself, under the limits of `describe`.
+    async fn describe(&self, pre: TaskPre<Guest>) -> Result<Arc<Plugin>, LoadError> {
+        let unknown = Arc::new(Manifest {
+            name: String::new(),
+            version: String::new(),
+            doc: String::new(),
+            settings: vec![],
+            collections: vec![],
+            topics: vec![],
+            activity: false,
+            per_tenant: false,
+            lane: Lane::Normal,
+            extra: vec![],
+        });
+        let plugin = Arc::new(Plugin { pre, manifest: Arc::clone(&unknown) });
+        let caller = Caller {
+            plugin: Arc::clone(&plugin),
+            task: TaskName::from("describe"),
+            access: Arc::new(Access { grants: Arc::default(), manifest: unknown, topics: vec![] }),
+            limits: self.0.settings.describe.clone(),
+            host_calls_max: self.0.settings.host_calls_max,
+            now: Time::EPOCH,
+            seed: 0,
+            view: None,
+            stop: StopFlag::default(),
+        };
+        let pre = plugin.pre.clone();
+        let described = self
+            .run(caller, |caller| async move {
+                let outcome = caller.ask(Scope::Nothing, Question::Describe).await;
+                match outcome.answer? {
+                    Answer::Manifest(manifest) => Ok(manifest),
+                    answer => Err(unexpected(&answer)),
+                }
+            })
+            .await
+            .map_err(LoadError::Describe)?;
+        let manifest = convert::manifest(described).map_err(|e| LoadError::Manifest(vec![e]))?;
+        match manifest::faults(&manifest) {
+            faults if faults.is_empty() => Ok(Arc::new(Plugin { pre, manifest: manifest.into() })),
+            faults => Err(LoadError::Manifest(faults)),
+        }
+    }
+
+    /// Runs a call on the guests' threads, as soon as there is room for it.
+    async fn run<T, F>(
+        &self,
+        caller: Caller,
+        work: impl FnOnce(Caller) -> F + Send,
+    ) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let stop = caller.stop.clone();
+        let permit = tokio::select! {
+            biased;
+            reason = stop.raised() => return Err(Error::Stopped(reason.to_owned())),
+            permit = Arc::clone(&self.0.permits).acquire_owned() => {
+                permit.map_err(|_| Error::Stopped("the runtime has ended".into()))?
+            }
+        };
+        let running = self.0.ticker.enter();
+        let work = work(caller);
+        let mut wait = Wait(self.0.threads.handle().spawn(async move {
+            let result = work.await;
+            drop((running, permit));
+            result
+        }));
+        match (&mut wait.0).await {
+            Ok(result) => result,
+            Err(error) => Err(Error::Infrastructure(format!("the call of a guest: {error}"))),
+        }
+    }
+
+    fn caller(
+        &self,
+        call: &Call,
+        snapshot: Arc<dyn Snapshot>,
+        activity: Arc<dyn Activity>,
+    ) -> Result<Caller, Error> {
+        let plugin = self.0.plugin(&call.digest);
+        let plugin = plugin.ok_or_else(|| Error::NotLoaded(call.digest.clone()))?;
+        Ok(Caller {
+            task: call.task.clone(),
+            access: Arc::new(Access {
+                grants: Arc::clone(&call.grants),
+                manifest: Arc::clone(&plugin.manifest),
+                topics: call.topics.clone(),
+            }),
+            limits: call.limits.clone(),
+            host_calls_max: self.0.settings.host_calls_max,
+            now: call.now,
+            seed: call.seed,
+            view: Some(View { snapshot, activity }),
+            stop: call.stop.clone(),
+            plugin,
+        })
+    }
+}
+
+impl Inner {
+    fn plugin(&self, digest: &str) -> Option<Arc<Plugin>> {
+        let plugins = self.plugins.read().unwrap_or_else(PoisonError::into_inner);
+        plugins.get(digest).cloned()
+    }
+}
+
+fn context(call: &Call, tenant: Option<&Tenant>) -> wit::Context {
+    wit::Context {
+        task: call.task.as_str().to_owned(),
+        now: call.now.micros(),
+        seed: call.seed,
+        settings: convert::fields_to_wit(&call.settings),
+        tenant: tenant.map(|tenant| tenant.as_str().to_owned()),
+        horizon: u64::try_from(call.horizon.as_millis()).unwrap_or(u64::MAX),
+        extra: Vec::new(),
+    }
+}
+
+fn unexpected(answer: &Answer) -> Error {
+    let (cause, message) = match answer {
+        Answer::Error(error) => ("error", error_text(error)),
+        // The bindings pair each question with its answer.
+        _ => ("contract", "answered another question".to_owned()),
+    };
+    Error::Guest(Fault { cause: cause.into(), message })
+}
+
+fn error_text(error: &wit::Error) -> String {
+    let again = if error.retryable { " (it may work later)" } else { "" };
+    format!("the plugin reports `{}`: {}{again}", error.code, error.message)
+}
+
+#[async_trait]
+impl Guests for Runtime {
+    fn manifest(&self, digest: &str) -> Option<Arc<Manifest>> {
+        self.0.plugin(digest).map(|plugin| Arc::clone(&plugin.manifest))
+    }
+
+    async fn tenants(
+        &self,
+        call: &Call,
+        view: Arc<dyn Snapshot>,
+        activity: Arc<dyn Activity>,
+        after: Option<&Tenant>,
+        limit: u32,
+    ) -> Result<Vec<Tenant>, Error> {
+        let caller = self.caller(call, view, activity)?;
+        let context = context(call, None);
+        let after = after.cloned();
+        self.run(caller, move |caller| async move {
+            let after = after.as_ref().map(Tenant::as_str);
+            let question = Question::Tenants { context: &context, after, limit };
+            let outcome = caller.ask(Scope::Scan(None), question).await;
+            let names = match outcome.answer? {
+                Answer::Tenants(names) => names,
+                answer => return Err(unexpected(&answer)),
+            };
+            page::tenants(names, limit).map_err(|(cause, message)| {
+                Error::Guest(fault::returned(cause, message, &outcome.guest))
+            })
+        })
+        .await
+    }
+
+    async fn scan(
+        &self,
+        call: &Call,
+        view: Arc<dyn Snapshot>,
+        activity: Arc<dyn Activity>,
+        tenant: Option<&Tenant>,
+        cursor: Option<&[u8]>,
+        limit: u32,
+    ) -> Result<Page, Error> {
+        let caller = self.caller(call, view, activity)?;
+        let context = context(call, tenant);
+        let (tenant, cursor) = (tenant.cloned(), cursor.map(<[u8]>::to_vec));
+        self.run(caller, move |caller| async move {
+            let question = Question::Scan { context: &context, cursor: cursor.as_deref(), limit };
+            let Outcome { answer, guest, usage } =
+                caller.ask(Scope::Scan(tenant.clone()), question).await;
+            let found = match answer? {
+                Answer::Page(page) => page,
+                answer => return Err(unexpected(&answer)),
+            };
+            let scanned = found.scanned;
+            let (candidates, next) =
+                page::candidates(found, tenant.as_ref(), limit).map_err(|(cause, message)| {
+                    Error::Guest(fault::returned(cause, message, &guest))
+                })?;
+            Ok(Page { candidates, next, scanned, usage })
+        })
+        .await
+    }
+
+    async fn act(
+        &self,
+        call: &Call,
+        view: Arc<dyn Snapshot>,
+        activity: Arc<dyn Activity>,
+        items: &[Item],
+    ) -> Result<Acted, Error> {
+        if items.is_empty() {
+            return Ok(Acted { verdicts: Vec::new(), usage: Usage::default() });
+        }
+        let caller = self.caller(call, view, activity)?;
+        let batch = Batch {
+            context: context(call, None),
+            tenants: items.iter().map(|item| item.identity.tenant.clone()).collect(),
+            items: items.iter().map(convert::item_to_wit).collect(),
+        };
+        let walls = self.0.settings.bisect_walls_max;
+        let bisect = Duration::from_millis(call.limits.wall_ms).saturating_mul(walls);
+        self.run(caller, move |caller| async move { batch.act(&caller, bisect).await }).await
+    }
+}
+
+/// The items of one `act`, as the guest gets them.
+struct Batch {
+    context: wit::Context,
+    tenants: Vec<Option<Tenant>>,
+    items: Vec<wit::Item>,
+}
+
+impl Batch {
+    /// A verdict or a fault for each item, within `time`.
+    async fn act(&self, caller: &Caller, time: Duration) -> Result<Acted, Error> {
+        let started = Instant::now();
+        let mut usage = Usage::default();
+        let mut bisection = Bisection::new(self.items.len());
+        while started.elapsed() < time
+            && let Some(range) = bisection.next()
+        {
+            match self.attempt(caller, range.clone(), &mut usage).await {
+                Ok(results) => bisection.passed(range, results),
+                Err(Error::Guest(fault)) => bisection.failed(range, fault),
+                // Not the guest's fault: there is nobody to be found.
+                Err(error) => return Err(error),
+            }
+        }
+        let reason = "its neighbours took all the time in which the batch could be halved";
+        let not_reached = Verdict::Retry { after_ms: 0, reason: reason.into() };
+        Ok(Acted { verdicts: bisection.end(&not_reached), usage })
+    }
+
+    /// Some of the items, in one call.
+    async fn attempt(
+        &self,
+        caller: &Caller,
+        range: std::ops::Range<usize>,
+        usage: &mut Usage,
+    ) -> Result<Vec<Result<Verdict, Fault>>, Error> {
+        let (items, tenants) = (&self.items[range.clone()], &self.tenants[range]);
+        let question = Question::Act { context: &self.context, items };
+        let outcome = caller.ask(Scope::Items(tenants.into()), question).await;
+        call::add(usage, &outcome.usage);
+        let verdicts = match outcome.answer? {
+            Answer::Verdicts(verdicts) if verdicts.len() == items.len() => verdicts,
+            Answer::Verdicts(verdicts) => {
+                let message = format!("act: {} verdicts on {} items", verdicts.len(), items.len());
+                return Err(Error::Guest(fault::returned("contract", message, &outcome.guest)));
+            }
+            Answer::Error(error) if error.retryable => {
+                let reason = error_text(&error);
+                let retry = Verdict::Retry { after_ms: 0, reason };
+                return Ok(items.iter().map(|_| Ok(retry.clone())).collect());
+            }
+            Answer::Error(error) => {
+                let message = error_text(&error);
+                return Err(Error::Guest(fault::returned("error", message, &outcome.guest)));
+            }
+            answer => return Err(unexpected(&answer)),
+        };
+        let sets = &outcome.guest.sets;
+        let court = Court { access: &caller.access, limits: &caller.limits, sets };
+        Ok(tenants.iter().zip(verdicts).map(|(t, v)| court.hear(t.as_ref(), v)).collect())
+    }
+}

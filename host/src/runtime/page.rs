@@ -1,0 +1,167 @@
+//! What `scan` and `tenants` return, held against the contract. Pure.
+
+use besom_core::ids::Tenant;
+use besom_core::item::{Candidate, PAYLOAD_BYTES_MAX};
+use besom_core::time::Time;
+
+use super::bindings::besom::task::types as wit;
+
+/// A key, a route, a version, a tenant: they are columns of indexes.
+const NAME_BYTES_MAX: usize = 1_024;
+/// A cursor. It is stored with every page.
+const CURSOR_BYTES_MAX: usize = 64 * 1024;
+
+/// What is wrong with a page: the cause of a fault, and its message.
+pub(super) type Violation = (&'static str, String);
+
+fn name(what: &str, text: &str, empty: bool) -> Result<(), Violation> {
+    if text.is_empty() && !empty {
+        return Err(("contract", format!("{what} is empty")));
+    }
+    if text.len() > NAME_BYTES_MAX {
+        return Err((
+            "limit",
+            format!("{what} has {} bytes: at most {NAME_BYTES_MAX}", text.len()),
+        ));
+    }
+    if text.contains('\0') {
+        return Err(("contract", format!("{what} contains a NUL, which no database stores")));
+    }
+    Ok(())
+}
+
+/// The candidates of a scan of that tenant (none: of all), and the next cursor.
+pub(super) fn candidates(
+    page: wit::Page,
+    tenant: Option<&Tenant>,
+    limit: u32,
+) -> Result<(Vec<Candidate>, Option<Vec<u8>>), Violation> {
+    if page.candidates.len() > limit as usize {
+        let count = page.candidates.len();
+        return Err(("contract", format!("scan: {count} candidates where {limit} were asked for")));
+    }
+    if let Some(next) = &page.next
+        && next.len() > CURSOR_BYTES_MAX
+    {
+        let bytes = next.len();
+        return Err((
+            "limit",
+            format!("scan: a cursor of {bytes} bytes: at most {CURSOR_BYTES_MAX}"),
+        ));
+    }
+    let candidates = page.candidates.into_iter().map(|c| candidate(c, tenant));
+    Ok((candidates.collect::<Result<_, _>>()?, page.next))
+}
+
+fn candidate(c: wit::Candidate, scanned: Option<&Tenant>) -> Result<Candidate, Violation> {
+    name("scan: the key of a candidate", &c.key, false)?;
+    let of = |what: &str| format!("scan: the {what} of the candidate `{}`", c.key);
+    name(&of("route"), c.route.as_deref().unwrap_or(&c.key), false)?;
+    name(&of("version"), &c.version, true)?;
+    if c.payload.len() > PAYLOAD_BYTES_MAX {
+        let (of, bytes) = (of("payload"), c.payload.len());
+        return Err(("limit", format!("{of} has {bytes} bytes: at most {PAYLOAD_BYTES_MAX}")));
+    }
+    let tenant = match (scanned, c.tenant) {
+        (Some(scanned), Some(named)) if scanned.as_str() != named => {
+            let message = format!(
+                "scan: the candidate `{}` is of the tenant `{named}`, in a scan of `{scanned}`",
+                c.key
+            );
+            return Err(("contract", message));
+        }
+        (Some(scanned), _) => Some(scanned.clone()),
+        (None, Some(named)) => {
+            name(&of("tenant"), &named, true)?;
+            Some(Tenant::from(named))
+        }
+        (None, None) => None,
+    };
+    Ok(Candidate {
+        tenant,
+        route: c.route.unwrap_or_else(|| c.key.clone()),
+        key: c.key,
+        due: c.due.map(Time),
+        version: c.version,
+        payload: c.payload,
+    })
+}
+
+/// The tenants that may have candidates.
+pub(super) fn tenants(names: Vec<String>, limit: u32) -> Result<Vec<Tenant>, Violation> {
+    if names.len() > limit as usize {
+        let count = names.len();
+        return Err(("contract", format!("tenants: {count} tenants where {limit} were asked for")));
+    }
+    for n in &names {
+        name("tenants: a tenant", n, true)?;
+    }
+    let mut sorted: Vec<&String> = names.iter().collect();
+    sorted.sort_unstable();
+    if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(("contract", format!("tenants: `{}` is named twice", twice[0])));
+    }
+    Ok(names.into_iter().map(Tenant::from).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(candidates: Vec<wit::Candidate>) -> wit::Page {
+        wit::Page { candidates, next: None, scanned: 0, extra: vec![] }
+    }
+
+    fn plain(key: &str) -> wit::Candidate {
+        wit::Candidate {
+            key: key.into(),
+            tenant: None,
+            route: None,
+            due: None,
+            version: String::new(),
+            payload: vec![],
+        }
+    }
+
+    #[test]
+    fn a_candidate_out_of_bounds_is_named() {
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        let other = Some("other".to_owned());
+        let cases = [
+            (plain(""), "contract", "key of a candidate is empty"),
+            (plain(&long), "limit", "at most 1024"),
+            (
+                wit::Candidate { payload: vec![0; 4097], ..plain("k") },
+                "limit",
+                "`k` has 4097 bytes",
+            ),
+            (wit::Candidate { tenant: other, ..plain("k") }, "contract", "tenant `other`"),
+            (wit::Candidate { version: long.clone(), ..plain("k") }, "limit", "version"),
+            (wit::Candidate { route: Some(String::new()), ..plain("k") }, "contract", "route"),
+            (plain("a\0b"), "contract", "NUL"),
+        ];
+        for (candidate, cause, part) in cases {
+            let tenant = Tenant::from("scanned");
+            let violation = candidates(page(vec![candidate]), Some(&tenant), 10).unwrap_err();
+            assert_eq!(violation.0, cause);
+            assert!(violation.1.contains(part), "{violation:?} does not say {part:?}");
+        }
+    }
+
+    #[test]
+    fn the_route_is_the_key_and_the_tenant_that_of_the_scan() {
+        let tenant = Tenant::from("t");
+        let (found, next) = candidates(page(vec![plain("k")]), Some(&tenant), 1).unwrap();
+        assert_eq!((found[0].route.as_str(), found[0].tenant.as_ref()), ("k", Some(&tenant)));
+        assert_eq!(next, None);
+        assert!(candidates(page(vec![plain("k"), plain("l")]), None, 1).is_err());
+    }
+
+    #[test]
+    fn tenants_come_once_and_no_more_than_asked_for() {
+        let names = |all: &[&str]| all.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        assert_eq!(tenants(names(&["b", "a"]), 2).unwrap().len(), 2);
+        assert!(tenants(names(&["a", "b", "a"]), 9).unwrap_err().1.contains("twice"));
+        assert!(tenants(names(&["a", "b"]), 1).is_err());
+    }
+}

@@ -1,0 +1,233 @@
+//! Verdicts, as a guest returns them, held against the contract, the grants and the
+//! limits. Pure. A violation is the fault of its own item; its neighbours go on.
+
+use std::sync::Arc;
+
+use besom_core::ids::Tenant;
+use besom_core::proposal::{Change, Guard, OnGuardFailed, Proposal, ReadSet, Verdict};
+use besom_core::value::{Field, Value};
+
+use super::access::{Access, Operation, Refusal};
+use super::bindings::besom::task::types as wit;
+use super::convert;
+use super::readset::ReadSets;
+use crate::ports::guests::{Fault, Limits};
+
+/// Guards of one item.
+const GUARDS_MAX: usize = 1_000;
+/// Notes of one item, and the bytes of them.
+const NOTES_MAX: usize = 64;
+const NOTES_BYTES_MAX: usize = 16 * 1024;
+/// The payload of one message.
+const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// A reason; the rest of it is cut off.
+const REASON_BYTES_MAX: usize = 4 * 1024;
+/// The longest time that a guest may put off an item: a year.
+const AFTER_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1_000;
+
+/// Of one call: what its verdicts are held against.
+pub(super) struct Court<'a> {
+    /// The grants.
+    pub(super) access: &'a Access,
+    /// The limits.
+    pub(super) limits: &'a Limits,
+    /// What was read.
+    pub(super) sets: &'a ReadSets,
+}
+
+/// What is wrong with a verdict.
+enum Violation {
+    Limit(String),
+    Contract(String),
+}
+
+impl From<Refusal> for Violation {
+    fn from(refusal: Refusal) -> Violation {
+        Violation::Contract(refusal.message)
+    }
+}
+
+impl From<convert::Malformed> for Violation {
+    fn from(message: convert::Malformed) -> Violation {
+        Violation::Contract(message)
+    }
+}
+
+fn limit(what: &str, count: u64, max: u64) -> Result<(), Violation> {
+    if count > max {
+        return Err(Violation::Limit(format!("{count} {what}: at most {max}")));
+    }
+    Ok(())
+}
+
+fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
+    text
+}
+
+impl Court<'_> {
+    /// The verdict on an item of that tenant, or its fault.
+    pub(super) fn hear(
+        &self,
+        tenant: Option<&Tenant>,
+        verdict: wit::Verdict,
+    ) -> Result<Verdict, Fault> {
+        let fault = |cause: &str, message: String| Fault { cause: cause.into(), message };
+        self.verdict(tenant, verdict).map_err(|violation| match violation {
+            Violation::Limit(message) => fault("limit", message),
+            Violation::Contract(message) => fault("contract", message),
+        })
+    }
+
+    fn verdict(
+        &self,
+        tenant: Option<&Tenant>,
+        verdict: wit::Verdict,
+    ) -> Result<Verdict, Violation> {
+        Ok(match verdict {
+            wit::Verdict::Propose(proposal) => Verdict::Propose(self.proposal(tenant, proposal)?),
+            wit::Verdict::Skip(wit::Skipped { reason, settled }) => {
+                Verdict::Skip { reason: cut(reason), settled }
+            }
+            wit::Verdict::Retry(wit::Retried { after, reason }) => {
+                Verdict::Retry { after_ms: after.min(AFTER_MS_MAX), reason: cut(reason) }
+            }
+            wit::Verdict::Dead(reason) => Verdict::Dead { reason: cut(reason) },
+        })
+    }
+
+    fn proposal(
+        &self,
+        tenant: Option<&Tenant>,
+        proposal: wit::Proposal,
+    ) -> Result<Proposal, Violation> {
+        limit("guards", proposal.guards.len() as u64, GUARDS_MAX as u64)?;
+        limit("changes", proposal.changes.len() as u64, u64::from(self.limits.changes))?;
+        limit("notes", proposal.notes.len() as u64, NOTES_MAX as u64)?;
+        let notes = convert::fields(proposal.notes)?;
+        let weight: usize = notes.iter().map(|n| n.name.len() + n.value.weight()).sum();
+        limit("bytes of notes", weight as u64, NOTES_BYTES_MAX as u64)?;
+        let guards = proposal.guards.into_iter().map(|guard| self.guard(tenant, guard));
+        let guards = guards.collect::<Result<_, _>>()?;
+        let changes = proposal.changes.into_iter().map(|change| self.change(tenant, change));
+        let changes = changes.collect::<Result<Vec<_>, _>>()?;
+        let deletes = changes.iter().map(|change| match change {
+            Change::Delete { .. } => 1,
+            Change::DeleteReadSet(set) => set.len() as u64,
+            Change::Insert { .. }
+            | Change::Upsert { .. }
+            | Change::Update { .. }
+            | Change::Increment { .. }
+            | Change::Emit { .. } => 0,
+        });
+        limit("rows to delete", deletes.sum(), self.limits.deletes)?;
+        let on_guard_failed = match proposal.on_guard_failed {
+            wit::GuardFailed::Skip(reason) => OnGuardFailed::Skip(cut(reason)),
+            wit::GuardFailed::Retry(after) => OnGuardFailed::Retry(after.min(AFTER_MS_MAX)),
+        };
+        Ok(Proposal { guards, changes, on_guard_failed, notes })
+    }
+
+    /// A guard tells whether rows are there, so it needs the right to read them.
+    fn guard(&self, tenant: Option<&Tenant>, guard: wit::Guard) -> Result<Guard, Violation> {
+        Ok(match guard {
+            wit::Guard::Columns(wit::ColumnGuard { collection, key, conditions }) => {
+                self.may_compare(&collection, &conditions)?;
+                Guard::Columns {
+                    key: convert::values(key)?,
+                    conditions: convert::conditions(conditions)?,
+                    collection,
+                }
+            }
+            wit::Guard::Exists(filter) => {
+                self.may_compare(&filter.collection, &filter.conditions)?;
+                Guard::Exists(convert::filter(filter)?)
+            }
+            wit::Guard::Absent(filter) => {
+                self.may_compare(&filter.collection, &filter.conditions)?;
+                Guard::Absent(convert::filter(filter)?)
+            }
+            wit::Guard::Complete(id) => Guard::Complete(self.read_set(tenant, id)?),
+            wit::Guard::Idle(key) => {
+                self.access.to_activity()?;
+                Guard::Idle(key)
+            }
+        })
+    }
+
+    fn may_compare(&self, collection: &str, conditions: &[wit::Condition]) -> Result<(), Refusal> {
+        let columns = conditions.iter().map(|c| c.column.as_str());
+        self.access.to_columns(collection, Operation::Read, columns)
+    }
+
+    fn read_set(&self, tenant: Option<&Tenant>, id: u64) -> Result<Arc<ReadSet>, Refusal> {
+        Ok(Arc::clone(self.sets.of(id, tenant)?))
+    }
+
+    fn change(&self, tenant: Option<&Tenant>, change: wit::Change) -> Result<Change, Violation> {
+        Ok(match change {
+            wit::Change::Insert(wit::RowChange { collection, fields }) => {
+                let fields = self.fields(&collection, &[Operation::Insert], fields)?;
+                Change::Insert { collection, fields }
+            }
+            wit::Change::Upsert(wit::RowChange { collection, fields }) => {
+                let both = [Operation::Insert, Operation::Update];
+                let fields = self.fields(&collection, &both, fields)?;
+                Change::Upsert { collection, fields }
+            }
+            wit::Change::Update(wit::KeyedChange { collection, key, fields }) => {
+                let fields = self.fields(&collection, &[Operation::Update], fields)?;
+                Change::Update { collection, key: convert::values(key)?, fields }
+            }
+            wit::Change::Increment(wit::KeyedChange { collection, key, fields }) => {
+                let fields = self.fields(&collection, &[Operation::Update], fields)?;
+                if let Some(f) = fields.iter().find(|f| !matches!(f.value, Value::Integer(_))) {
+                    return Err(Violation::Contract(format!(
+                        "an increment adds integers: `{collection}.{}` is to be incremented by \
+                         something else",
+                        f.name
+                    )));
+                }
+                Change::Increment { collection, key: convert::values(key)?, fields }
+            }
+            wit::Change::Delete(wit::RowReference { collection, key }) => {
+                self.access.to(&collection, Operation::Delete)?;
+                Change::Delete { collection, key: convert::values(key)? }
+            }
+            wit::Change::DeleteReadSet(id) => {
+                let set = self.read_set(tenant, id)?;
+                self.access.to(&set.collection, Operation::Delete)?;
+                Change::DeleteReadSet(set)
+            }
+            wit::Change::Emit(wit::Message { topic, key, payload }) => {
+                self.access.to_topic(&topic)?;
+                limit("bytes in a message", payload.len() as u64, MESSAGE_BYTES_MAX as u64)?;
+                Change::Emit { topic, key, payload }
+            }
+        })
+    }
+
+    fn fields(
+        &self,
+        collection: &str,
+        operations: &[Operation],
+        fields: Vec<wit::Field>,
+    ) -> Result<Vec<Field>, Violation> {
+        for operation in operations {
+            let columns = fields.iter().map(|f| f.name.as_str());
+            self.access.to_columns(collection, *operation, columns)?;
+        }
+        if fields.is_empty() {
+            return Err(Violation::Contract(format!("a change of `{collection}` sets no column")));
+        }
+        let mut names: Vec<&str> = fields.iter().map(|f| f.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Violation::Contract(format!(
+                "a change of `{collection}` sets `{}` twice",
+                twice[0]
+            )));
+        }
+        Ok(convert::fields(fields)?)
+    }
+}
