@@ -1,0 +1,71 @@
+//! A drop-in task: deletes rows that have expired, such as login sessions or tokens for
+//! resetting a password. The table is whatever `besom.toml` maps as the collection
+//! `sessions`; its key and its column of expiry are named in the settings.
+
+mod decide;
+
+use besom_sdk::prelude::*;
+use decide::{Decision, decide};
+
+#[derive(Debug)]
+struct SessionSweep;
+
+impl Task for SessionSweep {
+    fn describe() -> Manifest {
+        Manifest::new("session-sweep", env!("CARGO_PKG_VERSION"))
+            .doc("Deletes sessions that expired longer ago than `keep`.")
+            .setting(Setting::duration("keep", "0s").doc("How long an expired session is kept."))
+            .setting(Setting::text("key", "session_id").doc("The column that is the key."))
+            .setting(Setting::text("expiry", "expires_at").doc("A timestamp; null never expires."))
+            .setting(Setting::text("index", "by_expiry").doc("An index that begins with `expiry`."))
+            .collection(Access::to("sessions").read().delete())
+            .over_all_tenants()
+    }
+
+    /// One range finds the candidates: what is not in it costs nothing to leave out.
+    fn candidates(ctx: &Context) -> Result<Range> {
+        let latest = ctx.now.minus_ms(ctx.duration_ms("keep")?);
+        let (key, expiry) = (text(ctx, "key")?, text(ctx, "expiry")?);
+        Ok(Range::of("sessions")
+            .index(&text(ctx, "index")?)
+            .upper(latest)
+            .columns([&*key, &*expiry]))
+    }
+
+    fn candidate(ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
+        let expiry: Option<Time> = row.get(&text(ctx, "expiry")?)?;
+        let Some(expiry) = expiry else { return Ok(None) };
+        Ok(Some(Candidate::of(&[row.value(&text(ctx, "key")?)?])?.version(expiry)))
+    }
+
+    /// Reads every row again, in one call, and proposes to delete it as it was read: a
+    /// session that is extended before the commit is kept.
+    fn act(ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
+        let (expiry, keep_ms) = (text(ctx, "expiry")?, ctx.duration_ms("keep")?);
+        let rows = store::get_each(items, "sessions", &[&*expiry], Item::key_values)?;
+        each(items, rows, |item, row| {
+            let seen = row.map(|row| row.get::<Option<Time>>(&expiry)).transpose()?;
+            Ok(match decide(seen, ctx.now, keep_ms) {
+                Decision::Leave(reason) => Verdict::skip(reason),
+                Decision::Delete(expired_at) => {
+                    let key = item.key_values()?;
+                    Proposal::new()
+                        .guard(Guard::row("sessions", key.clone()).equal(&expiry, expired_at))
+                        .delete("sessions", key)
+                        .or_skip("extended meanwhile")
+                        .note("expired_at", expired_at)
+                        .into()
+                }
+            })
+        })
+    }
+}
+
+fn text(ctx: &Context, setting: &str) -> Result<String> {
+    ctx.setting(setting)
+}
+
+besom_sdk::export!(SessionSweep);
+
+#[cfg(test)]
+mod tests;
