@@ -48,3 +48,9 @@ fn extended_and_deleted_sessions_are_left_and_their_neighbours_go_on() {
     assert_eq!(verdicts[1..], skips);
     assert_eq!(fixture.calls(), 1);
 }
+
+#[test]
+fn the_guide_shows_this_very_source() {
+    let guide = include_str!("../../../../docs/writing-a-task.md");
+    assert!(guide.contains(include_str!("lib.rs")), "copy src/lib.rs into docs/writing-a-task.md");
+}
