@@ -125,6 +125,49 @@ proptest! {
     }
 
     #[test]
+    fn a_list_of_fixed_times_is_a_set_of_them(
+        minutes in proptest::collection::btree_set(0u32..60, 1..4),
+        hours in proptest::collection::btree_set(prop_oneof![3 => 0u32..4, 1 => 0u32..24], 1..4),
+        zone in proptest::sample::select(&ZONES[..]),
+        from in instant(),
+    ) {
+        let list = |set: &std::collections::BTreeSet<u32>| {
+            set.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+        };
+        let together = schedule(&format!("{} {} * * *", list(&minutes), list(&hours)), zone);
+        let each: Vec<Schedule> = minutes
+            .iter()
+            .flat_map(|minute| hours.iter().map(move |hour| format!("{minute} {hour} * * *")))
+            .map(|single| schedule(&single, zone))
+            .collect();
+        let mut last = from;
+        for _ in 0..10 {
+            let next = together.next_after(last);
+            prop_assert_eq!(next, each.iter().filter_map(|single| single.next_after(last)).min());
+            last = next.unwrap();
+        }
+    }
+
+    #[test]
+    fn no_wait_within_a_year_is_longer_than_the_longest_gap(
+        expression in expression(),
+        zone in proptest::sample::select(&ZONES[..]),
+        from in instant(),
+    ) {
+        let schedule = schedule(&expression, zone);
+        let longest = schedule.longest_gap(from);
+        let end = from + Duration::from_secs(365 * 86_400);
+        let mut last = schedule.next_after(from).unwrap();
+        let (mut seen, mut steps) = (Duration::ZERO, 0);
+        while last < end && steps < 5_000 {
+            let next = schedule.next_after(last).unwrap();
+            seen = seen.max(next.since(last));
+            (last, steps) = (next, steps + 1);
+        }
+        prop_assert!(seen <= longest, "{} in {}: {:?} is longer than {:?}", expression, zone, seen, longest);
+    }
+
+    #[test]
     fn nonsense_is_refused_and_never_panics(text in "\\PC{0,24}", digits in "[0-9*/,LW#@a-z -]{0,24}") {
         for text in [text, digits] {
             if let Err(error) = Schedule::parse(&text, "UTC") {
