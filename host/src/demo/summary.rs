@@ -1,0 +1,159 @@
+//! What the demo has come to: the last line of `besom demo --exit --output json`.
+//!
+//! Counted from the store: rows where there are rows to count, the history where only it knows
+//! (whether a round trip was verified, why a document was left alone), the audit for the books.
+
+use std::collections::HashSet;
+
+use besom_core::ids::{TaskName, Tenant};
+use besom_core::item::Identity;
+use besom_core::value::Value;
+use serde::Serialize;
+
+use super::table::Measured;
+use crate::ports::store::{DeadSelector, HistoryQuery, HistoryRow, Store};
+
+/// The task that compacts, as the demo's configuration names it.
+pub(super) const COMPACTION: &str = "compaction";
+
+/// The note by which the compaction says that the round trip has passed.
+const VERIFIED: &str = "verified";
+
+/// History rows of one page.
+const PAGE_ROWS: u32 = 1_000;
+
+/// Dead letters that are read.
+const DEAD_MAX: u32 = 100_000;
+
+/// The summary; its JSON is a contract with scripts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Whether the audit balances.
+    pub balanced: bool,
+    /// What became of the documents.
+    pub documents: Documents,
+    /// Payloads in changes and snapshots.
+    pub bytes: Bytes,
+    /// Clients that were deactivated.
+    pub clients_deactivated: u64,
+    /// Shares that ended.
+    pub shares_expired: u64,
+    /// Workspaces that are wanted in another state.
+    pub transitions: u64,
+}
+
+/// What became of the documents.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Documents {
+    /// How many there are.
+    pub total: u64,
+    /// Those that have been compacted.
+    pub compacted: u64,
+    /// Those of them whose round trip has passed.
+    pub verified: u64,
+    /// Those that cannot be compacted: a settled skip or a dead letter.
+    pub left_alone: u64,
+}
+
+/// Bytes of payloads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Bytes {
+    /// Before the first task ran.
+    pub before: u64,
+    /// After the last.
+    pub after: u64,
+}
+
+/// Sums up, from the measures before and after and from the store as it is now.
+pub async fn summary(
+    store: &dyn Store,
+    before: &Measured,
+    after: &Measured,
+) -> anyhow::Result<Summary> {
+    let fates = fates(store).await?;
+    Ok(Summary {
+        balanced: store.audit().await?.balanced(),
+        documents: Documents {
+            total: after.documents,
+            compacted: after.compacted,
+            verified: fates.verified.len() as u64,
+            left_alone: fates.left_alone.difference(&fates.compacted).count() as u64,
+        },
+        bytes: Bytes { before: before.bytes(), after: after.bytes() },
+        clients_deactivated: after.deactivated().saturating_sub(before.deactivated()),
+        shares_expired: after.shares_ended.saturating_sub(before.shares_ended),
+        transitions: after.transitions.saturating_sub(before.transitions),
+    })
+}
+
+/// A document.
+type Document = (Option<Tenant>, String);
+
+/// Documents by what has become of them; one that was compacted and is settled now is in both
+/// of the first.
+#[derive(Default)]
+struct Fates {
+    compacted: HashSet<Document>,
+    left_alone: HashSet<Document>,
+    verified: HashSet<Document>,
+}
+
+async fn fates(store: &dyn Store) -> anyhow::Result<Fates> {
+    let mut fates = Fates::default();
+    let task = Some(TaskName::from(COMPACTION));
+    let mut query =
+        HistoryQuery { task: task.clone(), limit: PAGE_ROWS, ..HistoryQuery::default() };
+    loop {
+        let page = store.history(&query).await?;
+        let Some(last) = page.last() else { break };
+        query.before = Some(last.id);
+        page.iter().for_each(|row| fates.note(row));
+    }
+    let dead = DeadSelector { task, ..DeadSelector::default() };
+    for letter in store.dead_letters(&dead, DEAD_MAX).await? {
+        // A document that was compacted once and cannot be any more is left alone now.
+        let document = document(&letter.item.identity);
+        fates.compacted.remove(&document);
+        fates.left_alone.insert(document);
+    }
+    Ok(fates)
+}
+
+impl Fates {
+    fn note(&mut self, row: &HistoryRow) {
+        let document = document(&row.identity);
+        match row.outcome.as_str() {
+            "committed" => {
+                let verified = |note: &besom_core::value::Field| {
+                    note.name == VERIFIED && note.value == Value::Bool(true)
+                };
+                if row.notes.iter().any(verified) {
+                    self.verified.insert(document.clone());
+                }
+                self.compacted.insert(document);
+            }
+            "skipped" if row.settled => {
+                self.left_alone.insert(document);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn document(identity: &Identity) -> Document {
+    (identity.tenant.clone(), identity.key.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_json_has_the_keys_that_scripts_read() {
+        let json = serde_json::to_string(&Summary::default()).unwrap();
+        assert_eq!(
+            json,
+            r#"{"balanced":false,"documents":{"total":0,"compacted":0,"verified":0,"left_alone":0},"bytes":{"before":0,"after":0},"clients_deactivated":0,"shares_expired":0,"transitions":0}"#
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! Facts about the demo's data, on the store in memory.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use besom_core::ids::Tenant;
+use besom_core::value::Value;
+
+use super::*;
+use crate::demo::import::Replayed;
+use crate::demo::log::{Edit, UpdateLog};
+use crate::model::default_collections;
+use crate::ports::activity::Timeouts;
+use crate::ports::store::Range;
+use crate::store::memory::{MemoryStore, PARTITIONS_DEFAULT};
+
+const NOW: Time = Time(1_700_000_000_000_000);
+
+fn store() -> Arc<dyn Store> {
+    let clock = Arc::new(|| NOW);
+    let store = MemoryStore::new(PARTITIONS_DEFAULT, Timeouts::default(), clock);
+    store.set_collections(Arc::new(default_collections()));
+    Arc::new(store)
+}
+
+async fn rows(store: &dyn Store, tenant: &str, table: &str, columns: &[&str]) -> Vec<Vec<Value>> {
+    let view = store.snapshot(std::time::Duration::from_secs(60)).await.unwrap();
+    let range = Range {
+        collection: table.into(),
+        columns: columns.iter().map(|column| (*column).into()).collect(),
+        limit: 100_000,
+        bytes_max: usize::MAX,
+        ..Range::default()
+    };
+    let page = view.read_range(Some(&Tenant::from(tenant)), &range).await.unwrap();
+    assert!(page.next.is_none());
+    page.rows
+}
+
+#[tokio::test]
+async fn a_demo_has_something_for_every_task_and_its_numbers_agree() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place::claim(dir.path()).unwrap();
+    let store = store();
+    let prepared = prepare(&place, Arc::clone(&store), &[], NOW, &mut |_| ()).await.unwrap();
+    std::fs::write(place.database(), "").unwrap();
+    let seeded = prepared.seeded.unwrap();
+    assert_eq!(seeded.tenants.len(), 5);
+    assert_eq!(seeded.hostile.len(), 5);
+
+    let measured = measure(&*store).await.unwrap();
+    assert_eq!((measured.documents, measured.compacted), (seeded.documents, 0));
+    assert_eq!(measured.changes.rows, seeded.changes);
+    assert_eq!(measured.clients.values().sum::<u64>(), seeded.clients);
+    assert_eq!(measured.shares_open + measured.shares_ended, seeded.shares);
+    assert_eq!(measured.workspaces.values().sum::<u64>(), seeded.workspaces);
+    assert_eq!(measured.transitions, 0);
+    assert!(measured.snapshots.rows > 0 && measured.presences > 0 && measured.deactivated() > 0);
+
+    // Every log is gapless and agrees with its document, but for the one with a gap.
+    for tenant in &seeded.tenants {
+        let changes = rows(&*store, tenant, "changes", &["doc_id", "server_seq"]).await;
+        let mut logs: BTreeMap<String, Vec<i64>> = BTreeMap::new();
+        for row in changes {
+            let [Value::Text(id), Value::Integer(seq)] = &row[..] else { panic!("{row:?}") };
+            logs.entry(id.clone()).or_default().push(*seq);
+        }
+        for row in rows(&*store, tenant, "documents", &["doc_id", "server_seq"]).await {
+            let [Value::Text(id), Value::Integer(last)] = &row[..] else { panic!("{row:?}") };
+            let gapless = logs[id].iter().copied().eq(1..=*last);
+            assert_eq!(gapless, id != "hostile-gap", "{tenant}/{id}");
+        }
+    }
+    // A second preparation finds a demo and leaves it alone.
+    let again = Place::claim(dir.path()).unwrap();
+    let prepared = prepare(&again, Arc::clone(&store), &[], NOW, &mut |_| ()).await.unwrap();
+    assert_eq!(prepared, Prepared::default());
+    assert_eq!(measure(&*store).await.unwrap(), measured);
+}
+
+#[tokio::test]
+async fn an_interrupted_preparation_is_repeated_without_a_duplicate() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place::claim(dir.path()).unwrap();
+    let store = store();
+    let seeded = seed::fill(Arc::clone(&store), NOW, &mut |_| ()).await.unwrap();
+    let measured = measure(&*store).await.unwrap();
+    let later = NOW + std::time::Duration::from_secs(5);
+    let prepared = prepare(&place, Arc::clone(&store), &[], later, &mut |_| ()).await.unwrap();
+    assert!(prepared.seeded.unwrap() == seeded);
+    assert_eq!(measure(&*store).await.unwrap(), measured);
+}
+
+#[tokio::test]
+async fn a_trace_becomes_a_document_once() {
+    let store = store();
+    store.create_entity_model().await.unwrap();
+    let edit = Edit { author: 0, payload: vec![1, 1, 77, 0, 4, 1, 1, b't', 1, b'a', 0] };
+    let log = UpdateLog { authors: vec![77], edits: vec![edit] };
+    let trace = Replayed { document: "typed".into(), log };
+    for existed in [false, true] {
+        let traces = std::slice::from_ref(&trace);
+        let imported = import::write(&store, traces, NOW, &mut |_| ()).await.unwrap();
+        assert_eq!((imported[0].updates, imported[0].existed), (1, existed));
+    }
+    let columns = ["actor_id", "client_seq", "kind", "checksum"];
+    let changes = rows(&*store, import::TENANT, "changes", &columns).await;
+    let text = |text: &str| Value::Text(text.into());
+    let crc = Value::Integer(i64::from({
+        let mut crc = flate2::Crc::new();
+        crc.update(&trace.log.edits[0].payload);
+        crc.sum()
+    }));
+    assert_eq!(changes, [[text("typed-author-0"), Value::Integer(1), text("edit"), crc]]);
+    let vectors = rows(&*store, import::TENANT, "version_vectors", &["vector"]).await;
+    assert_eq!(vectors, [[Value::Bytes(vec![1, 77, 1])]]);
+}
+
+#[test]
+fn traces_of_one_name_are_refused_before_anything_is_written() {
+    let data = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data");
+    let trace = data.join("sequential.json");
+    let refused = import::replay(&[trace.clone(), trace], &mut |_| ()).unwrap_err();
+    assert!(refused.to_string().contains("`sequential`"), "{refused}");
+}
