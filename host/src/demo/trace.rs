@@ -14,6 +14,7 @@ mod replay;
 mod replicas;
 #[cfg(test)]
 mod tests;
+mod units;
 
 use std::path::{Path, PathBuf};
 

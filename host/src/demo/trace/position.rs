@@ -4,6 +4,8 @@
 //! every character outside the Basic Multilingual Plane, so only those are remembered: a
 //! text without any costs nothing.
 
+use super::Patch;
+
 /// Where a text has characters of two code units.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WideCharacters {
@@ -17,13 +19,20 @@ impl WideCharacters {
         WideCharacters { at: wide(text).collect() }
     }
 
-    /// How many there are.
-    pub(super) fn len(&self) -> u32 {
-        self.at.len() as u32
+    /// The code units that a patch removes, of a text of `units` code units.
+    pub(super) fn range(&self, patch: &Patch, units: u32) -> Result<(u32, u32), String> {
+        let length = units - self.at.len() as u32;
+        match patch.position.checked_add(patch.deleted) {
+            Some(end) if end <= length => Ok((self.units(patch.position), self.units(end))),
+            _ => Err(format!(
+                "it replaces {} characters at position {}, but the text has {length}",
+                patch.deleted, patch.position
+            )),
+        }
     }
 
     /// The code unit at which the character at `position` begins.
-    pub(super) fn units(&self, position: u32) -> u32 {
+    fn units(&self, position: u32) -> u32 {
         position + self.at.partition_point(|&at| at < position) as u32
     }
 

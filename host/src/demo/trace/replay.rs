@@ -153,7 +153,7 @@ impl<'t> Run<'t> {
             return Ok(());
         }
         let patch = Patch { position: 0, deleted: 0, inserted: self.trace.start.clone() };
-        let mut replica = Replica::new(client(0));
+        let mut replica = self.replica(0);
         let update = replica.edit(0, &[patch]).map_err(|message| self.trace.refuse(0, message))?;
         self.replicas[0] = Some(replica);
         self.send(0, update);
@@ -182,7 +182,15 @@ impl<'t> Run<'t> {
         let nearest = others.filter(|r| r.within(&step.before)).max_by_key(|r| r.len());
         match nearest {
             Some(replica) => replica.fork(client(step.author)),
-            None => Ok(Replica::new(client(step.author))),
+            None => Ok(self.replica(step.author)),
+        }
+    }
+
+    /// An empty replica of an author.
+    fn replica(&self, author: u32) -> Replica {
+        match self.trace.kind {
+            Kind::Sequential => Replica::alone(client(author)),
+            Kind::Concurrent { .. } => Replica::new(client(author)),
         }
     }
 

@@ -11,6 +11,7 @@ use yrs::{
 
 use super::Patch;
 use super::position::WideCharacters;
+use super::units::Units;
 
 /// The root that holds the text.
 pub(super) const ROOT: &str = "text";
@@ -61,9 +62,16 @@ pub(super) struct Replica {
     text: TextRef,
     version: Version,
     wide: WideCharacters,
+    /// None: others write as well.
+    units: Option<Units>,
 }
 
 impl Replica {
+    /// An empty replica of a client that is the only one to write.
+    pub(super) fn alone(client: u64) -> Replica {
+        Replica { units: Some(Units::new(client)), ..Replica::new(client) }
+    }
+
     /// An empty replica of that client.
     pub(super) fn new(client: u64) -> Replica {
         let mut options = Options::with_client_id(ClientID::new(client));
@@ -72,7 +80,8 @@ impl Replica {
         options.cleanup_formatting = false;
         let doc = Doc::with_options(options);
         let text = doc.get_or_insert_text(ROOT);
-        Replica { doc, text, version: Version::default(), wide: WideCharacters::default() }
+        let (version, wide) = (Version::default(), WideCharacters::default());
+        Replica { doc, text, version, wide, units: None }
     }
 
     /// Whether it has nothing that `version` lacks.
@@ -93,28 +102,46 @@ impl Replica {
     /// Carries out patches as one transaction of `author`, whose client this replica is,
     /// and returns the update.
     pub(super) fn edit(&mut self, author: u32, patches: &[Patch]) -> Result<Vec<u8>, String> {
+        let update = match (&mut self.units, patches) {
+            (Some(_), [patch]) => self.edit_once(patch)?,
+            _ => self.edit_all(patches)?,
+        };
+        self.version.advance(author);
+        Ok(update)
+    }
+
+    /// Lets yrs find the place of every patch.
+    fn edit_all(&mut self, patches: &[Patch]) -> Result<Vec<u8>, String> {
         let mut txn = self.doc.transact_mut();
         for patch in patches {
-            let length = self.text.len(&txn) - self.wide.len();
-            let end = patch.position.checked_add(patch.deleted);
-            let Some(end) = end.filter(|&end| end <= length) else {
-                return Err(format!(
-                    "it replaces {} characters at position {}, but the text has {length}",
-                    patch.deleted, patch.position
-                ));
-            };
-            let (from, to) = (self.wide.units(patch.position), self.wide.units(end));
+            let (from, to) = self.wide.range(patch, self.text.len(&txn))?;
             if to > from {
                 self.text.remove_range(&mut txn, from, to - from);
             }
             if !patch.inserted.is_empty() {
                 self.text.insert(&mut txn, from, &patch.inserted);
             }
+            if let Some(units) = &mut self.units {
+                units.replace(ROOT, from, to, &patch.inserted);
+            }
             self.wide.replace(patch.position, patch.deleted, &patch.inserted);
         }
         txn.commit();
-        self.version.advance(author);
         Ok(txn.encode_update_v1())
+    }
+
+    /// Finds the place in the index, and lets yrs integrate the update.
+    fn edit_once(&mut self, patch: &Patch) -> Result<Vec<u8>, String> {
+        let length = self.text.len(&self.doc.transact());
+        let (from, to) = self.wide.range(patch, length)?;
+        let Some(units) = &mut self.units else {
+            return self.edit_all(std::slice::from_ref(patch));
+        };
+        let update = units.replace(ROOT, from, to, &patch.inserted);
+        self.wide.replace(patch.position, patch.deleted, &patch.inserted);
+        let decoded = Update::decode_v1(&update).map_err(|e| e.to_string())?;
+        self.doc.transact_mut().apply_update(decoded).map_err(|e| e.to_string())?;
+        Ok(update)
     }
 
     /// Applies updates of others, given in causal order with their author.
