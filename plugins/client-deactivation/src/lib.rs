@@ -20,9 +20,6 @@ use decide::{ACTIVATED, Attachment, Client, DETACHED, Detach, Head};
 /// Clients of one page of the scan, each with one read of its attachments.
 const CLIENTS_PER_PAGE: u32 = 256;
 
-/// Attachments of one client that one scan plans; the next one finds the rest.
-const ATTACHMENTS_PER_CLIENT: u32 = 64;
-
 /// The task.
 #[derive(Debug)]
 pub struct ClientDeactivation;
@@ -95,33 +92,28 @@ impl Task for ClientDeactivation {
         Ok(Some(Candidate::of(&[row.value("client_id")?])?.version(version)))
     }
 
+    /// As many whole clients as `limit` candidates allow.
     fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
         let mut range = Self::candidates(ctx)?.limit(limit.min(CLIENTS_PER_PAGE));
         range.after = cursor;
         let clients = store::page(None, &range)?;
-        let (mut candidates, mut scanned) = (Vec::new(), clients.rows.len() as u64);
+        let (mut candidates, mut done, mut scanned) = (Vec::new(), 0, 0);
         for client in &clients.rows {
-            let id = client.value("client_id")?;
-            let attached = Range::of("attachments")
-                .index("by_client")
-                .prefix(&id)
-                .not_equal("state", DETACHED)
-                .columns(["doc_id"])
-                .limit(ATTACHMENTS_PER_CLIENT);
-            let attached = store::page(None, &attached)?.rows;
-            scanned += attached.len() as u64;
-            if attached.is_empty() {
-                candidates.extend(Self::candidate(ctx, client)?);
+            let found = items_of(ctx, client, limit)?;
+            if done > 0 && candidates.len() + found.len() > limit as usize {
+                break;
             }
-            for attachment in attached {
-                let document = attachment.value("doc_id")?;
-                let route = key::encode(std::slice::from_ref(&document))?;
-                let version: Time = client.get("updated_at")?;
-                let candidate = Candidate::of(&[document, id.clone()])?;
-                candidates.push(candidate.route(route).version(version));
-            }
+            scanned += 1 + found.len() as u64;
+            candidates.extend(found);
+            done += 1;
         }
-        Ok(Page { candidates, next: clients.next, scanned, extra: Vec::new() })
+        let next = if done as usize == clients.rows.len() {
+            clients.next
+        } else {
+            // The cursor behind those that were done: the end of a page of just them.
+            store::page(None, &range.limit(done))?.next
+        };
+        Ok(Page { candidates, next, scanned, extra: Vec::new() })
     }
 
     fn act(ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
@@ -160,6 +152,31 @@ impl Task for ClientDeactivation {
             })
         })
     }
+}
+
+/// The items of a stale client: its attachments, at most `limit` of them (the next scan finds
+/// the rest), or itself once it has none.
+fn items_of(ctx: &Context, client: &Row, limit: u32) -> Result<Vec<Candidate>> {
+    let id = client.value("client_id")?;
+    let attached = Range::of("attachments")
+        .index("by_client")
+        .prefix(&id)
+        .not_equal("state", DETACHED)
+        .columns(["doc_id"])
+        .limit(limit);
+    let attached = store::page(None, &attached)?.rows;
+    if attached.is_empty() {
+        return Ok(ClientDeactivation::candidate(ctx, client)?.into_iter().collect());
+    }
+    let version: Time = client.get("updated_at")?;
+    attached
+        .iter()
+        .map(|attachment| {
+            let document = attachment.value("doc_id")?;
+            let route = key::encode(std::slice::from_ref(&document))?;
+            Ok(Candidate::of(&[document, id.clone()])?.route(route).version(version))
+        })
+        .collect()
 }
 
 /// What a batch's attachments are about: two reads per tenant, and one per document whose

@@ -95,6 +95,21 @@ fn attachments_come_first_and_then_the_client() {
 }
 
 #[test]
+fn a_client_with_more_documents_than_a_page_takes_several_scans() {
+    // The fixture's pages hold two candidates.
+    let fixture = model()
+        .client("many", "activated", 4 * DAY_US)
+        .client("one", "activated", 3 * DAY_US)
+        .attached("d1", "one", "attached")
+        .client("two", "activated", 2 * DAY_US)
+        .attached("d1", "two", "attached")
+        .attached("d2", "two", "attached");
+    let documents = ["d1", "d2", "d3"];
+    let mut fixture = documents.iter().fold(fixture, |f, d| f.attached(d, "many", "attached"));
+    assert_eq!(keys(&mut fixture), ["d1/many", "d2/many", "d1/one", "d1/two", "d2/two"]);
+}
+
+#[test]
 fn a_detachment_is_one_proposal_behind_everything_it_read() {
     // The highest Lamport time does not stand at the highest sequence number.
     let mut fixture = model()

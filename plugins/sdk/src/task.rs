@@ -29,7 +29,8 @@ pub trait Task {
         store::tenants(&Self::candidates(ctx)?, after, limit)
     }
 
-    /// One page of candidates; `cursor` is what the page before returned as `next`.
+    /// One page of at most `limit` candidates; `cursor` is what the page before returned as
+    /// `next`.
     fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
         let mut range = Self::candidates(ctx)?.limit(limit);
         range.after = cursor;

@@ -130,6 +130,8 @@ impl Fixture {
         let (mut candidates, mut cursor) = (Vec::new(), None);
         loop {
             let page = self.call(|| T::scan(&ctx, cursor.take(), SCAN_ROWS))?;
+            let found = page.candidates.len();
+            assert!(found <= SCAN_ROWS as usize, "{found} candidates, {SCAN_ROWS} were asked for");
             candidates.extend(page.candidates);
             match page.next {
                 Some(next) => cursor = Some(next),
