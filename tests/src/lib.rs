@@ -1,1 +1,5 @@
-//! Besom.
+//! What Besom's suites share.
+
+mod plugin;
+
+pub use plugin::{plugin, plugin_path};

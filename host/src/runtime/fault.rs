@@ -127,7 +127,7 @@ fn frame(frame: &FrameInfo) -> Vec<String> {
 
 /// How a Rust guest gets from its own code to the trap, and from the host to its own code.
 fn is_machinery(name: &str) -> bool {
-    const MACHINERY: [&str; 14] = [
+    const MACHINERY: [&str; 18] = [
         "std::",
         "core::",
         "alloc::",
@@ -142,6 +142,10 @@ fn is_machinery(name: &str) -> bool {
         "cabi_",
         "wit_bindgen",
         "_start",
+        "exit",
+        "_Exit",
+        "besom_sdk::bindings",
+        "besom:task/",
     ];
     MACHINERY.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -1,0 +1,184 @@
+//! A task that does what no task should: each item key names one misdeed, every other key
+//! is behaved. `tests/tests/runtime.rs` holds the host to what it has to do about it.
+
+use std::hint::black_box;
+
+use besom_sdk::prelude::*;
+
+struct Hostile;
+
+impl Task for Hostile {
+    fn describe() -> Manifest {
+        Manifest::new("hostile", env!("CARGO_PKG_VERSION"))
+            .doc("Misbehaves on demand.")
+            .setting(Setting::text("scan", "well"))
+            .collection(Access::to("things").read().update().delete().columns(["id", "state"]))
+            .collection(Access::to("secrets").read())
+            .topic("cleaned")
+    }
+
+    fn candidates(_: &Context) -> Result<Range> {
+        Ok(Range::of("things").columns(["id"]))
+    }
+
+    fn candidate(_: &Context, row: &Row) -> Result<Option<Candidate>> {
+        Ok(Some(Candidate::of(&[row.value("id")?])?))
+    }
+
+    fn scan(ctx: &Context, _: Option<Vec<u8>>, limit: u32) -> Result<besom_sdk::Page> {
+        let count = match ctx.setting::<String>("scan")?.as_str() {
+            "too-many" => limit + 1,
+            _ => limit,
+        };
+        let candidate = |index: u32| match ctx.setting::<String>("scan")?.as_str() {
+            "fat" => Ok(Candidate::new("fat").payload(vec![0; 4097])),
+            _ => Ok(Candidate::new(format!("k{index}"))),
+        };
+        let candidates = (0..count).map(candidate).collect::<Result<_>>()?;
+        Ok(besom_sdk::Page { candidates, next: None, scanned: 7, extra: vec![] })
+    }
+
+    fn act(ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
+        let mut verdicts = Vec::new();
+        for item in items {
+            match item.key.as_str() {
+                "no-verdict" => {}
+                "two-verdicts" => verdicts.extend([Verdict::skip("a"), Verdict::skip("b")]),
+                "too-many-verdicts" => {
+                    verdicts.extend((0..2_000_000).map(|_| Verdict::skip("an endless list")));
+                }
+                key => verdicts.push(misdeed(key, ctx, item)?),
+            }
+        }
+        Ok(verdicts)
+    }
+}
+
+fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
+    Ok(match key {
+        "spin" => spin(),
+        "remember" => remember(),
+        "recurse" => Verdict::skip(recurse(1).to_string()),
+        "panic" => panic!("the poison {key} of {}", item.attempt),
+        "divide" => Verdict::skip((black_box(1) / black_box(0)).to_string()),
+        "exit" => std::process::exit(3),
+        "error" => return Err(Error::permanent("broken", "this batch is broken")),
+        "later" => return Err(Error::transient("not-now", "ask me later")),
+        "flood-stderr" => {
+            for line in 0..200_000 {
+                eprintln!("line {line}");
+            }
+            panic!("after the flood");
+        }
+        "flood-log" => {
+            for line in 0..900 {
+                log::info(format!("line {line}"));
+            }
+            Verdict::skip("logged")
+        }
+        "long-line" => {
+            log::info("x".repeat(4 << 20));
+            Verdict::skip("logged")
+        }
+        "call-home" => loop {
+            black_box(store::exists(Some(item), &Filter::of("things"))).ok();
+        },
+        "sleep" => {
+            std::thread::sleep(std::time::Duration::from_secs(3600));
+            Verdict::skip("slept")
+        }
+        "look-around" => look_around(),
+        "clock" => {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            Verdict::skip(format!("{}", now.map_or(0, |since| since.as_micros())))
+        }
+        "random" => {
+            use std::hash::BuildHasher as _;
+            Verdict::skip(std::collections::hash_map::RandomState::new().hash_one(7).to_string())
+        }
+        "read-secrets" => told(store::exists(Some(item), &Filter::of("secrets"))),
+        "read-others" => told(store::exists(Some(item), &Filter::of("elsewhere"))),
+        "read-column" => {
+            told(store::exists(Some(item), &Filter::of("things").equal("hidden", Value::Null)))
+        }
+        "read-for-nobody" => told(store::exists(None, &Filter::of("things"))),
+        "tenants" => told(store::tenants(&Range::of("things").columns(["id"]), None, 10)),
+        "activity" => {
+            told(activity::states_each(std::slice::from_ref(item), |_| Ok("room".to_owned())))
+        }
+        "read-all" => told(
+            store::rows(Some(item), Range::of("things").columns(["id"]).limit(1_000_000))
+                .collect::<Result<Vec<_>>>(),
+        ),
+        "insert" => Proposal::new().insert("things", [("id", Value::Integer(1))]).into(),
+        "delete-elsewhere" => Proposal::new().delete("elsewhere", vec![Value::Integer(1)]).into(),
+        "delete-secrets" => Proposal::new().delete("secrets", vec![Value::Integer(1)]).into(),
+        "update-column" => Proposal::new()
+            .update("things", vec![Value::Integer(1)], [("hidden", Value::Integer(1))])
+            .into(),
+        "emit-undeclared" => Proposal::new().emit("gossip", "k", b"x".as_slice()).into(),
+        "emit" => Proposal::new().emit("cleaned", "k", b"x".as_slice()).into(),
+        "guard-idle" => Proposal::new().guard(Guard::Idle("room".into())).into(),
+        "bad-decimal" => Proposal::new()
+            .update("things", vec![Value::Integer(1)], [("state", Value::Decimal("1e3".into()))])
+            .into(),
+        "unknown-read-set" => Proposal::new().delete_read_set(99).into(),
+        "delete-many" => (0..11)
+            .fold(Proposal::new(), |p, id| p.delete("things", vec![Value::Integer(id)]))
+            .into(),
+        "delete-read" => {
+            let mut rows =
+                store::rows(Some(item), Range::of("things").columns(["id"]).collecting());
+            rows.by_ref().try_for_each(|row| row.map(drop))?;
+            let Some(set) = rows.read_set() else { return Ok(Verdict::skip("nothing to delete")) };
+            Proposal::new().delete_read_set(set).into()
+        }
+        "change-many" => (0..101)
+            .fold(Proposal::new(), |p, id| {
+                p.update("things", vec![Value::Integer(id)], [("state", Value::Integer(0))])
+            })
+            .into(),
+        "settings" => Verdict::skip(ctx.setting::<String>("scan")?),
+        _ => Verdict::skip_settled("behaved"),
+    })
+}
+
+fn told<T>(answer: Result<T>) -> Verdict {
+    match answer {
+        Ok(_) => Verdict::skip("answered"),
+        Err(error) => Verdict::skip(error.code),
+    }
+}
+
+#[inline(never)]
+fn spin() -> Verdict {
+    let mut turns = 0_u64;
+    loop {
+        turns = black_box(turns.wrapping_add(1));
+    }
+}
+
+#[inline(never)]
+fn remember() -> Verdict {
+    let mut all: Vec<Vec<u8>> = Vec::new();
+    loop {
+        all.push(black_box(vec![1; 1 << 20]));
+    }
+}
+
+#[inline(never)]
+#[expect(unconditional_recursion, reason = "that is the misdeed")]
+fn recurse(depth: u64) -> u64 {
+    black_box(recurse(black_box(depth + 1))) + 1
+}
+
+fn look_around() -> Verdict {
+    let variables = std::env::vars().count();
+    let arguments = std::env::args().count();
+    let files = std::fs::read_dir("/").map_or(0, Iterator::count);
+    let file = std::fs::read("/etc/passwd").is_ok();
+    let socket = std::net::TcpStream::connect(("127.0.0.1", 22)).is_ok();
+    Verdict::skip(format!("{variables} {arguments} {files} {file} {socket}"))
+}
+
+besom_sdk::export!(Hostile);

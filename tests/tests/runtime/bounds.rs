@@ -1,0 +1,169 @@
+//! A guest ends when the host says so, delays nobody, and sees nothing but its call.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use besom::ports::guests::{Call, Error, Guests as _, Limits, StopFlag};
+use besom::runtime::Settings;
+use besom_core::proposal::Verdict;
+use besom_core::time::Time;
+
+use super::host::{
+    Mood, Nobody, Things, act, behaved, call, hostile, items, limits, start, things, told,
+};
+
+/// No end but the host's.
+fn endless() -> Limits {
+    Limits { fuel: u64::MAX / 2, ..limits() }
+}
+
+#[tokio::test]
+async fn losing_the_lease_stops_a_guest_that_spins() {
+    let (runtime, loaded) = hostile().await;
+    let call = call(&loaded.digest, endless());
+    let spinning = items(["one", "spin"]);
+    let acting = runtime.act(&call, things(), Arc::new(Nobody), &spinning);
+    let stop = async { call.stop.raise("the lease is lost") };
+    let (acted, ()) = tokio::join!(acting, stop);
+    assert!(matches!(&acted, Err(Error::Stopped(why)) if why == "the lease is lost"), "{acted:?}");
+}
+
+#[tokio::test]
+async fn losing_the_lease_stops_a_guest_that_waits_for_the_store() {
+    let (runtime, loaded) = hostile().await;
+    let call = call(&loaded.digest, endless());
+    let stuck = Things::in_mood(Mood::Stuck);
+    let waiting = items(["delete-read"]);
+    let acting = runtime.act(&call, stuck.clone(), Arc::new(Nobody), &waiting);
+    let stop = async {
+        while stuck.reads.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        call.stop.raise("the partition is another's");
+    };
+    let (acted, ()) = tokio::join!(acting, stop);
+    assert!(matches!(acted, Err(Error::Stopped(_))), "{acted:?}");
+}
+
+#[tokio::test]
+async fn a_call_that_is_stopped_before_it_began_does_not_begin() {
+    let (runtime, loaded) = hostile().await;
+    let stop = StopFlag::default();
+    stop.raise("the node stops");
+    let call = Call { stop, ..call(&loaded.digest, limits()) };
+    let view = things();
+    let acted = runtime.act(&call, view.clone(), Arc::new(Nobody), &items(["delete-read"])).await;
+    assert!(matches!(acted, Err(Error::Stopped(_))), "{acted:?}");
+    assert_eq!(view.reads.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn dropping_the_call_ends_the_guest_and_makes_room() {
+    let (runtime, loaded) =
+        start(Settings { threads: 1, instances_max: 1, ..Settings::default() }).await;
+    let call = call(&loaded.digest, endless());
+    let spinning = items(["spin"]);
+    {
+        let acting = runtime.act(&call, things(), Arc::new(Nobody), &spinning);
+        let given_up = tokio::time::timeout(Duration::from_millis(20), acting).await;
+        assert!(given_up.is_err());
+    }
+    // There is one permit and one thread: the next call has both only if the guest is gone.
+    let acted = runtime.act(&call, things(), Arc::new(Nobody), &items(["one"])).await.unwrap();
+    assert_eq!(acted.verdicts, [behaved()]);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_guest_that_spins_delays_neither_its_caller_nor_its_neighbours() {
+    let (runtime, loaded) = start(Settings { threads: 1, ..Settings::default() }).await;
+    let call = call(&loaded.digest, endless());
+    let (spinning, behaving) = (items(["spin"]), items(["one"]));
+    let acting = runtime.act(&call, things(), Arc::new(Nobody), &spinning);
+    let neighbour = async {
+        // Both share one guest thread, and the caller has but one thread itself.
+        for _ in 0..10 {
+            let acted = runtime.act(&call, things(), Arc::new(Nobody), &behaving).await.unwrap();
+            assert_eq!(acted.verdicts, [behaved()]);
+        }
+        assert_eq!(runtime.stalled(), None);
+        call.stop.raise("the neighbour is done");
+    };
+    let (acted, ()) = tokio::join!(acting, neighbour);
+    assert!(matches!(acted, Err(Error::Stopped(_))), "{acted:?}");
+}
+
+#[tokio::test]
+async fn a_failing_store_is_nobodys_fault_and_is_not_bisected() {
+    let (runtime, loaded) = hostile().await;
+    let call = call(&loaded.digest, limits());
+    let gone = Things::in_mood(Mood::Gone);
+    let batch = items(["one", "delete-read", "three", "delete-read"]);
+    let acted = runtime.act(&call, gone.clone(), Arc::new(Nobody), &batch).await;
+    let Err(Error::Infrastructure(message)) = acted else { panic!("{acted:?}") };
+    assert!(message.contains("the disk is gone"), "{message}");
+    assert_eq!(gone.reads.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_store_that_hangs_is_not_the_guests_deadline() {
+    let (runtime, loaded) = hostile().await;
+    let call = call(&loaded.digest, Limits { wall_ms: 100, ..limits() });
+    let stuck = Things::in_mood(Mood::Stuck);
+    let acted = runtime.act(&call, stuck, Arc::new(Nobody), &items(["delete-read"])).await;
+    let Err(Error::Infrastructure(message)) = acted else { panic!("{acted:?}") };
+    assert!(message.contains("the store answered too slowly"), "{message}");
+}
+
+#[tokio::test]
+async fn a_batch_full_of_poison_ends_in_time() {
+    let settings = Settings { bisect_walls_max: 2, ..Settings::default() };
+    let (runtime, loaded) = start(settings).await;
+    let call = call(&loaded.digest, Limits { wall_ms: 50, ..endless() });
+    let batch = items(vec!["spin"; 64]);
+    let acted = runtime.act(&call, things(), Arc::new(Nobody), &batch).await.unwrap();
+    assert!(acted.usage.instances <= 3, "{:?}", acted.usage);
+    let not_reached = acted.verdicts.iter().filter(|v| matches!(v, Ok(Verdict::Retry { .. })));
+    assert_eq!(not_reached.count(), 64);
+}
+
+#[tokio::test]
+async fn a_guest_sees_no_environment_file_or_network() {
+    assert_eq!(told("look-around").await, "0 0 0 false false");
+}
+
+#[tokio::test]
+async fn the_same_call_sees_the_same_clock_and_randomness() {
+    let (runtime, loaded) = hostile().await;
+    let ask = async |now: Time, seed: u64| {
+        let call = Call { now, seed, ..call(&loaded.digest, limits()) };
+        let keys = items(["clock", "random"]);
+        let acted = runtime.act(&call, things(), Arc::new(Nobody), &keys).await.unwrap();
+        let reason = |verdict| match verdict {
+            Ok(Verdict::Skip { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        };
+        (acted.verdicts.into_iter().map(reason).collect::<Vec<_>>(), acted.usage.fuel)
+    };
+    let first = ask(Time(1_234_567), 1).await;
+    assert_eq!(first.0[0], "1234567");
+    assert_eq!(first, ask(Time(1_234_567), 1).await);
+    assert_ne!(first.0[1], ask(Time(1_234_567), 2).await.0[1]);
+}
+
+#[tokio::test]
+async fn what_a_call_used_is_told() {
+    let acted = act(limits(), &["one", "delete-read"]).await.unwrap();
+    let usage = acted.usage;
+    assert!(usage.fuel > 1_000, "{usage:?}");
+    assert!(usage.memory_bytes >= 64 << 10, "{usage:?}");
+    assert_eq!((usage.rows_read, usage.host_calls, usage.instances), (10, 1, 1));
+}
+
+#[tokio::test]
+async fn a_flood_of_log_lines_is_no_fault() {
+    let acted = act(Limits { log_bytes: 100, ..limits() }, &["flood-log"]).await.unwrap();
+    let logged = Verdict::Skip { reason: "logged".into(), settled: false };
+    assert_eq!(acted.verdicts, [Ok(logged)]);
+    assert_eq!(acted.usage.host_calls, 900);
+}

@@ -1,0 +1,95 @@
+//! A failure is named, and is that of the item that caused it.
+
+use besom::ports::guests::Limits;
+use besom_core::proposal::Verdict;
+
+use super::host::{act, behaved, limits};
+
+#[tokio::test]
+async fn a_misdeed_is_named_and_its_neighbours_go_on() {
+    let little_fuel = || Limits { fuel: 50_000_000, ..limits() };
+    let little_time = || Limits { wall_ms: 150, fuel: u64::MAX / 2, ..limits() };
+    // (key, limits, cause, what the message says)
+    let cases: Vec<(&str, Limits, &str, &[&str])> = vec![
+        ("spin", little_fuel(), "fuel", &["act: used up its fuel", "at besom_hostile::spin"]),
+        ("spin", little_time(), "deadline", &["time of the call is up", "besom_hostile::spin"]),
+        ("sleep", little_time(), "deadline", &["time of the call is up"]),
+        ("remember", limits(), "memory", &["where 67108864 are allowed"]),
+        ("recurse", limits(), "stack", &["at besom_hostile::recurse", "and 12 more"]),
+        ("panic", limits(), "unreachable", &["besom_hostile::", "the poison panic of 1"]),
+        ("divide", limits(), "unreachable", &["divide by zero"]),
+        ("exit", limits(), "trap", &["called exit(1)", "at besom_hostile::misdeed"]),
+        ("error", limits(), "error", &["`broken`: this batch is broken"]),
+        ("flood-stderr", limits(), "unreachable", &["line 199999", "after the flood"]),
+        ("long-line", limits(), "limit", &["hostcall_fuel"]),
+        ("too-many-verdicts", limits(), "limit", &["hostcall_fuel"]),
+        ("no-verdict", limits(), "contract", &["0 verdicts on 1 items"]),
+        ("two-verdicts", limits(), "contract", &["2 verdicts on 1 items"]),
+        ("call-home", limits(), "limit", &["more than 1000 calls of imports"]),
+    ];
+    for (key, limits, cause, says) in cases {
+        let acted = act(limits, &["one", key, "three"]).await.unwrap();
+        assert_eq!(acted.verdicts[0], behaved(), "before {key}");
+        assert_eq!(acted.verdicts[2], behaved(), "after {key}");
+        let fault = acted.verdicts[1].as_ref().expect_err(key);
+        assert_eq!(fault.cause, cause, "{key}: {}", fault.message);
+        for part in says {
+            assert!(fault.message.contains(part), "{key}: no {part:?} in: {}", fault.message);
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_poison_among_64_is_found() {
+    for place in [0, 31, 63] {
+        let mut keys = vec!["fine"; 64];
+        keys[place] = "panic";
+        let acted = act(limits(), &keys).await.unwrap();
+        for (index, verdict) in acted.verdicts.iter().enumerate() {
+            assert_eq!(verdict.is_err(), index == place, "item {index}: {verdict:?}");
+        }
+        assert_eq!(acted.usage.instances, 13);
+    }
+}
+
+#[tokio::test]
+async fn several_poisons_are_told_apart() {
+    let keys = ["panic", "fine", "recurse", "fine", "fine", "exit", "no-verdict", "fine"];
+    let acted = act(limits(), &keys).await.unwrap();
+    let causes: Vec<Option<&str>> = acted
+        .verdicts
+        .iter()
+        .map(|verdict| verdict.as_ref().err().map(|fault| fault.cause.as_str()))
+        .collect();
+    let expected = [
+        Some("unreachable"),
+        None,
+        Some("stack"),
+        None,
+        None,
+        Some("trap"),
+        Some("contract"),
+        None,
+    ];
+    assert_eq!(causes, expected);
+}
+
+#[tokio::test]
+async fn a_retryable_error_is_a_retry_for_all_and_no_fault() {
+    let acted = act(limits(), &["one", "later", "three"]).await.unwrap();
+    assert_eq!(acted.usage.instances, 1);
+    for verdict in acted.verdicts {
+        let Ok(Verdict::Retry { reason, .. }) = verdict else { panic!("{verdict:?}") };
+        assert!(reason.contains("`not-now`: ask me later"), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_batch_that_is_only_too_large_for_its_fuel_gets_all_its_verdicts() {
+    let alone = act(limits(), &["fine"]).await.unwrap().usage.fuel;
+    let together = act(limits(), &["fine"; 256]).await.unwrap().usage.fuel;
+    let half = Limits { fuel: alone + (together - alone) * 3 / 4, ..limits() };
+    let acted = act(half, &["fine"; 256]).await.unwrap();
+    assert!(acted.verdicts.iter().all(|verdict| *verdict == behaved()));
+    assert_eq!(acted.usage.instances, 3);
+}

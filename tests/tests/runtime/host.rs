@@ -1,0 +1,220 @@
+//! What the tests call a plugin with: a runtime, a view of two tenants, a batch.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use besom::ports::activity::{self, Activity};
+use besom::ports::guests::{Acted, Call, Error, Fault, Guests as _, Limits, StopFlag};
+use besom::ports::store::{Error as StoreError, Range, RangePage, Result, Snapshot};
+use besom::runtime::{Loaded, Runtime, Settings};
+use besom_core::collection::{Grants, Operations};
+use besom_core::ids::{Partition, RunId, TaskName, Tenant};
+use besom_core::item::{Identity, Item};
+use besom_core::proposal::{Condition, Verdict};
+use besom_core::time::Time;
+use besom_core::value::{Field, Row, RowKey, Value};
+use tokio::sync::OnceCell;
+
+/// Rows that each tenant has.
+pub const ROWS: i64 = 10;
+/// Calls of imports that the tests allow.
+pub const HOST_CALLS_MAX: u64 = 1_000;
+
+/// The hostile plugin in a runtime that all tests of the process share.
+pub async fn hostile() -> &'static (Runtime, Loaded) {
+    static SHARED: OnceCell<(Runtime, Loaded)> = OnceCell::const_new();
+    SHARED.get_or_init(|| async { start(Settings::default()).await }).await
+}
+
+/// A runtime of its own, with the hostile plugin. They share their compiled components
+/// unless `settings` says otherwise.
+pub async fn start(settings: Settings) -> (Runtime, Loaded) {
+    let cache = settings.cache.or_else(|| Some(env!("CARGO_TARGET_TMPDIR").into()));
+    let cache = cache.map(|directory: PathBuf| directory.join("compiled"));
+    let settings = Settings { host_calls_max: HOST_CALLS_MAX, cache, ..settings };
+    let runtime = Runtime::start(settings).unwrap();
+    let loaded = runtime.load(besom_tests::plugin("hostile")).await.unwrap();
+    (runtime, loaded)
+}
+
+/// Limits that only misdeeds exceed.
+pub fn limits() -> Limits {
+    Limits {
+        memory_bytes: 64 << 20,
+        fuel: 2_000_000_000,
+        hostcall_fuel: 1 << 20,
+        wall_ms: 60_000,
+        batch_items: 512,
+        batch_bytes: 1 << 20,
+        rows_read: 1_000,
+        changes: 100,
+        deletes: 10,
+        log_bytes: 16 << 10,
+    }
+}
+
+/// A call of that plugin, with `scan` as its setting.
+pub fn call(digest: &str, limits: Limits) -> Call {
+    let all = Operations { read: true, insert: true, update: true, delete: true };
+    let grants: Grants = [("things".into(), all), ("elsewhere".into(), all)].into();
+    Call {
+        task: TaskName::from("hostile"),
+        digest: digest.into(),
+        now: Time(1_700_000_000_000_000),
+        seed: 42,
+        settings: vec![Field::new("scan", Value::Text("well".into()))],
+        horizon: Duration::from_secs(60),
+        grants: Arc::new(grants),
+        limits,
+        topics: vec!["cleaned".into()],
+        stop: StopFlag::default(),
+    }
+}
+
+/// Items of the tenant `a` with these keys.
+pub fn items<'a>(keys: impl IntoIterator<Item = &'a str>) -> Vec<Item> {
+    let item = |key: &str| Item {
+        identity: Identity {
+            task: TaskName::from("hostile"),
+            tenant: Some(Tenant::from("a")),
+            key: key.into(),
+            due: None,
+        },
+        route: key.into(),
+        partition: Partition(0),
+        version: String::new(),
+        payload: vec![],
+        run: RunId(1),
+        planned_at: Time::EPOCH,
+        attempts: 0,
+        guard_retries: 0,
+        deaths: 0,
+        errors: vec![],
+    };
+    keys.into_iter().map(item).collect()
+}
+
+/// Calls `act` of the shared runtime.
+pub async fn act(limits: Limits, keys: &[&str]) -> Result<Acted, Error> {
+    let (runtime, loaded) = hostile().await;
+    let call = call(&loaded.digest, limits);
+    runtime.act(&call, things(), Arc::new(Nobody), &items(keys.iter().copied())).await
+}
+
+/// The verdict on one item alone.
+pub async fn verdict(key: &str) -> Result<Verdict, Fault> {
+    act(limits(), &[key]).await.unwrap().verdicts.remove(0)
+}
+
+/// What the plugin says of an item by skipping it.
+pub async fn told(key: &str) -> String {
+    match verdict(key).await.unwrap() {
+        Verdict::Skip { reason, .. } => reason,
+        other => panic!("{key}: {other:?} is no skip"),
+    }
+}
+
+/// The verdict on an item that is no misdeed.
+pub fn behaved() -> Result<Verdict, Fault> {
+    Ok(Verdict::Skip { reason: "behaved".into(), settled: true })
+}
+
+/// A view of `things`.
+pub fn things() -> Arc<Things> {
+    Arc::default()
+}
+
+/// The collection `things`: ten rows in each of the tenants `a` and `b`.
+#[derive(Default)]
+pub struct Things {
+    /// Reads so far.
+    pub reads: AtomicU32,
+    /// How reads end.
+    pub mood: Mood,
+}
+
+/// How reads end.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+pub enum Mood {
+    /// With an answer.
+    #[default]
+    Well,
+    /// With an error of the infrastructure.
+    Gone,
+    /// Never.
+    Stuck,
+}
+
+impl Things {
+    /// In that mood.
+    pub fn in_mood(mood: Mood) -> Arc<Things> {
+        Arc::new(Things { mood, ..Things::default() })
+    }
+
+    async fn read(&self) -> Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        match self.mood {
+            Mood::Well => Ok(()),
+            Mood::Gone => Err(StoreError::Unavailable("the disk is gone".into())),
+            Mood::Stuck => std::future::pending().await,
+        }
+    }
+}
+
+#[async_trait]
+impl Snapshot for Things {
+    async fn get_many(
+        &self,
+        _: Option<&Tenant>,
+        _: &str,
+        keys: &[RowKey],
+        _: &[String],
+    ) -> Result<Vec<Option<Row>>> {
+        self.read().await?;
+        Ok(keys.iter().cloned().map(Some).collect())
+    }
+
+    async fn read_range(&self, tenant: Option<&Tenant>, range: &Range) -> Result<RangePage> {
+        self.read().await?;
+        // The ids of tenant b begin where those of a end.
+        let first = if tenant == Some(&Tenant::from("b")) { ROWS } else { 0 };
+        let rows: Vec<Row> = (first..first + ROWS).map(|id| vec![Value::Integer(id)]).collect();
+        let keys = if range.keys { rows.clone() } else { vec![] };
+        Ok(RangePage { scanned: rows.len() as u64, rows, keys, next: None })
+    }
+
+    async fn exists(&self, _: Option<&Tenant>, _: &str, _: &[Condition]) -> Result<bool> {
+        self.read().await?;
+        Ok(true)
+    }
+
+    async fn tenants(&self, _: &Range, _: Option<&Tenant>, _: u32) -> Result<Vec<Tenant>> {
+        self.read().await?;
+        Ok(vec![Tenant::from("a"), Tenant::from("b")])
+    }
+}
+
+/// Activity without anybody.
+pub struct Nobody;
+
+#[async_trait]
+impl Activity for Nobody {
+    async fn states(&self, keys: &[String]) -> Result<Vec<activity::State>, activity::Error> {
+        Ok(vec![activity::State::Idle; keys.len()])
+    }
+
+    async fn connect(&self, _: &str, _: &str) -> Result<(), activity::Error> {
+        Ok(())
+    }
+
+    async fn disconnect(&self, _: &str, _: &str) -> Result<(), activity::Error> {
+        Ok(())
+    }
+
+    async fn heartbeat(&self, _: &str, _: &str) -> Result<(), activity::Error> {
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! What is loaded, and what is said of a file that is not.
+
+use std::sync::Arc;
+
+use besom::ports::guests::{Error, Guests as _};
+use besom::runtime::{Runtime, Settings};
+use besom_tests::{plugin, plugin_path};
+
+use super::host::{Nobody, behaved, call, items, limits, start, things};
+
+/// The same bytes with another version of the contract in every name.
+fn built_for(version: &str) -> Vec<u8> {
+    let mut bytes = plugin("hostile");
+    let mut found = 0;
+    for at in 0..bytes.len() - 40 {
+        if bytes[at..].starts_with(b"besom:task/") {
+            let name = &mut bytes[at..at + 40];
+            if let Some(offset) = name.windows(6).position(|window| window == b"@1.0.0") {
+                name[offset + 1..offset + 6].copy_from_slice(version.as_bytes());
+                found += 1;
+            }
+        }
+    }
+    assert!(found > 0);
+    bytes
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_plugin_is_told_what_it_is() {
+    let runtime = Runtime::start(Settings::default()).unwrap();
+    let mut torn = plugin("hostile");
+    torn.truncate(torn.len() / 2);
+    let cases: [(Vec<u8>, &str); 7] = [
+        (b"\0asm\x01\0\0\0".into(), "a core module, not a component: build it for wasm32-wasip2"),
+        (b"(component)".into(), "WebAssembly text"),
+        (b"#!/bin/sh".into(), "no WebAssembly"),
+        (b"\0asm\x0d\0\x01\0".into(), "no task: it does not export `besom:task/housekeeping`"),
+        (torn, "cannot be compiled"),
+        (built_for("1.3.0"), "built for besom:task 1.3, this host has 1.0: rebuild or upgrade"),
+        (built_for("2.0.0"), "built for besom:task 2.0, this host has 1.0: rebuild or upgrade"),
+    ];
+    for (bytes, says) in cases {
+        let error = runtime.load(bytes).await.unwrap_err().to_string();
+        assert!(error.contains(says), "{error} does not say {says:?}");
+    }
+    assert_eq!(runtime.loaded(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_is_named() {
+    let runtime = Runtime::start(Settings::default()).unwrap();
+    let error = runtime.load_file("plugins.d/missing.wasm").await.unwrap_err().to_string();
+    assert!(error.contains("cannot read plugins.d/missing.wasm"), "{error}");
+    let runtime = Runtime::start(Settings { component_bytes_max: 10, ..Settings::default() });
+    let error = runtime.unwrap().load_file(plugin_path("hostile")).await.unwrap_err().to_string();
+    assert!(error.contains("bytes: at most 10"), "{error}");
+}
+
+#[tokio::test]
+async fn a_plugin_is_known_by_its_digest_until_it_is_unloaded() {
+    let (runtime, loaded) = start(Settings::default()).await;
+    assert_eq!(loaded.digest, besom::runtime::digest(&plugin("hostile")));
+    assert_eq!(runtime.manifest(&loaded.digest).unwrap().name, "hostile");
+    assert_eq!(runtime.load_file(plugin_path("hostile")).await.unwrap(), loaded);
+    // A patch of the contract changes the bytes, and nothing else.
+    let other = runtime.load(built_for("1.0.9")).await.unwrap();
+    assert_ne!(other.digest, loaded.digest);
+    for digest in [&loaded.digest, &other.digest] {
+        let call = call(digest, limits());
+        let acted = runtime.act(&call, things(), Arc::new(Nobody), &items(["one"])).await.unwrap();
+        assert_eq!(acted.verdicts, [behaved()]);
+    }
+    runtime.unload(&loaded.digest);
+    assert_eq!(runtime.loaded(), [other.digest]);
+    let call = call(&loaded.digest, limits());
+    let acted = runtime.act(&call, things(), Arc::new(Nobody), &items(["one"])).await;
+    assert!(matches!(acted, Err(Error::NotLoaded(_))), "{acted:?}");
+}
+
+#[tokio::test]
+async fn a_later_start_takes_the_compiled_form_and_a_user_cannot_bring_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = || Settings { cache: Some(directory.path().into()), ..Settings::default() };
+    let cache = directory.path().join("compiled");
+    let (first, loaded) = start(settings()).await;
+    let entry = std::fs::read_dir(&cache)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "cwasm"))
+        .unwrap();
+    assert!(entry.file_name().unwrap().to_str().unwrap().starts_with(&loaded.digest));
+    let written = std::fs::metadata(&entry).unwrap().modified().unwrap();
+
+    let (later, again) = start(settings()).await;
+    assert_eq!(again, loaded);
+    assert_eq!(std::fs::metadata(&entry).unwrap().modified().unwrap(), written);
+    let call = call(&loaded.digest, limits());
+    let acted = later.act(&call, things(), Arc::new(Nobody), &items(["one"])).await.unwrap();
+    assert_eq!(acted.verdicts, [behaved()]);
+
+    // The native code follows the authentication code of 32 bytes.
+    let native = std::fs::read(&entry).unwrap().split_off(32);
+    let error = first.load(native).await.unwrap_err().to_string();
+    assert!(error.contains("compiled already (.cwasm)"), "{error}");
+}

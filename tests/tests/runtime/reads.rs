@@ -1,0 +1,68 @@
+//! What a guest may read: what it asked for, what it was granted, of its own tenant.
+
+use std::sync::Arc;
+
+use besom::ports::guests::{Call, Error, Guests as _, Limits};
+use besom_core::ids::Tenant;
+use besom_core::value::{Field, Value};
+
+use super::host::{Nobody, act, call, hostile, limits, things, told};
+
+#[tokio::test]
+async fn a_read_beyond_the_grants_is_refused_with_a_stable_code() {
+    let cases = [
+        // Asked for by the manifest, not granted by the operator.
+        ("read-secrets", "not-granted"),
+        // Granted, not asked for.
+        ("read-others", "not-granted"),
+        ("read-column", "not-granted"),
+        ("activity", "not-granted"),
+        ("read-for-nobody", "no-such-item"),
+        ("tenants", "not-available"),
+        ("read-all", "answered"),
+    ];
+    for (key, code) in cases {
+        assert_eq!(told(key).await, code, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn rows_are_counted_over_the_whole_call() {
+    let little = Limits { rows_read: 15, ..limits() };
+    let acted = act(little, &["read-all", "read-all", "read-all"]).await.unwrap();
+    let told: Vec<String> = acted.verdicts.iter().map(|v| format!("{v:?}")).collect();
+    assert!(told[0].contains("answered"), "{told:?}");
+    assert!(told[2].contains("limit-exceeded"), "{told:?}");
+    assert!(acted.usage.rows_read <= 20, "{:?}", acted.usage);
+}
+
+#[tokio::test]
+async fn a_scan_is_held_against_the_contract() {
+    let (runtime, loaded) = hostile().await;
+    let tenant = Tenant::from("a");
+    let scan = async |how: &str| {
+        let settings = vec![Field::new("scan", Value::Text(how.into()))];
+        let call = Call { settings, ..call(&loaded.digest, limits()) };
+        runtime.scan(&call, things(), Arc::new(Nobody), Some(&tenant), None, 3).await
+    };
+    let page = scan("well").await.unwrap();
+    let keys: Vec<&str> = page.candidates.iter().map(|c| c.key.as_str()).collect();
+    assert_eq!((keys, page.next, page.scanned), (vec!["k0", "k1", "k2"], None, 7));
+    assert!(page.candidates.iter().all(|c| c.tenant.as_ref() == Some(&tenant)));
+    for (how, cause, says) in [
+        ("too-many", "contract", "4 candidates where 3 were asked for"),
+        ("fat", "limit", "payload of the candidate `fat` has 4097 bytes: at most 4096"),
+    ] {
+        let Err(Error::Guest(fault)) = scan(how).await else { panic!("{how} passed") };
+        assert_eq!(fault.cause, cause);
+        assert!(fault.message.contains(says), "{}", fault.message);
+    }
+}
+
+#[tokio::test]
+async fn only_a_scan_over_all_tenants_may_ask_for_them() {
+    let (runtime, loaded) = hostile().await;
+    let call = call(&loaded.digest, limits());
+    let tenants = runtime.tenants(&call, things(), Arc::new(Nobody), None, 10).await.unwrap();
+    assert_eq!(tenants, [Tenant::from("a"), Tenant::from("b")]);
+}

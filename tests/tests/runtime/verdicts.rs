@@ -1,0 +1,75 @@
+//! What a guest may propose. A violation is the fault of its item alone.
+
+use std::sync::Arc;
+
+use besom::ports::guests::{Guests as _, Limits};
+use besom_core::ids::Tenant;
+use besom_core::proposal::{Change, Verdict};
+use besom_core::value::Value;
+
+use super::host::{Nobody, ROWS, act, behaved, call, hostile, items, limits, things, verdict};
+
+#[tokio::test]
+async fn a_proposal_beyond_the_grants_or_limits_fails_its_item_alone() {
+    let cases = [
+        ("insert", "contract", "does not ask for `insert` on `things`"),
+        ("delete-elsewhere", "contract", "does not ask for the collection `elsewhere`"),
+        ("delete-secrets", "contract", "does not ask for `delete` on `secrets`"),
+        ("update-column", "contract", "does not ask for the column `things.hidden`"),
+        ("emit-undeclared", "contract", "`gossip` is not in the manifest"),
+        ("guard-idle", "contract", "does not ask for activity"),
+        ("bad-decimal", "contract", "`1e3` is no decimal number"),
+        ("unknown-read-set", "contract", "returned the read set 99"),
+        ("delete-many", "limit", "11 rows to delete: at most 10"),
+        ("change-many", "limit", "101 changes: at most 100"),
+    ];
+    let keys: Vec<&str> = cases.iter().map(|case| case.0).chain(["fine", "emit"]).collect();
+    let acted = act(limits(), &keys).await.unwrap();
+    // A verdict that does not hold is no trap: nothing is called again.
+    assert_eq!(acted.usage.instances, 1);
+    for ((key, cause, says), verdict) in cases.iter().zip(&acted.verdicts) {
+        let fault = verdict.as_ref().expect_err(key);
+        assert_eq!(fault.cause, *cause, "{key}: {}", fault.message);
+        assert!(fault.message.contains(says), "{key}: {}", fault.message);
+    }
+    assert_eq!(acted.verdicts[cases.len()], behaved());
+    let Ok(Verdict::Propose(proposal)) = &acted.verdicts[cases.len() + 1] else {
+        panic!("{:?}", acted.verdicts)
+    };
+    assert!(matches!(&proposal.changes[..], [Change::Emit { topic, .. }] if topic == "cleaned"));
+}
+
+#[tokio::test]
+async fn a_topic_needs_the_manifest_and_the_configuration() {
+    let (runtime, loaded) = hostile().await;
+    let mut call = call(&loaded.digest, limits());
+    call.topics.clear();
+    let acted = runtime.act(&call, things(), Arc::new(Nobody), &items(["emit"])).await.unwrap();
+    let fault = acted.verdicts[0].as_ref().unwrap_err();
+    assert!(fault.message.contains("`cleaned` is not granted"), "{}", fault.message);
+}
+
+#[tokio::test]
+async fn a_read_set_holds_the_rows_of_its_items_tenant() {
+    let (runtime, loaded) = hostile().await;
+    let call = call(&loaded.digest, limits());
+    let mut batch = items(["delete-read", "delete-read"]);
+    batch[1].identity.tenant = Some(Tenant::from("b"));
+    let acted = runtime.act(&call, things(), Arc::new(Nobody), &batch).await.unwrap();
+    for (verdict, first) in acted.verdicts.iter().zip([0, ROWS]) {
+        let Ok(Verdict::Propose(proposal)) = verdict else { panic!("{verdict:?}") };
+        let [Change::DeleteReadSet(set)] = &proposal.changes[..] else { panic!("{proposal:?}") };
+        let expected: Vec<_> = (first..first + ROWS).map(|id| vec![Value::Integer(id)]).collect();
+        assert_eq!(set.keys().collect::<Vec<_>>(), expected);
+    }
+}
+
+#[tokio::test]
+async fn the_rows_of_read_sets_count_as_deletes() {
+    assert!(verdict("delete-read").await.is_ok());
+    let little = Limits { deletes: ROWS as u64 - 1, ..limits() };
+    let acted = act(little, &["delete-read", "fine"]).await.unwrap();
+    let fault = acted.verdicts[0].as_ref().unwrap_err();
+    assert_eq!(fault.message, "10 rows to delete: at most 9");
+    assert_eq!(acted.verdicts[1], behaved());
+}
