@@ -20,7 +20,7 @@ async fn a_misdeed_is_named_and_its_neighbours_go_on() {
         ("divide", limits(), "unreachable", &["divide by zero"]),
         ("exit", limits(), "trap", &["called exit(1)", "at besom_hostile::misdeed"]),
         ("error", limits(), "error", &["`broken`: this batch is broken"]),
-        ("flood-stderr", limits(), "unreachable", &["line 199999", "after the flood"]),
+        ("flood-stderr", limits(), "unreachable", &["line 19999", "after the flood"]),
         ("long-line", limits(), "limit", &["hostcall_fuel"]),
         ("too-many-verdicts", limits(), "limit", &["hostcall_fuel"]),
         ("no-verdict", limits(), "contract", &["0 verdicts on 1 items"]),
