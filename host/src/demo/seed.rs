@@ -45,13 +45,13 @@ pub struct Seeded {
     pub shares: u64,
     /// How many workspaces.
     pub workspaces: u64,
-    /// The documents that cannot be compacted, and what should become of them.
+    /// The documents that make a compaction difficult, and what should become of them.
     pub hostile: Vec<Hostile>,
     /// What has to be told to the activity once it runs.
     pub activity: Vec<WorkspaceUse>,
 }
 
-/// A document that cannot be compacted.
+/// A document that makes a compaction difficult.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hostile {
     /// Its tenant.
@@ -64,11 +64,13 @@ pub struct Hostile {
     pub why: &'static str,
 }
 
-/// What should become of a document that cannot be compacted. Its log stays as it is.
+/// What should become of such a document. Unless it is carried over, its log stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// A settled skip: it is sound, but would not be carried over bit for bit.
+    /// Compacted, and every bit of it is kept.
+    CarriedOver,
+    /// A settled skip: nothing is missing, but nobody can say what it means.
     LeftAlone,
     /// A dead letter.
     Dead,

@@ -46,7 +46,7 @@ async fn a_demo_has_something_for_every_task_and_its_numbers_agree() {
     std::fs::write(place.database(), "").unwrap();
     let seeded = prepared.seeded.unwrap();
     assert_eq!(seeded.tenants.len(), 5);
-    assert_eq!(seeded.hostile.len(), 5);
+    assert_eq!(seeded.hostile.len(), 6);
 
     let measured = measure(&*store).await.unwrap();
     assert_eq!((measured.documents, measured.compacted), (seeded.documents, 0));

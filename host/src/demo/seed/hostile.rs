@@ -1,5 +1,5 @@
-//! Documents that no compaction may touch. Each is spread over a tenant of its own, among
-//! sound neighbours that have to be done all the same.
+//! Documents that make a compaction difficult, spread over the tenants: their sound neighbours
+//! have to be done all the same.
 
 use besom_core::time::Time;
 
@@ -12,10 +12,14 @@ use crate::demo::log::UpdateLog;
 const SESSION: Session = Session { seed: 0xBAD, authors: 2, transactions: 60 };
 
 /// `map.set("k", 5n)` as Yjs 13.6 encodes it: one struct of client 77 in the root map `m`,
-/// a BigInt (type 122, eight bytes). yrs reads it as the number 5 and would write that.
+/// a BigInt (type 122, eight bytes). yrs reads it as the
+/// number 5 and would write that.
 const BIG_INT: [u8; 21] = [1, 1, 77, 0, 40, 1, 1, b'm', 1, b'k', 1, 122, 0, 0, 0, 0, 0, 0, 0, 5, 0];
 
-/// The same with the number 5: sound.
+/// `map.set("k", 6)` by another client that had drawn the same id: sound by itself.
+const TWIN: [u8; 14] = [1, 1, 77, 0, 40, 1, 1, b'm', 1, b'k', 1, 125, 6, 0];
+
+/// The same with the number 5.
 const NUMBER: [u8; 14] = [1, 1, 77, 0, 40, 1, 1, b'm', 1, b'k', 1, 125, 5, 0];
 
 /// The byte of [`NUMBER`] that holds the number.
@@ -31,11 +35,11 @@ const TRUNCATED: [u8; 5] = [1, 1, 77, 0, 40];
 pub(super) fn of(tenant: usize, now: Time) -> anyhow::Result<Vec<(Document, Fate, &'static str)>> {
     let log = authors::write(&SESSION)?;
     let hostile = |id: &str, log: &UpdateLog| Document::from_log(id, log, &[], true, now);
-    let with = |payload: &[u8]| {
+    let with = |payloads: &[&[u8]]| {
         let mut log = log.clone();
         let author = log.authors.len() as u32;
         log.authors.push(77);
-        log.push(author, payload.to_vec());
+        payloads.iter().for_each(|payload| log.push(author, payload.to_vec()));
         log
     };
     Ok(match tenant {
@@ -45,19 +49,23 @@ pub(super) fn of(tenant: usize, now: Time) -> anyhow::Result<Vec<(Document, Fate
             vec![(gap, Fate::Dead, "a number is missing in the sequence of its changes")]
         }
         1 => {
-            let undecodable = hostile("hostile-undecodable", &with(&TRUNCATED));
+            let undecodable = hostile("hostile-undecodable", &with(&[&TRUNCATED]));
             vec![(undecodable, Fate::Dead, "its last change ends in the middle of a struct")]
         }
         2 => {
-            let big_int = hostile("hostile-bigint", &with(&BIG_INT));
-            vec![(big_int, Fate::LeftAlone, "Yjs wrote a BigInt, which yrs would turn to a number")]
+            let twins = hostile("hostile-twins", &with(&[&NUMBER, &TWIN]));
+            let big_int = hostile("hostile-bigint", &with(&[&BIG_INT]));
+            vec![
+                (twins, Fate::LeftAlone, "one client id was used for two different changes"),
+                (big_int, Fate::CarriedOver, "Yjs wrote a BigInt, which yrs would make a number"),
+            ]
         }
         3 => {
-            let orphan = hostile("hostile-orphan", &with(&ORPHAN));
+            let orphan = hostile("hostile-orphan", &with(&[&ORPHAN]));
             vec![(orphan, Fate::Dead, "a change depends on one that was never received")]
         }
         _ => {
-            let mut flipped = hostile("hostile-bitflip", &with(&NUMBER));
+            let mut flipped = hostile("hostile-bitflip", &with(&[&NUMBER]));
             let number = flipped.changes.iter_mut().find(|change| change.payload == NUMBER);
             if let Some(change) = number {
                 change.damaged_from = Some(change.payload.clone());
