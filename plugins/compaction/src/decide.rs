@@ -170,7 +170,7 @@ pub fn decide<'a>(
     if let Some(missing) = first_missing(rows, document.compacted_seq.max(base), target) {
         return Decision::Gap { missing };
     }
-    let Some(last) = edits().last() else {
+    let Some(last) = edits().next_back() else {
         return Decision::Settled(Reason::NoEdits);
     };
     let (feed, numbers): (Vec<&[u8]>, Vec<i64>) = snapshot

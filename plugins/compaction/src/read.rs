@@ -122,13 +122,16 @@ fn read_presence(range: &mut store::Rows, rows: &mut Vec<decide::Row>) -> Result
     Ok(())
 }
 
+/// The last snapshot, and the read set of all.
+type Snapshots = (Option<Snapshot>, Option<ReadSetId>);
+
 /// The snapshots up to the target, collected, and the last of them with its payload.
 fn read_snapshots(
     item: &Item,
     doc_id: &[Value],
     target: i64,
     edits: &mut Edits,
-) -> Result<Result<(Option<Snapshot>, Option<ReadSetId>), Verdict>> {
+) -> Result<Result<Snapshots, Verdict>> {
     let range = doc_id.iter().fold(Range::of("snapshots"), |range, value| range.prefix(value));
     let mut range =
         store::rows(Some(item), range.upper(target).columns(["server_seq"]).collecting());

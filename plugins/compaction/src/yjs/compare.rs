@@ -168,10 +168,12 @@ impl Comparison<'_> {
                 Home::Item(holder, _) => new.client(holder.client).deleted.at(holder.clock).0,
                 Home::Root(..) => false,
             };
-            let last = Id { client: id.client, clock: id.clock + len - 1 };
+            let holds = |holder: Id| {
+                holder.client == id.client && (id.clock..id.clock + len).contains(&holder.clock)
+            };
             let replaced = || {
                 let holder = holders.get(&home).copied().flatten();
-                home.key().is_some() && holder.is_some_and(|holder| holder != last)
+                home.key().is_some() && holder.is_some_and(|holder| !holds(holder))
             };
             if !inside_deleted && !replaced() {
                 return Err(self.difference(id, Change::Deleted));

@@ -89,7 +89,7 @@ impl Homes {
         self.homes[number as usize][index]
     }
 
-    /// Of every key of every shared type, the (last) unit that Yjs shows; none where it cannot be
+    /// Of every key of every shared type, the unit that Yjs shows; none where it cannot be
     /// told without integrating.
     ///
     /// Entries of a key are inserted behind the entry that was there, and with nothing to
@@ -112,30 +112,31 @@ impl Homes {
 /// The entries of one key.
 #[derive(Default)]
 struct Entries {
-    /// By what was there at the insertion: each entry's first and last unit.
-    behind: HashMap<Id, Vec<(Id, Id)>>,
+    /// By what was there at the insertion.
+    behind: HashMap<Id, Vec<Id>>,
     undecided: bool,
 }
 
 impl Entries {
+    /// Each unit on its own: others may stand behind one in the middle of the run.
     fn insert(&mut self, client: u32, run: &Run) {
-        let first = Id { client, clock: run.clock };
-        let last = Id { client, clock: run.end() - 1 };
         self.undecided |= run.place.right_origin.is_some();
-        self.behind.entry(run.place.origin).or_default().push((first, last));
+        for clock in run.clock..run.end() {
+            let origin = run.place_at(client, clock).origin;
+            self.behind.entry(origin).or_default().push(Id { client, clock });
+        }
     }
 
     fn holder(&self, names: &Names) -> Option<Id> {
         let mut last = Id::NONE;
         while let Some(siblings) = self.behind.get(&last) {
-            let client = |entry: &&(Id, Id)| names.client_id(entry.0.client);
-            let next = siblings.iter().max_by_key(client)?;
+            let next = *siblings.iter().max_by_key(|id| names.client_id(id.client))?;
             // Two of one client behind the same entry: it did not know of its own first,
             // so its number is used twice.
-            if siblings.iter().filter(|entry| entry.0.client == next.0.client).count() > 1 {
+            if siblings.iter().filter(|id| id.client == next.client).count() > 1 {
                 return None;
             }
-            last = next.1;
+            last = next;
         }
         (last.is_some() && !self.undecided).then_some(last)
     }

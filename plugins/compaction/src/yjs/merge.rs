@@ -5,12 +5,11 @@
 //! whether the result is the same document. yrs is never asked about its own work.
 //!
 //! ```text
-//! rows ──reader──> old model ───────────────┐
-//!   └──yrs, one transaction per row──> update ──reader──> new model
-//!                                            │               │ compare
-//!             the same ──────────────────────┤<──────────────┘
-//!             the same but for bytes: splice ──> update ──reader──> compare again
-//!                                            └──yrs, from nothing──> reader ──> compare
+//! rows ──reader──> former model ───────────────────────┬──────────────┐
+//!   └──yrs, one transaction per row──reader──> collected model        │
+//!                                               compare, splice       │
+//!                                                      └──> update ──reader──> compare
+//!                                                             └──yrs, from nothing──> compare
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -45,18 +44,15 @@ pub fn merge(updates: &[&[u8]], settings: &Settings) -> Result<Compacted, LeftAl
         KeepDeleted::Detect => old.keeps_deleted,
     };
 
-    let encoded = rebuild(updates, keep_deleted)?;
-    let mut update = encoded;
-    let mut new = read_own(names, &update, "yrs wrote an update that cannot be read")?;
-    let same = compare::compare(names, &old, &new, keep_deleted)?;
-    let spliced = same.drift.is_some();
-    if spliced {
-        update = writer::write(names, &splice::splice(names, &old, &new));
-        new = read_own(names, &update, "the spliced update cannot be read")?;
-        if let Some((client, clock)) = compare::compare(names, &old, &new, keep_deleted)?.drift {
-            let words = format!("a value would change (client {client}, clock {clock})");
-            return Err(LeftAlone::new(Code::Changed, words));
-        }
+    let collected = rebuild(updates, keep_deleted)?;
+    let collected = read_own(names, &collected, "yrs wrote an update that cannot be read")?;
+    let spliced = compare::compare(names, &old, &collected, keep_deleted)?.drift.is_some();
+
+    let update = writer::write(names, &splice::splice(names, &old, &collected));
+    let new = read_own(names, &update, "the compacted update cannot be read")?;
+    if let Some((client, clock)) = compare::compare(names, &old, &new, keep_deleted)?.drift {
+        let words = format!("a value would change (client {client}, clock {clock})");
+        return Err(LeftAlone::new(Code::Changed, words));
     }
 
     // What others will do with the row: build the document from nothing.

@@ -64,7 +64,7 @@ pub struct Compacted {
     pub digest: String,
     /// Bytes of the updates before.
     pub bytes_before: usize,
-    /// Whether contents were put back byte by byte because yrs writes them otherwise.
+    /// Whether yrs alone would have changed the bytes of a value.
     pub spliced: bool,
     /// Whether deleted content was kept.
     pub keep_deleted: bool,

@@ -1,9 +1,11 @@
-//! Puts the former bytes of a content back into its compacted place.
+//! Takes from the model that yrs has written what is collected, and everything else from
+//! the former one.
 //!
-//! yrs decides what is collected; but it reads a value into its own types and writes it
-//! again, and some values come out in other bytes (a BigInt, -0, the order of an object's
-//! keys). The result takes structure and collection from the compacted model and every
-//! content from the former one, byte by byte. It is verified like any other.
+//! yrs reads a value into its own types and writes it again, and some values come out in
+//! other bytes (a BigInt, -0, the order of an object's keys). So no content is taken from
+//! it: every one is copied from the former model, byte by byte. The result is also the
+//! same whenever it is made again, which yrs's own encoding is not. It is verified like
+//! any other.
 
 use super::compare::{Pairs, Side};
 use super::model::{Client, Model, Run};

@@ -1,0 +1,183 @@
+// Yjs judges compacted logs. Usage: node judge.mjs [--brief] DIRECTORY NAME...
+// --brief: only what does not build a long document a dozen times.
+// For each NAME the directory holds NAME.log and NAME.compacted.log. Prints one line per
+// failure and exits 1 if there is any.
+import { join } from 'node:path'
+import * as Y from 'yjs'
+import { built, difference, rootTypes, unlike } from './document.mjs'
+import { random, readLog } from './log.mjs'
+
+// Client ids that no case uses.
+const [FIRST, SECOND, OFFLINE] = [2 ** 40 + 1, 2 ** 40 + 2, 2 ** 40 + 3]
+
+// Both hear of each other until neither has news: receiving marks may delete redundant
+// ones, and that is a change of its own.
+const sync = (a, b) => {
+  for (let round = 0; round < 4; round++) {
+    Y.applyUpdate(b, Y.encodeStateAsUpdate(a, Y.encodeStateVector(b)))
+    Y.applyUpdate(a, Y.encodeStateAsUpdate(b, Y.encodeStateVector(a)))
+  }
+}
+
+// The next position at or before `at` that is not inside of a surrogate pair: Yjs itself
+// replaces a pair that is cut.
+const outsidePair = (text, at) => {
+  let left = at
+  for (let item = text._start; item !== null && left > 0; item = item.right) {
+    if (item.deleted || !item.countable) continue
+    if (left < item.length && item.content.getRef() === 4) {
+      const unit = item.content.str.charCodeAt(left)
+      return unit >= 0xdc00 && unit <= 0xdfff ? at - 1 : at
+    }
+    left -= item.length
+  }
+  return at
+}
+
+// Edits of every root; the same seed makes the same edits on equal documents.
+const editAll = (doc, types, seed) => {
+  const rand = random(seed)
+  const pick = n => Math.floor(rand() * n)
+  for (const [name, kind] of [...types, [' new', 'text']]) {
+    for (let i = 0; i < 4; i++) {
+      if (kind === 'map') {
+        const map = doc.getMap(name)
+        const keys = [...map._map.keys()].sort()
+        if (keys.length > 0) map.set(keys[pick(keys.length)], { edit: i, a: seed })
+        if (i === 2 && keys.length > 0) map.delete(keys[pick(keys.length)])
+        map.set(`edit ${i}`, new Y.Text('nested'))
+        continue
+      }
+      if (kind === 'text') {
+        const text = doc.getText(name)
+        text.insert(outsidePair(text, pick(text.length + 1)), `e${seed}-${i}`)
+        const from = outsidePair(text, pick(text.length))
+        const to = outsidePair(text, from + 3)
+        if (to > from) text.delete(from, to - from)
+        if (text.length > 3) {
+          const from = outsidePair(text, pick(text.length - 2))
+          text.format(from, outsidePair(text, from + 3) - from, { mark: i % 2 ? seed : null })
+        }
+        continue
+      }
+      const list = kind === 'array' ? doc.getArray(name) : doc.getXmlFragment(name)
+      list.insert(pick(list.length + 1), kind === 'array' ? [i, { z: 1, a: 2 }] : [new Y.XmlElement('edit')])
+      if (list.length > 2) list.delete(pick(list.length - 1), 1)
+    }
+  }
+}
+
+// Types a document's roots, as the readers of the document do.
+const typed = (doc, types) => {
+  for (const [name, kind] of types) {
+    if (kind === 'map') doc.getMap(name)
+    else if (kind === 'text') doc.getText(name)
+    else if (kind === 'array') doc.getArray(name)
+    else doc.getXmlFragment(name)
+  }
+  return doc
+}
+
+// The entries of a shared map have no order, and a sub-document is known by its guid.
+const sorted = value => {
+  if (value instanceof Y.Doc) return value.guid
+  if (Array.isArray(value)) return value.map(sorted)
+  if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return value
+  return Object.fromEntries(Object.keys(value).sort().map(key => [key, sorted(value[key])]))
+}
+const shown = (doc, types) => [...types].map(([name, kind]) => sorted(
+  kind === 'text' ? doc.getText(name).toDelta() : kind === 'xml' ? doc.getXmlFragment(name).toString() : doc.get(name).toJSON()))
+
+// Two replicas edit at the same time, one undoes, then they hear of each other.
+const meet = (first, second, types) => {
+  editAll(first, types, 1)
+  const texts = [...types].filter(([, kind]) => kind === 'text').map(([name]) => first.getText(name))
+  const manager = new Y.UndoManager([first.getText(' undone'), ...texts], { captureTimeout: 0 })
+  for (const text of texts) { text.insert(0, 'undone'); text.delete(1, 2) }
+  editAll(second, types, 2)
+  sync(first, second)
+  while (manager.undoStack.length > 0) manager.undo()
+  manager.redo()
+  editAll(second, types, 3)
+  sync(second, first)
+}
+
+const checks = {
+  'the content is the same': (old, compacted) => unlike(built(old, FIRST), built(compacted, FIRST)),
+  'the content is shown the same': (old, compacted) => {
+    const types = rootTypes(built(old, FIRST))
+    return difference(shown(typed(built(old, FIRST), types), types), shown(typed(built(compacted, FIRST), types), types))
+  },
+  'it is the same in a document that keeps what is deleted': (old, compacted) =>
+    unlike(built(old, FIRST, { gc: false }), built(compacted, FIRST, { gc: false })),
+  'a replica with the old log and one with the new go on alike': (old, compacted) => {
+    const types = rootTypes(built(old, FIRST))
+    const make = (rows, id) => typed(built(rows, id), types)
+    const [kept, fresh] = [make(old, FIRST), make(compacted, SECOND)]
+    const [controlKept, controlFresh] = [make(old, FIRST), make(old, SECOND)]
+    meet(kept, fresh, types)
+    meet(controlKept, controlFresh, types)
+    return unlike(kept, fresh) ?? unlike(controlKept, kept) ?? unlike(controlFresh, fresh)
+  },
+  'the other way round as well': (old, compacted) => {
+    const types = rootTypes(built(old, FIRST))
+    const make = (rows, id) => typed(built(rows, id), types)
+    const [fresh, kept] = [make(compacted, FIRST), make(old, SECOND)]
+    meet(fresh, kept, types)
+    return unlike(kept, fresh)
+  },
+  'an author who was offline during the compaction returns': (old, compacted) => {
+    const seen = old.slice(0, Math.ceil(old.length / 2))
+    const offline = built(seen, OFFLINE)
+    // What was seen may be incomplete where rows came out of order.
+    if (offline.store.pendingStructs !== null || offline.store.pendingDs !== null) return null
+    const types = rootTypes(offline)
+    const make = () => {
+      const author = typed(built(seen, OFFLINE), types)
+      editAll(author, types, 4)
+      return author
+    }
+    const [author, controlAuthor] = [make(), make()]
+    const [fresh, control] = [built(compacted, FIRST), built(old, FIRST)]
+    sync(author, fresh)
+    sync(controlAuthor, control)
+    return unlike(fresh, author) ?? unlike(control, fresh)
+  },
+  'relative positions stay': (old, compacted) => {
+    const types = rootTypes(built(old, FIRST))
+    const [before, after] = [typed(built(old, FIRST), types), typed(built(compacted, FIRST), types)]
+    for (const [name, kind] of types) {
+      if (kind !== 'text') continue
+      const text = before.getText(name)
+      for (let at = 0; at <= text.length; at += 1 + (text.length >> 5)) {
+        for (const side of [0, -1]) {
+          const position = Y.createRelativePositionFromTypeIndex(text, at, side)
+          const found = Y.createAbsolutePositionFromRelativePosition(position, after)
+          if (found === null || found.index !== at) return `${name}: ${at} became ${found?.index}`
+        }
+      }
+    }
+    return null
+  }
+}
+
+const brief = ['the content is the same', 'a replica with the old log and one with the new go on alike']
+const given = process.argv.slice(2)
+const isBrief = given[0] === '--brief'
+const [directory, ...names] = isBrief ? given.slice(1) : given
+let failures = 0
+for (const name of names) {
+  const old = readLog(join(directory, `${name}.log`))
+  const compacted = readLog(join(directory, `${name}.compacted.log`))
+  for (const [check, run] of Object.entries(checks)) {
+    if (isBrief && !brief.includes(check)) continue
+    let found
+    try { found = run(old, compacted) } catch (error) { found = `it threw ${error.stack}` }
+    if (found !== null) {
+      failures++
+      console.log(`${name}: ${check}: no, ${found}`)
+    }
+  }
+}
+console.log(`${names.length} judged, ${failures} failures`)
+process.exitCode = failures > 0 ? 1 : 0
