@@ -32,11 +32,14 @@ pub(super) fn text() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Overrides, RawConfig};
 
     #[test]
     fn the_demo_shortens_every_schedule() {
         let text = text();
         assert!(text.starts_with(MARKER));
+        let parsed = RawConfig::parse(&text, "besom.toml".as_ref(), &Overrides::default());
+        assert!(parsed.problems().is_empty(), "{:?}", parsed.problems());
         let file: toml::Table = toml::from_str(&text).unwrap();
         assert_eq!(file["activity"]["idle_timeout"].as_str(), Some(IDLE_TIMEOUT));
         let tasks = file["tasks"].as_table().unwrap();

@@ -99,6 +99,8 @@ pub async fn fill(
         let mut rng = StdRng::seed_from_u64(SEED + number as u64);
         writer.project(&tenant).await?;
         let clients = clients::of(&tenant, now, &mut rng);
+        // Attachments refer to them.
+        seeded.clients += clients::write(&tenant, &clients, &mut writer).await?;
         let documents = documents::of(&clients, number, now, &mut rng)?;
         let hostile = hostile::of(number, now)?;
         for document in documents.iter().chain(hostile.iter().map(|(document, ..)| document)) {
@@ -112,7 +114,6 @@ pub async fn fill(
             fate,
             why,
         }));
-        seeded.clients += clients::write(&tenant, &clients, &mut writer).await?;
         seeded.shares += shares::write(&tenant, now, &mut writer).await?;
         let (workspaces, used) = workspaces::write(&tenant, now, &mut writer).await?;
         seeded.workspaces += workspaces;

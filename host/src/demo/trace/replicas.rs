@@ -102,8 +102,9 @@ impl Replica {
     /// Carries out patches as one transaction of `author`, whose client this replica is,
     /// and returns the update.
     pub(super) fn edit(&mut self, author: u32, patches: &[Patch]) -> Result<Vec<u8>, String> {
-        let update = match (&mut self.units, patches) {
-            (Some(_), [patch]) => self.edit_once(patch)?,
+        // What several patches leave behind is merged by yrs before it is sent.
+        let update = match patches {
+            [patch] => self.edit_once(patch)?,
             _ => self.edit_all(patches)?,
         };
         self.version.advance(author);
@@ -130,7 +131,7 @@ impl Replica {
         Ok(txn.encode_update_v1())
     }
 
-    /// Finds the place in the index, and lets yrs integrate the update.
+    /// Finds the place in the index, where there is one, and lets yrs integrate the update.
     fn edit_once(&mut self, patch: &Patch) -> Result<Vec<u8>, String> {
         let length = self.text.len(&self.doc.transact());
         let (from, to) = self.wide.range(patch, length)?;
