@@ -3,3 +3,5 @@
 mod plugin;
 
 pub use plugin::{plugin, plugin_path};
+//! Besom.
+pub mod sim;

@@ -177,6 +177,8 @@ pub struct Node {
     load_at: Option<Mono>,
     prune_at: Mono,
     random: StdRng,
+    /// The present of the last step.
+    last: Now,
 }
 
 impl Node {
@@ -194,6 +196,7 @@ impl Node {
             load_at: None,
             prune_at: now.mono + settings.prune_every,
             random: StdRng::from_seed(seed),
+            last: now,
             work,
             settings,
         }
@@ -230,21 +233,25 @@ impl Node {
     }
 
     /// How long the shell may sleep, if nothing is answered meanwhile; none: until then.
+    ///
+    /// What was due by the last step was tried in it, and waits for an answer or for the
+    /// leadership: only what lies ahead counts.
     pub fn sleep(&self, now: Now) -> Option<Duration> {
-        let mono = |at: Mono| at.since(now.mono);
-        let wall = |at: Time| at.since(now.wall);
+        let last = self.last;
+        let mono = |at: Mono| (at > last.mono).then(|| at.since(now.mono));
+        let wall = |at: Time| (at > last.wall).then(|| at.since(now.wall));
         let drain = match self.phase {
-            Phase::Draining { until } => Some(mono(until)),
+            Phase::Draining { until } => mono(until),
             Phase::Running | Phase::Resigning | Phase::Stopped => None,
         };
         let work = self.loaded.then(|| {
             [
-                self.planner.deadline().map(wall),
-                self.executor.deadline().map(wall),
-                Some(mono(self.prune_at)),
+                self.planner.deadline().and_then(wall),
+                self.executor.deadline().and_then(wall),
+                mono(self.prune_at),
             ]
         });
-        [self.election.deadline().map(mono), drain, self.load_at.map(mono)]
+        [self.election.deadline().and_then(mono), drain, self.load_at.and_then(mono)]
             .into_iter()
             .chain(work.into_iter().flatten())
             .flatten()
@@ -255,8 +262,9 @@ impl Node {
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Command>) {
         let mut elected = Vec::new();
         let mut notices = Vec::new();
+        self.last = now;
         match event {
-            Event::Tick => self.election.step(now.mono, election::Event::Tick, &mut elected),
+            Event::Tick => {}
             Event::LeaderChanged => {
                 self.election.step(now.mono, election::Event::Vacant, &mut elected);
             }
@@ -315,6 +323,7 @@ impl Node {
                 }
             }
         }
+        self.election.step(now.mono, election::Event::Tick, &mut elected);
         self.follow(now, elected, &mut notices, out);
         self.go_on(now, notices, out);
     }

@@ -355,7 +355,7 @@ impl Planner {
     /// When something is to be done next, apart from answers.
     pub fn deadline(&self) -> Option<Time> {
         self.fence.as_ref()?;
-        if let Some(hold) = self.hold_until {
+        if let Some(hold) = self.hold_until.filter(|at| *at > self.now) {
             return Some(hold);
         }
         let slots = self.tasks.values().filter(|task| !task.deciding).filter_map(|task| task.next);

@@ -1,0 +1,308 @@
+//! Scripted tasks: what the simulated product has, and what its tasks say of it.
+//!
+//! The fate of a key follows from the key alone, so that a run of the simulation can be
+//! judged at its end without knowing how it went.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use besom::ports::activity::Activity;
+use besom::ports::guests::{
+    Acted, Call, CollectionRequest, Error, Fault, Guests, Lane, Limits, Manifest, Page, Usage,
+};
+use besom::ports::store::{Range, Snapshot};
+use besom::task::TaskDefinition;
+use besom_core::collection::{Collection, Collections, Column, Encoding, Operations};
+use besom_core::ids::Tenant;
+use besom_core::item::{Candidate, Item};
+use besom_core::plan::{CatchUp, Overlap};
+use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Verdict};
+use besom_core::queue::RetryPolicy;
+use besom_core::time::Time;
+use besom_core::value::{Field, Kind, Value};
+
+/// The tasks of the simulated product: everything that waits, what falls due, and what is
+/// heavy.
+pub const TASKS: [&str; 3] = ["sweep", "expire", "grind"];
+
+/// What is to become of a key in the end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// Its effect happens, once.
+    Done,
+    /// Its effect happens, once, after two executions that ask for another.
+    DoneLater,
+    /// It is skipped for good.
+    Skipped,
+    /// Its plugin says that nothing can be done.
+    Hopeless,
+    /// Its plugin fails on it every time.
+    Poison,
+}
+
+/// The fate of a key.
+pub fn fate(key: &str) -> Fate {
+    let sum: u32 = key.bytes().map(u32::from).sum();
+    match sum % 23 {
+        0 => Fate::Poison,
+        1 => Fate::Hopeless,
+        2 => Fate::Skipped,
+        3 | 4 => Fate::DoneLater,
+        _ => Fate::Done,
+    }
+}
+
+/// The product's tables: things with a state, and a ledger that counts the effects on each.
+pub fn collections() -> Collections {
+    let column = |kind| Column { kind, encoding: Encoding::Native };
+    let table = |name: &str, columns: &[(&str, Kind)], indexes: &[(&str, &[&str])]| Collection {
+        name: name.into(),
+        table: name.into(),
+        tenant: Some("tenant".into()),
+        key: vec!["id".into()],
+        columns: columns.iter().map(|(name, kind)| ((*name).into(), column(*kind))).collect(),
+        indexes: indexes
+            .iter()
+            .map(|(name, columns)| {
+                ((*name).into(), columns.iter().map(|column| (*column).into()).collect())
+            })
+            .collect(),
+        anchors: Vec::new(),
+    };
+    [
+        table(
+            "things",
+            &[
+                ("id", Kind::Text),
+                ("task", Kind::Text),
+                ("state", Kind::Text),
+                ("due", Kind::Timestamp),
+            ],
+            &[("by_task_state", &["task", "state"])],
+        ),
+        table("ledger", &[("id", Kind::Text), ("effects", Kind::Integer)], &[]),
+    ]
+    .into_iter()
+    .map(|collection| (collection.name.clone(), collection))
+    .collect()
+}
+
+/// A thing of a task, and its line in the ledger.
+pub fn thing(task: &str, id: &str, due: Option<Time>) -> [Change; 2] {
+    let text = |s: &str| Value::Text(s.into());
+    [
+        Change::Insert {
+            collection: "things".into(),
+            fields: vec![
+                Field::new("id", text(id)),
+                Field::new("task", text(task)),
+                Field::new("state", text("open")),
+                Field::new("due", due.map_or(Value::Null, Value::Timestamp)),
+            ],
+        },
+        Change::Insert {
+            collection: "ledger".into(),
+            fields: vec![Field::new("id", text(id)), Field::new("effects", Value::Integer(0))],
+        },
+    ]
+}
+
+/// The definition of a task of the simulation.
+pub fn definition(task: &str) -> TaskDefinition {
+    let all = Operations { read: true, insert: true, update: true, delete: true };
+    let lane = match task {
+        "expire" => Lane::Due,
+        "grind" => Lane::Heavy,
+        _ => Lane::Normal,
+    };
+    let (schedule, overlap) = match task {
+        "expire" => ("@every 7s", Overlap::Skip),
+        "grind" => ("@every 5s", Overlap::Queue),
+        _ => ("@every 3s", Overlap::Skip),
+    };
+    TaskDefinition {
+        name: task.into(),
+        plugin: task.into(),
+        digest: task.into(),
+        schedule: Some(schedule.into()),
+        timezone: "UTC".into(),
+        overlap,
+        catch_up: CatchUp::Coalesce,
+        jitter: Duration::ZERO,
+        at_start: lane == Lane::Due,
+        horizon: Duration::from_secs(10),
+        settings: Vec::new(),
+        limits: Limits {
+            memory_bytes: 1 << 20,
+            fuel: 1_000_000,
+            hostcall_fuel: 1 << 20,
+            wall_ms: 1_000,
+            batch_items: 8,
+            batch_bytes: 1 << 20,
+            rows_read: 10_000,
+            changes: 100,
+            deletes: 100,
+            log_bytes: 1_024,
+        },
+        grants: [("things".to_owned(), all), ("ledger".to_owned(), all)].into(),
+        topics: vec!["done".into()],
+        per_tenant: true,
+        activity: false,
+        lane,
+        tenants_per_run: 2,
+        candidates_per_tenant: 12,
+        retry: RetryPolicy {
+            attempts_max: 4,
+            backoff: Duration::from_millis(500),
+            backoff_max: Duration::from_secs(5),
+            guard_retries_max: 5,
+            deaths_max: u32::MAX,
+        },
+        undo_retention: Duration::from_secs(60),
+    }
+}
+
+/// The tasks, as a host calls them.
+pub struct Script;
+
+#[async_trait]
+impl Guests for Script {
+    fn manifest(&self, digest: &str) -> Option<Arc<Manifest>> {
+        let request = |name: &str| CollectionRequest {
+            collection: name.into(),
+            operations: Operations { read: true, insert: true, update: true, delete: true },
+            columns: Vec::new(),
+        };
+        Some(Arc::new(Manifest {
+            name: digest.into(),
+            version: "1.0.0".into(),
+            doc: String::new(),
+            settings: Vec::new(),
+            collections: vec![request("things"), request("ledger")],
+            topics: vec!["done".into()],
+            activity: false,
+            per_tenant: true,
+            lane: definition(digest).lane,
+            extra: Vec::new(),
+        }))
+    }
+
+    async fn tenants(
+        &self,
+        call: &Call,
+        view: Arc<dyn Snapshot>,
+        _: Arc<dyn Activity>,
+        after: Option<&Tenant>,
+        limit: u32,
+    ) -> Result<Vec<Tenant>, Error> {
+        let range = open_things(call.task.as_str(), None, limit);
+        view.tenants(&range, after, limit)
+            .await
+            .map_err(|error| Error::Infrastructure(error.to_string()))
+    }
+
+    async fn scan(
+        &self,
+        call: &Call,
+        view: Arc<dyn Snapshot>,
+        _: Arc<dyn Activity>,
+        tenant: Option<&Tenant>,
+        cursor: Option<&[u8]>,
+        limit: u32,
+    ) -> Result<Page, Error> {
+        let range = open_things(call.task.as_str(), cursor, limit);
+        let page = view
+            .read_range(tenant, &range)
+            .await
+            .map_err(|error| Error::Infrastructure(error.to_string()))?;
+        let candidates = page.rows.iter().filter_map(|row| match row.as_slice() {
+            [Value::Text(key), due] => Some(Candidate {
+                tenant: tenant.cloned(),
+                key: key.clone(),
+                route: key.clone(),
+                due: match due {
+                    Value::Timestamp(due) => Some(*due),
+                    _ => None,
+                },
+                version: "1".into(),
+                payload: Vec::new(),
+            }),
+            _ => None,
+        });
+        Ok(Page {
+            candidates: candidates.collect(),
+            next: page.next,
+            scanned: page.scanned,
+            usage: Usage::default(),
+        })
+    }
+
+    async fn act(
+        &self,
+        _: &Call,
+        _: Arc<dyn Snapshot>,
+        _: Arc<dyn Activity>,
+        items: &[Item],
+    ) -> Result<Acted, Error> {
+        let verdicts = items.iter().map(verdict).collect();
+        Ok(Acted { verdicts, usage: Usage::default() })
+    }
+}
+
+fn open_things(task: &str, cursor: Option<&[u8]>, limit: u32) -> Range {
+    Range {
+        collection: "things".into(),
+        index: Some("by_task_state".into()),
+        prefix: vec![Value::Text(task.into()), Value::Text("open".into())],
+        columns: vec!["id".into(), "due".into()],
+        limit,
+        bytes_max: 1 << 20,
+        after: cursor.map(<[u8]>::to_vec),
+        ..Range::default()
+    }
+}
+
+fn verdict(item: &Item) -> Result<Verdict, Fault> {
+    let key = &item.identity.key;
+    match fate(key) {
+        Fate::Poison => {
+            Err(Fault { cause: "unreachable".into(), message: format!("poison: {key}") })
+        }
+        Fate::Hopeless => Ok(Verdict::Dead { reason: "hopeless".into() }),
+        Fate::Skipped => Ok(Verdict::Skip { reason: "not today".into(), settled: true }),
+        Fate::DoneLater if item.attempts < 2 => {
+            Ok(Verdict::Retry { after_ms: 100, reason: "later".into() })
+        }
+        Fate::Done | Fate::DoneLater => Ok(Verdict::Propose(effect(key))),
+    }
+}
+
+/// The effect: counted in the ledger, so that a second one would show. Only every other
+/// key guards itself; the others rely on the engine alone.
+fn effect(key: &str) -> Proposal {
+    let row = vec![Value::Text(key.into())];
+    let guard = Guard::Columns {
+        collection: "things".into(),
+        key: row.clone(),
+        conditions: vec![Condition::equal("state", Value::Text("open".into()))],
+    };
+    Proposal {
+        guards: if key.len().is_multiple_of(2) { vec![guard] } else { Vec::new() },
+        changes: vec![
+            Change::Update {
+                collection: "things".into(),
+                key: row.clone(),
+                fields: vec![Field::new("state", Value::Text("done".into()))],
+            },
+            Change::Increment {
+                collection: "ledger".into(),
+                key: row,
+                fields: vec![Field::new("effects", Value::Integer(1))],
+            },
+            Change::Emit { topic: "done".into(), key: key.into(), payload: Vec::new() },
+        ],
+        on_guard_failed: OnGuardFailed::Skip("done already".into()),
+        notes: Vec::new(),
+    }
+}

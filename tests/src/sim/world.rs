@@ -1,0 +1,509 @@
+//! The simulated world: its clock, its queue of things to come, its nodes and its faults.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use besom::activity::memory::MemoryActivity;
+use besom::coordination::memory::{MemoryCoordination, MemoryLease};
+use besom::host::perform::Ports;
+use besom::node::planner::Scheduled;
+use besom::node::{Command, Event, Node, Now, Role, Settings, Work, executor, planner};
+use besom::ports::guests::StopFlag;
+use besom::ports::store::Store;
+use besom::store::memory::{Fault, MemoryStore, On};
+use besom_core::activity::Timeouts;
+use besom_core::cron::Schedule;
+use besom_core::election::Timing;
+use besom_core::ids::{NodeName, Tenant};
+use besom_core::time::{Mono, Time};
+use futures::FutureExt;
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+
+use super::{judge, script};
+
+/// What a simulation is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// Decides everything else.
+    pub seed: u64,
+    /// Hosts.
+    pub nodes: usize,
+    /// How long things go wrong.
+    pub troubled: Duration,
+    /// How long the world has to come to rest.
+    pub quiet: Duration,
+    /// Whether the store checks fence and owner epochs. A store that does not has to be
+    /// caught.
+    pub fenced: bool,
+}
+
+impl Plan {
+    /// Three nodes, three minutes of trouble.
+    pub fn of(seed: u64) -> Plan {
+        Plan {
+            seed,
+            nodes: 3,
+            troubled: Duration::from_secs(180),
+            quiet: Duration::from_secs(240),
+            fenced: true,
+        }
+    }
+}
+
+/// What came of a simulation.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// What is wrong; empty: nothing.
+    pub violations: Vec<String>,
+    /// Things that the product has made.
+    pub things: usize,
+    /// Leaderships.
+    pub terms: u64,
+    /// Crashes, pauses, lost and doubled messages, faults of the store.
+    pub troubles: u64,
+    /// Events handled.
+    pub events: u64,
+}
+
+const START: Time = Time::from_secs(1_800_000_000);
+const TIMING: Timing = Timing { ttl: Duration::from_secs(15), renew: Duration::from_secs(5) };
+const TENANTS: [&str; 4] = ["acme", "globex", "initech", "umbrella"];
+
+/// Something that is to come.
+#[derive(Debug)]
+enum Coming {
+    /// A command of an incarnation reaches its port.
+    Perform { node: usize, life: u64, command: Command, sent: Mono, stop: StopFlag },
+    /// An answer reaches the incarnation that asked.
+    Deliver { node: usize, life: u64, event: Event },
+    /// A node looks at its clock.
+    Wake { node: usize, life: u64 },
+    /// A host starts (again).
+    Start { node: usize },
+    /// The product makes new things.
+    Product,
+    /// Something goes wrong.
+    Trouble,
+}
+
+struct Host {
+    node: Node,
+    ports: Ports,
+    store: Arc<MemoryStore>,
+    coordination: Arc<MemoryCoordination>,
+    stop: StopFlag,
+    paused_until: Time,
+    /// The wake-up that is planned: earlier ones than this are not repeated.
+    wake_at: Option<Time>,
+}
+
+struct World {
+    plan: Plan,
+    random: StdRng,
+    clock: Arc<AtomicI64>,
+    coming: BinaryHeap<Reverse<(Time, u64)>>,
+    what: BTreeMap<u64, Coming>,
+    next: u64,
+    root: MemoryStore,
+    lease: Arc<MemoryLease>,
+    hosts: Vec<Option<Host>>,
+    lives: Vec<u64>,
+    things: Vec<(Tenant, String)>,
+    report: Report,
+}
+
+/// Runs one simulation to its end.
+pub fn simulate(plan: Plan) -> Report {
+    let clock = Arc::new(AtomicI64::new(START.micros()));
+    let time = {
+        let clock = Arc::clone(&clock);
+        Arc::new(move || Time(clock.load(Ordering::Relaxed))) as Arc<dyn Fn() -> Time + Send + Sync>
+    };
+    let timeouts = Timeouts::default();
+    let root = if plan.fenced {
+        MemoryStore::new(8, timeouts, Arc::clone(&time))
+    } else {
+        MemoryStore::broken_without_fence(8, timeouts, Arc::clone(&time))
+    };
+    let collections = Arc::new(script::collections());
+    root.set_collections(Arc::clone(&collections));
+    for collection in collections.values() {
+        root.create_table(collection, &[]);
+    }
+    let mut world = World {
+        plan,
+        random: StdRng::seed_from_u64(plan.seed),
+        clock,
+        coming: BinaryHeap::new(),
+        what: BTreeMap::new(),
+        next: 0,
+        root,
+        lease: MemoryLease::new(TIMING.ttl, time),
+        hosts: (0..plan.nodes).map(|_| None).collect(),
+        lives: vec![0; plan.nodes],
+        things: Vec::new(),
+        report: Report::default(),
+    };
+    for node in 0..plan.nodes {
+        let wait = world.random_millis(0, 2_000);
+        world.schedule(wait, Coming::Start { node });
+    }
+    world.schedule(Duration::ZERO, Coming::Product);
+    world.schedule(Duration::from_secs(5), Coming::Trouble);
+    world.run();
+    let leaders =
+        world.hosts.iter().flatten().filter(|host| host.node.role() == Role::Leading).count();
+    let mut report = world.report;
+    report.things = world.things.len();
+    if leaders != 1 {
+        report.violations.push(format!("{leaders} nodes lead a world at rest"));
+    }
+    judge::judge(&world.root, &world.things, &mut report);
+    report
+}
+
+impl World {
+    fn now(&self) -> Time {
+        Time(self.clock.load(Ordering::Relaxed))
+    }
+
+    fn troubled(&self) -> bool {
+        self.now() < START + self.plan.troubled
+    }
+
+    fn random_millis(&mut self, least: u64, most: u64) -> Duration {
+        Duration::from_micros(self.random.random_range(least * 1_000..=most * 1_000))
+    }
+
+    fn chance(&mut self, one_in: u32) -> bool {
+        self.random.random_ratio(1, one_in)
+    }
+
+    fn schedule(&mut self, wait: Duration, coming: Coming) {
+        let at = self.now() + wait;
+        self.coming.push(Reverse((at, self.next)));
+        self.what.insert(self.next, coming);
+        self.next += 1;
+    }
+
+    fn run(&mut self) {
+        let end = START + self.plan.troubled + self.plan.quiet;
+        while let Some(Reverse((at, number))) = self.coming.pop() {
+            if at > end {
+                return;
+            }
+            let Some(coming) = self.what.remove(&number) else { continue };
+            self.clock.store(at.micros().max(self.now().micros()), Ordering::Relaxed);
+            self.report.events += 1;
+            self.happen(coming);
+        }
+    }
+
+    fn happen(&mut self, coming: Coming) {
+        match coming {
+            Coming::Start { node } => self.start(node),
+            Coming::Wake { node, life } => {
+                if let Some(host) = self.alive(node, life) {
+                    host.wake_at = None;
+                    self.deliver(node, life, Event::Tick);
+                }
+            }
+            Coming::Deliver { node, life, event } => self.deliver(node, life, event),
+            Coming::Perform { node, life, command, sent, stop } => {
+                self.perform(node, life, command, sent, &stop);
+            }
+            Coming::Product => self.product(),
+            Coming::Trouble => self.trouble(),
+        }
+    }
+
+    fn alive(&mut self, node: usize, life: u64) -> Option<&mut Host> {
+        if self.lives[node] == life { self.hosts[node].as_mut() } else { None }
+    }
+
+    fn start(&mut self, node: usize) {
+        if self.hosts[node].is_some() {
+            return;
+        }
+        self.lives[node] += 1;
+        let life = self.lives[node];
+        let name = NodeName::from(format!("node-{node}-{life}"));
+        let store = Arc::new(self.root.handle());
+        let collections = Arc::new(script::collections());
+        store.set_collections(Arc::clone(&collections));
+        let coordination = Arc::new(self.lease.handle(name.clone(), &format!("host-{node}")));
+        let clock = Arc::clone(&self.clock);
+        let time = Arc::new(move || Time(clock.load(Ordering::Relaxed)));
+        let ports = Ports {
+            coordination: coordination.clone(),
+            store: store.clone(),
+            activity: Arc::new(MemoryActivity::new(Timeouts::default(), time)),
+            guests: Arc::new(script::Script),
+            node: name.clone(),
+            snapshot_max: Duration::from_secs(5),
+            history_retention: Duration::from_secs(3_600),
+            undo_retention: Vec::new(),
+        };
+        let settings = Settings {
+            node: name,
+            timing: TIMING,
+            executor: executor::Settings { window: 32, ..executor::Settings::default() },
+            planner: planner::Settings { page: 5, ..planner::Settings::default() },
+            drain_max: Duration::from_secs(5),
+            prune_every: Duration::from_secs(45),
+        };
+        let tasks = script::TASKS
+            .iter()
+            .map(|task| {
+                let definition = script::definition(task);
+                let expression = definition.schedule.clone().unwrap_or_default();
+                let schedule = Schedule::parse(&expression, "UTC").expect("a schedule");
+                let scheduled =
+                    Scheduled { definition: Arc::new(definition), schedule: Some(schedule) };
+                ((*task).into(), scheduled)
+            })
+            .collect();
+        let mut seed = [0; 32];
+        self.random.fill_bytes(&mut seed);
+        let now = self.reading();
+        let node_machine = Node::new(settings, Work { tasks, collections }, seed, now);
+        self.hosts[node] = Some(Host {
+            node: node_machine,
+            ports,
+            store,
+            coordination,
+            stop: StopFlag::default(),
+            paused_until: Time(i64::MIN),
+            wake_at: None,
+        });
+        self.deliver(node, life, Event::Tick);
+    }
+
+    fn reading(&self) -> Now {
+        let since = self.now().since(START) + Duration::from_secs(1_000);
+        Now { wall: self.now(), mono: Mono::START + since }
+    }
+
+    fn deliver(&mut self, node: usize, life: u64, event: Event) {
+        let (now, reading) = (self.now(), self.reading());
+        let Some(host) = self.alive(node, life) else { return };
+        if now < host.paused_until {
+            // A paused process finds everything at once when it wakes.
+            let wait = host.paused_until.since(now);
+            self.schedule(wait, Coming::Deliver { node, life, event });
+            return;
+        }
+        let mut commands = Vec::new();
+        host.node.step(reading, event, &mut commands);
+        let sleep = host.node.sleep(reading);
+        for command in commands {
+            match command {
+                Command::Finished => {}
+                Command::StopGuests { reason } => {
+                    if let Some(host) = self.alive(node, life) {
+                        host.stop.raise(reason);
+                        host.stop = StopFlag::default();
+                    }
+                }
+                command => self.send(node, life, command),
+            }
+        }
+        if let Some(sleep) = sleep {
+            // At least a microsecond, as a real host that is woken too early sleeps again.
+            let wait = sleep.max(Duration::from_micros(1));
+            let at = now + wait;
+            let Some(host) = self.alive(node, life) else { return };
+            if host.wake_at.is_none_or(|planned| at < planned) {
+                host.wake_at = Some(at);
+                self.schedule(wait, Coming::Wake { node, life });
+            }
+        }
+    }
+
+    /// A command leaves its node: mostly it arrives soon, sometimes late, sometimes twice.
+    fn send(&mut self, node: usize, life: u64, command: Command) {
+        let sent = self.reading().mono;
+        let Some(host) = self.alive(node, life) else { return };
+        let stop = host.stop.clone();
+        let troubled = self.troubled();
+        if troubled && self.chance(200) && repeatable(&command) {
+            self.report.troubles += 1;
+            let wait = self.latency();
+            let (command, stop) = (command.clone(), stop.clone());
+            self.schedule(wait, Coming::Perform { node, life, command, sent, stop });
+        }
+        let wait = self.latency();
+        self.schedule(wait, Coming::Perform { node, life, command, sent, stop });
+    }
+
+    fn latency(&mut self) -> Duration {
+        if self.troubled() && self.chance(300) {
+            self.report.troubles += 1;
+            self.random_millis(1_000, 25_000)
+        } else {
+            self.random_millis(0, 12)
+        }
+    }
+
+    fn perform(&mut self, node: usize, life: u64, command: Command, sent: Mono, stop: &StopFlag) {
+        let troubled = self.troubled();
+        let unlucky = troubled && self.chance(150);
+        let lost = troubled && self.chance(400);
+        // A message on its way outlives its sender, or dies with it.
+        let orphaned = self.lives[node] != life || self.hosts[node].is_none();
+        if orphaned && self.chance(2) {
+            return;
+        }
+        let ports = match &self.hosts[node] {
+            Some(host) if !orphaned => host.ports.clone(),
+            _ => match self.ghost(node, life) {
+                Some(ports) => ports,
+                None => return,
+            },
+        };
+        if unlucky && !orphaned {
+            self.report.troubles += 1;
+            let fault = match self.random.random_range(0..4) {
+                0 => Fault::Busy,
+                1 => Fault::Unavailable,
+                2 => Fault::UnknownNotApplied,
+                _ => Fault::UnknownApplied,
+            };
+            let host = self.hosts[node].as_ref().expect("not orphaned");
+            match &command {
+                Command::Executor(_, executor::Command::Commit(..)) => {
+                    host.store.fail_next(On::Commit, fault);
+                }
+                Command::Campaign { .. } | Command::Renew(_) => {
+                    host.coordination.lose_next_answer();
+                }
+                Command::Executor(..) | Command::Planner(..) | Command::Raise(_) => {
+                    let fault = match fault {
+                        Fault::UnknownNotApplied | Fault::UnknownApplied => Fault::Busy,
+                        fault => fault,
+                    };
+                    host.store.fail_next(On::Write, fault);
+                }
+                _ => {}
+            }
+        }
+        let answer = ports
+            .perform(command.clone(), sent, stop)
+            .now_or_never()
+            .expect("adapters in memory never suspend");
+        if lost && let Some(again) = unanswered(&command) {
+            // The answer is lost; the caller's time-out tells it so, eventually.
+            self.report.troubles += 1;
+            let wait = self.random_millis(2_000, 4_000);
+            self.schedule(wait, Coming::Deliver { node, life, event: again });
+            return;
+        }
+        if let Some(event) = answer {
+            let wait = self.latency();
+            self.schedule(wait, Coming::Deliver { node, life, event });
+        }
+    }
+
+    /// The connections of an incarnation that is gone.
+    fn ghost(&mut self, node: usize, life: u64) -> Option<Ports> {
+        let host = self.hosts.iter().flatten().next()?;
+        let name = NodeName::from(format!("node-{node}-{life}"));
+        let store = Arc::new(self.root.handle());
+        store.set_collections(Arc::new(script::collections()));
+        let coordination = Arc::new(self.lease.handle(name.clone(), "gone"));
+        Some(Ports { store, coordination, node: name, ..host.ports.clone() })
+    }
+
+    fn product(&mut self) {
+        if !self.troubled() {
+            return;
+        }
+        for _ in 0..self.random.random_range(1..6) {
+            let tenant = Tenant::from(TENANTS[self.random.random_range(0..TENANTS.len())]);
+            let task = script::TASKS[self.random.random_range(0..script::TASKS.len())];
+            let key = format!("{task}-{}", self.things.len());
+            let due = (task == "expire").then(|| {
+                let wait = self.random_millis(0, 20_000);
+                self.now() + wait
+            });
+            let changes: Vec<_> = script::thing(task, &key, due)
+                .into_iter()
+                .map(|change| (Some(tenant.clone()), change))
+                .collect();
+            self.root
+                .write(&changes)
+                .now_or_never()
+                .expect("never suspends")
+                .expect("the product writes");
+            self.things.push((tenant, key));
+        }
+        let wait = self.random_millis(200, 2_000);
+        self.schedule(wait, Coming::Product);
+    }
+
+    fn trouble(&mut self) {
+        if !self.troubled() {
+            // Everything that is cut off comes back; crashed hosts are on their way.
+            for host in self.hosts.iter().flatten() {
+                host.coordination.set_away(false);
+            }
+            return;
+        }
+        self.report.troubles += 1;
+        let node = self.random.random_range(0..self.plan.nodes);
+        // The one who leads is the most interesting victim.
+        let leader = self
+            .hosts
+            .iter()
+            .position(|host| host.as_ref().is_some_and(|host| host.node.role() == Role::Leading));
+        let node = if self.chance(2) { leader.unwrap_or(node) } else { node };
+        match self.random.random_range(0..10) {
+            0..=2 => {
+                self.hosts[node] = None;
+                let wait = self.random_millis(100, 20_000);
+                self.schedule(wait, Coming::Start { node });
+            }
+            3..=6 => {
+                let until = self.now() + self.random_millis(500, 40_000);
+                if let Some(host) = &mut self.hosts[node] {
+                    host.paused_until = until;
+                }
+            }
+            7..=8 => {
+                let away = self.chance(2);
+                if let Some(host) = &self.hosts[node] {
+                    host.coordination.set_away(away);
+                }
+            }
+            _ => self.lease.expire(),
+        }
+        let wait = self.random_millis(500, 12_000);
+        self.schedule(wait, Coming::Trouble);
+    }
+}
+
+/// Whether a message may arrive twice. A begun batch is noted by the same connection that
+/// executes it, in order; everything else has to bear it.
+fn repeatable(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Executor(_, executor::Command::Act { .. } | executor::Command::Report(_))
+    )
+}
+
+/// What a caller makes of an answer that does not come.
+fn unanswered(command: &Command) -> Option<Event> {
+    use besom::ports::store::Error;
+    Some(match command {
+        Command::Renew(_) => Event::Renewed(Mono::START, None),
+        Command::Executor(term, executor::Command::Commit(ticket, _)) => Event::Executor(
+            *term,
+            executor::Event::Committed(*ticket, Err(Error::Unknown("no answer".into()))),
+        ),
+        _ => return None,
+    })
+}
