@@ -127,9 +127,69 @@ impl Book {
     }
 }
 
+/// Who has listened to the signs of life that a ledger keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listening {
+    /// Since when somebody has used the ledger: a connection that nobody could listen to
+    /// before is not held to have been silent.
+    pub opened_at: Time,
+    /// Since when every sign of life would have been noted; none: nobody listens.
+    pub since: Option<Time>,
+}
+
+/// The state of one key by the rows of a ledger that outlives its readers: when each open
+/// connection was last heard of, and when the last one closed. What stands in the ledger
+/// holds; where nothing does, only listening tells.
+pub fn state_of(
+    seen: &[Time],
+    closed: Option<Time>,
+    listening: Listening,
+    now: Time,
+    timeouts: Timeouts,
+) -> State {
+    let end = |seen: &Time| (*seen).max(listening.opened_at) + timeouts.heartbeat;
+    if seen.iter().any(|seen| end(seen) > now) {
+        return State::Active;
+    }
+    match seen.iter().map(end).chain(closed).max() {
+        Some(closed) if now < closed + timeouts.idle => State::Waiting,
+        Some(_) => State::Idle,
+        None if listening.since.is_some_and(|since| now > since + timeouts.idle) => State::Idle,
+        None => State::Unknown,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ledger_speaks_for_what_it_holds_and_listening_for_the_rest() {
+        let timeouts =
+            Timeouts { idle: Duration::from_secs(300), heartbeat: Duration::from_secs(60) };
+        let s = Time::from_secs;
+        let reading = Listening { opened_at: s(1_000), since: None };
+        let listening = Listening { opened_at: s(1_000), since: Some(s(1_000)) };
+        for (seen, closed, who, now, expected) in [
+            (vec![], None, reading, s(9_000), State::Unknown),
+            (vec![], None, listening, s(1_300), State::Unknown),
+            (vec![], None, listening, s(1_301), State::Idle),
+            (vec![s(2_000)], None, listening, s(2_059), State::Active),
+            (vec![s(2_000)], None, listening, s(2_060), State::Waiting),
+            (vec![s(2_000)], None, listening, s(2_360), State::Idle),
+            (vec![s(2_000), s(2_100)], None, listening, s(2_110), State::Active),
+            // Heard of before the start: it may be alive and just not have been listened to.
+            (vec![s(10)], None, reading, s(1_059), State::Active),
+            (vec![s(10)], None, reading, s(1_359), State::Waiting),
+            (vec![s(10)], None, reading, s(1_360), State::Idle),
+            (vec![], Some(s(2_000)), reading, s(2_299), State::Waiting),
+            (vec![], Some(s(2_000)), reading, s(2_300), State::Idle),
+            // What stands in the ledger holds over a restart.
+            (vec![], Some(s(10)), listening, s(1_001), State::Idle),
+        ] {
+            assert_eq!(state_of(&seen, closed, who, now, timeouts), expected, "{seen:?} {now}");
+        }
+    }
 
     const START: Time = Time::from_secs(1_000);
 

@@ -3,5 +3,6 @@
 
 pub mod activity;
 pub mod coordination;
+pub mod embedded;
 pub mod guests;
 pub mod store;

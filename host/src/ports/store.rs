@@ -175,7 +175,7 @@ pub struct Batch {
 }
 
 /// What became of an entry.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {
     /// Applied.
     Committed,
@@ -190,19 +190,20 @@ pub enum Outcome {
 }
 
 /// Why an entry was left out of a commit. Nothing of it has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeftOut {
     /// The partition has another owner or epoch.
     NotOwner,
     /// The stream's cursor, or the timer or retry, is not where the batch expects it:
     /// somebody has acknowledged it.
     NotThere,
-    /// A timer before its due time, or a retry before its time, by the store's clock.
+    /// A timer before its due time, by the store's clock. A retry may be executed before
+    /// its time: back-off is the host's choice, and a pass without a host has none.
     NotDue,
 }
 
 /// What a commit has done.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Committed {
     /// One for each entry.
     pub outcomes: Vec<Outcome>,

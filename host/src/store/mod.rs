@@ -2,3 +2,4 @@
 //! to its meaning.
 
 pub mod memory;
+pub mod sqlite;

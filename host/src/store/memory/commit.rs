@@ -122,7 +122,8 @@ impl State {
         }
         match self.waiting_at(&identity.task, partition, entry.source) {
             Some((item, run_at)) if item.identity == *identity => {
-                run_at.is_some_and(|at| at > commit.now).then_some(LeftOut::NotDue)
+                let timer = matches!(entry.source, Source::Timer(_));
+                (timer && run_at.is_some_and(|at| at > commit.now)).then_some(LeftOut::NotDue)
             }
             Some(_) | None => Some(LeftOut::NotThere),
         }

@@ -1,0 +1,215 @@
+//! What is asked of the leader from outside, and its application under the fence.
+
+use besom_core::ids::{Fence, NodeName, TaskName};
+use besom_core::item::Item;
+use besom_core::time::Time;
+use rusqlite::{Connection, Row, params};
+
+use super::error::Job;
+use super::items::{self, Progress};
+use super::leadership::check_fence;
+use super::runs::{close_scan, json, parse, write_decision};
+use super::settle::{Books, End, Remarks, put_retry};
+use super::tally::end_if_done;
+use super::values::{DueCell, tenant_cell};
+use super::waiting::task_id;
+use super::writer::Tx;
+use crate::ports::store::{
+    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error,
+};
+
+/// Puts a command down.
+pub(super) fn submit(tx: &mut Tx<'_>, command: &Command, by: &str, reason: &str) -> Job<u64> {
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO besom_command (command, by, reason, at) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute(params![json(command)?, by, reason, tx.now.0])?;
+    Ok(u64::try_from(tx.conn.last_insert_rowid()).unwrap_or(0))
+}
+
+/// Commands that no leader has applied, oldest first.
+pub(super) fn pending(conn: &Connection, limit: u32) -> Job<Vec<CommandRow>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT id, command, by, reason, at, applied_at, result FROM besom_command
+         WHERE applied_at IS NULL ORDER BY id LIMIT ?1",
+    )?;
+    let mut rows = statement.query([limit])?;
+    let mut commands = Vec::new();
+    while let Some(r) = rows.next()? {
+        commands.push(read(r)?);
+    }
+    Ok(commands)
+}
+
+/// One command.
+pub(super) fn command(conn: &Connection, id: u64) -> Job<Option<CommandRow>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT id, command, by, reason, at, applied_at, result FROM besom_command WHERE id = ?1",
+    )?;
+    let mut rows = statement.query([id])?;
+    rows.next()?.map(read).transpose()
+}
+
+fn read(r: &Row<'_>) -> Job<CommandRow> {
+    Ok(CommandRow {
+        id: r.get(0)?,
+        command: parse(&r.get::<_, String>(1)?)?,
+        by: r.get(2)?,
+        reason: r.get(3)?,
+        at: Time(r.get(4)?),
+        applied_at: r.get::<_, Option<i64>>(5)?.map(Time),
+        result: r.get(6)?,
+    })
+}
+
+/// Applies a command's effect, once.
+pub(super) fn apply(
+    tx: &mut Tx<'_>,
+    fence: &Fence,
+    id: u64,
+    effect: &CommandEffect,
+    result: &str,
+) -> Job<Applied> {
+    check_fence(tx, fence)?;
+    let Some(row) = command(tx.conn, id)? else {
+        return Err(Error::Invalid(format!("there is no command {id}")).into());
+    };
+    if row.applied_at.is_some() {
+        return Ok(Applied::default());
+    }
+    let mut applied = Applied::default();
+    match effect {
+        CommandEffect::Slots(decision) => applied.runs = write_decision(tx, fence.term, decision)?,
+        CommandEffect::Pause(task) => pause(tx, task, &row)?,
+        CommandEffect::Resume(task) => resume(tx, task)?,
+        CommandEffect::Cancel(run, error) => {
+            close_scan(tx, *run, Some(error))?;
+            end_if_done(tx, *run)?;
+        }
+        CommandEffect::RetryDead(selector) => applied.dead = retry_dead(tx, selector)?,
+        CommandEffect::DiscardDead(selector) => applied.dead = discard_dead(tx, selector, &row)?,
+        CommandEffect::Refuse(_) => {}
+    }
+    tx.conn
+        .prepare_cached("UPDATE besom_command SET applied_at = ?2, result = ?3 WHERE id = ?1")?
+        .execute(params![id, tx.now.0, result])?;
+    Ok(applied)
+}
+
+fn pause(tx: &mut Tx<'_>, task: &TaskName, row: &CommandRow) -> Job<()> {
+    let task = tx.task(task)?;
+    tx.conn.execute(
+        "UPDATE besom_task SET paused_by = ?2, paused_reason = ?3, paused_since = ?4,
+           schedule = coalesce(schedule, '') WHERE id = ?1",
+        params![task, row.by, row.reason, row.at.0],
+    )?;
+    Ok(())
+}
+
+/// The schedule counts from now: what passed meanwhile was not missed but paused.
+fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
+    let task = tx.task(task)?;
+    tx.conn.execute(
+        "UPDATE besom_task SET paused_by = NULL, paused_reason = NULL, paused_since = NULL,
+           last_slot = max(coalesce(last_slot, ?2), ?2)
+         WHERE id = ?1 AND paused_since IS NOT NULL",
+        params![task, tx.now.0],
+    )?;
+    Ok(())
+}
+
+/// Dead letters into the retries; those whose identity waits already are left.
+fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector) -> Job<u64> {
+    let letters = dead_letters(tx.conn, selector, None)?;
+    let mut books = Books::open(tx)?;
+    let mut moved = 0;
+    for letter in letters {
+        let task = tx.task(&letter.item.identity.task)?;
+        if !waits_from_now(tx, task, &letter.item)? {
+            continue;
+        }
+        let progress = Progress { errors: letter.item.errors.clone(), ..Progress::default() };
+        put_retry(tx, task, &letter.item, tx.now, &progress)?;
+        remove(tx, letter.id)?;
+        let delta = books.tally.of(task, letter.item.identity.tenant.as_ref());
+        delta.dead -= 1;
+        delta.retries += 1;
+        moved += 1;
+    }
+    books.tally.write(tx)?;
+    Ok(moved)
+}
+
+/// Takes the identity's place among the waiting; false if it is taken.
+fn waits_from_now(tx: &Tx<'_>, task: i64, item: &Item) -> Job<bool> {
+    let tenant = tenant_cell(item.identity.tenant.as_ref());
+    let inserted = tx
+        .conn
+        .prepare_cached("INSERT INTO besom_waiting VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING")?
+        .execute(params![task, tenant, item.identity.key, DueCell(item.identity.due)])?;
+    Ok(inserted == 1)
+}
+
+fn discard_dead(tx: &mut Tx<'_>, selector: &DeadSelector, row: &CommandRow) -> Job<u64> {
+    let letters = dead_letters(tx.conn, selector, None)?;
+    if letters.is_empty() {
+        return Ok(0);
+    }
+    let mut books = Books::open(tx)?;
+    let reason = format!("discarded by {}: {}", row.by, row.reason);
+    for letter in &letters {
+        let task = tx.task(&letter.item.identity.task)?;
+        remove(tx, letter.id)?;
+        let delta = books.tally.of(task, letter.item.identity.tenant.as_ref());
+        delta.dead -= 1;
+        delta.discarded += 1;
+        let remarks = Remarks { reason: Some(&reason), ..Remarks::default() };
+        books.history(tx, task, &letter.item, End::Discarded, remarks)?;
+    }
+    let node: String = tx.conn.query_row("SELECT node FROM besom_fence", [], |r| r.get(0))?;
+    books.close(tx, None, &NodeName::from(node), &[])?;
+    books.tally.write(tx)?;
+    Ok(letters.len() as u64)
+}
+
+fn remove(tx: &Tx<'_>, id: u64) -> Job<()> {
+    tx.conn.prepare_cached("DELETE FROM besom_dead WHERE id = ?1")?.execute([id])?;
+    Ok(())
+}
+
+/// Dead letters that match, newest first; at most `limit` where given.
+pub(super) fn dead_letters(
+    conn: &Connection,
+    selector: &DeadSelector,
+    limit: Option<u32>,
+) -> Job<Vec<DeadLetter>> {
+    let ids = match selector.ids.as_slice() {
+        [] => None,
+        ids => Some(json(&ids)?),
+    };
+    let task = match (&selector.task, &ids) {
+        (Some(task), None) => match task_id(conn, task)? {
+            Some(id) => Some(id),
+            None => return Ok(Vec::new()),
+        },
+        _ => None,
+    };
+    let error = selector.error.as_ref().filter(|_| ids.is_none());
+    let mut statement = conn.prepare_cached(&format!(
+        "SELECT d.id, d.at, t.name, {} FROM besom_dead d JOIN besom_task t ON t.id = d.task
+         WHERE (?1 IS NULL OR d.id IN (SELECT value FROM json_each(?1)))
+           AND (?2 IS NULL OR d.task = ?2) AND (?3 IS NULL OR d.error = ?3)
+         ORDER BY d.id DESC LIMIT ?4",
+        items::columns("due")
+    ))?;
+    let limit = limit.map_or(-1, i64::from);
+    let mut rows = statement.query(params![ids, task, error, limit])?;
+    let mut letters = Vec::new();
+    while let Some(r) = rows.next()? {
+        let task = TaskName::from(r.get::<_, String>(2)?);
+        let item = items::read(&task, r, 3)?;
+        letters.push(DeadLetter { id: r.get(0)?, item, at: Time(r.get(1)?) });
+    }
+    Ok(letters)
+}

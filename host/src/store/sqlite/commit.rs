@@ -1,0 +1,388 @@
+//! The commit: ownership and cursors, guards, changes, before-images, history, counters,
+//! outbox and acknowledgement in one transaction.
+//!
+//! There is one writer, so BEGIN IMMEDIATE is the lock on every anchor at once: nothing
+//! commits between a guard and its change.
+//!
+//! An item's violation must undo that item alone. A savepoint around every item costs more
+//! than the item, so a batch is first tried without: a violation by an item's first change
+//! has undone itself, and any other repeats the transaction with savepoints.
+
+use std::collections::BTreeMap;
+
+use besom_core::ids::{CommitId, OwnerEpoch};
+use besom_core::item::Source;
+use besom_core::proposal::{Proposal, Settle};
+use rusqlite::{OptionalExtension, ffi, params};
+
+use super::effects::{Effects, Stop};
+use super::error::{Failure, Job};
+use super::guards::{Activity, Observation};
+use super::mapping::Mapping;
+use super::settle::{Books, Remarks};
+use super::writer::{Durability, Tx, Writing};
+use crate::ports::store::{Batch, Committed, Decision, Entry, Error, LeftOut, Outcome};
+
+/// Commits a batch.
+pub(super) fn commit(
+    writing: &mut Writing,
+    batch: &Batch,
+    mapping: &Mapping,
+    observation: &Observation,
+) -> Job<Committed> {
+    let mut care = Care { savepoints: false, poisoned: BTreeMap::new() };
+    loop {
+        let done = writing
+            .transaction(Durability::Full, |tx| attempt(tx, batch, mapping, observation, &care));
+        match done {
+            // Each repetition adds savepoints or one more poisoned item, so there is an end.
+            Err(Failure::Repeat { poison }) => {
+                care.savepoints = true;
+                care.poisoned.extend(poison);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// What a commit of that mark has done. If there is none, the mark is given up, so that a
+/// copy of the batch that still waits somewhere is never applied.
+pub(super) fn find(tx: &mut Tx<'_>, id: CommitId) -> Job<Option<Committed>> {
+    match recorded(tx, id)? {
+        Some(Some(result)) => Ok(Some(postcard::from_bytes(&result)?)),
+        Some(None) => Ok(None),
+        None => {
+            let no = tx.number()?;
+            tx.conn
+                .prepare_cached("INSERT INTO besom_commit VALUES (?1, ?2, '', ?3, NULL)")?
+                .execute(params![no, id.0.to_be_bytes(), tx.now.0])?;
+            Ok(None)
+        }
+    }
+}
+
+fn recorded(tx: &Tx<'_>, id: CommitId) -> Job<Option<Option<Vec<u8>>>> {
+    Ok(tx
+        .conn
+        .prepare_cached("SELECT result FROM besom_commit WHERE id = ?1")?
+        .query_row([id.0.to_be_bytes()], |r| r.get(0))
+        .optional()?)
+}
+
+/// How carefully a batch is applied.
+struct Care {
+    /// Around the effects of every item.
+    savepoints: bool,
+    /// Items that rolled back the whole transaction, with what the database said.
+    poisoned: BTreeMap<usize, String>,
+}
+
+fn attempt(
+    tx: &mut Tx<'_>,
+    batch: &Batch,
+    mapping: &Mapping,
+    observation: &Observation,
+    care: &Care,
+) -> Job<Committed> {
+    match recorded(tx, batch.id)? {
+        Some(Some(result)) => return Ok(postcard::from_bytes(&result)?),
+        Some(None) => {
+            return Err(Error::Invalid(format!("the commit {} was given up", batch.id)).into());
+        }
+        None => {}
+    }
+    let heads = Heads::read(tx, batch)?;
+    let mut idle: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    if !batch.activity_in_store {
+        for (i, key) in &batch.idle {
+            idle.entry(*i).or_default().push(key);
+        }
+    }
+    let mut books = Books::open(tx)?;
+    let mut outcomes = Vec::with_capacity(batch.entries.len());
+    for (i, entry) in batch.entries.iter().enumerate() {
+        let task = tx.task(&entry.item.identity.task)?;
+        if let Some(why) = heads.left_out(tx, batch, entry, task)? {
+            outcomes.push(Outcome::Left(why));
+            continue;
+        }
+        if !take(tx, entry, task)? {
+            outcomes.push(Outcome::Left(LeftOut::NotThere));
+            continue;
+        }
+        books.took(task, &entry.item, entry.source);
+        let activity = if batch.activity_in_store {
+            Activity::Table(observation)
+        } else {
+            Activity::Keys(idle.remove(&i).unwrap_or_default())
+        };
+        let decided = match &entry.decision {
+            Decision::Settle(settle) => Decided::Settle(settle, None),
+            Decision::Apply { proposal, on_guard_failed, on_violation, undo } => {
+                let said = care.poisoned.get(&i).cloned();
+                let effects = match said {
+                    Some(said) => Err(said),
+                    None => {
+                        let effects = Effects::new(
+                            tx.conn,
+                            mapping,
+                            entry.item.identity.tenant.as_ref(),
+                            *undo,
+                        );
+                        apply(tx, effects, proposal, &activity, care.savepoints, i)?
+                    }
+                };
+                match effects {
+                    Ok(Some(effects)) => Decided::Committed(proposal, effects),
+                    Ok(None) => Decided::Settle(on_guard_failed, None),
+                    Err(said) => Decided::Settle(on_violation, Some(said)),
+                }
+            }
+        };
+        outcomes.push(match decided {
+            Decided::Settle(settle, said) => {
+                books.settle(tx, task, &entry.item, settle, said.as_deref())?
+            }
+            Decided::Committed(proposal, effects) => {
+                let undo = effects.images.map(super::images::Images::pack);
+                let remarks = Remarks { notes: &proposal.notes, undo, ..Remarks::default() };
+                books.committed(tx, task, &entry.item, remarks, &effects.emitted)?
+            }
+        });
+    }
+    if !care.savepoints && deferred_violation(tx) {
+        return Err(Failure::Repeat { poison: None });
+    }
+    heads.acknowledge(tx)?;
+    let tally = std::mem::take(&mut books.tally);
+    let runs_ended = tally.write(tx)?;
+    let committed = Committed { outcomes, at: tx.now, runs_ended };
+    books.close(tx, Some(batch.id), &batch.node, &postcard::to_stdvec(&committed)?)?;
+    tx.conn
+        .prepare_cached("DELETE FROM besom_inflight WHERE commit_id = ?1")?
+        .execute([batch.id.0.to_be_bytes()])?;
+    Ok(committed)
+}
+
+enum Decided<'a> {
+    Committed(&'a Proposal, Effects<'a>),
+    Settle(&'a Settle, Option<String>),
+}
+
+/// Evaluates the guards and applies the changes of one item. `Ok(None)`: a guard does not
+/// hold; the inner error: a violation, in the database's words, and nothing is changed.
+fn apply<'a>(
+    tx: &Tx<'a>,
+    mut effects: Effects<'a>,
+    proposal: &'a Proposal,
+    activity: &Activity<'_>,
+    savepoints: bool,
+    index: usize,
+) -> Job<Result<Option<Effects<'a>>, String>> {
+    let savepoint = |sql: &str| tx.conn.prepare_cached(sql).and_then(|mut s| s.execute([]));
+    if savepoints {
+        savepoint("SAVEPOINT item")?;
+    }
+    let mut said = None;
+    match run(&mut effects, proposal, activity, tx) {
+        Ok(false) => {
+            if savepoints {
+                savepoint("RELEASE item")?;
+            }
+            return Ok(Ok(None));
+        }
+        Ok(true) if savepoints && deferred_violation(tx) => {
+            said = Some("FOREIGN KEY constraint failed".to_owned());
+        }
+        Ok(true) => {}
+        Err(Stop::Violation(words)) => said = Some(words),
+        Err(Stop::Failure(failure)) => return Err(failure),
+    }
+    let Some(said) = said else {
+        if savepoints {
+            savepoint("RELEASE item")?;
+        }
+        return Ok(Ok(Some(effects)));
+    };
+    if tx.conn.is_autocommit() {
+        // The user's schema says ON CONFLICT ROLLBACK: everything before it is gone too.
+        return Err(Failure::Repeat { poison: Some((index, said)) });
+    }
+    if savepoints {
+        savepoint("ROLLBACK TO item")?;
+        savepoint("RELEASE item")?;
+    } else if effects.dirty {
+        return Err(Failure::Repeat { poison: None });
+    }
+    Ok(Err(said))
+}
+
+fn run<'a>(
+    effects: &mut Effects<'a>,
+    proposal: &'a Proposal,
+    activity: &Activity<'_>,
+    tx: &Tx<'_>,
+) -> Result<bool, Stop> {
+    for guard in &proposal.guards {
+        if !effects.holds(guard, activity, tx.now)? {
+            return Ok(false);
+        }
+    }
+    for change in &proposal.changes {
+        effects.apply(change)?;
+    }
+    Ok(true)
+}
+
+/// Whether a deferred foreign key is violated so far: COMMIT would fail.
+fn deferred_violation(tx: &Tx<'_>) -> bool {
+    let (mut current, mut highest) = (0, 0);
+    // SAFETY: the handle is of an open connection that this thread owns, and both out
+    // parameters live through the call.
+    unsafe {
+        ffi::sqlite3_db_status(
+            tx.conn.handle(),
+            ffi::SQLITE_DBSTATUS_DEFERRED_FKS,
+            &mut current,
+            &mut highest,
+            0,
+        );
+    }
+    current != 0
+}
+
+/// Takes a timer or a retry away, which has to be there. The log is acknowledged as a range.
+fn take(tx: &Tx<'_>, entry: &Entry, task: i64) -> Job<bool> {
+    let taken = match entry.source {
+        Source::Log(_) => 1,
+        Source::Timer(id) => tx
+            .conn
+            .prepare_cached("DELETE FROM besom_timer WHERE task = ?1 AND due = ?2 AND id = ?3")?
+            .execute(params![task, entry.item.identity.due.map(|t| t.0), id])?,
+        Source::Retry(id) => tx
+            .conn
+            .prepare_cached("DELETE FROM besom_retry WHERE id = ?1 AND task = ?2")?
+            .execute(params![id, task])?,
+    };
+    Ok(taken == 1)
+}
+
+/// The partitions and stream heads that a batch touches, as they are in its transaction.
+struct Heads {
+    owners: BTreeMap<u32, (Option<String>, OwnerEpoch)>,
+    streams: BTreeMap<(i64, u32), Head>,
+}
+
+struct Head {
+    acked: u64,
+    tail: u64,
+    /// The batch's entries of this stream, in their order.
+    entries: Vec<usize>,
+    /// Why the stream is left out, whole.
+    left_out: Option<LeftOut>,
+}
+
+impl Heads {
+    fn read(tx: &mut Tx<'_>, batch: &Batch) -> Job<Heads> {
+        let mut owners = BTreeMap::new();
+        let mut streams: BTreeMap<(i64, u32), Head> = BTreeMap::new();
+        for (i, entry) in batch.entries.iter().enumerate() {
+            let partition = entry.item.partition.0;
+            if let std::collections::btree_map::Entry::Vacant(unknown) = owners.entry(partition) {
+                let owner = tx
+                    .conn
+                    .prepare_cached("SELECT owner, owner_epoch FROM besom_partition WHERE id = ?1")?
+                    .query_row([partition], |r| Ok((r.get(0)?, OwnerEpoch(r.get(1)?))))
+                    .optional()?;
+                unknown.insert(owner.unwrap_or((None, OwnerEpoch(0))));
+            }
+            let Source::Log(seq) = entry.source else { continue };
+            let task = tx.task(&entry.item.identity.task)?;
+            let head = match streams.entry((task, partition)) {
+                std::collections::btree_map::Entry::Occupied(head) => head.into_mut(),
+                std::collections::btree_map::Entry::Vacant(unknown) => {
+                    unknown.insert(Head::read(tx, task, partition)?)
+                }
+            };
+            let expected = head.acked + head.entries.len() as u64 + 1;
+            head.entries.push(i);
+            if !owns(&owners, batch, entry) {
+                head.left_out = Some(LeftOut::NotOwner);
+            } else if head.left_out.is_none() && (seq.0 != expected || seq.0 > head.tail) {
+                head.left_out = Some(LeftOut::NotThere);
+            }
+        }
+        Ok(Heads { owners, streams })
+    }
+
+    /// Why this entry is not looked at, before anything of it is touched.
+    fn left_out(
+        &self,
+        tx: &Tx<'_>,
+        batch: &Batch,
+        entry: &Entry,
+        task: i64,
+    ) -> Job<Option<LeftOut>> {
+        if !owns(&self.owners, batch, entry) {
+            return Ok(Some(LeftOut::NotOwner));
+        }
+        Ok(match entry.source {
+            Source::Log(_) => {
+                self.streams.get(&(task, entry.item.partition.0)).and_then(|head| head.left_out)
+            }
+            Source::Timer(_) if entry.item.identity.due.is_some_and(|due| due > tx.now) => {
+                Some(LeftOut::NotDue)
+            }
+            Source::Timer(_) | Source::Retry(_) => None,
+        })
+    }
+
+    /// Moves the cursors past what was executed, and removes it from the log.
+    fn acknowledge(&self, tx: &Tx<'_>) -> Job<()> {
+        for ((task, partition), head) in &self.streams {
+            if head.left_out.is_some() {
+                continue;
+            }
+            let acked = head.acked + head.entries.len() as u64;
+            let removed = tx
+                .conn
+                .prepare_cached(
+                    "DELETE FROM besom_log WHERE task = ?1 AND part = ?2 AND seq > ?3 AND seq <= ?4",
+                )?
+                .execute(params![task, partition, head.acked, acked])?;
+            if removed != head.entries.len() {
+                return Err(Error::Invalid(format!(
+                    "the stream of partition {partition} has a gap between {} and {acked}",
+                    head.acked
+                ))
+                .into());
+            }
+            tx.conn
+                .prepare_cached("UPDATE besom_stream SET acked = ?3 WHERE task = ?1 AND part = ?2")?
+                .execute(params![task, partition, acked])?;
+        }
+        Ok(())
+    }
+}
+
+fn owns(
+    owners: &BTreeMap<u32, (Option<String>, OwnerEpoch)>,
+    batch: &Batch,
+    entry: &Entry,
+) -> bool {
+    owners.get(&entry.item.partition.0).is_some_and(|(owner, epoch)| {
+        owner.as_deref() == Some(batch.node.as_str()) && *epoch == entry.epoch
+    })
+}
+
+impl Head {
+    fn read(tx: &Tx<'_>, task: i64, partition: u32) -> Job<Head> {
+        let (acked, tail) = tx
+            .conn
+            .prepare_cached("SELECT acked, tail FROM besom_stream WHERE task = ?1 AND part = ?2")?
+            .query_row(params![task, partition], |r| Ok((r.get(0)?, r.get(1)?)))
+            .optional()?
+            .unwrap_or((0, 0));
+        Ok(Head { acked, tail, entries: Vec::new(), left_out: None })
+    }
+}

@@ -1,0 +1,255 @@
+//! The effects of one item: its changes, applied in their order, with the rows as they were.
+
+use besom_core::ids::Tenant;
+use besom_core::proposal::Change;
+use besom_core::value::{Field, RowKey, Value};
+use rusqlite::types::ToSqlOutput;
+use rusqlite::{Connection, params_from_iter};
+
+use super::error::{Failure, is_violation};
+use super::images::Images;
+use super::mapping::{Mapping, Params, Table, quote};
+
+/// Why an item's effects stop.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The item's own fault: a constraint, a type, a row that is not there.
+    Violation(String),
+    /// The infrastructure's.
+    Failure(Failure),
+}
+
+impl From<rusqlite::Error> for Stop {
+    fn from(e: rusqlite::Error) -> Stop {
+        if is_violation(&e) { Stop::Violation(e.to_string()) } else { Stop::Failure(e.into()) }
+    }
+}
+
+impl From<Failure> for Stop {
+    fn from(e: Failure) -> Stop {
+        match e {
+            Failure::Sql(e) => e.into(),
+            other => Stop::Failure(other),
+        }
+    }
+}
+
+impl From<String> for Stop {
+    fn from(refusal: String) -> Stop {
+        Stop::Violation(refusal)
+    }
+}
+
+/// The effects of one item while they are applied.
+pub(super) struct Effects<'a> {
+    pub(super) conn: &'a Connection,
+    pub(super) mapping: &'a Mapping,
+    pub(super) tenant: Option<&'a Tenant>,
+    /// Where the rows go as they were; none: they are not kept.
+    pub(super) images: Option<Images>,
+    /// Whether a statement of this item has changed anything.
+    pub(super) dirty: bool,
+    /// Messages for the outbox.
+    pub(super) emitted: Vec<&'a Change>,
+}
+
+impl<'a> Effects<'a> {
+    pub(super) fn new(
+        conn: &'a Connection,
+        mapping: &'a Mapping,
+        tenant: Option<&'a Tenant>,
+        undo: bool,
+    ) -> Effects<'a> {
+        let images = undo.then(Images::default);
+        Effects { conn, mapping, tenant, images, dirty: false, emitted: Vec::new() }
+    }
+
+    /// Applies one change.
+    pub(super) fn apply(&mut self, change: &'a Change) -> Result<(), Stop> {
+        let mapping = self.mapping;
+        match change {
+            Change::Insert { collection, fields } => {
+                self.insert(mapping.table(collection)?, fields, false)
+            }
+            Change::Upsert { collection, fields } => {
+                self.insert(mapping.table(collection)?, fields, true)
+            }
+            Change::Update { collection, key, fields } => {
+                self.update(mapping.table(collection)?, key, fields, false)
+            }
+            Change::Increment { collection, key, fields } => {
+                self.update(mapping.table(collection)?, key, fields, true)
+            }
+            Change::Delete { collection, key } => {
+                let table = mapping.table(collection)?;
+                let (mut condition, mut params) = (String::new(), Vec::new());
+                table.push_key(self.tenant, key.iter(), &mut condition, &mut params)?;
+                self.delete_where(table, &condition, &params)
+            }
+            Change::DeleteReadSet(set) => self.delete_read_set(set),
+            Change::Emit { .. } => {
+                self.emitted.push(change);
+                Ok(())
+            }
+        }
+    }
+
+    fn insert(&mut self, table: &Table, fields: &[Field], upsert: bool) -> Result<(), Stop> {
+        let key: Option<RowKey> = table
+            .collection
+            .key
+            .iter()
+            .map(|name| fields.iter().find(|f| f.name == *name).map(|f| f.value.clone()))
+            .collect();
+        if upsert && key.is_none() {
+            let name = &table.collection.name;
+            return Err(Stop::Violation(format!("an upsert into {name:?} needs the whole key")));
+        }
+        let before = match (&key, upsert && self.images.is_some()) {
+            (Some(key), true) => self.row_before(table, key)?,
+            _ => None,
+        };
+        let mut names = Vec::with_capacity(fields.len() + 1);
+        let mut params: Params<'_> = Vec::with_capacity(fields.len() + 1);
+        if let Some(tenant) = table.tenant() {
+            table.push_tenant(self.tenant, &mut String::new(), &mut params)?;
+            names.push(tenant.to_owned());
+        }
+        for field in fields {
+            names.push(quote(&field.name));
+            params.push(table.written(field)?);
+        }
+        let marks = vec!["?"; names.len()].join(", ");
+        let mut sql = format!("INSERT INTO {} ({}) VALUES ({marks})", table.name, names.join(", "));
+        if upsert {
+            sql.push_str(&on_conflict(table, fields));
+        } else if key.is_none() {
+            sql.push_str(" RETURNING ");
+            let columns: Vec<_> = table.collection.key.iter().map(|k| quote(k)).collect();
+            sql.push_str(&columns.join(", "));
+        }
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let key = match key {
+            Some(key) => {
+                let changed = statement.execute(params_from_iter(params.iter()))?;
+                if changed == 0 && !upsert {
+                    return Err(Stop::Violation("the row was not inserted".into()));
+                }
+                key
+            }
+            None => {
+                let columns = &table.collection.key;
+                let mut rows = statement.query(params_from_iter(params.iter()))?;
+                let Some(row) = rows.next()? else {
+                    return Err(Stop::Violation("the row was not inserted".into()));
+                };
+                let mut key = RowKey::with_capacity(columns.len());
+                for (i, name) in columns.iter().enumerate() {
+                    key.push(super::values::decode(&table.column(name)?, row.get_ref(i)?));
+                }
+                // The statement ends here, or its change would not be counted as done.
+                while rows.next()?.is_some() {}
+                key
+            }
+        };
+        self.dirty = true;
+        if let Some(images) = &mut self.images {
+            images.push(table, self.tenant, before.ok_or(key))?;
+        }
+        Ok(())
+    }
+
+    fn update(
+        &mut self,
+        table: &Table,
+        key: &[Value],
+        fields: &[Field],
+        increment: bool,
+    ) -> Result<(), Stop> {
+        if fields.is_empty() {
+            return Err(Stop::Violation("an update without columns".into()));
+        }
+        let mut sql = format!("UPDATE {} SET ", table.name);
+        let mut params: Params<'_> = Vec::with_capacity(fields.len() + key.len() + 1);
+        for (i, field) in fields.iter().enumerate() {
+            let column = quote(&field.name);
+            let comma = if i == 0 { "" } else { ", " };
+            if increment {
+                let Value::Integer(by) = field.value else {
+                    let name = &field.name;
+                    return Err(Stop::Violation(format!("{name} is incremented by no integer")));
+                };
+                table.written(field)?;
+                params.push(ToSqlOutput::from(by));
+                sql.push_str(&format!("{comma}{column} = {column} + ?"));
+            } else {
+                params.push(table.written(field)?);
+                sql.push_str(&format!("{comma}{column} = ?"));
+            }
+        }
+        sql.push_str(" WHERE ");
+        table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
+        if self.images.is_some()
+            && let Some(before) = self.row_before(table, key)?
+            && let Some(images) = &mut self.images
+        {
+            images.push(table, self.tenant, Ok(before))?;
+        }
+        let changed = self.conn.prepare_cached(&sql)?.execute(params_from_iter(params.iter()))?;
+        if changed == 0 {
+            let name = &table.collection.name;
+            return Err(Stop::Violation(format!("there is no such row in {name:?} to update")));
+        }
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Deletes the rows of a condition, after keeping their images.
+    pub(super) fn delete_where(
+        &mut self,
+        table: &Table,
+        condition: &str,
+        params: &Params<'_>,
+    ) -> Result<(), Stop> {
+        if let Some(images) = &mut self.images {
+            let sql = format!("SELECT {} FROM {} WHERE {condition}", table.columns_sql, table.name);
+            let mut statement = self.conn.prepare_cached(&sql)?;
+            let mut rows = statement.query(params_from_iter(params.iter()))?;
+            while let Some(row) = rows.next()? {
+                images.push(table, self.tenant, Ok(table.row(row)?))?;
+            }
+        }
+        let sql = format!("DELETE FROM {} WHERE {condition}", table.name);
+        let deleted = self.conn.prepare_cached(&sql)?.execute(params_from_iter(params.iter()))?;
+        self.dirty |= deleted > 0;
+        Ok(())
+    }
+
+    fn row_before(&self, table: &Table, key: &[Value]) -> Result<Option<Vec<Value>>, Stop> {
+        let mut sql = format!("SELECT {} FROM {} WHERE ", table.columns_sql, table.name);
+        let mut params = Vec::new();
+        table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(params.iter()))?;
+        Ok(match rows.next()? {
+            Some(row) => Some(table.row(row)?),
+            None => None,
+        })
+    }
+}
+
+fn on_conflict(table: &Table, fields: &[Field]) -> String {
+    let mut target: Vec<String> = table.tenant().map(str::to_owned).into_iter().collect();
+    target.extend(table.collection.key.iter().map(|k| quote(k)));
+    let set: Vec<String> = fields
+        .iter()
+        .filter(|f| !table.collection.key.contains(&f.name))
+        .map(|f| format!("{0} = excluded.{0}", quote(&f.name)))
+        .collect();
+    let action = if set.is_empty() {
+        "NOTHING".to_owned()
+    } else {
+        format!("UPDATE SET {}", set.join(", "))
+    };
+    format!(" ON CONFLICT ({}) DO {action}", target.join(", "))
+}

@@ -1,0 +1,89 @@
+//! What an SQLite error means: the item, the infrastructure or the program.
+
+use rusqlite::ErrorCode;
+
+use crate::ports::store::Error;
+
+/// Why a job on the database did not succeed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The database said so.
+    Sql(rusqlite::Error),
+    /// The store refuses, or a packed value cannot be read.
+    Port(Error),
+    /// A change failed after others of its item had been applied: the transaction has to be
+    /// repeated with a savepoint around each item, and `poison` settles as violated.
+    Repeat {
+        /// An item that rolled the whole transaction back, and what the database said.
+        poison: Option<(usize, String)>,
+    },
+}
+
+impl From<rusqlite::Error> for Failure {
+    fn from(e: rusqlite::Error) -> Failure {
+        Failure::Sql(e)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Failure {
+        Failure::Port(e)
+    }
+}
+
+impl From<postcard::Error> for Failure {
+    fn from(e: postcard::Error) -> Failure {
+        Failure::Port(Error::Invalid(format!("a packed value of the store cannot be read: {e}")))
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Port(e) => e,
+            Failure::Sql(e) => classify(&e),
+            Failure::Repeat { .. } => Error::Invalid("a batch was repeated without end".into()),
+        }
+    }
+}
+
+/// The result of a job on the database.
+pub(super) type Job<T> = std::result::Result<T, Failure>;
+
+/// The port's error for an error of SQLite.
+pub(super) fn classify(e: &rusqlite::Error) -> Error {
+    let text = e.to_string();
+    match e.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Busy(text),
+        Some(
+            ErrorCode::DiskFull
+            | ErrorCode::SystemIoFailure
+            | ErrorCode::DatabaseCorrupt
+            | ErrorCode::NotADatabase
+            | ErrorCode::ReadOnly
+            | ErrorCode::CannotOpen
+            | ErrorCode::OutOfMemory
+            | ErrorCode::PermissionDenied
+            | ErrorCode::FileLockingProtocolFailed
+            | ErrorCode::OperationInterrupted
+            | ErrorCode::OperationAborted
+            | ErrorCode::SchemaChanged,
+        ) => Error::Unavailable(text),
+        _ => Error::Invalid(text),
+    }
+}
+
+/// The port's error for a COMMIT that failed. Only a failed sync or write leaves it open
+/// whether the commit record reached the disk.
+pub(super) fn classify_commit(e: &rusqlite::Error) -> Error {
+    match e.sqlite_error_code() {
+        Some(ErrorCode::SystemIoFailure) => Error::Unknown(e.to_string()),
+        _ => classify(e),
+    }
+}
+
+/// Whether the error is the fault of the statement and its values (a constraint, a type, a
+/// missing table), and not of the infrastructure.
+pub(super) fn is_violation(e: &rusqlite::Error) -> bool {
+    matches!(classify(e), Error::Invalid(_))
+}

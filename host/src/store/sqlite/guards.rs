@@ -1,0 +1,103 @@
+//! Guards, evaluated inside the commit's transaction.
+
+use besom_core::activity::{Listening, state_of};
+use besom_core::collection::Collection;
+use besom_core::proposal::{Comparison, Condition, Filter, Guard};
+use besom_core::time::Time;
+use rusqlite::{Connection, params_from_iter};
+
+use super::effects::{Effects, Stop};
+use super::error::Job;
+use crate::ports::activity::{State, Timeouts};
+
+/// How a guard on activity is answered.
+pub(super) enum Activity<'a> {
+    /// By this store's own table.
+    Table(&'a Observation),
+    /// By the keys that the caller has seen idle.
+    Keys(Vec<&'a str>),
+}
+
+/// What the embedded activity needs to judge its table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Observation {
+    /// The time-outs.
+    pub(super) timeouts: Timeouts,
+    /// Who has listened.
+    pub(super) listening: Listening,
+}
+
+impl Effects<'_> {
+    /// Whether the guard holds.
+    pub(super) fn holds(
+        &self,
+        guard: &Guard,
+        activity: &Activity<'_>,
+        now: Time,
+    ) -> Result<bool, Stop> {
+        match guard {
+            Guard::Columns { collection, key, conditions } => {
+                let table = self.mapping.table(collection)?;
+                let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
+                let mut params = Vec::new();
+                table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
+                table.push_conditions(conditions, &mut sql, &mut params)?;
+                Ok(self.conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))?)
+            }
+            Guard::Exists(filter) => self.matches(filter),
+            Guard::Absent(filter) => {
+                anchored(&self.mapping.table(&filter.collection)?.collection, filter)?;
+                Ok(!self.matches(filter)?)
+            }
+            Guard::Complete(set) => self.complete(set),
+            Guard::Idle(key) => Ok(match activity {
+                Activity::Table(observation) => {
+                    activity_of(self.conn, key, observation, now)? == State::Idle
+                }
+                Activity::Keys(idle) => idle.contains(&key.as_str()),
+            }),
+        }
+    }
+
+    fn matches(&self, filter: &Filter) -> Result<bool, Stop> {
+        let table = self.mapping.table(&filter.collection)?;
+        let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
+        let mut params = Vec::new();
+        table.push_tenant(self.tenant, &mut sql, &mut params)?;
+        table.push_conditions(&filter.conditions, &mut sql, &mut params)?;
+        Ok(self.conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))?)
+    }
+}
+
+/// Refuses a guard on absence that no anchor holds. The one writer would hold it here, but a
+/// task that is right on one store has to be right on every other.
+fn anchored(collection: &Collection, filter: &Filter) -> Result<(), String> {
+    let fixed = |column: &String| {
+        let equal = |c: &Condition| c.column == *column && c.comparison == Comparison::Equal;
+        filter.conditions.iter().any(equal)
+    };
+    if collection.anchors.iter().any(|anchor| anchor.columns.iter().all(fixed)) {
+        return Ok(());
+    }
+    let name = &collection.name;
+    Err(format!("a guard on the absence of {name} fixes the key of none of its anchors"))
+}
+
+/// The state of an activity key in the embedded table.
+pub(super) fn activity_of(
+    conn: &Connection,
+    key: &str,
+    observation: &Observation,
+    now: Time,
+) -> Job<State> {
+    let connections = conn
+        .prepare_cached("SELECT seen_at FROM besom_activity WHERE key = ?1")?
+        .query_map([key], |r| r.get(0).map(Time))?
+        .collect::<rusqlite::Result<Vec<Time>>>()?;
+    let closed_at = conn
+        .prepare_cached("SELECT closed_at FROM besom_idle WHERE key = ?1")?
+        .query_map([key], |r| r.get(0).map(Time))?
+        .next()
+        .transpose()?;
+    Ok(state_of(&connections, closed_at, observation.listening, now, observation.timeouts))
+}

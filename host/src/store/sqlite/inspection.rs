@@ -1,0 +1,156 @@
+//! What can be looked at from outside: depths, history, before-images, nodes.
+
+use besom_core::ids::{CommitId, RunId, TaskName};
+use besom_core::item::Identity;
+use besom_core::time::Time;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use super::error::Job;
+use super::items::key_hash;
+use super::settle::End;
+use super::values::{DueCell, TenantCell, tenant_cell};
+use super::waiting::{task_id, tasks};
+use super::writer::Tx;
+use crate::ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow};
+
+/// What waits, per task. The numbers come from the counters, not from counting.
+pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
+    let mut depths = Vec::new();
+    for (id, task) in tasks(conn)? {
+        let (log, timers, retries, dead) = conn
+            .prepare_cached(
+                "SELECT coalesce(sum(log), 0), coalesce(sum(timers), 0),
+                   coalesce(sum(retries), 0), coalesce(sum(dead), 0)
+                 FROM besom_counter WHERE task = ?1",
+            )?
+            .query_row([id], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)))?;
+        let next_due: Option<i64> = conn
+            .prepare_cached("SELECT min(due) FROM besom_timer WHERE task = ?1")?
+            .query_row([id], |r| r.get(0))?;
+        // The first entry of each stream is its oldest.
+        let oldest: Option<i64> = conn
+            .prepare_cached(
+                "SELECT min(l.at) FROM besom_stream s
+                 JOIN besom_log l ON l.task = s.task AND l.part = s.part AND l.seq = s.acked + 1
+                 WHERE s.task = ?1",
+            )?
+            .query_row([id], |r| r.get(0))?;
+        let undo_bytes = conn
+            .prepare_cached("SELECT undo_bytes FROM besom_task WHERE id = ?1")?
+            .query_row([id], |r| r.get(0))?;
+        let overdue = next_due.filter(|due| *due <= now.0);
+        depths.push(Depth {
+            task: Some(task),
+            log,
+            timers,
+            retries,
+            dead,
+            next_due: next_due.map(Time),
+            oldest: oldest.into_iter().chain(overdue).min().map(Time),
+            undo_bytes,
+        });
+    }
+    Ok(depths)
+}
+
+const HISTORY: &str = "SELECT h.id, t.name, h.tenant, h.key, h.due, h.run, c.at, h.outcome,
+    h.settled, h.reason, h.notes, c.node, c.id, h.undo_bytes
+  FROM besom_history h JOIN besom_task t ON t.id = h.task JOIN besom_commit c ON c.no = h.commit_no";
+
+/// History rows, newest first: by the narrowest index that the query allows.
+pub(super) fn history(conn: &Connection, query: &HistoryQuery) -> Job<Vec<HistoryRow>> {
+    let task = match &query.task {
+        Some(task) => match task_id(conn, task)? {
+            Some(id) => Some(id),
+            None => return Ok(Vec::new()),
+        },
+        None => None,
+    };
+    let mut sql = format!("{HISTORY} WHERE h.id < ?1");
+    if query.key.is_some() {
+        sql.push_str(" AND h.key_hash = ?2 AND h.key = ?3");
+    }
+    if query.run.is_some() {
+        sql.push_str(" AND h.run = ?4");
+    }
+    if task.is_some() {
+        sql.push_str(" AND h.task = ?5");
+    }
+    if query.tenant.is_some() {
+        sql.push_str(" AND h.tenant = ?6");
+    }
+    sql.push_str(" ORDER BY h.id DESC LIMIT ?7");
+    let before = query.before.map_or(i64::MAX, |b| i64::try_from(b).unwrap_or(i64::MAX));
+    let mut statement = conn.prepare_cached(&sql)?;
+    let tenant = tenant_cell(query.tenant.as_ref());
+    let limit = i64::from(query.limit);
+    let hash = query.key.as_deref().map(key_hash);
+    let run = query.run.map(|r| r.0);
+    // A statement has as many parameters as the highest number it names: always seven.
+    let mut rows = statement.query(params![before, hash, query.key, run, task, tenant, limit])?;
+    let mut history = Vec::new();
+    while let Some(r) = rows.next()? {
+        history.push(read(r)?);
+    }
+    Ok(history)
+}
+
+fn read(r: &Row<'_>) -> Job<HistoryRow> {
+    let notes: Option<Vec<u8>> = r.get(10)?;
+    let commit: Option<[u8; 16]> = r.get(12)?;
+    Ok(HistoryRow {
+        id: r.get(0)?,
+        identity: Identity {
+            task: TaskName::from(r.get::<_, String>(1)?),
+            tenant: r.get::<_, TenantCell>(2)?.0,
+            key: r.get(3)?,
+            due: r.get::<_, DueCell>(4)?.0,
+        },
+        run: RunId(r.get(5)?),
+        at: Time(r.get(6)?),
+        outcome: End::word(r.get(7)?).to_owned(),
+        settled: r.get(8)?,
+        reason: r.get(9)?,
+        notes: notes.as_deref().map(postcard::from_bytes).transpose()?.unwrap_or_default(),
+        node: r.get::<_, String>(11)?.into(),
+        commit: CommitId(commit.map_or(0, u128::from_be_bytes)),
+        undo_bytes: r.get(13)?,
+    })
+}
+
+/// The before-images of a history row.
+pub(super) fn before_images(conn: &Connection, history: u64) -> Job<Option<Vec<BeforeImage>>> {
+    let packed: Option<Option<Vec<u8>>> = conn
+        .prepare_cached("SELECT undo FROM besom_history WHERE id = ?1")?
+        .query_row([history], |r| r.get(0))
+        .optional()?;
+    packed.flatten().as_deref().map(super::images::unpack).transpose()
+}
+
+/// Writes a node's row.
+pub(super) fn report_node(tx: &mut Tx<'_>, node: &NodeRow) -> Job<()> {
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO besom_node VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (node) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at,
+               config_digest = excluded.config_digest",
+        )?
+        .execute(params![node.node.as_str(), node.state, node.seen_at.0, node.config_digest])?;
+    Ok(())
+}
+
+/// All nodes seen, by name.
+pub(super) fn nodes(conn: &Connection) -> Job<Vec<NodeRow>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT node, state, seen_at, config_digest FROM besom_node ORDER BY node",
+    )?;
+    let rows = statement.query_map([], |r| {
+        Ok(NodeRow {
+            node: r.get::<_, String>(0)?.into(),
+            state: r.get(1)?,
+            seen_at: Time(r.get(2)?),
+            config_digest: r.get(3)?,
+        })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}

@@ -1,0 +1,75 @@
+//! The fence, and who owns which partition.
+
+use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, Term};
+use besom_core::time::Time;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::error::Job;
+use super::writer::Tx;
+use crate::ports::store::{Error, FenceState, Raised};
+
+/// Refuses a writer whose term and token are not the fence's. The first statement of every
+/// leader's write.
+pub(super) fn check_fence(tx: &Tx<'_>, fence: &Fence) -> Job<()> {
+    let held = tx
+        .conn
+        .prepare_cached("SELECT 1 FROM besom_fence WHERE term = ?1 AND token_hash = ?2")?
+        .exists(params![fence.term.0, fence.token_hash])?;
+    if held { Ok(()) } else { Err(Error::Fenced.into()) }
+}
+
+/// Raises the fence and takes partitions over.
+pub(super) fn raise_fence(
+    tx: &mut Tx<'_>,
+    fence: &Fence,
+    node: &NodeName,
+    partitions: Option<&[Partition]>,
+) -> Job<Raised> {
+    let raised = tx.conn.execute(
+        "INSERT INTO besom_fence VALUES (1, ?1, ?2, ?3, ?4)
+         ON CONFLICT (singleton) DO UPDATE SET term = excluded.term,
+           token_hash = excluded.token_hash, node = excluded.node, raised_at = excluded.raised_at
+         WHERE term < excluded.term",
+        params![fence.term.0, fence.token_hash, node.as_str(), tx.now.0],
+    )?;
+    if raised == 0 {
+        return Err(Error::Fenced.into());
+    }
+    let taken = |r: &rusqlite::Row<'_>| Ok((Partition(r.get(0)?), OwnerEpoch(r.get(1)?)));
+    let set = "UPDATE besom_partition SET owner = ?1, owner_epoch = owner_epoch + 1";
+    let mut owned = Vec::new();
+    match partitions {
+        None => {
+            let mut all = tx.conn.prepare(&format!("{set} RETURNING id, owner_epoch"))?;
+            for row in all.query_map([node.as_str()], taken)? {
+                owned.push(row?);
+            }
+        }
+        Some(partitions) => {
+            let mut one =
+                tx.conn.prepare(&format!("{set} WHERE id = ?2 RETURNING id, owner_epoch"))?;
+            for partition in partitions {
+                let row = one.query_row(params![node.as_str(), partition.0], taken).optional()?;
+                owned.push(row.ok_or_else(|| {
+                    Error::Invalid(format!("the store has no partition {partition}"))
+                })?);
+            }
+        }
+    }
+    owned.sort_unstable();
+    Ok(Raised { owned })
+}
+
+/// The fence as it stands.
+pub(super) fn fence(conn: &Connection) -> Job<Option<FenceState>> {
+    Ok(conn
+        .prepare_cached("SELECT term, node, raised_at FROM besom_fence")?
+        .query_row([], |r| {
+            Ok(FenceState {
+                term: Term(r.get(0)?),
+                node: r.get::<_, String>(1)?.into(),
+                raised_at: Time(r.get(2)?),
+            })
+        })
+        .optional()?)
+}

@@ -1,0 +1,90 @@
+//! Reads by key and by conditions.
+
+use besom_core::ids::Tenant;
+use besom_core::proposal::Condition;
+use besom_core::value::{Row, RowKey};
+use rusqlite::{Connection, params_from_iter};
+
+use super::error::Job;
+use super::mapping::{Mapping, Table, quote};
+use super::plan::refuse_full_scan;
+use super::values::decode;
+use crate::ports::store::Error;
+
+/// A refusal is the caller's fault, on any attempt.
+pub(super) fn invalid(refusal: String) -> Error {
+    Error::Invalid(refusal)
+}
+
+/// The named columns, quoted, and what they hold.
+pub(super) fn selected(
+    table: &Table,
+    columns: &[String],
+) -> Job<(String, Vec<besom_core::collection::Column>)> {
+    let kinds = columns.iter().map(|c| table.column(c)).collect::<Result<Vec<_>, _>>();
+    let names: Vec<_> = columns.iter().map(|c| quote(c)).collect();
+    Ok((names.join(", "), kinds.map_err(invalid)?))
+}
+
+/// Rows by key.
+pub(super) fn get_many(
+    conn: &Connection,
+    mapping: &Mapping,
+    tenant: Option<&Tenant>,
+    collection: &str,
+    keys: &[RowKey],
+    columns: &[String],
+) -> Job<Vec<Option<Row>>> {
+    let table = mapping.table(collection).map_err(invalid)?;
+    let (names, kinds) = selected(table, columns)?;
+    let names = if names.is_empty() { "1".to_owned() } else { names };
+    let mut found = Vec::with_capacity(keys.len());
+    for key in keys {
+        let mut sql = format!("SELECT {names} FROM {} WHERE ", table.name);
+        let mut params = Vec::new();
+        if tenant.is_none() && table.tenant().is_some() {
+            if key.len() != table.collection.key.len() {
+                return Err(invalid(format!("the key of {collection:?} is incomplete")).into());
+            }
+            sql.push('1');
+            table.push_equal(key.iter(), &mut sql, &mut params).map_err(invalid)?;
+        } else {
+            table.push_key(tenant, key.iter(), &mut sql, &mut params).map_err(invalid)?;
+        }
+        refuse_full_scan(conn, table, &sql, &params)?;
+        let mut statement = conn.prepare_cached(&sql)?;
+        let mut rows = statement.query(params_from_iter(params.iter()))?;
+        found.push(match rows.next()? {
+            None => None,
+            Some(row) => {
+                let cell = |(i, kind)| Ok(decode(kind, row.get_ref(i)?));
+                Some(kinds.iter().enumerate().map(cell).collect::<rusqlite::Result<Row>>()?)
+            }
+        });
+    }
+    Ok(found)
+}
+
+/// Whether a row matches all conditions.
+pub(super) fn exists(
+    conn: &Connection,
+    mapping: &Mapping,
+    tenant: Option<&Tenant>,
+    collection: &str,
+    conditions: &[Condition],
+) -> Job<bool> {
+    let table = mapping.table(collection).map_err(invalid)?;
+    let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
+    let mut params = Vec::new();
+    if tenant.is_none() {
+        sql.push('1');
+    } else {
+        table.push_tenant(tenant, &mut sql, &mut params).map_err(invalid)?;
+    }
+    table.push_conditions(conditions, &mut sql, &mut params).map_err(invalid)?;
+    // Without any condition the first row answers, however it is found.
+    if !(conditions.is_empty() && params.is_empty()) {
+        refuse_full_scan(conn, table, &sql, &params)?;
+    }
+    Ok(conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))?)
+}

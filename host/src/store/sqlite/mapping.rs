@@ -1,0 +1,234 @@
+//! Collections as SQL: names quoted, keys and conditions as text and parameters.
+//!
+//! A plugin's names never reach the database: only names that the mapping knows do, quoted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use besom_core::collection::{Collection, Collections, Column, Encoding};
+use besom_core::ids::Tenant;
+use besom_core::proposal::{Comparison, Condition};
+use besom_core::value::{Field, Kind, Value};
+use rusqlite::types::{ToSqlOutput, ValueRef};
+
+use super::values::{Round, encode, tenant_cell};
+
+/// Parameters in the order of the statement's question marks.
+pub(super) type Params<'a> = Vec<ToSqlOutput<'a>>;
+
+/// What cannot be asked or changed, in words: a name that the mapping does not know, a value
+/// of another kind.
+pub(super) type Refusal = String;
+
+/// A collection and the SQL that is the same for every use of it.
+pub(super) struct Table {
+    /// The definition.
+    pub(super) collection: Collection,
+    /// The quoted name of the table.
+    pub(super) name: String,
+    /// Every mapped column, in the order of their names.
+    pub(super) columns: Vec<(String, Column)>,
+    /// Every mapped column, quoted, separated by commas.
+    pub(super) columns_sql: String,
+    tenant: Option<String>,
+}
+
+/// All collections.
+pub(super) struct Mapping {
+    tables: BTreeMap<String, Table>,
+}
+
+impl Mapping {
+    pub(super) fn new(collections: &Arc<Collections>) -> Mapping {
+        let tables = collections.iter().map(|(name, c)| (name.clone(), Table::new(c))).collect();
+        Mapping { tables }
+    }
+
+    pub(super) fn table(&self, collection: &str) -> Result<&Table, Refusal> {
+        self.tables.get(collection).ok_or_else(|| format!("there is no collection {collection:?}"))
+    }
+}
+
+/// An identifier, quoted for SQLite.
+pub(super) fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+impl Table {
+    pub(super) fn new(collection: &Collection) -> Table {
+        let columns: Vec<_> = collection.columns.iter().map(|(n, c)| (n.clone(), *c)).collect();
+        Table {
+            name: quote(&collection.table),
+            columns_sql: columns.iter().map(|(n, _)| quote(n)).collect::<Vec<_>>().join(", "),
+            tenant: collection.tenant.as_deref().map(quote),
+            columns,
+            collection: collection.clone(),
+        }
+    }
+
+    /// The quoted tenant column.
+    pub(super) fn tenant(&self) -> Option<&str> {
+        self.tenant.as_deref()
+    }
+
+    /// A column by name; the tenant column can be read as text.
+    pub(super) fn column(&self, name: &str) -> Result<Column, Refusal> {
+        if let Some(column) = self.collection.columns.get(name) {
+            return Ok(*column);
+        }
+        if self.collection.tenant.as_deref() == Some(name) {
+            return Ok(Column { kind: Kind::Text, encoding: Encoding::Native });
+        }
+        Err(format!("the collection {:?} has no column {name:?}", self.collection.name))
+    }
+
+    /// A value as the column stores it.
+    pub(super) fn cell<'v>(
+        &self,
+        name: &str,
+        value: &'v Value,
+        round: Round,
+    ) -> Result<ToSqlOutput<'v>, Refusal> {
+        encode(&self.column(name)?, value, round)
+            .map_err(|e| format!("{}.{name}: {e}", self.collection.name))
+    }
+
+    /// A value to be written: of a mapped column, never the tenant.
+    pub(super) fn written<'v>(&self, field: &'v Field) -> Result<ToSqlOutput<'v>, Refusal> {
+        if !self.collection.columns.contains_key(&field.name) {
+            let name = &self.collection.name;
+            return Err(format!("the collection {name:?} has no column {:?}", field.name));
+        }
+        self.cell(&field.name, &field.value, Round::Down)
+    }
+
+    /// `tenant = ?`, where the table has tenants; a tenant is needed then.
+    pub(super) fn push_tenant<'v>(
+        &self,
+        tenant: Option<&'v Tenant>,
+        sql: &mut String,
+        params: &mut Params<'v>,
+    ) -> Result<(), Refusal> {
+        if let Some(column) = &self.tenant {
+            if tenant.is_none() {
+                let name = &self.collection.name;
+                return Err(format!("the collection {name:?} has tenants and none was given"));
+            }
+            sql.push_str(column);
+            sql.push_str(" = ?");
+            params.push(tenant_cell(tenant));
+        } else {
+            sql.push('1');
+        }
+        Ok(())
+    }
+
+    /// `tenant = ? AND key = ? ...`: exactly one row.
+    pub(super) fn push_key<'v>(
+        &self,
+        tenant: Option<&'v Tenant>,
+        key: impl ExactSizeIterator<Item = &'v Value>,
+        sql: &mut String,
+        params: &mut Params<'v>,
+    ) -> Result<(), Refusal> {
+        let columns = &self.collection.key;
+        if key.len() != columns.len() {
+            return Err(format!(
+                "the key of {:?} has {} columns ({}), {} values were given",
+                self.collection.name,
+                columns.len(),
+                columns.join(", "),
+                key.len()
+            ));
+        }
+        self.push_tenant(tenant, sql, params)?;
+        self.push_equal(key, sql, params)
+    }
+
+    /// ` AND key = ?` for the first columns of the key.
+    pub(super) fn push_equal<'v>(
+        &self,
+        values: impl Iterator<Item = &'v Value>,
+        sql: &mut String,
+        params: &mut Params<'v>,
+    ) -> Result<(), Refusal> {
+        for (name, value) in self.collection.key.iter().zip(values) {
+            sql.push_str(" AND ");
+            sql.push_str(&quote(name));
+            sql.push_str(" = ?");
+            params.push(self.cell(name, value, Round::Down)?);
+        }
+        Ok(())
+    }
+
+    /// One condition. It is false, never unknown.
+    pub(super) fn push_condition<'v>(
+        &self,
+        condition: &'v Condition,
+        sql: &mut String,
+        params: &mut Params<'v>,
+    ) -> Result<(), Refusal> {
+        let (operator, round) = match condition.comparison {
+            Comparison::Equal => (" IS ?", Round::Down),
+            Comparison::NotEqual => (" IS NOT ?", Round::Down),
+            Comparison::AtLeast => (" >= ?", Round::Up),
+            Comparison::AtMost => (" <= ?", Round::Down),
+        };
+        sql.push_str(&quote(&condition.column));
+        sql.push_str(operator);
+        params.push(self.cell(&condition.column, &condition.value, round)?);
+        Ok(())
+    }
+
+    /// ` AND condition` for each.
+    pub(super) fn push_conditions<'v>(
+        &self,
+        conditions: &'v [Condition],
+        sql: &mut String,
+        params: &mut Params<'v>,
+    ) -> Result<(), Refusal> {
+        for condition in conditions {
+            sql.push_str(" AND ");
+            self.push_condition(condition, sql, params)?;
+        }
+        Ok(())
+    }
+
+    /// Every mapped column of the row under the statement.
+    pub(super) fn row(&self, row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<Value>> {
+        self.columns
+            .iter()
+            .enumerate()
+            .map(|(i, (_, column))| row.get_ref(i).map(|cell| super::values::decode(column, cell)))
+            .collect()
+    }
+}
+
+/// Borrowed text as a parameter.
+pub(super) fn text(s: &str) -> ToSqlOutput<'_> {
+    ToSqlOutput::Borrowed(ValueRef::Text(s.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_quotes_stays_one_identifier() {
+        assert_eq!(quote(r#"a"; DROP TABLE b; --"#), r#""a""; DROP TABLE b; --""#);
+    }
+
+    #[test]
+    fn a_row_of_a_table_with_tenants_needs_a_tenant() {
+        let model = crate::model::default_collections();
+        let table = Table::new(&model["documents"]);
+        let key = [Value::Text("d".into())];
+        let (mut sql, mut params) = (String::new(), Vec::new());
+        assert!(table.push_key(None, key.iter(), &mut sql, &mut params).is_err());
+        let tenant = Tenant::from("t");
+        sql.clear();
+        table.push_key(Some(&tenant), key.iter(), &mut sql, &mut params).unwrap();
+        assert_eq!(sql, r#""project_id" = ? AND "doc_id" = ?"#);
+        assert_eq!(params.len(), 2);
+    }
+}

@@ -1,0 +1,393 @@
+//! The store on SQLite: one file, one writer thread, readers beside it.
+//!
+//! This module wires the port's operations to jobs on connections; what a job does is
+//! decided in the modules below. WAL with `synchronous = FULL`: a commit that has returned is
+//! on the disk. ATTACH is refused, because in WAL mode attached files commit separately.
+
+mod audit;
+mod check;
+mod clock;
+mod commands;
+mod commit;
+mod effects;
+mod embedded;
+mod entity_model;
+mod error;
+mod guards;
+mod images;
+mod inspection;
+mod items;
+mod leadership;
+mod lookup;
+mod mapping;
+mod open;
+mod plan;
+mod planning;
+mod prune;
+mod queue;
+mod range;
+mod readers;
+mod readset;
+mod runs;
+mod schema;
+mod settle;
+mod snapshot;
+mod tally;
+mod tenants;
+#[cfg(test)]
+mod tests;
+mod values;
+mod waiting;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock, RwLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use besom_core::activity::{Listening, Timeouts};
+use besom_core::collection::Collections;
+use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, Seq, TaskName, Tenant};
+use besom_core::item::{Identity, Item, Source};
+use besom_core::proposal::Change;
+use besom_core::time::Time;
+
+pub use self::clock::{TimeSource, wall_clock};
+pub use self::open::Options;
+
+use self::clock::Clock;
+use self::effects::{Effects, Stop};
+use self::error::{Failure, Job};
+use self::guards::Observation;
+use self::mapping::Mapping;
+use self::queue::Lane;
+use self::readers::Readers;
+use self::writer::{Tx, Writer};
+use crate::ports::store::*;
+
+/// The store on one SQLite file.
+pub struct SqliteStore {
+    path: PathBuf,
+    partitions: u32,
+    clock: Clock,
+    writer: Writer,
+    /// For snapshots, which may be held for long.
+    acts: Arc<Readers>,
+    /// For everything that is short.
+    inspection: Arc<Readers>,
+    mapping: RwLock<Arc<Mapping>>,
+    timeouts: Timeouts,
+    opened_at: Time,
+    /// Since when the activity endpoint listens, if it does.
+    listening_since: OnceLock<Time>,
+}
+
+impl SqliteStore {
+    fn mapping(&self) -> Arc<Mapping> {
+        Arc::clone(&self.mapping.read().unwrap_or_else(|e| e.into_inner()))
+    }
+
+    fn observation(&self) -> Observation {
+        let listening =
+            Listening { opened_at: self.opened_at, since: self.listening_since.get().copied() };
+        Observation { timeouts: self.timeouts, listening }
+    }
+}
+
+/// The lane of work on these items.
+fn lane<'a>(mut sources: impl Iterator<Item = &'a Source>) -> Lane {
+    if sources.any(|source| matches!(source, Source::Timer(_))) { Lane::Due } else { Lane::Normal }
+}
+
+fn lane_of(batch: &Batch) -> Lane {
+    let lane = lane(batch.entries.iter().map(|entry| &entry.source));
+    let bulky = |entry: &Entry| match &entry.decision {
+        Decision::Apply { proposal, .. } => {
+            proposal.changes.iter().any(|change| matches!(change, Change::DeleteReadSet(_)))
+        }
+        Decision::Settle(_) => false,
+    };
+    if lane == Lane::Normal && batch.entries.iter().any(bulky) { Lane::Heavy } else { lane }
+}
+
+fn write(tx: &mut Tx<'_>, mapping: &Mapping, changes: &[(Option<Tenant>, Change)]) -> Job<()> {
+    for (i, (tenant, change)) in changes.iter().enumerate() {
+        let mut effects = Effects::new(tx.conn, mapping, tenant.as_ref(), false);
+        effects.apply(change).map_err(|stop| match stop {
+            Stop::Violation(said) => Error::Invalid(format!("change {}: {said}", i + 1)).into(),
+            Stop::Failure(failure) => failure,
+        })?;
+        for change in effects.emitted {
+            if let Change::Emit { topic, key, payload } = change {
+                let id = tx.number()?;
+                tx.conn
+                    .prepare_cached(
+                        "INSERT INTO besom_outbox (id, history, at, topic, key, payload)
+                         VALUES (?1, 0, ?2, ?3, ?4, ?5)",
+                    )?
+                    .execute(rusqlite::params![id, tx.now.0, topic, key, payload])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn now(&self) -> Result<Time> {
+        Ok(self.clock.now())
+    }
+
+    fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    fn set_collections(&self, collections: Arc<Collections>) {
+        let mapping = Arc::new(Mapping::new(&collections));
+        *self.mapping.write().unwrap_or_else(|e| e.into_inner()) = mapping;
+    }
+
+    async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>> {
+        let collections = collections.clone();
+        self.inspection.read(move |conn| check::check(conn, &collections)).await
+    }
+
+    async fn raise_fence(
+        &self,
+        fence: &Fence,
+        node: &NodeName,
+        partitions: Option<&[Partition]>,
+    ) -> Result<Raised> {
+        let (fence, node) = (fence.clone(), node.clone());
+        let partitions = partitions.map(<[Partition]>::to_vec);
+        self.writer
+            .run(Lane::Lease, move |tx| {
+                leadership::raise_fence(tx, &fence, &node, partitions.as_deref())
+            })
+            .await
+    }
+
+    async fn fence(&self) -> Result<Option<FenceState>> {
+        self.inspection.read(leadership::fence).await
+    }
+
+    async fn task_states(&self) -> Result<Vec<TaskState>> {
+        self.inspection.read(runs::task_states).await
+    }
+
+    async fn active_runs(&self) -> Result<Vec<Run>> {
+        self.inspection.read(runs::active_runs).await
+    }
+
+    async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>> {
+        let (fence, decision) = (fence.clone(), decision.clone());
+        self.writer.run(Lane::Normal, move |tx| runs::decide_slots(tx, &fence, &decision)).await
+    }
+
+    async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>> {
+        let (task, tenant) = (task.clone(), tenant.cloned());
+        self.inspection.read(move |conn| planning::cursor(conn, &task, tenant.as_ref())).await
+    }
+
+    async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned> {
+        let (fence, page, partitions) = (fence.clone(), page.clone(), self.partitions);
+        self.writer
+            .run(Lane::Normal, move |tx| planning::plan_page(tx, &fence, &page, partitions))
+            .await
+    }
+
+    async fn end_scan(
+        &self,
+        fence: &Fence,
+        run: RunId,
+        tenant_cursor: Option<&Tenant>,
+        error: Option<&str>,
+    ) -> Result<bool> {
+        let (fence, cursor) = (fence.clone(), tenant_cursor.cloned());
+        let error = error.map(str::to_owned);
+        self.writer
+            .run(Lane::Normal, move |tx| {
+                runs::end_scan(tx, &fence, run, cursor.as_ref(), error.as_deref())
+            })
+            .await
+    }
+
+    async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64> {
+        let (command, by, reason) = (command.clone(), by.to_owned(), reason.to_owned());
+        self.writer.run(Lane::Normal, move |tx| commands::submit(tx, &command, &by, &reason)).await
+    }
+
+    async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>> {
+        self.inspection.read(move |conn| commands::pending(conn, limit)).await
+    }
+
+    async fn command(&self, id: u64) -> Result<Option<CommandRow>> {
+        self.inspection.read(move |conn| commands::command(conn, id)).await
+    }
+
+    async fn apply_command(
+        &self,
+        fence: &Fence,
+        id: u64,
+        effect: &CommandEffect,
+        result: &str,
+    ) -> Result<Applied> {
+        let (fence, effect, result) = (fence.clone(), effect.clone(), result.to_owned());
+        self.writer
+            .run(Lane::Normal, move |tx| commands::apply(tx, &fence, id, &effect, &result))
+            .await
+    }
+
+    async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>> {
+        let partitions = partitions.map(<[Partition]>::to_vec);
+        self.inspection.read(move |conn| waiting::backlog(conn, partitions.as_deref())).await
+    }
+
+    async fn read_log(
+        &self,
+        task: &TaskName,
+        partition: Partition,
+        acked: Seq,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>> {
+        let task = task.clone();
+        self.inspection
+            .read(move |conn| waiting::read_log(conn, &task, partition, acked, limit, bytes_max))
+            .await
+    }
+
+    async fn read_timers(
+        &self,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>> {
+        let partitions = partitions.map(<[Partition]>::to_vec);
+        self.inspection
+            .read(move |conn| waiting::read_timers(conn, partitions.as_deref(), after, limit))
+            .await
+    }
+
+    async fn read_retries(
+        &self,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>> {
+        let partitions = partitions.map(<[Partition]>::to_vec);
+        self.inspection
+            .read(move |conn| waiting::read_retries(conn, partitions.as_deref(), after, limit))
+            .await
+    }
+
+    async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()> {
+        let (node, begun) = (node.clone(), waiting::begun(items));
+        let lane = lane(items.iter().map(|(source, _)| source));
+        self.writer.run_light(lane, move |tx| waiting::begin(tx, id, &node, &begun)).await
+    }
+
+    async fn abandon(&self, id: CommitId) -> Result<()> {
+        self.writer.run_light(Lane::Normal, move |tx| waiting::abandon(tx, id)).await
+    }
+
+    async fn bury(&self, alive: &[NodeName]) -> Result<Vec<Identity>> {
+        let alive = alive.to_vec();
+        self.writer.run(Lane::Normal, move |tx| waiting::bury(tx, &alive)).await
+    }
+
+    async fn commit(&self, batch: &Batch) -> Result<Committed> {
+        let (batch, mapping, observation) = (batch.clone(), self.mapping(), self.observation());
+        self.writer
+            .with(lane_of(&batch), move |writing| {
+                commit::commit(writing, &batch, &mapping, &observation)
+            })
+            .await
+    }
+
+    async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>> {
+        self.writer.run(Lane::Normal, move |tx| commit::find(tx, id)).await
+    }
+
+    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>> {
+        Ok(Arc::new(snapshot::open(&self.acts, self.mapping(), open_max).await?))
+    }
+
+    async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()> {
+        let (changes, mapping) = (changes.to_vec(), self.mapping());
+        self.writer.run(Lane::Heavy, move |tx| write(tx, &mapping, &changes)).await
+    }
+
+    async fn create_entity_model(&self) -> Result<()> {
+        self.writer
+            .run(Lane::Heavy, |tx| {
+                tx.conn.execute_batch(entity_model::CREATE).map_err(Failure::from)
+            })
+            .await
+    }
+
+    async fn depths(&self) -> Result<Vec<Depth>> {
+        let now = self.clock.now();
+        self.inspection.read(move |conn| inspection::depths(conn, now)).await
+    }
+
+    async fn runs(&self, task: Option<&TaskName>, limit: u32) -> Result<Vec<Run>> {
+        let task = task.cloned();
+        self.inspection.read(move |conn| runs::runs(conn, task.as_ref(), limit)).await
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<Run>> {
+        self.inspection.read(move |conn| runs::run(conn, id)).await
+    }
+
+    async fn slots(
+        &self,
+        task: &TaskName,
+        from: Time,
+        to: Time,
+        limit: u32,
+    ) -> Result<Vec<SlotRecord>> {
+        let task = task.clone();
+        self.inspection.read(move |conn| runs::slots(conn, &task, from, to, limit)).await
+    }
+
+    async fn dead_letters(&self, selector: &DeadSelector, limit: u32) -> Result<Vec<DeadLetter>> {
+        let selector = selector.clone();
+        self.inspection.read(move |conn| commands::dead_letters(conn, &selector, Some(limit))).await
+    }
+
+    async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>> {
+        let query = query.clone();
+        self.inspection.read(move |conn| inspection::history(conn, &query)).await
+    }
+
+    async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>> {
+        self.inspection.read(move |conn| inspection::before_images(conn, history)).await
+    }
+
+    async fn audit(&self) -> Result<Audit> {
+        self.inspection.read(audit::audit).await
+    }
+
+    async fn report_node(&self, node: &NodeRow) -> Result<()> {
+        let node = node.clone();
+        self.writer.run_light(Lane::Normal, move |tx| inspection::report_node(tx, &node)).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>> {
+        self.inspection.read(inspection::nodes).await
+    }
+
+    async fn prune(
+        &self,
+        fence: &Fence,
+        history: Duration,
+        undo: &[(TaskName, Duration)],
+        limit: u32,
+    ) -> Result<Pruned> {
+        let (fence, undo) = (fence.clone(), undo.to_vec());
+        self.writer
+            .run(Lane::Heavy, move |tx| prune::prune(tx, &fence, history, &undo, limit))
+            .await
+    }
+}

@@ -1,0 +1,140 @@
+//! Opening the file: version, settings, migrations, threads.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock, RwLock};
+use std::time::Duration;
+
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, OpenFlags};
+
+use super::clock::{Clock, TimeSource, wall_clock};
+use super::error::{Failure, Job};
+use super::mapping::Mapping;
+use super::readers::Readers;
+use super::writer::Writer;
+use super::{SqliteStore, schema};
+use crate::ports::activity::Timeouts;
+use crate::ports::store::{Error, Result};
+
+/// Older ones can corrupt a WAL file when two connections write or checkpoint.
+const SQLITE_MIN: (i32, &str) = (3_051_003, "3.51.3");
+
+/// Prepared statements kept on the write connection.
+const STATEMENTS: usize = 512;
+
+/// How the store is opened. Every bound has a default.
+#[derive(Clone)]
+pub struct Options {
+    /// Partitions of a store that is created; one that exists keeps its own.
+    pub partitions: u32,
+    /// How long a write waits for another process's.
+    pub busy_max: Duration,
+    /// Jobs that wait for the writer, before callers wait for room.
+    pub queued_max: usize,
+    /// Snapshots open at once.
+    pub snapshots_max: usize,
+    /// Other reads at once.
+    pub readers_max: usize,
+    /// How long a read waits for a connection.
+    pub reader_wait_max: Duration,
+    /// Memory for the writer's page cache, in KiB.
+    pub cache_kib: u32,
+    /// The time-outs of the embedded activity.
+    pub activity: Timeouts,
+    /// The clock.
+    pub time: TimeSource,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            partitions: 64,
+            busy_max: Duration::from_secs(2),
+            queued_max: 256,
+            snapshots_max: 16,
+            readers_max: 4,
+            reader_wait_max: Duration::from_secs(10),
+            cache_kib: 64 * 1024,
+            activity: Timeouts::default(),
+            time: wall_clock(),
+        }
+    }
+}
+
+impl SqliteStore {
+    /// Opens the file, creating it and the engine's tables where they are missing.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Arc<SqliteStore>> {
+        supported(rusqlite::version_number(), rusqlite::version())?;
+        let path = path.as_ref();
+        let clock = Clock::new(options.time.clone());
+        let since = clock.now();
+        let named = |e: Failure| match Error::from(e) {
+            Error::Unavailable(said) => Error::Unavailable(format!("{}: {said}", path.display())),
+            Error::Invalid(said) => Error::Invalid(format!("{}: {said}", path.display())),
+            other => other,
+        };
+        let mut conn = connect(path, &options).map_err(named)?;
+        let partitions = schema::migrate(&mut conn, options.partitions, since.0).map_err(named)?;
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let pool = |size| Readers::new(path.clone(), size, options.reader_wait_max);
+        Ok(Arc::new(SqliteStore {
+            acts: pool(options.snapshots_max),
+            inspection: pool(options.readers_max),
+            partitions,
+            writer: Writer::start(conn, clock.clone(), options.busy_max, options.queued_max)?,
+            clock,
+            mapping: RwLock::new(Arc::new(Mapping::new(&Arc::default()))),
+            timeouts: options.activity,
+            opened_at: since,
+            listening_since: OnceLock::new(),
+            path,
+        }))
+    }
+}
+
+fn supported(number: i32, version: &str) -> Result<()> {
+    if number >= SQLITE_MIN.0 {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "SQLite {version} can corrupt a WAL file when two connections write: {} or later is needed",
+        SQLITE_MIN.1
+    )))
+}
+
+fn connect(path: &Path, options: &Options) -> Job<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let conn = Connection::open_with_flags(path, flags)?;
+    // While it is opened, another process may be recovering or migrating.
+    conn.busy_timeout(options.busy_max)?;
+    let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |r| r.get(0))?;
+    if mode != "wal" {
+        return Err(Error::Unavailable(format!(
+            "the database cannot use a write-ahead log here (journal_mode is {mode}): \
+             it needs a local file system"
+        ))
+        .into());
+    }
+    conn.execute_batch(&format!(
+        "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA temp_store = MEMORY;
+         PRAGMA cache_size = -{}; PRAGMA journal_size_limit = 67108864",
+        options.cache_kib
+    ))?;
+    conn.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(conn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_sqlite_with_the_wal_reset_bug_is_refused_by_name() {
+        let said = supported(3_051_002, "3.51.2").unwrap_err().to_string();
+        assert!(said.contains("3.51.2") && said.contains("3.51.3"), "{said}");
+        assert!(supported(rusqlite::version_number(), rusqlite::version()).is_ok());
+    }
+}

@@ -1,0 +1,54 @@
+//! The database's own plan of a query: a full scan of the user's table is refused, and so is
+//! a sort of a whole range. What was found good once is remembered by its text.
+
+use std::collections::HashSet;
+use std::sync::{LazyLock, Mutex};
+
+use rusqlite::{Connection, params_from_iter};
+
+use super::error::Job;
+use super::mapping::{Params, Table};
+use crate::ports::store::Error;
+
+/// The most query shapes that are remembered; then the memory starts anew.
+const REMEMBERED_MAX: usize = 4096;
+
+/// By database file and query text: two stores may have different indexes.
+static GOOD: LazyLock<Mutex<HashSet<(String, String)>>> = LazyLock::new(Mutex::default);
+
+/// Refuses the query if its plan reads the whole table.
+pub(super) fn refuse_full_scan(
+    conn: &Connection,
+    table: &Table,
+    sql: &str,
+    params: &Params<'_>,
+) -> Job<()> {
+    let mark = (conn.path().unwrap_or_default().to_owned(), sql.to_owned());
+    if GOOD.lock().unwrap_or_else(|e| e.into_inner()).contains(&mark) {
+        return Ok(());
+    }
+    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?;
+    let mut rows = statement.query(params_from_iter(params.iter()))?;
+    while let Some(row) = rows.next()? {
+        let step: String = row.get(3)?;
+        let fault = if step.starts_with("SCAN") && !step.starts_with("SCAN CONSTANT") {
+            "reads the whole table"
+        } else if step == "USE TEMP B-TREE FOR ORDER BY" {
+            "sorts the whole range"
+        } else {
+            continue;
+        };
+        let name = &table.collection.name;
+        return Err(Error::Invalid(format!(
+            "a read of {name:?} {fault} (SQLite's plan: {step}): create the index that the \
+             mapping declares, beginning with the tenant column, or read by another one"
+        ))
+        .into());
+    }
+    let mut good = GOOD.lock().unwrap_or_else(|e| e.into_inner());
+    if good.len() >= REMEMBERED_MAX {
+        good.clear();
+    }
+    good.insert(mark);
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! Pruning: what is older than its retention goes; what the history loses, the baseline gains.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use besom_core::ids::{Fence, TaskName};
+use besom_core::time::Time;
+use rusqlite::params;
+
+use super::error::Job;
+use super::leadership::check_fence;
+use super::tally::Tally;
+use super::values::TenantCell;
+use super::writer::Tx;
+use crate::ports::store::Pruned;
+
+/// How many history rows are looked at for one that holds expired images.
+const LOOK_FACTOR: u32 = 16;
+
+/// Prunes at most `limit` rows of each kind.
+pub(super) fn prune(
+    tx: &mut Tx<'_>,
+    fence: &Fence,
+    history: Duration,
+    undo: &[(TaskName, Duration)],
+    limit: u32,
+) -> Job<Pruned> {
+    check_fence(tx, fence)?;
+    let mut tally = Tally::default();
+    let mut pruned = Pruned::default();
+    let cutoff = tx.now - history;
+    prune_history(tx, cutoff, limit, &mut tally, &mut pruned)?;
+    for (task, retention) in undo {
+        let cutoff = tx.now - *retention;
+        pruned.undo += prune_undo(tx, task, cutoff, limit, &mut tally)?;
+    }
+    tally.write(tx)?;
+    pruned.other = prune_other(tx, cutoff, limit)?;
+    Ok(pruned)
+}
+
+fn prune_history(
+    tx: &Tx<'_>,
+    cutoff: Time,
+    limit: u32,
+    tally: &mut Tally,
+    pruned: &mut Pruned,
+) -> Job<()> {
+    let mut gone: BTreeMap<(i64, TenantCell), [i64; 5]> = BTreeMap::new();
+    let mut last = None;
+    {
+        let mut statement = tx.conn.prepare_cached(
+            "SELECT h.id, h.task, h.tenant, h.outcome, h.undo_bytes, c.at
+             FROM besom_history h JOIN besom_commit c ON c.no = h.commit_no
+             ORDER BY h.id LIMIT ?1",
+        )?;
+        let mut rows = statement.query([limit])?;
+        while let Some(r) = rows.next()? {
+            if r.get::<_, i64>(5)? >= cutoff.0 {
+                break;
+            }
+            let (task, outcome, undo): (i64, usize, i64) = (r.get(1)?, r.get(3)?, r.get(4)?);
+            gone.entry((task, r.get(2)?)).or_default()[outcome.min(4)] += 1;
+            if undo > 0 {
+                tally.undo(task, -undo);
+                pruned.undo += 1;
+            }
+            last = Some(r.get::<_, i64>(0)?);
+            pruned.history += 1;
+        }
+    }
+    let Some(last) = last else { return Ok(()) };
+    for ((task, tenant), [_, committed, skipped, _, discarded]) in gone {
+        tx.conn
+            .prepare_cached(
+                "INSERT INTO besom_baseline VALUES (?1, ?2, ?3, ?4, ?5)
+                 ON CONFLICT (task, tenant) DO UPDATE SET committed = committed + excluded.committed,
+                   skipped = skipped + excluded.skipped, discarded = discarded + excluded.discarded",
+            )?
+            .execute(params![task, tenant, committed, skipped, discarded])?;
+    }
+    tx.conn.prepare_cached("DELETE FROM besom_history WHERE id <= ?1")?.execute([last])?;
+    Ok(())
+}
+
+/// Removes the images of one task that have expired, from where the last time ended.
+fn prune_undo(
+    tx: &mut Tx<'_>,
+    task: &TaskName,
+    cutoff: Time,
+    limit: u32,
+    tally: &mut Tally,
+) -> Job<u64> {
+    let task = tx.task(task)?;
+    let (mut removed, mut mark) = (0, None);
+    let mut statement = tx.conn.prepare_cached(
+        "SELECT h.id, h.task, h.undo IS NOT NULL, h.undo_bytes, c.at
+         FROM besom_history h JOIN besom_commit c ON c.no = h.commit_no
+         WHERE h.id > (SELECT undo_pruned FROM besom_task WHERE id = ?1) ORDER BY h.id LIMIT ?2",
+    )?;
+    let mut rows = statement.query(params![task, limit.saturating_mul(LOOK_FACTOR)])?;
+    let mut expired = Vec::new();
+    while let Some(r) = rows.next()? {
+        if r.get::<_, i64>(4)? >= cutoff.0 || removed >= u64::from(limit) {
+            break;
+        }
+        let id: i64 = r.get(0)?;
+        mark = Some(id);
+        if r.get::<_, i64>(1)? == task && r.get(2)? {
+            tally.undo(task, -r.get::<_, i64>(3)?);
+            expired.push(id);
+            removed += 1;
+        }
+    }
+    for id in expired {
+        tx.conn
+            .prepare_cached("UPDATE besom_history SET undo = NULL, undo_bytes = 0 WHERE id = ?1")?
+            .execute([id])?;
+    }
+    if let Some(mark) = mark {
+        tx.conn
+            .prepare_cached("UPDATE besom_task SET undo_pruned = ?2 WHERE id = ?1")?
+            .execute(params![task, mark])?;
+    }
+    Ok(removed)
+}
+
+/// Each statement removes at most `?2` rows that are older than `?1`.
+const OTHER: &[&str] = &[
+    // The history still reads node and time of its commits.
+    "DELETE FROM besom_commit WHERE no IN (SELECT no FROM besom_commit
+       WHERE at < ?1 AND no < coalesce((SELECT commit_no FROM besom_history ORDER BY id LIMIT 1),
+                                       9223372036854775807)
+       ORDER BY no LIMIT ?2)",
+    "DELETE FROM besom_slot WHERE id IN (SELECT s.id FROM besom_slot s
+       WHERE s.to_slot < ?1 AND s.to_slot < (SELECT max(to_slot) FROM besom_slot WHERE task = s.task)
+       ORDER BY s.id LIMIT ?2)",
+    "DELETE FROM besom_run WHERE id IN (SELECT r.id FROM besom_run r
+       WHERE r.ended_at < ?1 AND r.items = 0 ORDER BY r.id LIMIT ?2)",
+    "DELETE FROM besom_command WHERE id IN (SELECT id FROM besom_command
+       WHERE applied_at < ?1 ORDER BY id LIMIT ?2)",
+    "DELETE FROM besom_outbox WHERE id IN (SELECT id FROM besom_outbox
+       WHERE delivered_at < ?1 ORDER BY id LIMIT ?2)",
+    // A document that was left alone is looked at again once in a retention.
+    "DELETE FROM besom_settled WHERE (task, tenant, key, due) IN (SELECT task, tenant, key, due
+       FROM besom_settled WHERE at < ?1 LIMIT ?2)",
+    "DELETE FROM besom_node WHERE node IN (SELECT node FROM besom_node WHERE seen_at < ?1 LIMIT ?2)",
+];
+
+fn prune_other(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
+    let mut removed = 0;
+    for sql in OTHER {
+        removed += tx.conn.prepare_cached(sql)?.execute(params![cutoff.0, limit])?;
+    }
+    tx.conn.execute(
+        "DELETE FROM besom_definition WHERE id NOT IN (SELECT definition FROM besom_run)",
+        [],
+    )?;
+    Ok(removed as u64)
+}

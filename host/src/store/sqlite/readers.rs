@@ -1,0 +1,95 @@
+//! Read-only connections: a bounded pool, each used by one reader at a time.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::error::{Job, classify};
+use crate::ports::store::{Error, Result};
+
+/// Prepared statements kept per read connection.
+const STATEMENTS: usize = 128;
+
+/// A pool of read-only connections, opened as they are needed.
+pub(super) struct Readers {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    room: Arc<Semaphore>,
+    wait_max: Duration,
+}
+
+/// A connection out of the pool, with the permit to have it.
+pub(super) struct Reader {
+    pub(super) conn: Connection,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Readers {
+    pub(super) fn new(path: PathBuf, readers_max: usize, wait_max: Duration) -> Arc<Readers> {
+        let room = Arc::new(Semaphore::new(readers_max));
+        Arc::new(Readers { path, idle: Mutex::new(Vec::new()), room, wait_max })
+    }
+
+    /// A connection, waiting for one if all are in use.
+    pub(super) async fn take(&self) -> Result<Reader> {
+        let room = Arc::clone(&self.room);
+        let permit = tokio::time::timeout(self.wait_max, room.acquire_owned())
+            .await
+            .map_err(|_| Error::Busy("all read connections are in use".into()))?
+            .map_err(|_| Error::Unavailable("the store is closed".into()))?;
+        let idle = self.idle.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let conn = match idle {
+            Some(conn) => conn,
+            None => self.open().map_err(|e| classify(&e))?,
+        };
+        Ok(Reader { conn, permit })
+    }
+
+    /// Puts a connection back, with no transaction open.
+    pub(super) fn put(&self, reader: Reader) {
+        let Reader { conn, permit } = reader;
+        if conn.is_autocommit() || conn.execute_batch("ROLLBACK").is_ok() {
+            self.idle.lock().unwrap_or_else(|e| e.into_inner()).push(conn);
+        }
+        drop(permit);
+    }
+
+    /// Does `job` in one read transaction, off the caller's thread.
+    pub(super) async fn read<T: Send + 'static>(
+        self: &Arc<Self>,
+        job: impl FnOnce(&Connection) -> Job<T> + Send + 'static,
+    ) -> Result<T> {
+        let reader = self.take().await?;
+        let pool = Arc::clone(self);
+        tokio::task::spawn_blocking(move || {
+            let done = in_transaction(&reader.conn, job);
+            pool.put(reader);
+            done.map_err(Error::from)
+        })
+        .await
+        .unwrap_or_else(|e| Err(Error::Unavailable(format!("a fault in a reader: {e}"))))
+    }
+
+    fn open(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(&self.path, flags)?;
+        conn.busy_timeout(self.wait_max)?;
+        conn.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+        conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        conn.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY")?;
+        Ok(conn)
+    }
+}
+
+fn in_transaction<T>(conn: &Connection, job: impl FnOnce(&Connection) -> Job<T>) -> Job<T> {
+    conn.execute_batch("BEGIN")?;
+    let done = job(conn);
+    if !conn.is_autocommit() {
+        conn.execute_batch("ROLLBACK")?;
+    }
+    done
+}

@@ -1,0 +1,64 @@
+//! The engine's own tables and their migrations.
+//!
+//! Every table begins with `besom_`. A tenant column holds the tenant's text, or the integer 0
+//! where there is none; a due column holds microseconds, or the empty text: so both are
+//! values like any other in a unique key. Tasks are interned (`besom_task.id`).
+//!
+//! One item is one row in exactly one of log, timer, retry or dead, and while it is in one of
+//! the first three, one row in `besom_waiting`, whose key is the identity.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::error::Job;
+use crate::ports::store::Error;
+
+/// The version that this program writes and reads.
+pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// Migration `n` leads from version `n` to version `n + 1`. A published one never changes.
+const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql")];
+
+/// Brings the engine's tables to [`VERSION`] and returns the number of partitions. A new
+/// store is created with `partitions`; an old one keeps the number it was created with.
+pub(super) fn migrate(conn: &mut Connection, partitions: u32, now: i64) -> Job<u32> {
+    let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    tx.execute_batch(
+        "CREATE TABLE IF NOT EXISTS besom_meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
+    )?;
+    let found: i64 = tx
+        .query_row("SELECT value FROM besom_meta WHERE key = 'schema_version'", [], |r| r.get(0))
+        .optional()?
+        .unwrap_or(0);
+    if found > VERSION {
+        return Err(Error::Invalid(format!(
+            "the store has schema version {found}, this program knows versions up to {VERSION}: \
+             use the version of besom that wrote it, or a newer one"
+        ))
+        .into());
+    }
+    for sql in &MIGRATIONS[usize::try_from(found).unwrap_or(0)..] {
+        tx.execute_batch(sql)?;
+    }
+    if found < VERSION {
+        tx.execute(
+            "INSERT INTO besom_meta VALUES ('schema_version', ?1)
+             ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            [VERSION],
+        )?;
+    }
+    if found == 0 {
+        if partitions == 0 {
+            return Err(Error::Invalid("a store needs at least one partition".into()).into());
+        }
+        tx.execute("INSERT INTO besom_meta VALUES ('partitions', ?1)", [partitions])?;
+        tx.execute("INSERT INTO besom_meta VALUES ('created_at', ?1)", [now])?;
+        let mut insert = tx.prepare("INSERT INTO besom_partition VALUES (?1, NULL, 0)")?;
+        for id in 0..partitions {
+            insert.execute([id])?;
+        }
+    }
+    let partitions =
+        tx.query_row("SELECT value FROM besom_meta WHERE key = 'partitions'", [], |r| r.get(0))?;
+    tx.commit()?;
+    Ok(partitions)
+}

@@ -1,0 +1,290 @@
+-- Leadership and ownership.
+CREATE TABLE besom_fence (
+    singleton INTEGER PRIMARY KEY CHECK (singleton = 1),
+    term INTEGER NOT NULL,
+    token_hash BLOB NOT NULL,
+    node TEXT NOT NULL,
+    raised_at INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE besom_partition (
+    id INTEGER PRIMARY KEY,
+    owner TEXT,
+    owner_epoch INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE besom_lease (
+    singleton INTEGER PRIMARY KEY CHECK (singleton = 1),
+    node TEXT NOT NULL,
+    hostname TEXT NOT NULL,
+    term INTEGER NOT NULL,
+    token_hash BLOB NOT NULL,
+    elected_at INTEGER NOT NULL,
+    renewed_at INTEGER NOT NULL,
+    boot_id TEXT NOT NULL,
+    expires_at INTEGER NOT NULL,           -- microseconds since that boot; 0: given up
+    file_locked INTEGER NOT NULL           -- whether the holder also holds the lock file
+) STRICT;
+
+CREATE TABLE besom_node (
+    node TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    seen_at INTEGER NOT NULL,
+    config_digest TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Numbers that are never used twice, for timers, retries, dead letters, history, messages.
+CREATE TABLE besom_sequence (
+    singleton INTEGER PRIMARY KEY CHECK (singleton = 1),
+    next INTEGER NOT NULL
+) STRICT;
+INSERT INTO besom_sequence VALUES (1, 1);
+
+-- Tasks, slots, runs, cursors, commands.
+CREATE TABLE besom_task (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    schedule TEXT,                         -- NULL: only the name is known
+    last_slot INTEGER,
+    paused_by TEXT,
+    paused_reason TEXT,
+    paused_since INTEGER,
+    tenant_cursor TEXT,
+    queued_slots TEXT NOT NULL DEFAULT '[]',
+    undo_bytes INTEGER NOT NULL DEFAULT 0, -- held in besom_history.undo
+    undo_pruned INTEGER NOT NULL DEFAULT 0 -- history up to here holds no expired undo
+) STRICT;
+
+CREATE TABLE besom_slot (
+    id INTEGER PRIMARY KEY,
+    task INTEGER NOT NULL,
+    from_slot INTEGER NOT NULL,
+    to_slot INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    outcome TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    run INTEGER,
+    term INTEGER NOT NULL
+) STRICT;
+CREATE INDEX besom_slot_by_task ON besom_slot (task, to_slot);
+
+CREATE TABLE besom_definition (
+    id INTEGER PRIMARY KEY,
+    definition TEXT NOT NULL,
+    hash BLOB NOT NULL UNIQUE
+) STRICT;
+
+CREATE TABLE besom_run (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    task INTEGER NOT NULL,
+    slot INTEGER NOT NULL,
+    trigger TEXT NOT NULL,
+    term INTEGER NOT NULL,
+    digest TEXT NOT NULL,
+    definition INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    scan_done INTEGER NOT NULL DEFAULT 0,
+    error TEXT,
+    planned INTEGER NOT NULL DEFAULT 0,
+    deduplicated INTEGER NOT NULL DEFAULT 0,
+    blocked INTEGER NOT NULL DEFAULT 0,
+    open INTEGER NOT NULL DEFAULT 0,       -- its items in the log
+    items INTEGER NOT NULL DEFAULT 0,      -- its items in log, timers, retries, dead letters
+    scanned INTEGER NOT NULL DEFAULT 0
+) STRICT;
+CREATE INDEX besom_run_by_task ON besom_run (task, id);
+CREATE INDEX besom_run_active ON besom_run (id) WHERE ended_at IS NULL;
+
+CREATE TABLE besom_cursor (
+    task INTEGER NOT NULL,
+    tenant NOT NULL,
+    cursor BLOB NOT NULL,
+    PRIMARY KEY (task, tenant)
+) WITHOUT ROWID;
+
+CREATE TABLE besom_command (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    command TEXT NOT NULL,
+    by TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    applied_at INTEGER,
+    result TEXT
+) STRICT;
+CREATE INDEX besom_command_pending ON besom_command (id) WHERE applied_at IS NULL;
+
+-- The queue.
+CREATE TABLE besom_stream (
+    task INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    tail INTEGER NOT NULL,
+    acked INTEGER NOT NULL,
+    PRIMARY KEY (task, part)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE besom_waiting (
+    task INTEGER NOT NULL,
+    tenant NOT NULL,
+    key TEXT NOT NULL,
+    due NOT NULL,
+    PRIMARY KEY (task, tenant, key, due)
+) WITHOUT ROWID;
+
+CREATE TABLE besom_log (
+    task INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    tenant NOT NULL,
+    key TEXT NOT NULL,
+    route TEXT,                            -- NULL: the key
+    version TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    run INTEGER NOT NULL,
+    planned_at INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    progress BLOB,                         -- attempts, guard retries, deaths, errors; NULL: none
+    PRIMARY KEY (task, part, seq)
+) WITHOUT ROWID;
+
+CREATE TABLE besom_timer (
+    task INTEGER NOT NULL,
+    due INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    tenant NOT NULL,
+    key TEXT NOT NULL,
+    route TEXT,
+    version TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    run INTEGER NOT NULL,
+    planned_at INTEGER NOT NULL,
+    progress BLOB,
+    PRIMARY KEY (task, due, id)
+) WITHOUT ROWID;
+
+CREATE TABLE besom_retry (
+    id INTEGER PRIMARY KEY,
+    task INTEGER NOT NULL,
+    run_at INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    tenant NOT NULL,
+    key TEXT NOT NULL,
+    due NOT NULL,
+    route TEXT,
+    version TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    run INTEGER NOT NULL,
+    planned_at INTEGER NOT NULL,
+    progress BLOB
+);
+CREATE INDEX besom_retry_by_time ON besom_retry (task, run_at);
+
+CREATE TABLE besom_dead (
+    id INTEGER PRIMARY KEY,
+    task INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    tenant NOT NULL,
+    key TEXT NOT NULL,
+    due NOT NULL,
+    route TEXT,
+    version TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    run INTEGER NOT NULL,
+    planned_at INTEGER NOT NULL,
+    progress BLOB,
+    error TEXT NOT NULL                    -- the last one, to select by
+);
+CREATE INDEX besom_dead_by_identity ON besom_dead (task, tenant, key, due, version);
+
+CREATE TABLE besom_settled (
+    task INTEGER NOT NULL,
+    tenant NOT NULL,
+    key TEXT NOT NULL,
+    due NOT NULL,
+    version TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (task, tenant, key, due)
+) WITHOUT ROWID;
+
+CREATE TABLE besom_inflight (
+    commit_id BLOB PRIMARY KEY,
+    node TEXT NOT NULL,
+    items BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- The books.
+CREATE TABLE besom_counter (
+    task INTEGER NOT NULL,
+    tenant NOT NULL,
+    planned INTEGER NOT NULL,
+    committed INTEGER NOT NULL,
+    skipped INTEGER NOT NULL,
+    dead INTEGER NOT NULL,
+    discarded INTEGER NOT NULL,
+    log INTEGER NOT NULL,
+    timers INTEGER NOT NULL,
+    retries INTEGER NOT NULL,
+    PRIMARY KEY (task, tenant)
+) WITHOUT ROWID;
+
+-- What left the history by pruning.
+CREATE TABLE besom_baseline (
+    task INTEGER NOT NULL,
+    tenant NOT NULL,
+    committed INTEGER NOT NULL,
+    skipped INTEGER NOT NULL,
+    discarded INTEGER NOT NULL,
+    PRIMARY KEY (task, tenant)
+) WITHOUT ROWID;
+
+CREATE TABLE besom_commit (
+    no INTEGER PRIMARY KEY,
+    id BLOB UNIQUE,                        -- NULL: dead letters were discarded by a command
+    node TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    result BLOB                            -- NULL: given up, and never to be committed
+) STRICT;
+
+CREATE TABLE besom_history (
+    id INTEGER PRIMARY KEY,
+    commit_no INTEGER NOT NULL,
+    task INTEGER NOT NULL,
+    tenant NOT NULL,
+    key TEXT NOT NULL,
+    due NOT NULL,
+    key_hash INTEGER NOT NULL,             -- 32 bits: a small index finds a key's history
+    run INTEGER NOT NULL,
+    outcome INTEGER NOT NULL,              -- 1 committed, 2 skipped, 3 dead, 4 discarded
+    settled INTEGER NOT NULL,
+    reason TEXT,
+    notes BLOB,
+    undo_bytes INTEGER NOT NULL,
+    undo BLOB                              -- before-images, packed and compressed
+);
+CREATE INDEX besom_history_by_key ON besom_history (key_hash);
+CREATE INDEX besom_history_by_run ON besom_history (run);
+
+CREATE TABLE besom_outbox (
+    id INTEGER PRIMARY KEY,
+    history INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    topic TEXT NOT NULL,
+    key TEXT NOT NULL,
+    payload BLOB NOT NULL,
+    delivered_at INTEGER
+) STRICT;
+
+-- The embedded activity.
+CREATE TABLE besom_activity (
+    key TEXT NOT NULL,
+    connection TEXT NOT NULL,
+    seen_at INTEGER NOT NULL,
+    PRIMARY KEY (key, connection)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE besom_idle (
+    key TEXT PRIMARY KEY,
+    closed_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,300 @@
+//! Where an item goes at the end of an execution: history, retries, dead letters.
+
+use besom_core::ids::{CommitId, NodeName};
+use besom_core::item::{Item, Source};
+use besom_core::proposal::{Change, Settle};
+use besom_core::time::Time;
+use besom_core::value::Field;
+use rusqlite::params;
+
+use super::error::Job;
+use super::items::{Progress, key_hash, route};
+use super::tally::Tally;
+use super::values::{DueCell, tenant_cell};
+use super::writer::Tx;
+use crate::ports::store::Outcome;
+
+/// How `besom_history.outcome` is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Committed = 1,
+    Skipped = 2,
+    Dead = 3,
+    Discarded = 4,
+}
+
+impl End {
+    /// The word for it in a history row.
+    pub(super) fn word(number: i64) -> &'static str {
+        match number {
+            1 => "committed",
+            2 => "skipped",
+            3 => "dead",
+            _ => "discarded",
+        }
+    }
+}
+
+/// What a history row says beside the item.
+#[derive(Default)]
+pub(super) struct Remarks<'a> {
+    pub(super) settled: bool,
+    pub(super) reason: Option<&'a str>,
+    pub(super) notes: &'a [Field],
+    pub(super) undo: Option<Vec<u8>>,
+}
+
+/// The books of one commit while its entries are settled.
+pub(super) struct Books {
+    /// The number of the commit's row.
+    pub(super) commit: i64,
+    pub(super) tally: Tally,
+}
+
+impl Books {
+    /// Opens the books. Its row is written by [`Books::close`].
+    pub(super) fn open(tx: &mut Tx<'_>) -> Job<Books> {
+        Ok(Books { commit: tx.number()?, tally: Tally::default() })
+    }
+
+    /// Writes the commit's row; a discard by a command has no mark.
+    pub(super) fn close(
+        &self,
+        tx: &Tx<'_>,
+        id: Option<CommitId>,
+        node: &NodeName,
+        result: &[u8],
+    ) -> Job<()> {
+        let id = id.map(|id| id.0.to_be_bytes());
+        tx.conn
+            .prepare_cached("INSERT INTO besom_commit VALUES (?1, ?2, ?3, ?4, ?5)")?
+            .execute(params![self.commit, id, node.as_str(), tx.now.0, result])?;
+        Ok(())
+    }
+
+    /// The item has left the place where it waited.
+    pub(super) fn took(&mut self, task: i64, item: &Item, source: Source) {
+        let delta = self.tally.of(task, item.identity.tenant.as_ref());
+        match source {
+            Source::Log(_) => {
+                delta.log -= 1;
+                self.tally.left_log(item.run);
+            }
+            Source::Timer(_) => delta.timers -= 1,
+            Source::Retry(_) => delta.retries -= 1,
+        }
+    }
+
+    /// The item's changes were applied.
+    pub(super) fn committed(
+        &mut self,
+        tx: &mut Tx<'_>,
+        task: i64,
+        item: &Item,
+        remarks: Remarks<'_>,
+        emitted: &[&Change],
+    ) -> Job<Outcome> {
+        self.tally.of(task, item.identity.tenant.as_ref()).committed += 1;
+        no_longer_waits(tx, task, item)?;
+        // What was done is no longer left alone.
+        tx.conn
+            .prepare_cached(
+                "DELETE FROM besom_settled
+                 WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
+            )?
+            .execute(params![
+                task,
+                tenant_cell(item.identity.tenant.as_ref()),
+                item.identity.key,
+                DueCell(item.identity.due)
+            ])?;
+        let history = self.history(tx, task, item, End::Committed, remarks)?;
+        for change in emitted {
+            if let Change::Emit { topic, key, payload } = change {
+                let id = tx.number()?;
+                tx.conn
+                    .prepare_cached(
+                        "INSERT INTO besom_outbox (id, history, at, topic, key, payload)
+                         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                    )?
+                    .execute(params![id, history, tx.now.0, topic, key, payload])?;
+            }
+        }
+        Ok(Outcome::Committed)
+    }
+
+    /// The item goes on, or ends, without effects. `said` is appended to the reason.
+    pub(super) fn settle(
+        &mut self,
+        tx: &mut Tx<'_>,
+        task: i64,
+        item: &Item,
+        settle: &Settle,
+        said: Option<&str>,
+    ) -> Job<Outcome> {
+        let with = |reason: &str| match said {
+            Some(said) => format!("{reason}: {said}"),
+            None => reason.to_owned(),
+        };
+        match settle {
+            Settle::Skip { reason, settled } => {
+                let reason = with(reason);
+                self.tally.of(task, item.identity.tenant.as_ref()).skipped += 1;
+                no_longer_waits(tx, task, item)?;
+                if *settled {
+                    note_settled(tx, task, item)?;
+                }
+                let remarks =
+                    Remarks { settled: *settled, reason: Some(&reason), ..Remarks::default() };
+                self.history(tx, task, item, End::Skipped, remarks)?;
+                Ok(Outcome::Skipped(reason))
+            }
+            Settle::Retry { run_at, attempts, guard_retries, reason } => {
+                self.tally.of(task, item.identity.tenant.as_ref()).retries += 1;
+                let mut progress = Progress::of(item);
+                progress.attempts = *attempts;
+                progress.guard_retries = *guard_retries;
+                progress.errors.push(with(reason));
+                put_retry(tx, task, item, *run_at, &progress)?;
+                Ok(Outcome::Retried(*run_at))
+            }
+            Settle::Dead { reason } => {
+                let reason = with(reason);
+                self.tally.of(task, item.identity.tenant.as_ref()).dead += 1;
+                no_longer_waits(tx, task, item)?;
+                put_dead(tx, task, item, &reason)?;
+                let remarks = Remarks { reason: Some(&reason), ..Remarks::default() };
+                self.history(tx, task, item, End::Dead, remarks)?;
+                Ok(Outcome::Dead(reason))
+            }
+        }
+    }
+
+    /// Writes the history row, and returns its number.
+    pub(super) fn history(
+        &mut self,
+        tx: &mut Tx<'_>,
+        task: i64,
+        item: &Item,
+        end: End,
+        remarks: Remarks<'_>,
+    ) -> Job<i64> {
+        if end != End::Dead {
+            self.tally.ended(item.run);
+        }
+        let id = tx.number()?;
+        let notes = match remarks.notes {
+            [] => None,
+            notes => Some(postcard::to_stdvec(notes)?),
+        };
+        let undo_bytes = remarks.undo.as_ref().map_or(0, Vec::len) as i64;
+        if undo_bytes > 0 {
+            self.tally.undo(task, undo_bytes);
+        }
+        tx.conn
+            .prepare_cached(
+                "INSERT INTO besom_history VALUES
+                   (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            )?
+            .execute(params![
+                id,
+                self.commit,
+                task,
+                tenant_cell(item.identity.tenant.as_ref()),
+                item.identity.key,
+                DueCell(item.identity.due),
+                key_hash(&item.identity.key),
+                item.run.0,
+                end as i64,
+                remarks.settled,
+                remarks.reason,
+                notes,
+                undo_bytes,
+                remarks.undo
+            ])?;
+        Ok(id)
+    }
+}
+
+fn no_longer_waits(tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
+    let tenant = tenant_cell(item.identity.tenant.as_ref());
+    tx.conn
+        .prepare_cached(
+            "DELETE FROM besom_waiting WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
+        )?
+        .execute(params![task, tenant, item.identity.key, DueCell(item.identity.due)])?;
+    Ok(())
+}
+
+fn note_settled(tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
+    let tenant = tenant_cell(item.identity.tenant.as_ref());
+    let due = DueCell(item.identity.due);
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO besom_settled VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT (task, tenant, key, due) DO UPDATE SET version = excluded.version,
+               at = excluded.at",
+        )?
+        .execute(params![task, tenant, item.identity.key, due, item.version, tx.now.0])?;
+    Ok(())
+}
+
+/// Puts an item into the retries, under a number that was never used.
+pub(super) fn put_retry(
+    tx: &mut Tx<'_>,
+    task: i64,
+    item: &Item,
+    run_at: Time,
+    progress: &Progress,
+) -> Job<()> {
+    let id = tx.number()?;
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO besom_retry VALUES
+               (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        )?
+        .execute(params![
+            id,
+            task,
+            run_at.0,
+            item.partition.0,
+            tenant_cell(item.identity.tenant.as_ref()),
+            item.identity.key,
+            DueCell(item.identity.due),
+            route(item),
+            item.version,
+            item.payload,
+            item.run.0,
+            item.planned_at.0,
+            progress.pack()?
+        ])?;
+    Ok(())
+}
+
+fn put_dead(tx: &mut Tx<'_>, task: i64, item: &Item, reason: &str) -> Job<()> {
+    let mut progress = Progress::of(item);
+    progress.errors.push(reason.to_owned());
+    let id = tx.number()?;
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO besom_dead VALUES
+               (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        )?
+        .execute(params![
+            id,
+            task,
+            tx.now.0,
+            item.partition.0,
+            tenant_cell(item.identity.tenant.as_ref()),
+            item.identity.key,
+            DueCell(item.identity.due),
+            route(item),
+            item.version,
+            item.payload,
+            item.run.0,
+            item.planned_at.0,
+            progress.pack()?,
+            reason
+        ])?;
+    Ok(())
+}

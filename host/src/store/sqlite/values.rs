@@ -1,0 +1,212 @@
+//! Values as SQLite stores them: by the kind and encoding of their column, and the sentinels
+//! of the engine's own tables.
+
+use besom_core::collection::{Column, Encoding};
+use besom_core::ids::Tenant;
+use besom_core::time::Time;
+use besom_core::value::{Kind, Value};
+use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
+
+/// Which way an instant is rounded that its column cannot hold exactly.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Round {
+    /// For values that are stored or compared as equal, and for upper bounds.
+    Down,
+    /// For lower bounds.
+    Up,
+}
+
+/// The value as the column stores it, or why it does not fit.
+pub(super) fn encode<'a>(
+    column: &Column,
+    value: &'a Value,
+    round: Round,
+) -> Result<ToSqlOutput<'a>, String> {
+    use rusqlite::types::Value as Owned;
+    let text = |s: &'a str| ToSqlOutput::Borrowed(ValueRef::Text(s.as_bytes()));
+    let bytes = |b: &'a [u8]| ToSqlOutput::Borrowed(ValueRef::Blob(b));
+    let integer = |i: i64| ToSqlOutput::Owned(Owned::Integer(i));
+    Ok(match (column.kind, value) {
+        (_, Value::Null) => ToSqlOutput::Owned(Owned::Null),
+        (Kind::Bool, Value::Bool(b)) => integer(i64::from(*b)),
+        (Kind::Integer, Value::Integer(i)) => integer(*i),
+        (Kind::Float, Value::Float(f)) => ToSqlOutput::Owned(Owned::Real(*f)),
+        (Kind::Float, Value::Integer(i)) => ToSqlOutput::Owned(Owned::Real(*i as f64)),
+        (Kind::Decimal, Value::Decimal(s))
+        | (Kind::Text, Value::Text(s))
+        | (Kind::Json, Value::Json(s)) => text(s),
+        (Kind::Bytes, Value::Bytes(b)) => bytes(b),
+        (Kind::Uuid, Value::Uuid(u)) if column.encoding == Encoding::Raw => bytes(u),
+        (Kind::Uuid, Value::Uuid(u)) => ToSqlOutput::Owned(Owned::Text(uuid_text(u))),
+        (Kind::Timestamp, Value::Timestamp(t)) => match column.encoding {
+            Encoding::Seconds => integer(scaled(t.0, 1_000_000, round)),
+            Encoding::Millis => integer(scaled(t.0, 1_000, round)),
+            Encoding::Rfc3339 => ToSqlOutput::Owned(Owned::Text(t.to_string())),
+            Encoding::Native | Encoding::Raw => integer(t.0),
+        },
+        (kind, value) => {
+            let found = value.kind().map_or("null".to_owned(), |k| format!("{k:?}").to_lowercase());
+            return Err(format!("expected {}, found {found}", format!("{kind:?}").to_lowercase()));
+        }
+    })
+}
+
+fn scaled(micros: i64, unit: i64, round: Round) -> i64 {
+    let down = micros.div_euclid(unit);
+    if round == Round::Up && micros.rem_euclid(unit) != 0 { down + 1 } else { down }
+}
+
+/// The value of a cell. A cell that does not hold what its column promises (SQLite does not
+/// insist) comes as what it is: it is then one item's problem, not the whole page's.
+pub(super) fn decode(column: &Column, cell: ValueRef<'_>) -> Value {
+    match (column.kind, cell) {
+        (_, ValueRef::Null) => Value::Null,
+        (Kind::Bool, ValueRef::Integer(i @ (0 | 1))) => Value::Bool(i == 1),
+        (Kind::Float, ValueRef::Integer(i)) => Value::Float(i as f64),
+        (Kind::Decimal, ValueRef::Integer(i)) => Value::Decimal(i.to_string()),
+        (Kind::Decimal, ValueRef::Real(f)) => Value::Decimal(f.to_string()),
+        (Kind::Timestamp, ValueRef::Integer(i)) => Value::Timestamp(Time(match column.encoding {
+            Encoding::Seconds => i.saturating_mul(1_000_000),
+            Encoding::Millis => i.saturating_mul(1_000),
+            _ => i,
+        })),
+        (Kind::Uuid, ValueRef::Blob(b)) => match b.try_into() {
+            Ok(uuid) => Value::Uuid(uuid),
+            Err(_) => Value::Bytes(b.to_vec()),
+        },
+        (_, ValueRef::Integer(i)) => Value::Integer(i),
+        (_, ValueRef::Real(f)) => Value::Float(f),
+        (_, ValueRef::Blob(b)) => Value::Bytes(b.to_vec()),
+        (kind, ValueRef::Text(t)) => match String::from_utf8(t.to_vec()) {
+            Err(e) => Value::Bytes(e.into_bytes()),
+            Ok(s) => match kind {
+                Kind::Decimal => Value::Decimal(s),
+                Kind::Json => Value::Json(s),
+                Kind::Uuid => uuid_parse(&s).map_or(Value::Text(s), Value::Uuid),
+                Kind::Timestamp => match s.parse::<jiff::Timestamp>() {
+                    Ok(t) => Value::Timestamp(Time::from_jiff(t)),
+                    Err(_) => Value::Text(s),
+                },
+                _ => Value::Text(s),
+            },
+        },
+    }
+}
+
+fn uuid_text(uuid: &[u8; 16]) -> String {
+    let n = u128::from_be_bytes(*uuid);
+    let hex = format!("{n:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+fn uuid_parse(text: &str) -> Option<[u8; 16]> {
+    if text.len() != 36 || !text.is_ascii() {
+        return None;
+    }
+    let hex: String = text.split('-').collect();
+    let n = (hex.len() == 32).then(|| u128::from_str_radix(&hex, 16).ok())??;
+    Some(n.to_be_bytes())
+}
+
+/// A tenant in the engine's tables: its text, or 0 for none.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct TenantCell(pub Option<Tenant>);
+
+impl ToSql for TenantCell {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(tenant_cell(self.0.as_ref()))
+    }
+}
+
+impl FromSql for TenantCell {
+    fn column_result(cell: ValueRef<'_>) -> FromSqlResult<TenantCell> {
+        Ok(TenantCell(match cell {
+            ValueRef::Integer(_) => None,
+            other => Some(other.as_str()?.into()),
+        }))
+    }
+}
+
+/// See [`TenantCell`].
+pub(super) fn tenant_cell(tenant: Option<&Tenant>) -> ToSqlOutput<'_> {
+    match tenant {
+        Some(t) => ToSqlOutput::Borrowed(ValueRef::Text(t.as_str().as_bytes())),
+        None => ToSqlOutput::Owned(rusqlite::types::Value::Integer(0)),
+    }
+}
+
+/// A due time in the engine's tables: microseconds, or the empty text for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct DueCell(pub Option<Time>);
+
+impl ToSql for DueCell {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(match self.0 {
+            Some(t) => ToSqlOutput::Owned(rusqlite::types::Value::Integer(t.0)),
+            None => ToSqlOutput::Borrowed(ValueRef::Text(b"")),
+        })
+    }
+}
+
+impl FromSql for DueCell {
+    fn column_result(cell: ValueRef<'_>) -> FromSqlResult<DueCell> {
+        Ok(DueCell(match cell {
+            ValueRef::Integer(t) => Some(Time(t)),
+            _ => None,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(kind: Kind, encoding: Encoding, value: Value) -> Value {
+        let column = Column { kind, encoding };
+        let stored = encode(&column, &value, Round::Down).expect("fits");
+        let cell = match &stored {
+            ToSqlOutput::Borrowed(cell) => *cell,
+            ToSqlOutput::Owned(owned) => owned.into(),
+            _ => unreachable!("encode makes no other output"),
+        };
+        decode(&column, cell)
+    }
+
+    #[test]
+    fn every_kind_comes_back_as_it_was() {
+        let instant = Value::Timestamp(Time::from_secs(1_700_000_000));
+        for (kind, encoding, value) in [
+            (Kind::Bool, Encoding::Native, Value::Bool(true)),
+            (Kind::Integer, Encoding::Native, Value::Integer(i64::MIN)),
+            (Kind::Float, Encoding::Native, Value::Float(-0.5)),
+            (Kind::Decimal, Encoding::Native, Value::Decimal("12.50".into())),
+            (Kind::Text, Encoding::Native, Value::Text("\u{0}é".into())),
+            (Kind::Bytes, Encoding::Native, Value::Bytes(vec![0, 255])),
+            (Kind::Json, Encoding::Native, Value::Json("{}".into())),
+            (Kind::Uuid, Encoding::Native, Value::Uuid([7; 16])),
+            (Kind::Uuid, Encoding::Raw, Value::Uuid([7; 16])),
+            (Kind::Timestamp, Encoding::Native, Value::Timestamp(Time(-1))),
+            (Kind::Timestamp, Encoding::Seconds, instant.clone()),
+            (Kind::Timestamp, Encoding::Millis, instant.clone()),
+            (Kind::Timestamp, Encoding::Rfc3339, instant),
+            (Kind::Text, Encoding::Native, Value::Null),
+        ] {
+            assert_eq!(round_trip(kind, encoding, value.clone()), value, "{kind:?} {encoding:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_kind_is_refused_with_both_kinds_named() {
+        let column = Column { kind: Kind::Integer, encoding: Encoding::Native };
+        let said = encode(&column, &Value::Text("7".into()), Round::Down).unwrap_err();
+        assert_eq!(said, "expected integer, found text");
+    }
+
+    #[test]
+    fn a_lower_bound_between_two_seconds_is_rounded_up() {
+        assert_eq!(scaled(1_500_000, 1_000_000, Round::Up), 2);
+        assert_eq!(scaled(1_500_000, 1_000_000, Round::Down), 1);
+        assert_eq!(scaled(-1_500_000, 1_000_000, Round::Down), -2);
+        assert_eq!(scaled(2_000_000, 1_000_000, Round::Up), 2);
+    }
+}
