@@ -8,7 +8,7 @@ use super::host::{act, behaved, limits};
 #[tokio::test]
 async fn a_misdeed_is_named_and_its_neighbours_go_on() {
     let little_fuel = || Limits { fuel: 50_000_000, ..limits() };
-    let little_time = || Limits { wall_ms: 150, fuel: u64::MAX / 2, ..limits() };
+    let little_time = || Limits { wall_ms: 500, fuel: u64::MAX / 2, ..limits() };
     // (key, limits, cause, what the message says)
     let cases: Vec<(&str, Limits, &str, &[&str])> = vec![
         ("spin", little_fuel(), "fuel", &["act: used up its fuel", "at besom_hostile::spin"]),
