@@ -1,0 +1,65 @@
+//! What an adapter's test has to provide.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use besom::ports::activity::Activity;
+use besom::ports::store::Store;
+use besom_core::ids::{Partition, Seq, TaskName};
+use besom_core::time::Time;
+
+use super::tables::Table;
+
+/// How the next commit is to fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// With `Busy`.
+    Busy,
+    /// With `Unavailable`.
+    Unavailable,
+    /// With `Unknown`, after it was applied.
+    UnknownApplied,
+    /// With `Unknown`, without having been applied.
+    UnknownNotApplied,
+}
+
+/// A damage to the engine's books.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Corruption {
+    /// A history row disappears.
+    LoseHistory(u64),
+    /// An item disappears from the log.
+    LoseLog(TaskName, Partition, Seq),
+    /// A timer disappears.
+    LoseTimer(u64),
+    /// A counter of a task says one planned item too many.
+    MiscountPlanned(TaskName),
+}
+
+/// A store under test and what surrounds it.
+#[async_trait]
+pub trait Fixture: Send + Sync {
+    /// The store as it is open now.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// The activity kept in the store.
+    fn activity(&self) -> Arc<dyn Activity>;
+
+    /// Sets the store's clock.
+    fn set_now(&self, now: Time);
+
+    /// Creates the user's tables.
+    async fn create_tables(&self, tables: &[Table]);
+
+    /// Closes the store and opens it again, as after a restart.
+    async fn reopen(&mut self);
+
+    /// Topic, key and payload of everything in the outbox, oldest first.
+    async fn outbox(&self) -> Vec<(String, String, Vec<u8>)>;
+
+    /// Makes the next commit fail; false where the adapter cannot be made to.
+    fn fail_next_commit(&self, fault: Fault) -> bool;
+
+    /// Damages the books behind the store's back.
+    async fn corrupt(&self, corruption: &Corruption);
+}

@@ -1,0 +1,268 @@
+//! Every case, once. A test of the layers compares these lists with the sources.
+
+/// Instantiates the store's suite: `store_conformance!(crate::open)`, with `open` an async
+/// function that returns a `Box<dyn Fixture>`.
+#[macro_export]
+macro_rules! store_conformance {
+    ($open:path) => {
+        $crate::conformance_cases! { $open, run_store, store:
+            anchors {
+                an_absence_guard_holds_while_no_row_matches,
+                a_row_inserted_before_the_commit_fails_the_absence_guard,
+                an_absence_guard_that_fixes_no_anchor_is_a_violation,
+            }
+            audit {
+                the_books_count_every_state_per_task_and_tenant,
+                an_audit_finds_a_lost_history_row,
+                an_audit_finds_a_gap_in_a_stream,
+                an_audit_finds_a_lost_timer,
+                an_audit_finds_a_wrong_counter,
+            }
+            books {
+                history_says_what_became_of_each_item_and_by_whom,
+                history_is_found_by_task_tenant_key_and_run,
+                depths_count_what_waits_and_since_when,
+                nodes_report_themselves,
+            }
+            changes {
+                every_kind_of_value_comes_back_as_it_was,
+                a_column_that_is_not_given_is_null,
+                an_upsert_keeps_the_columns_it_does_not_name,
+                an_update_touches_one_row_and_the_named_columns,
+                an_increment_adds,
+                a_delete_tolerates_a_row_that_is_gone,
+                changes_take_effect_in_their_order,
+                changes_stay_within_the_tenant_of_the_item,
+                a_collection_without_tenants_is_shared,
+                messages_are_emitted_with_the_commit_only,
+                an_operators_write_is_all_or_nothing,
+            }
+            commands {
+                a_command_waits_until_a_leader_applies_it,
+                a_command_is_applied_once,
+                a_trigger_starts_a_run,
+                a_pause_holds_until_it_is_resumed,
+                a_cancelled_run_ends_with_its_last_item,
+                cancelling_a_run_that_has_ended_changes_nothing,
+            }
+            dead_letters {
+                a_dead_letter_keeps_its_item_and_every_error,
+                dead_letters_are_selected_by_id_task_and_error,
+                a_retried_dead_letter_waits_with_fresh_attempts,
+                a_dead_letter_whose_identity_waits_stays_open,
+                a_discarded_dead_letter_is_history_with_who_and_why,
+            }
+            deaths {
+                the_items_of_a_dead_node_have_one_death_more,
+                the_batches_of_the_living_are_left_alone,
+                an_abandoned_batch_counts_no_death,
+                a_committed_batch_counts_no_death,
+                an_item_that_is_done_has_no_death,
+                deaths_follow_an_item_into_the_retries,
+            }
+            dedup {
+                the_identity_is_task_tenant_key_and_due,
+                equal_identities_within_a_page_count_once,
+                an_item_among_the_retries_is_not_planned_again,
+                an_unsettled_skip_blocks_nothing,
+                a_settled_skip_blocks_its_version_only,
+                a_settled_skip_does_not_block_another_due_time,
+                a_later_commit_lifts_a_settled_skip,
+                an_open_dead_letter_blocks_its_version_only,
+            }
+            fence {
+                a_raise_owns_all_partitions_under_new_epochs,
+                only_a_higher_term_raises_the_fence,
+                a_raise_can_take_over_some_partitions_only,
+                a_stale_leader_can_write_nothing,
+                the_right_term_with_a_foreign_token_is_fenced,
+                a_leader_writes_only_after_its_raise,
+                the_fence_survives_a_restart,
+            }
+            guards {
+                comparisons_mean_what_they_say_for_every_ordered_kind,
+                every_kind_can_be_compared_for_equality,
+                null_equals_null_and_has_no_order,
+                a_guard_on_columns_needs_the_row_in_its_tenant,
+                rows_exist_in_the_tenant_of_the_item,
+                all_guards_hold_or_nothing_is_changed,
+                a_guard_sees_what_was_written_before_the_commit,
+                an_idle_guard_holds_for_what_the_caller_has_seen_idle,
+                an_idle_guard_reads_the_activity_of_its_own_store,
+            }
+            images {
+                images_restore_everything_an_item_changed,
+                images_are_kept_only_where_they_are_asked_for,
+            }
+            infrastructure {
+                a_commit_is_found_by_its_mark,
+                a_known_mark_is_not_applied_again,
+                an_unknown_result_is_found_out,
+                a_store_that_is_busy_or_away_costs_no_attempt,
+                everything_survives_a_restart,
+            }
+            mapping {
+                the_mapping_of_the_tables_has_no_fault,
+                each_fault_of_a_mapping_is_named_by_its_place,
+                a_new_mapping_is_in_force_at_once,
+            }
+            ownership {
+                a_batch_under_an_old_epoch_is_left_out,
+                another_node_under_the_right_epoch_is_left_out,
+                a_timer_under_an_old_epoch_is_left_out,
+                neighbours_of_a_stream_that_is_left_out_commit,
+            }
+            planning {
+                an_item_is_what_its_candidate_was,
+                an_item_may_have_no_tenant,
+                a_due_time_makes_a_timer_even_if_it_has_passed,
+                a_quota_leaves_the_rest_and_the_cursor,
+                a_quota_that_is_just_enough_moves_the_cursor,
+                cursors_belong_to_a_task_and_a_tenant,
+                a_run_counts_what_its_pages_found,
+                an_empty_page_plans_nothing,
+            }
+            prune {
+                the_audit_balances_after_pruning,
+                images_are_pruned_by_their_tasks_retention,
+                pruning_is_bounded_and_goes_on,
+                a_run_stays_while_something_refers_to_it,
+            }
+            ranges {
+                a_range_is_the_same_in_pages_of_any_size,
+                a_key_of_two_columns_is_read_by_prefix_and_bounds,
+                a_range_over_instants_is_inclusive,
+                a_page_is_bounded_by_bytes,
+                paging_tolerates_rows_that_come_and_go,
+                a_range_counts_at_least_what_it_returns,
+                a_range_beyond_its_index_is_invalid,
+            }
+            read_sets {
+                a_read_set_is_complete_while_every_row_is_there,
+                exactly_the_rows_that_were_read_are_deleted,
+                deleting_a_read_set_tolerates_rows_that_are_gone,
+                a_read_set_may_be_large,
+            }
+            settling {
+                one_batch_mixes_tasks_streams_timers_and_retries,
+                a_failed_guard_goes_on_as_its_decision_says,
+                a_violation_goes_on_as_its_decision_says,
+                notes_are_kept_with_the_history_of_a_commit,
+                an_empty_batch_commits_nothing,
+                a_batch_may_hold_a_thousand_items,
+            }
+            slots {
+                a_run_starts_with_its_definition,
+                a_slot_that_ran_gets_the_id_of_its_run,
+                a_slot_has_one_scheduled_run,
+                equal_consecutive_outcomes_share_a_row,
+                slots_are_found_by_the_time_they_touch,
+                task_states_are_stored_and_survive_a_restart,
+                a_run_without_items_ends_with_its_scan,
+                a_run_ends_with_its_last_log_item,
+                a_run_does_not_end_before_its_scan,
+                timers_outlive_their_run,
+                the_end_of_a_scan_keeps_its_error_and_the_tenant_cursor,
+                a_page_for_no_run_or_after_its_scan_is_invalid,
+            }
+            snapshots {
+                a_snapshot_does_not_see_later_commits,
+                rows_are_read_by_key_in_the_order_asked_for,
+                a_read_sees_the_rows_of_its_tenant_only,
+                a_read_of_what_is_not_mapped_is_invalid,
+            }
+            streams {
+                a_stream_is_numbered_without_gaps,
+                each_task_has_its_own_stream,
+                the_backlog_is_found_by_partition,
+                a_read_of_the_log_is_bounded,
+                an_acknowledgement_moves_the_cursor,
+                an_empty_stream_goes_on_where_it_was,
+                a_stale_cursor_leaves_its_stream_out,
+                a_batch_that_skips_an_item_is_left_out,
+                a_gap_in_the_log_is_named,
+            }
+            tenants {
+                tenants_come_once_in_order_if_they_have_a_row,
+                tenants_are_paged_by_the_last_one,
+                tenants_need_a_row_that_meets_the_conditions,
+                a_collection_without_tenants_has_no_cycle,
+            }
+            timers {
+                a_timer_is_never_committed_before_it_is_due,
+                a_timer_is_acknowledged_once,
+                timers_are_read_in_the_order_of_their_due_times,
+                a_timer_may_be_due_before_the_epoch,
+                a_retry_keeps_counters_and_errors_and_waits_its_time,
+                a_retry_of_a_retry_has_another_id,
+                a_timer_that_fails_becomes_a_retry_of_the_same_identity,
+                retries_are_read_in_the_order_of_their_times,
+            }
+            violations {
+                a_violation_fails_the_item_and_takes_its_changes_back,
+                null_cannot_be_incremented,
+                a_guard_on_what_is_not_mapped_is_a_violation,
+                an_item_without_a_tenant_reaches_no_row_that_has_one,
+                a_violation_leaves_its_neighbours_alone,
+            }
+        }
+    };
+}
+
+/// Instantiates the activity's suite.
+#[macro_export]
+macro_rules! activity_conformance {
+    ($open:path) => {
+        $crate::conformance_cases! { $open, run_with:
+            activity {
+                an_unobserved_key_is_unknown_until_the_timeout_has_passed,
+                the_last_disconnect_starts_the_idle_timer,
+                a_connection_stops_the_idle_timer,
+                the_same_connection_counts_once,
+                an_unknown_disconnect_changes_nothing,
+                a_connection_without_heartbeat_expires,
+                a_heartbeat_opens_what_is_not_known,
+                states_come_in_the_order_of_their_keys,
+            }
+        }
+    };
+}
+
+/// Instantiates the coordination's suite.
+#[macro_export]
+macro_rules! coordination_conformance {
+    ($open:path) => {
+        $crate::conformance_cases! { $open, run_with:
+            coordination {
+                one_node_wins_and_the_other_learns_who,
+                a_second_campaign_of_the_leader_finds_its_own_success,
+                a_renewed_lease_does_not_expire,
+                an_expired_lease_is_lost_and_free,
+                a_resigned_lease_is_free_at_once,
+                resigning_a_lost_lease_changes_nothing,
+                a_campaign_wins_a_term_above_the_one_it_names,
+                a_change_is_announced,
+            }
+        }
+    };
+}
+
+/// A `#[test]` for each case of each subject.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_cases {
+    ($open:path, $run:ident, store: $($subject:ident { $($case:ident,)* })*) => {
+        $(mod $subject {
+            $(#[test]
+            fn $case() {
+                $crate::conformance::$run($open, $crate::conformance::store::$subject::$case);
+            })*
+        })*
+    };
+    ($open:path, $run:ident: $subject:ident { $($case:ident,)* }) => {
+        $(#[test]
+        fn $case() {
+            $crate::conformance::$run($open, $crate::conformance::$subject::$case);
+        })*
+    };
+}

@@ -1,0 +1,64 @@
+//! Guards on absence, under an anchor.
+
+use besom::ports::store::Outcome;
+use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard};
+use besom_core::value::Value;
+
+use crate::conformance::World;
+use crate::conformance::tables::{child, parent, text};
+use crate::conformance::world::{apply, candidate};
+
+fn nobody_attached(parent: &str) -> Guard {
+    let conditions =
+        vec![Condition::equal("parent", text(parent)), Condition::equal("state", text("attached"))];
+    Guard::Absent(Filter { collection: "children".into(), conditions })
+}
+
+fn delete_parent(id: &str) -> Change {
+    Change::Delete { collection: "parents".into(), key: vec![text(id)] }
+}
+
+/// Absent means: no row of the filter, in the item's tenant.
+pub async fn an_absence_guard_holds_while_no_row_matches(world: &mut World) {
+    world.write(vec![parent("p"), parent("q"), child("q", 1, "attached")]).await;
+    world.write(vec![child("p", 1, "detached")]).await;
+    for (id, expected) in
+        [("p", Outcome::Committed), ("q", Outcome::Skipped("guard".into()))]
+    {
+        let decision = apply(vec![nobody_attached(id)], vec![]);
+        let committed = world.settle(candidate(id), decision).await;
+        assert_eq!(committed.outcomes, [expected], "{id}");
+    }
+}
+
+/// An attach that slips in between the read and the commit is seen.
+pub async fn a_row_inserted_before_the_commit_fails_the_absence_guard(world: &mut World) {
+    world.write(vec![parent("p")]).await;
+    world.planned("task", vec![candidate("p")]).await;
+    let item = world.only("task").await;
+    let decision = apply(vec![nobody_attached("p")], vec![delete_parent("p")]);
+    world.write(vec![child("p", 1, "attached")]).await;
+    let committed = world.commit(vec![(&item, decision)]).await;
+    assert_eq!(committed.outcomes, [Outcome::Skipped("guard".into())]);
+    assert_eq!(world.rows("parents", &["id"]).await, [[text("p")]]);
+}
+
+/// Without the lock of an anchor, an absence would be a hope.
+pub async fn an_absence_guard_that_fixes_no_anchor_is_a_violation(world: &mut World) {
+    world.write(vec![parent("p")]).await;
+    let state = |comparison| Condition { column: "parent".into(), comparison, value: text("p") };
+    let filters = [
+        Filter { collection: "children".into(), conditions: vec![state(Comparison::AtLeast)] },
+        Filter { collection: "children".into(), conditions: vec![] },
+        Filter {
+            collection: "things".into(),
+            conditions: vec![Condition::equal("n", Value::Integer(1))],
+        },
+    ];
+    for filter in filters {
+        let decision = apply(vec![Guard::Absent(filter.clone())], vec![delete_parent("p")]);
+        let committed = world.settle(candidate(&format!("{filter:?}")), decision).await;
+        assert!(matches!(&committed.outcomes[0], Outcome::Dead(_)), "{filter:?}: {committed:?}");
+    }
+    assert_eq!(world.rows("parents", &["id"]).await.len(), 1);
+}

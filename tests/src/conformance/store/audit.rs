@@ -1,0 +1,84 @@
+//! The audit recounts the books, and finds what is wrong with them.
+
+use crate::conformance::world::{
+    apply, candidate, dead, due, in_one_stream, retry, set_n, skip, task,
+};
+use crate::conformance::{Corruption, World};
+use crate::conformance::tables::thing;
+use besom_core::ids::Seq;
+use besom_core::item::{Candidate, Source};
+
+/// Something in every state, in two tenants and two tasks.
+async fn busy_books(world: &World) {
+    world.write(vec![thing("t", 1)]).await;
+    let other = Candidate { tenant: None, ..candidate("none") };
+    let mut found = in_one_stream(&["a", "b", "c", "d", "e", "f"]);
+    found.push(due("timer", world.now));
+    world.planned("task", found).await;
+    world.planned("other", vec![other]).await;
+    let items = world.log("task").await;
+    world
+        .commit(vec![
+            (&items[0], apply(vec![], vec![set_n("t", 2)])),
+            (&items[1], skip("no")),
+            (&items[2], retry(world.now, 1, "again")),
+            (&items[3], dead("never")),
+        ])
+        .await;
+}
+
+async fn unbalanced(world: &World, corruption: Corruption) {
+    world.balanced().await;
+    world.fixture.corrupt(&corruption).await;
+    let audit = world.store().audit().await.unwrap();
+    assert!(!audit.balanced(), "{corruption:?} was not found: {audit:#?}");
+}
+
+/// Planned is what was committed, skipped, set aside, discarded or waits.
+pub async fn the_books_count_every_state_per_task_and_tenant(world: &mut World) {
+    busy_books(world).await;
+    let audit = world.balanced().await;
+    let mut rows: Vec<_> = audit
+        .rows
+        .iter()
+        .map(|row| {
+            let c = &row.counted;
+            let tenant = row.tenant.as_ref().map(ToString::to_string);
+            let numbers = [c.planned, c.committed, c.skipped, c.dead, c.discarded, c.pending];
+            (row.task.to_string(), tenant, numbers)
+        })
+        .collect();
+    rows.sort();
+    let a = Some("a".to_owned());
+    let expected = [("other".into(), None, [1, 0, 0, 0, 0, 1]), ("task".into(), a, [7, 1, 1, 1, 0, 4])];
+    assert_eq!(rows, expected);
+}
+
+/// A committed item without its history was never committed.
+pub async fn an_audit_finds_a_lost_history_row(world: &mut World) {
+    busy_books(world).await;
+    let id = world.history().await[0].id;
+    unbalanced(world, Corruption::LoseHistory(id)).await;
+}
+
+/// A gap in a stream is named.
+pub async fn an_audit_finds_a_gap_in_a_stream(world: &mut World) {
+    busy_books(world).await;
+    let partition = world.log("task").await[0].item.partition;
+    unbalanced(world, Corruption::LoseLog(task("task"), partition, Seq(5))).await;
+    let violations = world.store().audit().await.unwrap().violations;
+    assert!(violations.iter().any(|v| v.contains('5')), "{violations:?}");
+}
+
+/// A timer that vanished was promised to somebody.
+pub async fn an_audit_finds_a_lost_timer(world: &mut World) {
+    busy_books(world).await;
+    let Source::Timer(id) = world.timers().await[0].source else { panic!("a timer") };
+    unbalanced(world, Corruption::LoseTimer(id)).await;
+}
+
+/// Counters are not taken at their word.
+pub async fn an_audit_finds_a_wrong_counter(world: &mut World) {
+    busy_books(world).await;
+    unbalanced(world, Corruption::MiscountPlanned(task("task"))).await;
+}

@@ -1,0 +1,111 @@
+//! History and depths: what happened, and what waits.
+
+use std::time::Duration;
+
+use besom::ports::store::{Depth, HistoryQuery};
+use besom_core::item::Candidate;
+
+use crate::conformance::World;
+use crate::conformance::tables::thing;
+use crate::conformance::world::{
+    ALL, apply, candidate, dead, due, retry, set_n, skip, task, tenant,
+};
+
+/// Every end of an item is a row that answers who, when and why.
+pub async fn history_says_what_became_of_each_item_and_by_whom(world: &mut World) {
+    world.write(vec![thing("t", 1)]).await;
+    let run = world.planned("task", vec![candidate("k")]).await;
+    let item = world.only("task").await;
+    world.advance(Duration::from_secs(3));
+    let batch = world.batch(vec![world.entry(&item, apply(vec![], vec![set_n("t", 2)]))]);
+    world.store().commit(&batch).await.unwrap();
+    let row = world.history().await.remove(0);
+    assert_eq!((row.identity, row.run, row.at), (item.item.identity, run, world.now));
+    assert_eq!((row.outcome.as_str(), row.reason, row.settled), ("committed", None, false));
+    assert_eq!((row.node, row.commit), (world.node.clone(), batch.id));
+}
+
+/// History is asked for by task, tenant, key and run, newest first, in pages.
+pub async fn history_is_found_by_task_tenant_key_and_run(world: &mut World) {
+    let of_b = Candidate { tenant: Some(tenant("b")), ..candidate("x") };
+    let mut runs = Vec::new();
+    for (name, found) in [
+        ("one", candidate("x")),
+        ("one", candidate("y")),
+        ("one", of_b),
+        ("two", candidate("x")),
+        ("two", Candidate { tenant: None, ..candidate("z") }),
+    ] {
+        runs.push(world.planned(name, vec![found]).await);
+        let item = world.only(name).await;
+        world.commit(vec![(&item, skip("no"))]).await;
+    }
+    let all = HistoryQuery { limit: ALL, ..HistoryQuery::default() };
+    let rows = world.store().history(&all).await.unwrap();
+    assert!(rows.windows(2).all(|pair| pair[0].id > pair[1].id), "newest first");
+    let of = |task_name: Option<&str>, key: Option<&str>| HistoryQuery {
+        task: task_name.map(task),
+        key: key.map(str::to_owned),
+        ..all.clone()
+    };
+    for (query, expected) in [
+        (of(None, None), vec![4, 3, 2, 1, 0]),
+        (of(Some("one"), None), vec![2, 1, 0]),
+        (of(None, Some("x")), vec![3, 2, 0]),
+        (of(Some("two"), Some("x")), vec![3]),
+        (HistoryQuery { tenant: Some(tenant("b")), ..all.clone() }, vec![2]),
+        (HistoryQuery { run: Some(runs[1]), ..all.clone() }, vec![1]),
+        (HistoryQuery { limit: 2, ..all.clone() }, vec![4, 3]),
+        (HistoryQuery { before: Some(rows[1].id), ..all.clone() }, vec![2, 1, 0]),
+    ] {
+        let found = world.store().history(&query).await.unwrap();
+        let order: Vec<usize> =
+            found.iter().map(|row| runs.iter().position(|r| *r == row.run).unwrap()).collect();
+        assert_eq!(order, expected, "{query:?}");
+    }
+}
+
+/// What waits is counted per task, with the age of the oldest.
+pub async fn depths_count_what_waits_and_since_when(world: &mut World) {
+    let start = world.now;
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let one = |depths: Vec<Depth>| {
+        let found = depths.into_iter().find(|d| d.task == Some(task("task")));
+        found.unwrap_or_default()
+    };
+    world.settle(candidate("r"), retry(at(60), 1, "later")).await;
+    world.settle(candidate("d"), dead("broken")).await;
+    world.planned("task", vec![due("soon", at(100)), due("later", at(200))]).await;
+    let depth = one(world.store().depths().await.unwrap());
+    assert_eq!((depth.log, depth.timers, depth.retries, depth.dead), (0, 2, 1, 1));
+    assert_eq!((depth.next_due, depth.oldest), (Some(at(100)), None));
+
+    world.advance(Duration::from_secs(110));
+    world.planned("task", vec![candidate("a")]).await;
+    world.advance(Duration::from_secs(10));
+    world.planned("task", vec![candidate("b")]).await;
+    let depth = one(world.store().depths().await.unwrap());
+    assert_eq!((depth.log, depth.next_due), (2, Some(at(100))));
+    assert_eq!(depth.oldest, Some(at(100)), "an overdue timer is older than the log");
+
+    let overdue = world.timers().await.remove(0);
+    world.commit(vec![(&overdue, skip("done"))]).await;
+    let depth = one(world.store().depths().await.unwrap());
+    assert_eq!((depth.timers, depth.oldest, depth.next_due), (1, Some(at(110)), Some(at(200))));
+}
+
+/// Nodes say how they are; the last word counts.
+pub async fn nodes_report_themselves(world: &mut World) {
+    let report = |name: &str, state: &str| besom::ports::store::NodeRow {
+        node: name.into(),
+        state: state.into(),
+        seen_at: world.now,
+        config_digest: "abc".into(),
+    };
+    for row in [report("n2", "following"), report("n1", "starting"), report("n1", "leading")] {
+        world.store().report_node(&row).await.unwrap();
+    }
+    let mut nodes = world.store().nodes().await.unwrap();
+    nodes.sort_by(|a, b| a.node.cmp(&b.node));
+    assert_eq!(nodes, [report("n1", "leading"), report("n2", "following")]);
+}

@@ -1,0 +1,115 @@
+//! Dead letters: set aside with every error, retried or discarded by command.
+
+use besom::ports::store::{Applied, Command, CommandEffect, DeadLetter, DeadSelector};
+use besom_core::item::Candidate;
+
+use crate::conformance::World;
+use crate::conformance::world::{ALL, candidate, dead, retry, skip, task};
+
+async fn letters(world: &World, selector: &DeadSelector) -> Vec<DeadLetter> {
+    world.store().dead_letters(selector, ALL).await.unwrap()
+}
+
+async fn apply(world: &World, effect: CommandEffect) -> Applied {
+    let command = Command::RetryDead(DeadSelector::default());
+    let id = world.store().submit(&command, "ann", "fixed it").await.unwrap();
+    world.store().apply_command(&world.fence, id, &effect, "done").await.unwrap()
+}
+
+fn by_task(name: &str) -> DeadSelector {
+    DeadSelector { task: Some(task(name)), ..DeadSelector::default() }
+}
+
+/// Nothing of an item that is set aside is lost.
+pub async fn a_dead_letter_keeps_its_item_and_every_error(world: &mut World) {
+    world.settle(candidate("k"), retry(world.now, 1, "first")).await;
+    let waiting = world.retries().await.remove(0);
+    world.commit(vec![(&waiting, dead("second"))]).await;
+    let letter = letters(world, &DeadSelector::default()).await.remove(0);
+    assert_eq!(letter.item.errors, ["first", "second"]);
+    assert_eq!((letter.item.attempts, letter.at), (1, world.now));
+    assert_eq!(letter.item.identity, waiting.item.identity);
+    assert_eq!(letter.item.payload, waiting.item.payload);
+    let row = world.history().await.remove(0);
+    assert_eq!((row.outcome.as_str(), row.reason.as_deref()), ("dead", Some("second")));
+    world.balanced().await;
+}
+
+/// Dead letters are found by number, or by task and last error, newest first.
+pub async fn dead_letters_are_selected_by_id_task_and_error(world: &mut World) {
+    for (name, key, error) in [("one", "a", "x"), ("one", "b", "y"), ("two", "c", "x")] {
+        world.planned(name, vec![candidate(key)]).await;
+        let item = world.only(name).await;
+        world.commit(vec![(&item, dead(error))]).await;
+    }
+    let all = letters(world, &DeadSelector::default()).await;
+    let first = all[2].id;
+    let error = |error: &str| Some(error.to_owned());
+    for (selector, expected) in [
+        (DeadSelector::default(), vec!["c", "b", "a"]),
+        (by_task("one"), vec!["b", "a"]),
+        (DeadSelector { error: error("x"), ..Default::default() }, vec!["c", "a"]),
+        (DeadSelector { error: error("x"), ..by_task("one") }, vec!["a"]),
+        (DeadSelector { error: error("z"), ..Default::default() }, vec![]),
+        (DeadSelector { ids: vec![first], ..by_task("two") }, vec!["a"]),
+    ] {
+        let found = letters(world, &selector).await;
+        let keys: Vec<_> = found.iter().map(|l| l.item.identity.key.as_str()).collect();
+        assert_eq!(keys, expected, "{selector:?}");
+    }
+    assert_eq!(world.store().dead_letters(&DeadSelector::default(), 1).await.unwrap(), all[..1]);
+}
+
+/// What was repaired is tried at once, as if for the first time.
+pub async fn a_retried_dead_letter_waits_with_fresh_attempts(world: &mut World) {
+    world.settle(candidate("k"), retry(world.now, 4, "first")).await;
+    let waiting = world.retries().await.remove(0);
+    world.commit(vec![(&waiting, dead("second"))]).await;
+    let applied = apply(world, CommandEffect::RetryDead(by_task("task"))).await;
+    assert_eq!(applied.dead, 1);
+    assert!(letters(world, &DeadSelector::default()).await.is_empty());
+    let retry = world.retries().await.remove(0);
+    let item = &retry.item;
+    assert_eq!((retry.run_at, item.attempts, item.guard_retries), (world.now, 0, 0));
+    assert_eq!((item.deaths, &item.errors[..]), (0, &["first".to_owned(), "second".into()][..]));
+    let counted = world.balanced().await.rows.remove(0).counted;
+    assert_eq!((counted.planned, counted.dead, counted.pending), (1, 0, 1));
+
+    world.commit(vec![(&retry, skip("well"))]).await;
+    let counted = world.balanced().await.rows.remove(0).counted;
+    assert_eq!((counted.planned, counted.skipped, counted.pending), (1, 1, 0));
+}
+
+/// Of several dead letters of one identity the newest goes; while it waits, the others stay.
+pub async fn a_dead_letter_whose_identity_waits_stays_open(world: &mut World) {
+    for version in ["v1", "v2"] {
+        let found = Candidate { version: version.into(), ..candidate("k") };
+        world.settle(found, dead("corrupt")).await;
+    }
+    let retried = || CommandEffect::RetryDead(DeadSelector::default());
+    assert_eq!(apply(world, retried()).await.dead, 1);
+    assert_eq!(world.retries().await.remove(0).item.version, "v2");
+    assert_eq!(apply(world, retried()).await.dead, 0);
+    let open = letters(world, &DeadSelector::default()).await;
+    assert_eq!(open.len(), 1);
+    assert_eq!(open[0].item.version, "v1");
+    world.balanced().await;
+}
+
+/// Who discarded an item, and why, is history.
+pub async fn a_discarded_dead_letter_is_history_with_who_and_why(world: &mut World) {
+    world.settle(candidate("k"), dead("corrupt")).await;
+    world.settle(candidate("l"), dead("corrupt")).await;
+    let id = letters(world, &DeadSelector::default()).await[0].id;
+    let one = DeadSelector { ids: vec![id], ..DeadSelector::default() };
+    assert_eq!(apply(world, CommandEffect::DiscardDead(one)).await.dead, 1);
+    assert_eq!(letters(world, &DeadSelector::default()).await.len(), 1);
+    let row = world.history().await.pop().unwrap();
+    assert_eq!((row.outcome.as_str(), row.identity.key.as_str()), ("discarded", "l"));
+    let reason = row.reason.unwrap();
+    assert!(reason.contains("ann") && reason.contains("fixed it"), "{reason}");
+    let counted = world.balanced().await.rows.remove(0).counted;
+    assert_eq!((counted.planned, counted.dead, counted.discarded), (2, 1, 1));
+    let run = world.run("task").await;
+    assert_eq!(world.plan("task", run, vec![candidate("l")]).await.planned, 1);
+}

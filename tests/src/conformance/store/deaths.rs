@@ -1,0 +1,103 @@
+//! Deaths of the host during an item are counted.
+
+use besom_core::ids::NodeName;
+use besom_core::item::{Identity, Item, Source};
+
+use crate::conformance::World;
+use crate::conformance::world::{candidate, due, retry, skip};
+
+/// Log, timer and retry, waiting.
+async fn three(world: &World) -> Vec<(Source, Item)> {
+    world.settle(candidate("retry"), retry(world.now, 1, "failed")).await;
+    world.planned("task", vec![candidate("log"), due("timer", world.now)]).await;
+    all(world).await
+}
+
+async fn all(world: &World) -> Vec<(Source, Item)> {
+    let mut waiting = world.log("task").await;
+    waiting.extend(world.timers().await);
+    waiting.extend(world.retries().await);
+    waiting.into_iter().map(|waiting| (waiting.source, waiting.item)).collect()
+}
+
+async fn begin(world: &World, node: &str, items: &[(Source, Item)]) -> besom_core::ids::CommitId {
+    let (id, node) = (world.mark(), NodeName::from(node));
+    let items: Vec<_> = items.iter().map(|(source, item)| (*source, item)).collect();
+    world.store().begin(id, &node, &items).await.unwrap();
+    id
+}
+
+async fn bury(world: &World, alive: &[&str]) -> Vec<String> {
+    let alive: Vec<NodeName> = alive.iter().map(|&name| name.into()).collect();
+    let counted: Vec<Identity> = world.store().bury(&alive).await.unwrap();
+    let mut keys: Vec<String> = counted.into_iter().map(|identity| identity.key).collect();
+    keys.sort();
+    keys
+}
+
+async fn deaths(world: &World) -> Vec<u32> {
+    all(world).await.iter().map(|(_, item)| item.deaths).collect()
+}
+
+/// One death for each item that was in flight, wherever it waits; once.
+pub async fn the_items_of_a_dead_node_have_one_death_more(world: &mut World) {
+    let items = three(world).await;
+    begin(world, "dead", &items).await;
+    world.reopen().await;
+    assert_eq!(deaths(world).await, [0, 0, 0], "the node might be alive");
+    assert_eq!(bury(world, &["alive"]).await, ["log", "retry", "timer"]);
+    assert_eq!(deaths(world).await, [1, 1, 1]);
+    assert!(bury(world, &["alive"]).await.is_empty());
+    begin(world, "dead-2", &items).await;
+    assert_eq!(bury(world, &["alive"]).await.len(), 3);
+    assert_eq!(deaths(world).await, [2, 2, 2]);
+}
+
+/// A node that is alive is still at work.
+pub async fn the_batches_of_the_living_are_left_alone(world: &mut World) {
+    let items = three(world).await;
+    begin(world, "alive", &items).await;
+    assert!(bury(world, &["other", "alive"]).await.is_empty());
+    assert_eq!(deaths(world).await, [0, 0, 0]);
+    assert_eq!(bury(world, &["other"]).await.len(), 3);
+}
+
+/// A batch that will not be committed is forgotten by who began it.
+pub async fn an_abandoned_batch_counts_no_death(world: &mut World) {
+    let items = three(world).await;
+    let id = begin(world, "dead", &items).await;
+    world.store().abandon(id).await.unwrap();
+    assert!(bury(world, &[]).await.is_empty());
+}
+
+/// The commit ends what was begun under its mark.
+pub async fn a_committed_batch_counts_no_death(world: &mut World) {
+    world.planned("task", vec![candidate("k")]).await;
+    let item = world.only("task").await;
+    let batch = world.batch(vec![world.entry(&item, retry(world.now, 1, "again"))]);
+    let begun = [(item.source, &item.item)];
+    world.store().begin(batch.id, &world.node, &begun).await.unwrap();
+    world.store().commit(&batch).await.unwrap();
+    assert!(bury(world, &[]).await.is_empty());
+    assert_eq!(deaths(world).await, [0]);
+}
+
+/// What another owner has finished meanwhile does not wait any more.
+pub async fn an_item_that_is_done_has_no_death(world: &mut World) {
+    world.planned("task", vec![candidate("k")]).await;
+    let item = world.only("task").await;
+    begin(world, "dead", &[(item.source, item.item.clone())]).await;
+    world.commit(vec![(&item, skip("done by another"))]).await;
+    assert!(bury(world, &[]).await.is_empty());
+}
+
+/// Deaths stay with the item on its way.
+pub async fn deaths_follow_an_item_into_the_retries(world: &mut World) {
+    world.planned("task", vec![candidate("k")]).await;
+    let item = world.only("task").await;
+    begin(world, "dead", &[(item.source, item.item.clone())]).await;
+    bury(world, &[]).await;
+    let item = world.only("task").await;
+    world.commit(vec![(&item, retry(world.now, 1, "again"))]).await;
+    assert_eq!(deaths(world).await, [1]);
+}

@@ -1,0 +1,89 @@
+//! Failures of the infrastructure cost no item anything, and unknown results are found out.
+
+use besom::ports::store::{Error, Outcome};
+use besom_core::value::Value;
+
+use crate::conformance::tables::thing;
+use crate::conformance::world::{apply, candidate, set_n, skip};
+use crate::conformance::{Fault, World};
+
+/// What a commit has done can be looked up by its mark, also after a restart.
+pub async fn a_commit_is_found_by_its_mark(world: &mut World) {
+    world.planned("task", vec![candidate("k")]).await;
+    let item = world.only("task").await;
+    let batch = world.batch(vec![world.entry(&item, skip("no"))]);
+    let committed = world.store().commit(&batch).await.unwrap();
+    assert_eq!(world.store().find_commit(batch.id).await.unwrap(), Some(committed.clone()));
+    world.reopen().await;
+    assert_eq!(world.store().find_commit(batch.id).await.unwrap(), Some(committed));
+    assert_eq!(world.store().find_commit(world.mark()).await.unwrap(), None);
+}
+
+/// A batch that is sent twice is applied once.
+pub async fn a_known_mark_is_not_applied_again(world: &mut World) {
+    world.write(vec![thing("t", 1)]).await;
+    world.planned("task", vec![candidate("k")]).await;
+    let item = world.only("task").await;
+    let batch = world.batch(vec![world.entry(&item, apply(vec![], vec![set_n("t", 2)]))]);
+    let first = world.store().commit(&batch).await.unwrap();
+    assert_eq!(first.outcomes, [Outcome::Committed]);
+    world.write(vec![set_n("t", 5)]).await;
+    assert_eq!(world.store().commit(&batch).await.unwrap(), first);
+    assert_eq!(world.rows("things", &["n"]).await, [[Value::Integer(5)]]);
+    assert_eq!(world.history().await.len(), 1);
+    world.balanced().await;
+}
+
+/// After an unknown result the store tells which of the two it was.
+pub async fn an_unknown_result_is_found_out(world: &mut World) {
+    world.write(vec![thing("t", 1)]).await;
+    for (fault, n) in [(Fault::UnknownNotApplied, 1), (Fault::UnknownApplied, 2)] {
+        world.planned("task", vec![candidate("k")]).await;
+        let item = world.only("task").await;
+        let batch = world.batch(vec![world.entry(&item, apply(vec![], vec![set_n("t", 2)]))]);
+        if !world.fixture.fail_next_commit(fault) {
+            continue;
+        }
+        let unknown = world.store().commit(&batch).await;
+        assert!(matches!(unknown, Err(Error::Unknown(_))), "{unknown:?}");
+        let found = world.store().find_commit(batch.id).await.unwrap();
+        assert_eq!(found.is_some(), fault == Fault::UnknownApplied, "{fault:?}");
+        assert_eq!(world.log("task").await.is_empty(), found.is_some());
+        assert_eq!(world.rows("things", &["n"]).await, [[Value::Integer(n)]]);
+        world.balanced().await;
+    }
+}
+
+/// Nothing has changed, no attempt is counted, and the next try succeeds.
+pub async fn a_store_that_is_busy_or_away_costs_no_attempt(world: &mut World) {
+    world.planned("task", vec![candidate("k")]).await;
+    let item = world.only("task").await;
+    for fault in [Fault::Busy, Fault::Unavailable] {
+        if !world.fixture.fail_next_commit(fault) {
+            continue;
+        }
+        let batch = world.batch(vec![world.entry(&item, skip("no"))]);
+        let failed = world.store().commit(&batch).await;
+        match fault {
+            Fault::Busy => assert!(matches!(failed, Err(Error::Busy(_))), "{failed:?}"),
+            _ => assert!(matches!(failed, Err(Error::Unavailable(_))), "{failed:?}"),
+        }
+        assert_eq!(world.only("task").await, item);
+    }
+    world.commit(vec![(&item, skip("no"))]).await;
+    world.balanced().await;
+}
+
+/// Whatever was acknowledged is there after a restart.
+pub async fn everything_survives_a_restart(world: &mut World) {
+    world.write(vec![thing("t", 1)]).await;
+    world.planned("task", vec![candidate("a"), candidate("b")]).await;
+    let items = world.log("task").await;
+    world.commit(vec![(&items[0], apply(vec![], vec![set_n("t", 2)]))]).await;
+    let (history, audit) = (world.history().await, world.balanced().await);
+    world.reopen().await;
+    assert_eq!(world.history().await, history);
+    assert_eq!(world.balanced().await, audit);
+    assert_eq!(world.only("task").await, items[1]);
+    assert_eq!(world.rows("things", &["n"]).await, [[Value::Integer(2)]]);
+}

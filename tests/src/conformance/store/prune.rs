@@ -1,0 +1,100 @@
+//! Pruning: what leaves the history is added to a baseline, and the books still balance.
+
+use std::time::Duration;
+
+use besom::ports::store::Pruned;
+
+use crate::conformance::World;
+use crate::conformance::tables::thing;
+use crate::conformance::world::{apply, candidate, dead, due, set_n, skip, task};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+async fn prune(world: &World, history: Duration, undo: Duration, limit: u32) -> Pruned {
+    let undo = [(task("task"), undo)];
+    world.store().prune(&world.fence, history, &undo, limit).await.unwrap()
+}
+
+/// One item committed, one skipped, one dead, on each of so many days.
+async fn days(world: &mut World, count: u64) {
+    world.write(vec![thing("t", 0)]).await;
+    for day in 0..count {
+        let key = |what: &str| format!("{what}-{day}");
+        world.settle(candidate(&key("c")), apply(vec![], vec![set_n("t", day as i64)])).await;
+        world.settle(candidate(&key("s")), skip("no")).await;
+        world.settle(candidate(&key("d")), dead("broken")).await;
+        world.advance(DAY);
+    }
+}
+
+/// The counters never forget, and neither does the baseline.
+pub async fn the_audit_balances_after_pruning(world: &mut World) {
+    days(world, 4).await;
+    let before = world.balanced().await;
+    let pruned = prune(world, DAY * 2, DAY, 100).await;
+    assert_eq!((pruned.history, pruned.undo), (6, 3));
+    assert_eq!(world.history().await.len(), 6);
+    assert_eq!(world.balanced().await, before);
+    world.reopen().await;
+    let pruned = prune(world, Duration::ZERO, Duration::ZERO, 100).await;
+    assert_eq!((pruned.history, pruned.undo), (6, 1));
+    assert!(world.history().await.is_empty());
+    assert_eq!(world.balanced().await, before);
+    assert_eq!(before.rows[0].counted.dead, 4);
+    assert_eq!(world.store().dead_letters(&Default::default(), 100).await.unwrap().len(), 4);
+}
+
+/// Images go before their history, and their bytes are no longer held.
+pub async fn images_are_pruned_by_their_tasks_retention(world: &mut World) {
+    days(world, 2).await;
+    world.planned("other", vec![candidate("k")]).await;
+    let item = world.only("other").await;
+    world.commit(vec![(&item, apply(vec![], vec![set_n("t", 9)]))]).await;
+    world.advance(DAY * 10);
+    assert_eq!(prune(world, DAY * 100, DAY * 11, 100).await.undo, 1, "one is twelve days old");
+    assert_eq!(prune(world, DAY * 100, DAY * 5, 100).await.undo, 1);
+    let mut held = Vec::new();
+    for row in world.history().await.into_iter().filter(|row| row.outcome == "committed") {
+        let images = world.store().before_images(row.id).await.unwrap();
+        held.push((row.identity.task.to_string(), images.is_some(), row.undo_bytes > 0));
+    }
+    let gone = ("task".to_owned(), false, false);
+    assert_eq!(held, [gone.clone(), gone, ("other".into(), true, true)]);
+    let depths = world.store().depths().await.unwrap();
+    let bytes = |name: &str| {
+        let of = depths.iter().find(|depth| depth.task == Some(task(name)));
+        of.map_or(0, |depth| depth.undo_bytes)
+    };
+    assert_eq!(bytes("task"), 0);
+    assert!(bytes("other") > 0);
+}
+
+/// A chunk at a time, oldest first.
+pub async fn pruning_is_bounded_and_goes_on(world: &mut World) {
+    days(world, 2).await;
+    let before = world.balanced().await;
+    let newest = world.history().await.pop().unwrap();
+    for expected in [4, 2, 0] {
+        assert_eq!(prune(world, Duration::ZERO, DAY * 100, 4).await.history, expected);
+        if expected == 4 {
+            assert_eq!(world.history().await.pop().unwrap(), newest);
+        }
+        assert_eq!(world.balanced().await, before);
+    }
+}
+
+/// What waits needs the definition of its run.
+pub async fn a_run_stays_while_something_refers_to_it(world: &mut World) {
+    let far = world.now + DAY * 100;
+    let waits = world.planned("task", vec![due("waits", far)]).await;
+    world.settle(candidate("dead"), dead("broken")).await;
+    let set_aside = world.history().await[0].run;
+    world.settle(candidate("done"), skip("no")).await;
+    let done = world.history().await[1].run;
+    world.advance(DAY * 10);
+    assert!(prune(world, DAY, DAY, 100).await.other > 0);
+    let store = world.store();
+    for (run, stays) in [(waits, true), (set_aside, true), (done, false)] {
+        assert_eq!(store.run(run).await.unwrap().is_some(), stays, "run {run}");
+    }
+}

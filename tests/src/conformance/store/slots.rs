@@ -1,0 +1,197 @@
+//! Slots are explained, and runs begin and end.
+
+use std::time::Duration;
+
+use besom::ports::store::{Error, NewRun, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger};
+use besom_core::ids::{RunId, Term};
+use besom_core::time::Time;
+
+use crate::conformance::World;
+use crate::conformance::world::{ALL, START, candidate, due, new_run, page, skip, task, tenant};
+
+fn at(seconds: u64) -> Time {
+    START + Duration::from_secs(seconds)
+}
+
+fn slot(seconds: u64, outcome: SlotOutcome, reason: &str) -> SlotRecord {
+    let (task, reason) = (task("task"), reason.to_owned());
+    let (from, to) = (at(seconds), at(seconds));
+    SlotRecord { task, from, to, count: 1, outcome, reason, run: None, term: Term(1) }
+}
+
+async fn decide(world: &World, slots: Vec<SlotRecord>, runs: Vec<NewRun>) -> Vec<RunId> {
+    let decision = SlotDecision { slots, runs, states: vec![] };
+    world.store().decide_slots(&world.fence, &decision).await.unwrap()
+}
+
+async fn slots(world: &World) -> Vec<SlotRecord> {
+    world.store().slots(&task("task"), Time(i64::MIN), Time::MAX, ALL).await.unwrap()
+}
+
+/// A run is written as it was decided.
+pub async fn a_run_starts_with_its_definition(world: &mut World) {
+    let new = NewRun { definition: "{\"x\":1}".into(), ..new_run("task", at(30)) };
+    let other = new_run("other", at(30));
+    let ids = decide(world, vec![], vec![new.clone(), other]).await;
+    let run = world.store().run(ids[0]).await.unwrap().unwrap();
+    assert_eq!((run.task, run.slot, run.trigger), (new.task, new.slot, new.trigger));
+    assert_eq!((run.digest, run.definition, run.term), (new.digest, new.definition, Term(1)));
+    assert_eq!((run.started_at, run.ended_at, run.scan_done), (world.now, None, false));
+    let active = world.store().active_runs().await.unwrap();
+    assert_eq!(active.iter().map(|run| run.id).collect::<Vec<_>>(), ids);
+    let of_other = world.store().runs(Some(&task("other")), ALL).await.unwrap();
+    assert_eq!(of_other.iter().map(|run| run.id).collect::<Vec<_>>(), [ids[1]]);
+    let newest = world.store().runs(None, 1).await.unwrap();
+    assert_eq!(newest[0].id, ids[1]);
+    assert_eq!(world.store().run(RunId(9_999)).await.unwrap(), None);
+}
+
+/// A slot that ran names the run it started.
+pub async fn a_slot_that_ran_gets_the_id_of_its_run(world: &mut World) {
+    let new = NewRun { trigger: Trigger::Schedule, ..new_run("task", at(30)) };
+    let ids = decide(world, vec![slot(30, SlotOutcome::Ran, "")], vec![new]).await;
+    assert_eq!(slots(world).await[0].run, Some(ids[0]));
+}
+
+/// A schedule's slot is run once.
+pub async fn a_slot_has_one_scheduled_run(world: &mut World) {
+    let new = NewRun { trigger: Trigger::Schedule, ..new_run("task", at(30)) };
+    decide(world, vec![], vec![new.clone()]).await;
+    let again = SlotDecision { runs: vec![new.clone()], ..Default::default() };
+    let refused = world.store().decide_slots(&world.fence, &again).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    let other = NewRun { task: task("other"), ..new };
+    decide(world, vec![], vec![other, new_run("task", at(30))]).await;
+    assert_eq!(world.store().active_runs().await.unwrap().len(), 3);
+}
+
+/// Hours of the same outcome are one row.
+pub async fn equal_consecutive_outcomes_share_a_row(world: &mut World) {
+    for seconds in [0, 30, 60] {
+        decide(world, vec![slot(seconds, SlotOutcome::Skipped, "busy")], vec![]).await;
+    }
+    decide(world, vec![slot(90, SlotOutcome::Skipped, "another reason")], vec![]).await;
+    decide(world, vec![slot(120, SlotOutcome::Skipped, "busy")], vec![]).await;
+    decide(world, vec![slot(150, SlotOutcome::Paused, "busy")], vec![]).await;
+    let rows: Vec<_> = slots(world)
+        .await
+        .into_iter()
+        .map(|s| (s.from, s.to, s.count, s.outcome, s.reason))
+        .collect();
+    let expected = [
+        (at(150), at(150), 1, SlotOutcome::Paused, "busy".to_owned()),
+        (at(120), at(120), 1, SlotOutcome::Skipped, "busy".to_owned()),
+        (at(90), at(90), 1, SlotOutcome::Skipped, "another reason".to_owned()),
+        (at(0), at(60), 3, SlotOutcome::Skipped, "busy".to_owned()),
+    ];
+    assert_eq!(rows, expected);
+}
+
+/// The history of slots is asked for by time, and rows that reach into it count.
+pub async fn slots_are_found_by_the_time_they_touch(world: &mut World) {
+    for (seconds, reason) in [(0, "x"), (30, "x"), (60, "y"), (90, "z")] {
+        decide(world, vec![slot(seconds, SlotOutcome::Missed, reason)], vec![]).await;
+    }
+    let found = world.store().slots(&task("task"), at(10), at(60), ALL).await.unwrap();
+    let reasons: Vec<_> = found.iter().map(|slot| slot.reason.as_str()).collect();
+    assert_eq!(reasons, ["y", "x"]);
+    let newest = world.store().slots(&task("task"), at(0), at(90), 1).await.unwrap();
+    assert_eq!(newest[0].reason, "z");
+    let none = world.store().slots(&task("other"), at(0), at(90), ALL).await.unwrap();
+    assert!(none.is_empty());
+}
+
+/// The leader's memory of its tasks outlives it.
+pub async fn task_states_are_stored_and_survive_a_restart(world: &mut World) {
+    let state = TaskState {
+        task: task("task"),
+        schedule: "*/30 * * * * * UTC".into(),
+        last_slot: Some(at(30)),
+        paused: None,
+        tenant_cursor: Some(tenant("a")),
+        queued_slots: vec![at(60), at(90)],
+    };
+    let decision = SlotDecision { states: vec![state.clone()], ..Default::default() };
+    world.store().decide_slots(&world.fence, &decision).await.unwrap();
+    world.reopen().await;
+    assert_eq!(world.store().task_states().await.unwrap(), [state]);
+}
+
+/// A run without items ends with its scan, and only once.
+pub async fn a_run_without_items_ends_with_its_scan(world: &mut World) {
+    let run = world.run("task").await;
+    world.advance(Duration::from_secs(5));
+    let ended_at = world.now;
+    assert!(world.store().end_scan(&world.fence, run, None, None).await.unwrap());
+    world.advance(Duration::from_secs(5));
+    assert!(world.store().end_scan(&world.fence, run, None, Some("late")).await.unwrap());
+    let run = world.store().run(run).await.unwrap().unwrap();
+    assert_eq!((run.ended_at, run.error), (Some(ended_at), None));
+    assert!(world.store().active_runs().await.unwrap().is_empty());
+}
+
+/// A run ends with the last of its items in the log, whatever became of them.
+pub async fn a_run_ends_with_its_last_log_item(world: &mut World) {
+    let run = world.run("task").await;
+    world.plan("task", run, vec![candidate("a"), candidate("b")]).await;
+    let items = world.log("task").await;
+    let first = world.commit(vec![(&items[0], skip("no"))]).await;
+    assert!(first.runs_ended.is_empty());
+    assert!(!world.store().end_scan(&world.fence, run, None, None).await.unwrap());
+    let last = world.commit(vec![(&items[1], skip("no"))]).await;
+    assert_eq!(last.runs_ended, [run]);
+    let run = world.store().run(run).await.unwrap().unwrap();
+    assert_eq!((run.open, run.ended_at), (0, Some(world.now)));
+}
+
+/// A scan that is not over keeps its run active even if nothing is left in the log.
+pub async fn a_run_does_not_end_before_its_scan(world: &mut World) {
+    let run = world.run("task").await;
+    world.plan("task", run, vec![candidate("a")]).await;
+    let item = world.only("task").await;
+    assert!(world.commit(vec![(&item, skip("no"))]).await.runs_ended.is_empty());
+    assert_eq!(world.store().active_runs().await.unwrap().len(), 1);
+    assert!(world.store().end_scan(&world.fence, run, None, None).await.unwrap());
+}
+
+/// Share planning would be skipped for a day otherwise.
+pub async fn timers_outlive_their_run(world: &mut World) {
+    let run = world.planned("task", vec![due("k", at(3_600))]).await;
+    assert!(world.store().run(run).await.unwrap().unwrap().ended_at.is_some());
+    assert_eq!(world.timers().await[0].item.run, run);
+}
+
+/// A scan that failed says so in its run; the tenant cursor goes to the task.
+pub async fn the_end_of_a_scan_keeps_its_error_and_the_tenant_cursor(world: &mut World) {
+    let state = TaskState {
+        task: task("task"),
+        schedule: "s".into(),
+        last_slot: None,
+        paused: None,
+        tenant_cursor: None,
+        queued_slots: vec![],
+    };
+    let decision = SlotDecision {
+        runs: vec![new_run("task", world.now)],
+        states: vec![state],
+        ..Default::default()
+    };
+    let run = world.store().decide_slots(&world.fence, &decision).await.unwrap()[0];
+    let (fence, at) = (&world.fence, tenant("t7"));
+    world.store().end_scan(fence, run, Some(&at), Some("trap")).await.unwrap();
+    let run = world.store().run(run).await.unwrap().unwrap();
+    assert_eq!(run.error.as_deref(), Some("trap"));
+    let states = world.store().task_states().await.unwrap();
+    assert_eq!(states[0].tenant_cursor, Some(at));
+}
+
+/// What cannot be right on any attempt is refused as such.
+pub async fn a_page_for_no_run_or_after_its_scan_is_invalid(world: &mut World) {
+    let run = world.planned("task", vec![]).await;
+    for (task, run) in [("task", RunId(9_999)), ("other", run), ("task", run)] {
+        let page = page(task, run, vec![candidate("k")]);
+        let refused = world.store().plan_page(&world.fence, &page).await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    }
+    assert!(world.log("task").await.is_empty());
+}

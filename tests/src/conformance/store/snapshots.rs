@@ -1,0 +1,89 @@
+//! Snapshots: one consistent view for all reads of an act.
+
+use std::time::Duration;
+
+use besom::ports::store::Error;
+use besom_core::proposal::{Change, Condition};
+use besom_core::value::Value;
+
+use crate::conformance::World;
+use crate::conformance::tables::{full_thing, text, thing};
+use crate::conformance::world::{apply, candidate, range, set_n, tenant};
+
+const OPEN: Duration = Duration::from_secs(60);
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|&name| name.to_owned()).collect()
+}
+
+/// Neither a commit nor an operator's write shows in a view that is open.
+pub async fn a_snapshot_does_not_see_later_commits(world: &mut World) {
+    world.write(vec![thing("t", 1)]).await;
+    let (a, n) = (tenant("a"), names(&["n"]));
+    let view = world.store().snapshot(OPEN).await.unwrap();
+    // A database may fix its view at the first read only.
+    let first = view.get_many(Some(&a), "things", &[vec![text("t")]], &n).await.unwrap();
+    world.settle(candidate("k"), apply(vec![], vec![set_n("t", 2)])).await;
+    world.write(vec![thing("u", 1)]).await;
+    let again = view.get_many(Some(&a), "things", &[vec![text("t")]], &n).await.unwrap();
+    assert_eq!((&first, &again), (&vec![Some(vec![Value::Integer(1)])], &first));
+    let page = view.read_range(Some(&a), &range("things", None, &["id"])).await.unwrap();
+    assert_eq!(page.rows, [[text("t")]]);
+    assert!(!view.exists(Some(&a), "things", &[Condition::equal("id", text("u"))]).await.unwrap());
+    drop(view);
+    assert_eq!(world.rows("things", &["n"]).await.len(), 2);
+}
+
+/// Rows come in the order of their keys, and columns as they were asked for.
+pub async fn rows_are_read_by_key_in_the_order_asked_for(world: &mut World) {
+    let full = Change::Insert { collection: "things".into(), fields: full_thing("full", 5) };
+    world.write(vec![thing("t", 1), full]).await;
+    let view = world.store().snapshot(OPEN).await.unwrap();
+    let keys = [vec![text("full")], vec![text("missing")], vec![text("t")], vec![text("full")]];
+    let columns = names(&["n", "id", "flag", "n"]);
+    let rows = view.get_many(Some(&tenant("a")), "things", &keys, &columns).await.unwrap();
+    let n = Value::Integer;
+    let full = || Some(vec![n(5), text("full"), Value::Bool(false), n(5)]);
+    let bare = Some(vec![n(1), text("t"), Value::Null, n(1)]);
+    assert_eq!(rows, [full(), None, bare, full()]);
+    let none = view.get_many(Some(&tenant("a")), "things", &[], &columns).await.unwrap();
+    assert!(none.is_empty());
+}
+
+/// Reads stay within the tenant they are for.
+pub async fn a_read_sees_the_rows_of_its_tenant_only(world: &mut World) {
+    world.store().write(&[(Some(tenant("b")), thing("t", 1))]).await.unwrap();
+    let view = world.store().snapshot(OPEN).await.unwrap();
+    let (a, b) = (tenant("a"), tenant("b"));
+    let key = [vec![text("t")]];
+    let id = names(&["id"]);
+    for (tenant, found) in [(&a, false), (&b, true)] {
+        let rows = view.get_many(Some(tenant), "things", &key, &id).await.unwrap();
+        assert_eq!(rows[0].is_some(), found, "{tenant}");
+        assert_eq!(view.exists(Some(tenant), "things", &[]).await.unwrap(), found, "{tenant}");
+        let page = view.read_range(Some(tenant), &range("things", None, &["id"])).await.unwrap();
+        assert_eq!(page.rows.len(), usize::from(found), "{tenant}");
+    }
+    assert!(view.exists(None, "things", &[]).await.unwrap(), "none means all tenants");
+}
+
+/// What the mapping does not have is the caller's fault.
+pub async fn a_read_of_what_is_not_mapped_is_invalid(world: &mut World) {
+    let view = world.store().snapshot(OPEN).await.unwrap();
+    let a = tenant("a");
+    let key = [vec![text("t")]];
+    let id = names(&["id"]);
+    let colour = names(&["colour"]);
+    let invalid = |result: Result<(), Error>| {
+        assert!(matches!(result, Err(Error::Invalid(_))), "{result:?}");
+    };
+    invalid(view.get_many(Some(&a), "gone", &key, &id).await.map(drop));
+    invalid(view.get_many(Some(&a), "things", &key, &colour).await.map(drop));
+    invalid(view.get_many(Some(&a), "things", &[vec![]], &id).await.map(drop));
+    invalid(view.get_many(Some(&a), "things", &[vec![Value::Integer(1)]], &id).await.map(drop));
+    invalid(view.read_range(Some(&a), &range("gone", None, &["id"])).await.map(drop));
+    invalid(view.read_range(Some(&a), &range("things", Some("gone"), &["id"])).await.map(drop));
+    invalid(view.read_range(Some(&a), &range("things", None, &["colour"])).await.map(drop));
+    let condition = Condition::equal("n", text("one"));
+    invalid(view.exists(Some(&a), "things", &[condition]).await.map(drop));
+}

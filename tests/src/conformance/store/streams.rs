@@ -1,0 +1,127 @@
+//! Streams: sequenced, without gaps, acknowledged from their cursor on.
+
+use besom::ports::store::{Error, LeftOut, Outcome};
+use besom_core::ids::Seq;
+use besom_core::item::Source;
+
+use crate::conformance::world::{ALL, candidate, dead, in_one_stream, retry, skip, task};
+use crate::conformance::{Corruption, World};
+
+/// Positions count from 1 and go on where the page before ended.
+pub async fn a_stream_is_numbered_without_gaps(world: &mut World) {
+    world.planned("task", in_one_stream(&["a", "b"])).await;
+    world.planned("task", in_one_stream(&["b", "c", "a", "d"])).await;
+    let items = world.log("task").await;
+    let positions: Vec<_> =
+        items.iter().map(|w| (w.source, w.item.identity.key.as_str())).collect();
+    let log = |seq| Source::Log(Seq(seq));
+    assert_eq!(positions, [(log(1), "a"), (log(2), "b"), (log(3), "c"), (log(4), "d")]);
+    let streams = world.store().backlog(None).await.unwrap();
+    assert_eq!((streams.len(), streams[0].acked, streams[0].tail), (1, Seq(0), Seq(4)));
+}
+
+/// Tasks do not share a stream, even in one partition.
+pub async fn each_task_has_its_own_stream(world: &mut World) {
+    world.planned("one", in_one_stream(&["a"])).await;
+    world.planned("two", in_one_stream(&["a"])).await;
+    for name in ["one", "two"] {
+        assert_eq!(world.only(name).await.source, Source::Log(Seq(1)), "{name}");
+    }
+}
+
+/// The backlog can be asked for by partition.
+pub async fn the_backlog_is_found_by_partition(world: &mut World) {
+    let keys: Vec<String> = (0..40).map(|n| format!("key-{n}")).collect();
+    world.planned("task", keys.iter().map(|k| candidate(k)).collect()).await;
+    let all = world.store().backlog(None).await.unwrap();
+    assert!(all.len() > 1, "the keys spread over partitions");
+    let wanted = [all[0].partition];
+    assert_eq!(world.store().backlog(Some(&wanted)).await.unwrap(), all[..1]);
+    assert!(world.store().backlog(Some(&[])).await.unwrap().is_empty());
+}
+
+/// A read is bounded by items and by bytes, but makes progress.
+pub async fn a_read_of_the_log_is_bounded(world: &mut World) {
+    world.planned("task", in_one_stream(&["a", "b", "c"])).await;
+    let stream = world.store().backlog(None).await.unwrap().remove(0);
+    for (acked, limit, bytes, expected) in [
+        (0, ALL, usize::MAX, vec!["a", "b", "c"]),
+        (0, 2, usize::MAX, vec!["a", "b"]),
+        (1, ALL, usize::MAX, vec!["b", "c"]),
+        (0, ALL, 1, vec!["a"]),
+        (3, ALL, usize::MAX, vec![]),
+    ] {
+        let store = world.store();
+        let read = store.read_log(&stream.task, stream.partition, Seq(acked), limit, bytes).await;
+        let read = read.unwrap();
+        let keys: Vec<_> = read.iter().map(|w| w.item.identity.key.as_str()).collect();
+        assert_eq!(keys, expected, "after {acked}, {limit} items, {bytes} bytes");
+    }
+}
+
+/// Whatever becomes of an item, the cursor passes it.
+pub async fn an_acknowledgement_moves_the_cursor(world: &mut World) {
+    world.planned("task", in_one_stream(&["a", "b", "c", "d"])).await;
+    let items = world.log("task").await;
+    world
+        .commit(vec![
+            (&items[0], skip("no")),
+            (&items[1], retry(world.now, 1, "again")),
+            (&items[2], dead("never")),
+        ])
+        .await;
+    let stream = world.store().backlog(None).await.unwrap().remove(0);
+    assert_eq!((stream.acked, stream.tail), (Seq(3), Seq(4)));
+    assert_eq!(world.log("task").await, items[3..]);
+    world.balanced().await;
+}
+
+/// A stream that is worked off leaves the backlog, and goes on counting.
+pub async fn an_empty_stream_goes_on_where_it_was(world: &mut World) {
+    for position in 1..=3 {
+        world.planned("task", in_one_stream(&["a"])).await;
+        let item = world.only("task").await;
+        assert_eq!(item.source, Source::Log(Seq(position)));
+        world.commit(vec![(&item, skip("done"))]).await;
+        assert!(world.store().backlog(None).await.unwrap().is_empty());
+    }
+}
+
+/// What somebody has acknowledged already is left out, and what follows on is not.
+pub async fn a_stale_cursor_leaves_its_stream_out(world: &mut World) {
+    world.planned("task", in_one_stream(&["a", "b"])).await;
+    let items = world.log("task").await;
+    world.commit(vec![(&items[0], skip("first"))]).await;
+    let both = world.commit(vec![(&items[0], skip("again")), (&items[1], skip("again"))]).await;
+    assert_eq!(both.outcomes, vec![Outcome::Left(LeftOut::NotThere); 2]);
+    let rest = world.commit(vec![(&items[1], skip("second"))]).await;
+    assert_eq!(rest.outcomes, [Outcome::Skipped("second".into())]);
+    assert_eq!(world.history().await.len(), 2);
+    world.balanced().await;
+}
+
+/// A consumer handles the next item only.
+pub async fn a_batch_that_skips_an_item_is_left_out(world: &mut World) {
+    world.planned("task", in_one_stream(&["a", "b", "c"])).await;
+    let items = world.log("task").await;
+    let ahead = world.commit(vec![(&items[1], skip("no"))]).await;
+    assert_eq!(ahead.outcomes, [Outcome::Left(LeftOut::NotThere)]);
+    let gap = world.commit(vec![(&items[0], skip("no")), (&items[2], skip("no"))]).await;
+    assert_eq!(gap.outcomes, vec![Outcome::Left(LeftOut::NotThere); 2]);
+    assert_eq!(world.log("task").await, items);
+    world.balanced().await;
+}
+
+/// A loss is detected, and named.
+pub async fn a_gap_in_the_log_is_named(world: &mut World) {
+    world.planned("task", in_one_stream(&["a", "b", "c"])).await;
+    let stream = world.store().backlog(None).await.unwrap().remove(0);
+    let lost = Corruption::LoseLog(task("task"), stream.partition, Seq(2));
+    world.fixture.corrupt(&lost).await;
+    let store = world.store();
+    let read = store.read_log(&stream.task, stream.partition, Seq(0), ALL, usize::MAX).await;
+    match read {
+        Err(Error::Invalid(message)) => assert!(message.contains('2'), "{message}"),
+        other => panic!("a gap is no result: {other:?}"),
+    }
+}

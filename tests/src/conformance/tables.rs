@@ -1,0 +1,138 @@
+//! The user's tables of the suites: every kind of column, with and without a tenant, and one
+//! table under an anchor.
+
+use std::sync::Arc;
+
+use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding};
+use besom_core::proposal::Change;
+use besom_core::time::Time;
+use besom_core::value::{Field, Kind, Value};
+
+/// The name of every tenant column.
+pub const TENANT_COLUMN: &str = "tenant_id";
+
+/// A table to be created, with what its mapping does not say.
+#[derive(Debug, Clone)]
+pub struct Table {
+    /// The mapping.
+    pub collection: Collection,
+    /// Columns, beside those of the key, that may not be null.
+    pub not_null: Vec<&'static str>,
+}
+
+/// Every table of the suites. `children` comes after the table of its anchor.
+pub fn all() -> Vec<Table> {
+    vec![things(), settings(), parents(), children()]
+}
+
+/// The mapping of all tables.
+pub fn collections() -> Arc<Collections> {
+    Arc::new(all().into_iter().map(|t| (t.collection.name.clone(), t.collection)).collect())
+}
+
+/// One column of every kind, under a tenant.
+fn things() -> Table {
+    let mut collection = collection(
+        "things",
+        &["id"],
+        &[
+            ("id", Kind::Text),
+            ("title", Kind::Text),
+            ("n", Kind::Integer),
+            ("ratio", Kind::Float),
+            ("data", Kind::Bytes),
+            ("at", Kind::Timestamp),
+            ("flag", Kind::Bool),
+            ("doc", Kind::Json),
+            ("reference", Kind::Uuid),
+            ("price", Kind::Decimal),
+        ],
+    );
+    for (name, columns) in
+        [("by_n", &["n"][..]), ("by_flag", &["flag", "n"]), ("by_at", &["at"])]
+    {
+        collection.indexes.insert(name.into(), columns.iter().map(|&c| c.into()).collect());
+    }
+    Table { collection, not_null: vec!["title"] }
+}
+
+/// No tenant.
+fn settings() -> Table {
+    let mut collection =
+        collection("settings", &["name"], &[("name", Kind::Text), ("value", Kind::Integer)]);
+    collection.tenant = None;
+    Table { collection, not_null: vec![] }
+}
+
+fn parents() -> Table {
+    let columns = [("id", Kind::Text), ("title", Kind::Text), ("total", Kind::Integer)];
+    Table { collection: collection("parents", &["id"], &columns), not_null: vec![] }
+}
+
+/// Rows under an anchor, with a key of two columns.
+fn children() -> Table {
+    let columns = [("parent", Kind::Text), ("seq", Kind::Integer), ("state", Kind::Text)];
+    let mut collection = collection("children", &["parent", "seq"], &columns);
+    collection.indexes.insert("by_state".into(), vec!["state".into(), "seq".into()]);
+    let (parents, parent) = ("parents".to_owned(), "parent".to_owned());
+    collection.anchors = vec![Anchor { collection: parents, columns: vec![parent] }];
+    Table { collection, not_null: vec![] }
+}
+
+fn collection(name: &str, key: &[&str], columns: &[(&str, Kind)]) -> Collection {
+    let column = |kind| Column { kind, encoding: Encoding::Native };
+    Collection {
+        name: name.to_owned(),
+        table: name.to_owned(),
+        tenant: Some(TENANT_COLUMN.to_owned()),
+        key: key.iter().map(|&k| k.to_owned()).collect(),
+        columns: columns.iter().map(|&(n, kind)| (n.to_owned(), column(kind))).collect(),
+        indexes: Default::default(),
+        anchors: Vec::new(),
+    }
+}
+
+/// A text.
+pub fn text(text: &str) -> Value {
+    Value::Text(text.to_owned())
+}
+
+/// Fields from names and values.
+pub fn fields<const N: usize>(fields: [(&str, Value); N]) -> Vec<Field> {
+    fields.into_iter().map(|(name, value)| Field::new(name, value)).collect()
+}
+
+/// A thing with a value of every kind.
+pub fn full_thing(id: &str, n: i64) -> Vec<Field> {
+    fields([
+        ("id", text(id)),
+        ("title", text("Thing\u{e9} \u{1f9f9}")),
+        ("n", Value::Integer(n)),
+        ("ratio", Value::Float(0.1)),
+        ("data", Value::Bytes(vec![0, 255, 10, 0])),
+        ("at", Value::Timestamp(Time(1_700_000_000_123_456))),
+        ("flag", Value::Bool(n % 2 == 0)),
+        ("doc", Value::Json("{\"a\":[1, 2]}".into())),
+        ("reference", Value::Uuid([7; 16])),
+        ("price", Value::Decimal("12.50".into())),
+    ])
+}
+
+/// A thing with only what may not be null, and `n`.
+pub fn thing(id: &str, n: i64) -> Change {
+    let fields = fields([("id", text(id)), ("title", text(id)), ("n", Value::Integer(n))]);
+    Change::Insert { collection: "things".into(), fields }
+}
+
+/// A parent without children.
+pub fn parent(id: &str) -> Change {
+    let fields = fields([("id", text(id)), ("total", Value::Integer(0))]);
+    Change::Insert { collection: "parents".into(), fields }
+}
+
+/// A child of a parent.
+pub fn child(parent: &str, seq: i64, state: &str) -> Change {
+    let fields =
+        fields([("parent", text(parent)), ("seq", Value::Integer(seq)), ("state", text(state))]);
+    Change::Insert { collection: "children".into(), fields }
+}
