@@ -1,5 +1,7 @@
 //! What Besom's suites share.
 
+pub mod adapters;
+pub mod conformance;
 mod plugin;
 pub mod sim;
 

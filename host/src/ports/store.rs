@@ -701,7 +701,8 @@ pub trait Store: Send + Sync {
     async fn commit(&self, batch: &Batch) -> Result<Committed>;
 
     /// After [`Error::Unknown`]: what the commit of that mark has done; none: it has not
-    /// happened and never will.
+    /// happened and never will: the
+    /// mark is given up, and a batch that shows it later is [`Error::Invalid`].
     async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>>;
 
     // ---- the user's tables

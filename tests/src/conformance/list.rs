@@ -96,6 +96,7 @@ macro_rules! store_conformance {
             }
             infrastructure {
                 a_commit_is_found_by_its_mark,
+                a_mark_that_was_not_found_is_given_up,
                 a_known_mark_is_not_applied_again,
                 an_unknown_result_is_found_out,
                 a_store_that_is_busy_or_away_costs_no_attempt,

@@ -48,9 +48,7 @@ fn things() -> Table {
             ("price", Kind::Decimal),
         ],
     );
-    for (name, columns) in
-        [("by_n", &["n"][..]), ("by_flag", &["flag", "n"]), ("by_at", &["at"])]
-    {
+    for (name, columns) in [("by_n", &["n"][..]), ("by_flag", &["flag", "n"]), ("by_at", &["at"])] {
         collection.indexes.insert(name.into(), columns.iter().map(|&c| c.into()).collect());
     }
     Table { collection, not_null: vec!["title"] }

@@ -113,11 +113,12 @@ impl World {
     /// Everything that waits in the log of a task, by partition and position.
     pub async fn log(&self, task: &str) -> Vec<Waiting> {
         let mut items = Vec::new();
-        for stream in self.store().backlog(None).await.expect("the backlog is read") {
+        let store = self.store();
+        for stream in store.backlog(None).await.expect("the backlog is read") {
             if stream.task.as_str() == task {
                 let (task, partition, acked) = (&stream.task, stream.partition, stream.acked);
-                let read = self.store().read_log(task, partition, acked, ALL, usize::MAX);
-                items.extend(read.await.expect("the log is read"));
+                let read = store.read_log(task, partition, acked, ALL, usize::MAX).await;
+                items.extend(read.expect("the log is read"));
             }
         }
         items

@@ -179,8 +179,9 @@ impl State {
             .map(|item| item.run)
             .collect();
         let ended = |run: &Run| run.ended_at.is_some_and(|at| at < before);
-        remove_old(&mut self.commits, limit, |_, committed| committed.at < before)
-            + remove_old(&mut self.runs, limit, |id, run| ended(run) && !referred.contains(id))
+        remove_old(&mut self.commits, limit, |_, committed| {
+            committed.as_ref().is_some_and(|committed| committed.at < before)
+        }) + remove_old(&mut self.runs, limit, |id, run| ended(run) && !referred.contains(id))
             + remove_old(&mut self.commands, limit, |_, row| {
                 row.applied_at.is_some_and(|at| at < before)
             })

@@ -22,7 +22,7 @@ use besom_core::value::{Field, Value};
 use super::state::{Begun, Message, Numbered, Recorded, State};
 use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
 use crate::ports::store::{
-    Batch, BeforeImage, Committed, DeadLetter, Decision, Entry, HistoryRow, LeftOut, Outcome,
+    Batch, BeforeImage, Committed, DeadLetter, Decision, Entry, Error, HistoryRow, LeftOut, Outcome,
 };
 
 /// What is known to a whole commit.
@@ -54,9 +54,14 @@ impl State {
         batch: &Batch,
         collections: &Collections,
         now: Time,
-    ) -> Committed {
-        if let Some(done) = self.commits.get(&batch.id) {
-            return done.clone();
+    ) -> Result<Committed, Error> {
+        match self.commits.get(&batch.id) {
+            Some(Some(done)) => return Ok(done.clone()),
+            Some(None) => {
+                let id = batch.id;
+                return Err(Error::Invalid(format!("the commit {id} was given up")));
+            }
+            None => {}
         }
         let commit = Commit { batch, collections, now };
         let left = self.left_out(&commit);
@@ -70,8 +75,14 @@ impl State {
         }
         self.begun.remove(&batch.id);
         let committed = Committed { outcomes, at: now, runs_ended };
-        self.commits.insert(batch.id, committed.clone());
-        committed
+        self.commits.insert(batch.id, Some(committed.clone()));
+        Ok(committed)
+    }
+
+    /// What a commit has done. A mark that is not known is given up, so that a copy of its
+    /// batch that still waits somewhere is never applied.
+    pub(super) fn find_commit(&mut self, id: CommitId) -> Option<Committed> {
+        self.commits.entry(id).or_default().clone()
     }
 
     /// Which entries are left out with their effects, and why.

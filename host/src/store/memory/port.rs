@@ -178,11 +178,11 @@ impl Store for MemoryStore {
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
         let (collections, now) = (self.collections(), self.time());
-        self.perform(On::Commit, |state| Ok(state.commit(batch, &collections, now)))
+        self.perform(On::Commit, |state| state.commit(batch, &collections, now))
     }
 
     async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>> {
-        self.perform(On::Read, |state| Ok(state.commits.get(&id).cloned()))
+        self.perform(On::Write, |state| Ok(state.find_commit(id)))
     }
 
     // ---- the user's tables

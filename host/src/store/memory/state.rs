@@ -96,7 +96,8 @@ pub(super) struct State {
     pub(super) history: BTreeMap<u64, Recorded>,
     /// What was pruned from the history (only `committed`, `skipped`, `discarded`).
     pub(super) baseline: BTreeMap<Account, Counts>,
-    pub(super) commits: BTreeMap<CommitId, Committed>,
+    /// What each commit has done; none: its mark was asked for in vain, and is given up.
+    pub(super) commits: BTreeMap<CommitId, Option<Committed>>,
     pub(super) begun: BTreeMap<CommitId, Begun>,
     pub(super) outbox: Vec<Message>,
     pub(super) nodes: BTreeMap<NodeName, NodeRow>,

@@ -210,6 +210,9 @@ impl Tables {
         before: Option<Arc<Columns>>,
         fields: &[Field],
     ) -> Result<Vec<Touched>, Violation> {
+        if fields.is_empty() {
+            return Err(Violation(format!("a change of {} names no column", collection.name)));
+        }
         let table = self.of(collection)?;
         let mut row = match &before {
             Some(row) => Columns::clone(row),

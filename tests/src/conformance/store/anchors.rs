@@ -22,9 +22,7 @@ fn delete_parent(id: &str) -> Change {
 pub async fn an_absence_guard_holds_while_no_row_matches(world: &mut World) {
     world.write(vec![parent("p"), parent("q"), child("q", 1, "attached")]).await;
     world.write(vec![child("p", 1, "detached")]).await;
-    for (id, expected) in
-        [("p", Outcome::Committed), ("q", Outcome::Skipped("guard".into()))]
-    {
+    for (id, expected) in [("p", Outcome::Committed), ("q", Outcome::Skipped("guard".into()))] {
         let decision = apply(vec![nobody_attached(id)], vec![]);
         let committed = world.settle(candidate(id), decision).await;
         assert_eq!(committed.outcomes, [expected], "{id}");

@@ -1,10 +1,10 @@
 //! The audit recounts the books, and finds what is wrong with them.
 
+use crate::conformance::tables::thing;
 use crate::conformance::world::{
     apply, candidate, dead, due, in_one_stream, retry, set_n, skip, task,
 };
 use crate::conformance::{Corruption, World};
-use crate::conformance::tables::thing;
 use besom_core::ids::Seq;
 use besom_core::item::{Candidate, Source};
 
@@ -50,7 +50,8 @@ pub async fn the_books_count_every_state_per_task_and_tenant(world: &mut World) 
         .collect();
     rows.sort();
     let a = Some("a".to_owned());
-    let expected = [("other".into(), None, [1, 0, 0, 0, 0, 1]), ("task".into(), a, [7, 1, 1, 1, 0, 4])];
+    let expected =
+        [("other".into(), None, [1, 0, 0, 0, 0, 1]), ("task".into(), a, [7, 1, 1, 1, 0, 4])];
     assert_eq!(rows, expected);
 }
 

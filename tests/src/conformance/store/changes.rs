@@ -88,7 +88,10 @@ pub async fn an_update_touches_one_row_and_the_named_columns(world: &mut World) 
 /// Increments add, up and down.
 pub async fn an_increment_adds(world: &mut World) {
     world.write(vec![thing("t", 40)]).await;
-    assert_eq!(change(world, vec![increment("t", 5), increment("t", -3)]).await, Outcome::Committed);
+    assert_eq!(
+        change(world, vec![increment("t", 5), increment("t", -3)]).await,
+        Outcome::Committed
+    );
     assert_eq!(things(world).await, [row("t", "t", 42)]);
 }
 

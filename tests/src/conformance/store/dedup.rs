@@ -6,9 +6,7 @@ use besom_core::item::Candidate;
 
 use crate::conformance::World;
 use crate::conformance::tables::thing;
-use crate::conformance::world::{
-    apply, candidate, dead, due, retry, set_n, settled, skip, tenant,
-};
+use crate::conformance::world::{apply, candidate, dead, due, retry, set_n, settled, skip, tenant};
 
 fn version(version: &str) -> Candidate {
     Candidate { version: version.into(), ..candidate("k") }

@@ -43,7 +43,7 @@ fn around(column: &str) -> Option<(Value, Value, Value)> {
             (Value::Bytes(vec![0, 255, 10]), bytes(0), bytes(1))
         }
         "at" => {
-            let at = |micros| Value::Timestamp(Time(1_700_000_000_123_456 + micros));
+            let at = |micros: i64| Value::Timestamp(Time(1_700_000_000_123_456 + micros));
             (at(-1), at(0), at(1))
         }
         "title" => (text("Thing"), text("Thing\u{e9} \u{1f9f9}"), text("Thing\u{e9} \u{1f9fa}")),

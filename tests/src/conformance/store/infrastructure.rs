@@ -19,6 +19,18 @@ pub async fn a_commit_is_found_by_its_mark(world: &mut World) {
     assert_eq!(world.store().find_commit(world.mark()).await.unwrap(), None);
 }
 
+/// What was not found will never happen: a copy of the batch that comes late is refused.
+pub async fn a_mark_that_was_not_found_is_given_up(world: &mut World) {
+    world.planned("task", vec![candidate("k")]).await;
+    let item = world.only("task").await;
+    let batch = world.batch(vec![world.entry(&item, skip("no"))]);
+    assert_eq!(world.store().find_commit(batch.id).await.unwrap(), None);
+    let late = world.store().commit(&batch).await;
+    assert!(matches!(late, Err(Error::Invalid(_))), "{late:?}");
+    assert_eq!(world.only("task").await, item);
+    assert_eq!(world.store().find_commit(batch.id).await.unwrap(), None);
+}
+
 /// A batch that is sent twice is applied once.
 pub async fn a_known_mark_is_not_applied_again(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;

@@ -58,11 +58,8 @@ async fn pages(world: &World, range: &Range, limit: u32) -> Vec<Row> {
 /// Prefix, bounds, conditions and direction, in one page and in pages of every size.
 pub async fn a_range_is_the_same_in_pages_of_any_size(world: &mut World) {
     write_things(world).await;
-    let at_least = |value| Condition {
-        column: "n".into(),
-        comparison: Comparison::AtLeast,
-        value: n(value),
-    };
+    let at_least =
+        |value| Condition { column: "n".into(), comparison: Comparison::AtLeast, value: n(value) };
     for (range, expected) in [
         (range("things", None, &["id"]), "abcdef"),
         (by_n(), "ebcdaf"),

@@ -42,10 +42,8 @@ pub async fn a_read_set_is_complete_while_every_row_is_there(world: &mut World) 
             world.settle(candidate("k"), apply(vec![Guard::Complete(rows.clone())], vec![])).await;
         assert_eq!(committed.outcomes, [expected], "{rows:?}");
     }
-    let gone = Change::Delete {
-        collection: "children".into(),
-        key: vec![text("p"), Value::Integer(2)],
-    };
+    let gone =
+        Change::Delete { collection: "children".into(), key: vec![text("p"), Value::Integer(2)] };
     world.write(vec![gone]).await;
     let committed =
         world.settle(candidate("k"), apply(vec![Guard::Complete(set(&[1, 2]))], vec![])).await;

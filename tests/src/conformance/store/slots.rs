@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Error, NewRun, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger};
+use besom::ports::store::{
+    Error, NewRun, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+};
 use besom_core::ids::{RunId, Term};
 use besom_core::time::Time;
 

@@ -31,10 +31,7 @@ pub async fn a_timer_is_acknowledged_once(world: &mut World) {
     world.planned("task", vec![due("k", world.now)]).await;
     let timer = world.timers().await.remove(0);
     let twice = world.commit(vec![(&timer, skip("a")), (&timer, skip("b"))]).await;
-    assert_eq!(
-        twice.outcomes,
-        [Outcome::Skipped("a".into()), Outcome::Left(LeftOut::NotThere)]
-    );
+    assert_eq!(twice.outcomes, [Outcome::Skipped("a".into()), Outcome::Left(LeftOut::NotThere)]);
     let late = world.commit(vec![(&timer, skip("c"))]).await;
     assert_eq!(late.outcomes, [Outcome::Left(LeftOut::NotThere)]);
     world.balanced().await;

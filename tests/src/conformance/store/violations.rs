@@ -45,11 +45,10 @@ fn refused() -> Vec<(&'static str, Change)> {
         ("a key with too many values", settings(vec![text("a"), text("b")])),
         ("an increment beyond 64 bits", increment(Value::Integer(i64::MAX))),
         ("an increment by no integer", increment(Value::Float(1.0))),
-        ("an update without columns", Change::Update {
-            collection: "things".into(),
-            key: vec![text("t")],
-            fields: vec![],
-        }),
+        (
+            "an update without columns",
+            Change::Update { collection: "things".into(), key: vec![text("t")], fields: vec![] },
+        ),
     ]
 }
 
@@ -104,11 +103,8 @@ pub async fn a_guard_on_what_is_not_mapped_is_a_violation(world: &mut World) {
 /// An item without a tenant has no row in a table of tenants.
 pub async fn an_item_without_a_tenant_reaches_no_row_that_has_one(world: &mut World) {
     world.write(vec![thing("t", 1)]).await;
-    let guard = Guard::Columns {
-        collection: "things".into(),
-        key: vec![text("t")],
-        conditions: vec![],
-    };
+    let guard =
+        Guard::Columns { collection: "things".into(), key: vec![text("t")], conditions: vec![] };
     for (key, decision) in [
         ("a", apply(vec![], vec![thing("u", 1)])),
         ("b", apply(vec![], vec![set_n("t", 2)])),

@@ -1,0 +1,240 @@
+//! The layers, read from the sources and manifests: what may never be imported where.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The workspace's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the workspace")
+}
+
+/// All files below a directory of the workspace with that extension.
+fn files(under: &str, extension: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![root().join(under)];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+                open.push(path);
+            } else if path.extension().is_some_and(|e| e == extension) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// A source without its comments and its `#[cfg(test)]` tail: tests may look around.
+fn code(path: &Path) -> String {
+    let text = fs::read_to_string(path).expect("a source is read");
+    let end = text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len());
+    let lines = text[..end].lines().filter(|line| !line.trim_start().starts_with("//"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a path such as `besom::store` is named in a source, not as a part of a longer word.
+fn names(code: &str, path: &str) -> bool {
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(path).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        let after = code[at + path.len()..].chars().next();
+        !before.is_some_and(word) && !after.is_some_and(word)
+    })
+}
+
+/// The names under a manifest's `[dependencies]` (development ones are not shipped).
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join(manifest)).expect("a manifest is read");
+    let mut inside = false;
+    let mut found = BTreeSet::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            inside = line.ends_with("dependencies]") && !line.contains("dev-");
+        } else if inside && !line.starts_with('#') {
+            let end = line.find(['.', '=', ' ']).unwrap_or(line.len());
+            found.insert(line[..end].to_owned());
+        }
+    }
+    found.remove("");
+    found
+}
+
+/// Fails with every place where a source below `under` names one of the paths.
+fn never(under: &str, paths: &[&str]) {
+    let sources = files(under, "rs");
+    assert!(!sources.is_empty(), "{under} has sources");
+    let mut found = Vec::new();
+    for source in sources {
+        let code = code(&source);
+        let here = paths.iter().filter(|path| names(&code, path));
+        found.extend(here.map(|path| format!("{} names {path}", source.display())));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+const OUTSIDE: [&str; 14] = [
+    "tokio",
+    "tracing",
+    "rusqlite",
+    "wasmtime",
+    "wasmtime_wasi",
+    "ratatui",
+    "crossterm",
+    "axum",
+    "hyper",
+    "rand",
+    "rustix",
+    "notify",
+    "etcd_client",
+    "futures",
+];
+
+#[test]
+fn core_depends_on_no_runtime_driver_engine_or_screen() {
+    let shipped = dependencies("host/core/Cargo.toml");
+    for name in OUTSIDE {
+        let crate_name = name.replace('_', "-");
+        assert!(!shipped.contains(&crate_name), "besom-core depends on {crate_name}");
+    }
+    assert!(!shipped.contains("besom"), "core knows no host");
+}
+
+#[test]
+fn core_reads_no_clock_and_does_no_io() {
+    never("host/core/src", &OUTSIDE);
+    let outside = [
+        "std::fs",
+        "std::net",
+        "std::io",
+        "std::process",
+        "std::env",
+        "std::thread",
+        "SystemTime",
+        "Instant",
+        "Timestamp::now",
+        "Zoned::now",
+    ];
+    never("host/core/src", &outside);
+}
+
+#[test]
+fn adapters_do_not_import_each_other() {
+    let adapters = |port: &str| -> Vec<String> {
+        let directory = root().join("host/src").join(port);
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let stem = |path: PathBuf| path.file_stem().map(|s| s.to_string_lossy().into_owned());
+        let mut names: Vec<_> =
+            entries.filter_map(|e| stem(e.path())).filter(|name| name != "mod").collect();
+        names.sort();
+        names.dedup();
+        names.into_iter().map(|name| format!("{port}::{name}")).collect()
+    };
+    let all: Vec<String> =
+        ["store", "coordination", "activity"].iter().flat_map(|port| adapters(port)).collect();
+    assert!(all.iter().any(|name| name == "store::memory"), "{all:?}");
+    let mut found = Vec::new();
+    for own in &all {
+        let under = format!("host/src/{}", own.replace("::", "/"));
+        let single = root().join(format!("{under}.rs"));
+        let sources = if single.exists() { vec![single] } else { files(&under, "rs") };
+        for source in sources {
+            let code = code(&source);
+            for other in all.iter().filter(|other| *other != own) {
+                if names(&code, &format!("crate::{other}"))
+                    || names(&code, &format!("super::super::{other}"))
+                {
+                    found.push(format!("{} imports {other}", source.display()));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn ports_know_no_adapter_and_no_driver() {
+    never(
+        "host/src/ports",
+        &[
+            "rusqlite",
+            "wasmtime",
+            "axum",
+            "crate::store",
+            "crate::coordination",
+            "crate::activity",
+            "crate::runtime",
+        ],
+    );
+}
+
+#[test]
+fn the_screens_model_knows_no_screen() {
+    let drawing = ["ratatui", "crossterm"];
+    let model = ["state", "update", "model"];
+    let mut checked = 0;
+    for source in files("tui/src", "rs") {
+        let relative = source.strip_prefix(root().join("tui/src")).expect("below tui/src");
+        let first = relative.components().next().expect("a name").as_os_str().to_string_lossy();
+        if model.contains(&first.trim_end_matches(".rs")) {
+            checked += 1;
+            let code = code(&source);
+            for path in drawing.iter().filter(|path| names(&code, path)) {
+                panic!("{} names {path}", source.display());
+            }
+        }
+    }
+    let modules = code(&root().join("tui/src/lib.rs"));
+    let declared = model.iter().any(|name| names(&modules, &format!("mod {name}")));
+    assert_eq!(checked > 0, declared, "a declared model was looked at");
+}
+
+#[test]
+fn plugins_do_not_import_the_host() {
+    never("plugins", &["besom", "besom_core", "besom_tests"]);
+    for manifest in files("plugins", "toml").iter().filter(|path| path.ends_with("Cargo.toml")) {
+        let shown = manifest.display().to_string();
+        let own = dependencies(&shown);
+        for host in ["besom", "besom-core", "besom-tests"] {
+            assert!(!own.contains(host), "{shown} depends on {host}");
+        }
+    }
+}
+
+#[test]
+fn nothing_imports_the_tests() {
+    for under in ["host", "tui", "plugins"] {
+        never(under, &["besom_tests"]);
+        for manifest in files(under, "toml").iter().filter(|path| path.ends_with("Cargo.toml")) {
+            let text = fs::read_to_string(manifest).expect("a manifest is read");
+            assert!(!text.contains("besom-tests"), "{}", manifest.display());
+        }
+    }
+}
+
+#[test]
+fn every_conformance_case_is_on_the_list() {
+    let list = fs::read_to_string(root().join("tests/src/conformance/list.rs")).expect("the list");
+    let listed: BTreeSet<&str> =
+        list.lines().filter_map(|line| line.trim().strip_suffix(',')).collect();
+    let mut cases = files("tests/src/conformance/store", "rs");
+    for port in ["activity.rs", "coordination.rs"] {
+        cases.push(root().join("tests/src/conformance").join(port));
+    }
+    let mut missing = Vec::new();
+    let mut count = 0;
+    for source in cases {
+        for line in code(&source).lines() {
+            let Some(rest) = line.strip_prefix("pub async fn ") else { continue };
+            let name = &rest[..rest.find('(').unwrap_or(rest.len())];
+            count += 1;
+            if !listed.contains(name) {
+                missing.push(format!("{}: {name}", source.display()));
+            }
+        }
+    }
+    assert!(count > 100, "the suites were found: {count} cases");
+    assert!(missing.is_empty(), "{missing:#?}");
+}
