@@ -146,6 +146,10 @@ fn document(identity: &Identity) -> Document {
 
 #[cfg(test)]
 mod tests {
+    use besom_core::ids::{CommitId, RunId};
+    use besom_core::time::Time;
+    use besom_core::value::Field;
+
     use super::*;
 
     #[test]
@@ -155,5 +159,40 @@ mod tests {
             json,
             r#"{"balanced":false,"documents":{"total":0,"compacted":0,"verified":0,"left_alone":0},"bytes":{"before":0,"after":0},"clients_deactivated":0,"shares_expired":0,"transitions":0}"#
         );
+    }
+
+    #[test]
+    fn a_document_is_left_alone_only_if_it_was_never_compacted() {
+        let row = |key: &str, outcome: &str, settled, verified| HistoryRow {
+            id: 1,
+            identity: Identity {
+                task: COMPACTION.into(),
+                tenant: None,
+                key: key.into(),
+                due: None,
+            },
+            run: RunId(1),
+            at: Time::EPOCH,
+            outcome: outcome.into(),
+            settled,
+            reason: None,
+            notes: vec![Field::new(VERIFIED, Value::Bool(verified))],
+            node: "node".into(),
+            commit: CommitId(1),
+            undo_bytes: 0,
+        };
+        let mut fates = Fates::default();
+        for row in [
+            row("settled after its compaction", "skipped", true, false),
+            row("settled after its compaction", "committed", false, true),
+            row("refused", "skipped", true, false),
+            row("contended", "skipped", false, false),
+            row("pruned", "committed", false, false),
+        ] {
+            fates.note(&row);
+        }
+        let left: Vec<_> = fates.left_alone.difference(&fates.compacted).collect();
+        assert_eq!(left, [&(None, "refused".to_owned())]);
+        assert_eq!((fates.compacted.len(), fates.verified.len()), (2, 1));
     }
 }

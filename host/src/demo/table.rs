@@ -229,3 +229,32 @@ pub fn table(before: &Measured, after: &Measured) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_only_one_side_has_stands_in_both_columns() {
+        let before = Measured {
+            changes: Stored { rows: 1_000, bytes: 65_536 },
+            clients: BTreeMap::from([("activated".into(), 7)]),
+            ..Measured::default()
+        };
+        let after = Measured {
+            changes: Stored { rows: 12, bytes: 4_096 },
+            clients: BTreeMap::from([("activated".into(), 5), ("deactivated".into(), 2)]),
+            ..Measured::default()
+        };
+        let table = table(&before, &after);
+        let cells = |name: &str| {
+            let line = table.lines().find(|line| line.starts_with(name)).expect("a line");
+            line[28..].split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(cells(" "), ["before", "after"]);
+        assert_eq!(cells("changes, bytes"), ["65536", "4096"]);
+        assert_eq!(cells("clients activated"), ["7", "5"]);
+        assert_eq!(cells("clients deactivated"), ["0", "2"]);
+        assert!(table.lines().all(|line| line.len() == 56), "{table}");
+    }
+}
