@@ -1,8 +1,11 @@
 //! The besom host: adapters, runtime, API and their wiring.
 pub mod activity;
+pub mod built_in;
+pub mod cli;
 pub mod config;
 pub mod coordination;
 pub mod demo;
+pub mod doc;
 pub mod host;
 pub mod model;
 pub mod node;

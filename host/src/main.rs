@@ -1,2 +1,5 @@
 //! The besom binary.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    besom::cli::main()
+}

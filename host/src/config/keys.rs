@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::quantity::{bytes, duration, show_bytes, show_duration};
+use super::quantity::{SIZE_FIX, SPAN_FIX, bytes, duration, show_bytes, show_duration};
 use super::tree::Node;
 
 /// A key of a table that is read into a `T`.
@@ -78,7 +78,7 @@ impl<T> Key<T> {
         match (&self.slot, node) {
             (_, Node::Broken) => Ok(()), // Reported where it was read.
             (Slot::Duration(at, min, max), Node::Text(text)) => {
-                let value = duration(text).map_err(Fault::new)?;
+                let value = duration(text).map_err(|m| Fault::new(m).fix(SPAN_FIX))?;
                 *at(target) = within(value, *min, *max, show_duration)?;
                 Ok(())
             }
@@ -88,7 +88,8 @@ impl<T> Key<T> {
                     .fix(format!("write \"{n}s\" if seconds are meant")))
             }
             (Slot::U32(..) | Slot::U64(..) | Slot::Bytes(..), Node::Integer(n)) if *n < 0 => {
-                Err(Fault::new(format!("`{}` cannot be negative", self.name)))
+                Err(Fault::new(format!("`{}` cannot be negative", self.name))
+                    .fix("write 0 or more"))
             }
             (Slot::U32(..) | Slot::U64(..) | Slot::Bytes(..), Node::Integer(n)) => {
                 self.read_text(target, &n.to_string())
@@ -118,7 +119,7 @@ impl<T> Key<T> {
     pub fn read_text(&self, target: &mut T, text: &str) -> Result<(), Fault> {
         match &self.slot {
             Slot::Duration(at, min, max) => {
-                let value = duration(text).map_err(Fault::new)?;
+                let value = duration(text).map_err(|m| Fault::new(m).fix(SPAN_FIX))?;
                 *at(target) = within(value, *min, *max, show_duration)?;
             }
             Slot::U32(at, min, max) => {
@@ -128,7 +129,7 @@ impl<T> Key<T> {
                 *at(target) = within(number(text)?, *min, *max, |n| n.to_string())?
             }
             Slot::Bytes(at, min, max) => {
-                let value = bytes(text).map_err(Fault::new)?;
+                let value = bytes(text).map_err(|m| Fault::new(m).fix(SIZE_FIX))?;
                 *at(target) = within(value, *min, *max, show_bytes)?;
             }
             Slot::Bool(at) => {
@@ -182,7 +183,7 @@ impl<T> Key<T> {
         let value = match (&self.slot, self.default) {
             (Slot::OptionalAddress(_), _) => "\"127.0.0.1:7350\"",
             (Slot::Choice(choices, _), _) => return format!("{} = \"{}\"", self.name, choices[0]),
-            (_, "") => "\"…\"",
+            (_, "") => "\"text\"",
             (_, default) => default,
         };
         format!("{} = {value}", self.name)

@@ -41,7 +41,7 @@ use besom_core::ids::TaskName;
 pub use diagnostic::{Diagnostic, Problems, Severity, printable};
 pub use diff::Changes;
 pub use load::{FILE_BYTES_MAX, read};
-pub use resolve::{Overrides, Parsed, Plugin, PluginFault, RawConfig, Resolved};
+pub use resolve::{Overrides, Parsed, Plugin, PluginFault, RawConfig, Resolved, TaskOutline};
 pub use schema::schema;
 pub use template::template;
 

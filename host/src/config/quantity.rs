@@ -13,14 +13,18 @@ const UNITS: [(&str, u64); 6] = [
 
 const SIZES: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
 
+/// How a span is written.
+pub const SPAN_FIX: &str =
+    "write a whole number and a unit, such as \"250ms\", \"30s\", \"15m\", \"24h\" or \"7d\"";
+
+/// How a size is written.
+pub const SIZE_FIX: &str =
+    "write a whole number of bytes, or one with a unit, such as \"64KiB\", \"16MiB\" or \"1GiB\"";
+
 /// A span: one or more whole numbers, each with a unit, the largest first (`1h30m`), in
 /// whole milliseconds. `0` needs no unit.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || {
-        format!(
-            "`{text}` is not a duration; write a whole number and a unit, such as \"250ms\", \"30s\", \"15m\", \"24h\" or \"7d\""
-        )
-    };
+    let wrong = || format!("`{text}` is not a duration");
     if text == "0" {
         return Ok(Duration::ZERO);
     }
@@ -48,13 +52,14 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(total))
 }
 
+/// A span of the command line: the same, with the fix in one line.
+pub fn duration_argument(text: &str) -> Result<Duration, String> {
+    duration(text).map_err(|message| format!("{message}; {SPAN_FIX}"))
+}
+
 /// A number of bytes: a whole number, or one with `KiB`, `MiB` or `GiB`.
 pub fn bytes(text: &str) -> Result<u64, String> {
-    let wrong = || {
-        format!(
-            "`{text}` is not a size; write a whole number of bytes, or one with a unit, such as \"64KiB\", \"16MiB\" or \"1GiB\""
-        )
-    };
+    let wrong = || format!("`{text}` is not a size");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
     let unit = text[digits..].trim_start();

@@ -68,6 +68,17 @@ impl Overrides {
     }
 }
 
+/// What a configuration says of a task without its plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskOutline {
+    /// The plugin.
+    pub plugin: String,
+    /// The schedule's expression; none: only by trigger.
+    pub schedule: Option<String>,
+    /// Its time zone.
+    pub timezone: String,
+}
+
 /// The first step.
 pub struct RawConfig;
 
@@ -261,14 +272,18 @@ impl Parsed {
         &self.problems
     }
 
-    /// The tasks' names with their schedules and time zones.
-    pub fn schedules(&self) -> BTreeMap<TaskName, (Option<String>, String)> {
+    /// What the text says of each task without its plugin: plugin, schedule and time zone.
+    pub fn outlines(&self) -> BTreeMap<TaskName, TaskOutline> {
         self.tasks
             .iter()
             .map(|task| {
                 let written = task.schedule_of();
-                let schedule = written.expression.map(str::to_owned);
-                (TaskName::from(task.name()), (schedule, written.timezone.to_owned()))
+                let outline = TaskOutline {
+                    plugin: task.plugin().to_owned(),
+                    schedule: written.expression.map(str::to_owned),
+                    timezone: written.timezone.to_owned(),
+                };
+                (TaskName::from(task.name()), outline)
             })
             .collect()
     }
@@ -311,10 +326,15 @@ impl Parsed {
             }
         }
         drop(found);
+        let schedules = self
+            .tasks
+            .iter()
+            .map(|task| (TaskName::from(task.name()), task.schedule_of().expression_span.clone()))
+            .collect();
         let mut config = Config::from_sections(self.origin, self.sections, collections);
         config.tasks = tasks;
         config.manifests = manifests;
-        Resolved { config, source: self.source, places, problems: self.problems }
+        Resolved { config, source: self.source, places, schedules, problems: self.problems }
     }
 }
 
@@ -324,6 +344,7 @@ pub struct Resolved {
     config: Config,
     source: Source,
     places: BTreeMap<String, CollectionPlaces>,
+    schedules: BTreeMap<TaskName, Span>,
     problems: Vec<Diagnostic>,
 }
 
@@ -336,6 +357,37 @@ impl Resolved {
     /// What is wrong so far.
     pub fn problems(&self) -> &[Diagnostic] {
         &self.problems
+    }
+
+    /// The collections that matter: those of the file, those that a task was granted, and
+    /// the anchors of these. The rest of the entity model need not exist.
+    pub fn used_collections(&self) -> Collections {
+        let granted = self.config.tasks.values().flat_map(|task| task.grants.keys());
+        let mut names: Vec<&String> = self.places.keys().chain(granted).collect();
+        let mut used = Collections::new();
+        while let Some(name) = names.pop() {
+            if let Some(collection) = self.config.collections.get(name)
+                && !used.contains_key(name)
+            {
+                used.insert(name.clone(), collection.clone());
+                names.extend(collection.anchors.iter().map(|anchor| &anchor.collection));
+            }
+        }
+        used
+    }
+
+    /// Adds a warning about a task's schedule.
+    pub fn warn_schedule(&mut self, task: &TaskName, message: impl Into<String>, fix: &str) {
+        let span = self.schedules.get(task);
+        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        self.problems.push(Diagnostic::warning(place, message).fix(fix));
+    }
+
+    /// Adds a warning about a collection's mapping.
+    pub fn warn_collection(&mut self, name: &str, message: impl Into<String>, fix: &str) {
+        let span = self.places.get(name).map(|places| &places.name);
+        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        self.problems.push(Diagnostic::warning(place, message).fix(fix));
     }
 
     /// Adds what the store said about the mapping, at its place in the file.
@@ -364,17 +416,6 @@ impl Resolved {
             }
             self.problems.push(diagnostic);
         }
-    }
-
-    /// Adds another diagnostic about the file as a whole.
-    pub fn add(&mut self, error: bool, message: impl Into<String>, fix: impl Into<String>) {
-        let place = self.source.whole();
-        let diagnostic = if error {
-            Diagnostic::error(place, message)
-        } else {
-            Diagnostic::warning(place, message)
-        };
-        self.problems.push(diagnostic.fix(fix));
     }
 
     /// The configuration, or everything that is wrong with it (warnings included).

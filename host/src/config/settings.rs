@@ -3,7 +3,7 @@
 use besom_core::value::{Field, Value};
 
 use super::keys::{Fault, Key, Slot};
-use super::quantity::{duration, show_duration};
+use super::quantity::{SPAN_FIX, duration, show_duration};
 use super::tree::{Entry, Node, Span, Table};
 use super::walk::Walker;
 use crate::ports::guests::{Manifest, Setting, SettingKind};
@@ -112,7 +112,7 @@ fn value(setting: &Setting, entry: &Entry) -> Result<Value, Fault> {
         (SettingKind::Float, Node::Integer(n)) => Value::Float(*n as f64),
         (SettingKind::Text, Node::Text(text)) => Value::Text(text.clone()),
         (SettingKind::Duration, Node::Text(text)) => {
-            let span = duration(text).map_err(Fault::new)?;
+            let span = duration(text).map_err(|m| Fault::new(m).fix(SPAN_FIX))?;
             Value::Integer(i64::try_from(span.as_millis()).unwrap_or(i64::MAX))
         }
         (SettingKind::Duration, Node::Integer(0)) => Value::Integer(0),

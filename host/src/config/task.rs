@@ -11,7 +11,7 @@ use besom_core::ids::TaskName;
 
 use super::keys::{Key, Slot, suggestion};
 use super::settings;
-use super::tree::{Entry, Node, Span, Table};
+use super::tree::{Entry, Span, Table};
 use super::walk::{Spans, Walker};
 use super::{Plugin, limits};
 use crate::ports::guests::Lane;
@@ -379,6 +379,7 @@ impl RawTask {
             return (Grants::new(), Vec::new());
         };
         let (mut granted, mut topics) = (Grants::new(), Vec::new());
+        let mut broken = Vec::new();
         for entry in &table.0 {
             if entry.key == TOPICS {
                 let texts = walker.texts("the topics", &entry.span, &entry.node);
@@ -391,8 +392,11 @@ impl RawTask {
                     format!("a grant for the collection `{}`, which is not mapped", entry.key);
                 walker.error(&entry.key_span, message, fix);
             }
-            let operations = operations(walker, entry);
-            if !asked.contains_key(entry.key.as_str()) {
+            let Some(operations) = operations(walker, entry) else {
+                broken.push(entry.key.as_str());
+                continue;
+            };
+            if collections.contains_key(&entry.key) && !asked.contains_key(entry.key.as_str()) {
                 let message = format!("the plugin does not ask for `{}`", entry.key);
                 walker.warn(&entry.key_span, message, "remove the grant");
             }
@@ -400,7 +404,7 @@ impl RawTask {
         }
         for (name, wanted) in &asked {
             let has = granted.get(*name).copied().unwrap_or_default();
-            if !has.covers(*wanted) {
+            if !has.covers(*wanted) && !broken.contains(name) {
                 let span = table.get(name).map_or(&plugin_span, |e| &e.span).clone();
                 walker.error(
                     &span,
@@ -461,16 +465,10 @@ fn named(walker: &mut Walker<'_>, entry: &Entry) {
 
 const OPERATIONS: [&str; 4] = ["read", "insert", "update", "delete"];
 
-fn operations(walker: &mut Walker<'_>, entry: &Entry) -> Operations {
+/// The operations of a grant; none where any of it could not be read.
+fn operations(walker: &mut Walker<'_>, entry: &Entry) -> Option<Operations> {
+    let before = walker.problems.len();
     let mut operations = Operations::default();
-    if let Node::Bool(_) = entry.node {
-        walker.error(
-            &entry.span,
-            "a grant is a list of operations",
-            "write for instance [\"read\"]",
-        );
-        return operations;
-    }
     for (span, word) in walker.texts("a grant", &entry.span, &entry.node) {
         match word.as_str() {
             "read" => operations.read = true,
@@ -478,15 +476,12 @@ fn operations(walker: &mut Walker<'_>, entry: &Entry) -> Operations {
             "update" => operations.update = true,
             "delete" => operations.delete = true,
             _ => {
-                walker.error(
-                    &span,
-                    format!("`{word}` is no operation"),
-                    suggestion(&word, OPERATIONS),
-                );
+                let fix = suggestion(&word, OPERATIONS);
+                walker.error(&span, format!("`{word}` is no operation"), fix);
             }
         }
     }
-    operations
+    (walker.problems.len() == before).then_some(operations)
 }
 
 fn list(ops: Operations) -> Vec<&'static str> {

@@ -86,7 +86,7 @@ fn built_in() -> Vec<TaskTemplate> {
             "Replaces the change log of a document by one equivalent change.",
             "@every 30s",
             &[
-                ("min_changes", "100"),
+                ("min_changes", "1000"),
                 ("projects_per_run", "100"),
                 ("candidates_per_project", "500"),
             ],

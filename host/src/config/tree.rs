@@ -101,6 +101,8 @@ fn syntax_fix(message: &str) -> Option<&'static str> {
         Some("put the text between double quotes")
     } else if message.contains("duplicate") {
         Some("remove one of the two")
+    } else if message.contains("unclosed") {
+        Some("close it on the same line")
     } else {
         None
     }

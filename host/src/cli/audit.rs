@@ -1,0 +1,166 @@
+//! `besom audit`: do the books balance?
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::output::{self, Table};
+use super::{Exit, Failure, Global, open};
+use crate::ports::store::{Audit, AuditRow, Counts};
+
+/// `besom audit`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// Whether everything that was planned is accounted for.
+    pub balanced: bool,
+    /// The counters, per task.
+    pub tasks: Vec<TaskRow>,
+    /// What does not balance, and where.
+    pub violations: Vec<String>,
+}
+
+/// The counters of a task, over its tenants.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TaskRow {
+    /// The task.
+    pub task: String,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// Judges the recount: the counters equal it, and planned = committed + skipped + dead +
+/// discarded + pending, per task and tenant.
+pub fn report(audit: &Audit) -> Report {
+    let mut tasks: BTreeMap<&str, Counts> = BTreeMap::new();
+    let mut violations = audit.violations.clone();
+    for row in &audit.rows {
+        let (sum, c) = (tasks.entry(row.task.as_str()).or_default(), &row.counted);
+        sum.planned += c.planned;
+        sum.committed += c.committed;
+        sum.skipped += c.skipped;
+        sum.dead += c.dead;
+        sum.discarded += c.discarded;
+        sum.pending += c.pending;
+        violations.extend(judge(row));
+    }
+    let tasks =
+        tasks.into_iter().map(|(task, counts)| TaskRow { task: task.to_owned(), counts }).collect();
+    Report { balanced: violations.is_empty(), tasks, violations }
+}
+
+fn judge(row: &AuditRow) -> Vec<String> {
+    let place = match &row.tenant {
+        Some(tenant) => format!("task {}, tenant {tenant}", row.task),
+        None => format!("task {}", row.task),
+    };
+    let (c, r) = (&row.counted, &row.recounted);
+    let mut violations: Vec<String> = [
+        ("planned", c.planned, r.planned),
+        ("committed", c.committed, r.committed),
+        ("skipped", c.skipped, r.skipped),
+        ("dead", c.dead, r.dead),
+        ("discarded", c.discarded, r.discarded),
+        ("pending", c.pending, r.pending),
+    ]
+    .into_iter()
+    .filter(|(_, counted, recounted)| counted != recounted)
+    .map(|(what, counted, recounted)| {
+        format!("{place}: {what} is counted as {counted} and recounted as {recounted}")
+    })
+    .collect();
+    let accounted = c.committed + c.skipped + c.dead + c.discarded + c.pending;
+    if c.planned != accounted {
+        violations.push(format!("{place}: {} planned, {accounted} accounted for", c.planned));
+    }
+    violations
+}
+
+impl Args {
+    /// Recounts and prints.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let (store, _) = open::reading(global).await?;
+        let report = report(&store.audit().await?);
+        output::show(global.output, &report, || text(&report))?;
+        Ok(if report.balanced { Exit::Fine } else { Exit::Failed })
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut table = Table::new(
+        &["TASK", ">PLANNED", ">COMMITTED", ">SKIPPED", ">DEAD", ">DISCARDED", ">PENDING"],
+        "Nothing was ever planned.",
+    );
+    for row in &report.tasks {
+        let c = &row.counts;
+        let cells = [c.planned, c.committed, c.skipped, c.dead, c.discarded, c.pending];
+        let [a, b, c, d, e, f] = cells.map(|n| n.to_string());
+        table.row([row.task.clone(), a, b, c, d, e, f]);
+    }
+    let mut out = table.render();
+    for violation in &report.violations {
+        out.push_str(&format!("violation: {}\n", crate::config::printable(violation)));
+    }
+    out.push_str(if report.balanced {
+        "The books balance.\n"
+    } else {
+        "The books do not balance.\n"
+    });
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::ids::Tenant;
+
+    use super::*;
+
+    fn row(tenant: &str, counted: [u64; 6], recounted: [u64; 6]) -> AuditRow {
+        let counts = |[planned, committed, skipped, dead, discarded, pending]: [u64; 6]| Counts {
+            planned,
+            committed,
+            skipped,
+            dead,
+            discarded,
+            pending,
+        };
+        AuditRow {
+            task: "compaction".into(),
+            tenant: Some(Tenant::from(tenant)),
+            counted: counts(counted),
+            recounted: counts(recounted),
+        }
+    }
+
+    #[test]
+    fn tenants_are_added_up_and_the_shape_is_the_contracts() {
+        let even = [10, 5, 1, 2, 1, 1];
+        let audit =
+            Audit { rows: vec![row("a", even, even), row("b", even, even)], violations: vec![] };
+        assert_eq!(
+            serde_json::to_string(&report(&audit)).expect("plain data"),
+            r#"{"balanced":true,"tasks":[{"task":"compaction","planned":20,"committed":10,"skipped":2,"dead":4,"discarded":2,"pending":2}],"violations":[]}"#
+        );
+    }
+
+    #[test]
+    fn a_difference_is_named_with_its_place() {
+        let audit = Audit {
+            rows: vec![row("a", [10, 5, 1, 2, 1, 0], [10, 5, 1, 2, 1, 1])],
+            violations: vec!["a gap".into()],
+        };
+        let report = report(&audit);
+        assert!(!report.balanced);
+        assert_eq!(
+            report.violations,
+            [
+                "a gap",
+                "task compaction, tenant a: pending is counted as 0 and recounted as 1",
+                "task compaction, tenant a: 10 planned, 9 accounted for",
+            ]
+        );
+    }
+}

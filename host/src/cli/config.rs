@@ -1,0 +1,50 @@
+//! `besom config`: the schema, and a first configuration.
+
+use std::io::Write as _;
+
+use clap::Subcommand;
+
+use super::output;
+use super::{Exit, Failure, Global};
+use crate::config::template::Template;
+use crate::config::{schema, template};
+
+/// `besom config`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Print the JSON Schema of besom.toml.
+    Schema,
+    /// Write a configuration with comments to the file that --config names.
+    Init {
+        /// Print it instead.
+        #[arg(long)]
+        stdout: bool,
+    },
+}
+
+impl Verb {
+    /// Prints or writes.
+    pub fn run(self, global: &Global) -> Result<Exit, Failure> {
+        match self {
+            Verb::Schema => {
+                let text = serde_json::to_string_pretty(&schema())
+                    .map_err(|e| Failure::Failed(e.to_string()))?;
+                output::write(format!("{text}\n").as_bytes())?;
+            }
+            Verb::Init { stdout: true } => {
+                output::write(template(&Template::default()).as_bytes())?;
+            }
+            Verb::Init { stdout: false } => {
+                let path = &global.config;
+                // Never over what is there: `create_new` decides and writes in one step.
+                std::fs::File::create_new(path)
+                    .and_then(|mut file| file.write_all(template(&Template::default()).as_bytes()))
+                    .map_err(|e| Failure::Failed(format!("{}: {e}", path.display())))?;
+                output::show(global.output, &serde_json::json!({ "file": path }), || {
+                    format!("Wrote {}\n", crate::config::printable(&path.display().to_string()))
+                })?;
+            }
+        }
+        Ok(Exit::Fine)
+    }
+}

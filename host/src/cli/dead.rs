@@ -1,0 +1,207 @@
+//! `besom dead`: items set aside.
+
+use besom_core::ids::TaskName;
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::output::{self, Facts, Table};
+use super::submit::Asking;
+use super::{Exit, Failure, Global, open};
+use crate::ports::store::{Command, DeadLetter, DeadSelector};
+
+/// `besom dead`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Items set aside, newest first.
+    Ls {
+        /// Which of them.
+        #[command(flatten)]
+        which: Which,
+        /// At most so many.
+        #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        limit: u32,
+    },
+    /// One of them, with every error.
+    Show {
+        /// Its number.
+        id: u64,
+    },
+    /// Try them again, at once and with fresh attempts.
+    Retry {
+        /// Their numbers.
+        ids: Vec<u64>,
+        /// Which of them.
+        #[command(flatten)]
+        which: Which,
+        /// All of them.
+        #[arg(long)]
+        all: bool,
+        /// How it is asked for.
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Give them up for good.
+    Discard {
+        /// Their numbers.
+        ids: Vec<u64>,
+        /// Which of them.
+        #[command(flatten)]
+        which: Which,
+        /// All of them.
+        #[arg(long)]
+        all: bool,
+        /// How it is asked for.
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+/// Which dead letters.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Which {
+    /// Of this task.
+    #[arg(long)]
+    task: Option<String>,
+    /// With exactly this last error.
+    #[arg(long)]
+    error: Option<String>,
+}
+
+impl Which {
+    fn selector(self, ids: Vec<u64>) -> DeadSelector {
+        DeadSelector { ids, task: self.task.map(TaskName::from), error: self.error }
+    }
+}
+
+/// A selection that somebody has made: nothing given means a slip, not everything.
+fn chosen(which: Which, ids: Vec<u64>, all: bool) -> Result<DeadSelector, Failure> {
+    let selector = which.selector(ids);
+    let narrow = !selector.ids.is_empty() || selector.task.is_some() || selector.error.is_some();
+    match (narrow, all) {
+        (true, false) | (false, true) => Ok(selector),
+        (false, false) => {
+            Err(Failure::Usage("which ones? give numbers, --task, --error or --all".into()))
+        }
+        (true, true) => Err(Failure::Usage("--all and a selection exclude each other".into())),
+    }
+}
+
+/// A dead letter, as it is printed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Row {
+    id: u64,
+    task: String,
+    tenant: Option<String>,
+    key: String,
+    due: Option<String>,
+    version: String,
+    run: u64,
+    at: String,
+    attempts: u32,
+    deaths: u32,
+    error: Option<String>,
+    errors: Vec<String>,
+}
+
+impl From<&DeadLetter> for Row {
+    fn from(dead: &DeadLetter) -> Row {
+        let item = &dead.item;
+        Row {
+            id: dead.id,
+            task: item.identity.task.to_string(),
+            tenant: item.identity.tenant.as_ref().map(ToString::to_string),
+            key: item.identity.key.clone(),
+            due: item.identity.due.map(|t| t.to_string()),
+            version: item.version.clone(),
+            run: item.run.0,
+            at: dead.at.to_string(),
+            attempts: item.attempts,
+            deaths: item.deaths,
+            error: item.errors.last().cloned(),
+            errors: item.errors.clone(),
+        }
+    }
+}
+
+impl Verb {
+    /// Looks up and prints, or asks the leader.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let (store, _) = open::reading(global).await?;
+        match self {
+            Verb::Ls { which, limit } => {
+                let selector = which.selector(Vec::new());
+                let rows: Vec<Row> =
+                    store.dead_letters(&selector, limit).await?.iter().map(Row::from).collect();
+                output::show(global.output, &rows, || list(&rows))?;
+                Ok(Exit::Fine)
+            }
+            Verb::Show { id } => {
+                let selector = DeadSelector { ids: vec![id], ..DeadSelector::default() };
+                let found = store.dead_letters(&selector, 1).await?;
+                let row = found.first().map(Row::from).ok_or_else(|| {
+                    Failure::Usage(format!(
+                        "there is no dead letter {id}; `besom dead ls` lists them"
+                    ))
+                })?;
+                output::show(global.output, &row, || row.text())?;
+                Ok(Exit::Fine)
+            }
+            Verb::Retry { ids, which, all, asking } => {
+                let command = Command::RetryDead(chosen(which, ids, all)?);
+                asking.run(global, &*store, &command).await
+            }
+            Verb::Discard { ids, which, all, asking } => {
+                let command = Command::DiscardDead(chosen(which, ids, all)?);
+                asking.run(global, &*store, &command).await
+            }
+        }
+    }
+}
+
+fn list(rows: &[Row]) -> String {
+    let mut table = Table::new(
+        &[">ID", "TASK", "TENANT", "KEY", "SINCE", ">ATTEMPTS", "ERROR"],
+        "Nothing is set aside.",
+    );
+    for r in rows {
+        table.row([
+            r.id.to_string(),
+            r.task.clone(),
+            output::text(r.tenant.clone()),
+            r.key.clone(),
+            r.at.clone(),
+            r.attempts.to_string(),
+            r.error.clone().unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+impl Row {
+    fn text(&self) -> String {
+        let mut facts = Facts::default();
+        facts.add("id", self.id).add("task", &self.task);
+        facts.add("tenant", output::text(self.tenant.clone())).add("key", &self.key);
+        facts.add("due", output::text(self.due.clone())).add("version", &self.version);
+        facts.add("planned by run", self.run).add("set aside", &self.at);
+        facts.add("attempts", self.attempts).add("deaths of the host", self.deaths);
+        for (i, error) in self.errors.iter().enumerate() {
+            facts.add(format!("error {}", i + 1), error);
+        }
+        facts.render()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_has_to_be_asked_for() {
+        assert!(chosen(Which::default(), vec![], false).is_err());
+        assert!(chosen(Which::default(), vec![1], true).is_err());
+        assert_eq!(chosen(Which::default(), vec![], true).ok(), Some(DeadSelector::default()));
+        let task = Which { task: Some("compaction".into()), error: None };
+        assert!(chosen(task, vec![], false).is_ok());
+    }
+}

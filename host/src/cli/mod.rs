@@ -1,0 +1,141 @@
+//! The command line: one file per group of verbs.
+//!
+//! Results go to stdout through [`output`], everything else to stderr. Reading verbs work on
+//! the store, whether a host runs or not; what changes something is a command row that the
+//! leader applies. A verb is a struct of arguments with `run(self, &Global)`.
+
+pub mod audit;
+pub mod check;
+pub mod config;
+pub mod dead;
+pub mod doc;
+pub mod failure;
+pub mod open;
+pub mod output;
+pub mod runs;
+pub mod schedule;
+pub mod status;
+pub mod submit;
+pub mod task;
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser, Subcommand};
+
+pub use failure::{Exit, Failure};
+pub use output::Format;
+
+/// A housekeeping engine: a plugin proposes, the host commits.
+#[derive(Debug, Parser)]
+#[command(name = "besom", version, disable_help_subcommand = true)]
+pub struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+/// What every verb understands.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Global {
+    /// The configuration.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        default_value = "./besom.toml",
+        env = "BESOM_CONFIG"
+    )]
+    pub config: PathBuf,
+    /// How results are printed.
+    #[arg(long, global = true, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// What is logged to stderr: a level, or directives such as `info,besom::node=debug`.
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "info", env = "BESOM_LOG")]
+    pub log: String,
+    /// Set a key of the configuration, above the file and the environment. Repeatable.
+    #[arg(long = "set", global = true, value_name = "SECTION.KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// What is to be done.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Who leads, which nodes are there, what every task does next and what waits.
+    Status(status::Args),
+    /// Recount the books: every item planned is committed, skipped, dead, discarded or pending.
+    Audit(audit::Args),
+    /// Tasks: list, show, trigger, pause, resume, explain a slot.
+    #[command(subcommand)]
+    Task(task::Verb),
+    /// Items set aside: list, show, retry, discard.
+    #[command(subcommand)]
+    Dead(dead::Verb),
+    /// Runs: list, show.
+    #[command(subcommand)]
+    Runs(runs::Verb),
+    /// Documents: import, export, show.
+    #[command(subcommand)]
+    Doc(doc::Verb),
+    /// Schedules: the next times of an expression.
+    #[command(subcommand)]
+    Schedule(schedule::Verb),
+    /// Check the configuration with all its plugins, and the mapping against the database.
+    Check(check::Args),
+    /// The configuration: its schema, and a first one with comments.
+    #[command(subcommand)]
+    Config(config::Verb),
+}
+
+/// Runs the program.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(message) = start_log(&cli.global.log) {
+        return Exit::from(Failure::Usage(message)).into();
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(e) => {
+            let failure = Failure::Failed(format!("the async runtime cannot be started: {e}"));
+            return Exit::from(failure).into();
+        }
+    };
+    let exit = runtime.block_on(dispatch(cli)).unwrap_or_else(Exit::from);
+    // A verb that ends has finished its work; a guest or a read that hangs is not waited for.
+    runtime.shutdown_background();
+    exit.into()
+}
+
+async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
+    let global = &cli.global;
+    match cli.verb {
+        Verb::Status(args) => args.run(global).await,
+        Verb::Audit(args) => args.run(global).await,
+        Verb::Task(verb) => verb.run(global).await,
+        Verb::Dead(verb) => verb.run(global).await,
+        Verb::Runs(verb) => verb.run(global).await,
+        Verb::Doc(verb) => verb.run(global).await,
+        Verb::Schedule(verb) => verb.run(global),
+        Verb::Check(args) => args.run(global).await,
+        Verb::Config(verb) => verb.run(global),
+    }
+}
+
+fn start_log(directives: &str) -> Result<(), String> {
+    let filter = tracing_subscriber::EnvFilter::try_new(directives)
+        .map_err(|e| format!("--log `{directives}`: {e}; write for instance `debug`"))?;
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours)
+        .init();
+    Ok(())
+}
+
+/// The program's arguments, for completions and the manual page.
+pub fn command() -> clap::Command {
+    Cli::command()
+}

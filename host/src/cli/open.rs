@@ -1,0 +1,239 @@
+//! From the command line to a configuration and a store. This file and `main.rs` are the
+//! only ones that name adapters.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use besom_core::activity::Timeouts;
+use besom_core::ids::TaskName;
+
+use super::{Failure, Global};
+use crate::config::{
+    Config, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline, read,
+};
+use crate::model::default_collections;
+use crate::ports::store::{self, Store};
+use crate::runtime::{LoadError, Runtime, Settings};
+use crate::store::sqlite::{Options, SqliteStore};
+
+/// Opens the store of a configuration, creating the file and the engine's tables where they
+/// are missing.
+pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>, store::Error> {
+    let store: Arc<dyn Store> = open_sqlite(config).await?;
+    Ok(store)
+}
+
+/// The same as what it is: a host also needs its activity and its lease.
+pub async fn open_sqlite(config: &Config) -> Result<Arc<SqliteStore>, store::Error> {
+    let options = Options {
+        activity: Timeouts {
+            idle: config.activity.idle_timeout,
+            heartbeat: config.activity.heartbeat_timeout,
+        },
+        ..Options::default()
+    };
+    let path = config.store.path.clone();
+    // Opening may wait for another process that is recovering the file.
+    let opened = tokio::task::spawn_blocking(move || SqliteStore::open(path, options)).await;
+    let store = opened.map_err(|e| store::Error::Unavailable(e.to_string()))??;
+    store.set_collections(Arc::clone(&config.collections));
+    Ok(store)
+}
+
+/// What a configuration says of its tasks without their plugins.
+#[derive(Debug, Clone, Default)]
+pub struct Outline {
+    /// Plugin, expression and time zone, by task.
+    pub tasks: BTreeMap<TaskName, TaskOutline>,
+    /// What is wrong with the file, as it is printed.
+    pub problems: Vec<String>,
+    /// How long a lease lasts.
+    pub lease_ttl: std::time::Duration,
+}
+
+/// For verbs that only look at the store: no plugin is loaded, and a configuration with
+/// faults in it does not keep the store from being read. They are said on stderr.
+pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failure> {
+    let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+    let tasks = parsed.outlines();
+    let resolved = parsed.outline(&default_collections());
+    let problems: Vec<String> =
+        resolved.problems().iter().filter(|d| d.is_error()).map(ToString::to_string).collect();
+    let config = resolved.partial();
+    if !config.store.path.exists() {
+        if !problems.is_empty() {
+            return Err(resolved.finish().map_or_else(Failure::from, |_| missing(&global.config)));
+        }
+        let path = config.store.path.display();
+        return Err(Failure::Unreachable(format!(
+            "there is no database {path}; `besom serve`, `besom run` and `besom demo` create it"
+        )));
+    }
+    for problem in &problems {
+        tracing::warn!("the configuration is not right, a host would refuse it");
+        eprintln!("{problem}");
+    }
+    let lease_ttl = config.lease.ttl;
+    let store = open_store(config).await?;
+    Ok((store, Outline { tasks, problems, lease_ttl }))
+}
+
+fn missing(path: &Path) -> Failure {
+    Failure::Failed(format!("{} names no database", path.display()))
+}
+
+/// For verbs that write documents: the configuration has to be right, plugins aside. The
+/// tables of the entity model are created where the file maps no others.
+pub async fn writing(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failure> {
+    let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+    let tasks = parsed.outlines();
+    let config = parsed.outline(&default_collections()).finish()?;
+    let store = open_store(&config).await?;
+    let model = default_collections();
+    if config.collections.get("documents") == model.get("documents") {
+        store.create_entity_model().await?;
+    }
+    Ok((store, Outline { tasks, problems: Vec::new(), lease_ttl: config.lease.ttl }))
+}
+
+/// The plugins of a configuration, loaded into a runtime.
+pub struct Loader {
+    runtime: Runtime,
+}
+
+impl Loader {
+    /// Starts a runtime with the bounds of a configuration.
+    pub fn start(parsed: &Parsed) -> Result<Loader, Failure> {
+        let mut settings =
+            Settings { cache: Some(parsed.cache_dir().into()), ..Settings::default() };
+        let threads = parsed.sections().host.guest_threads;
+        if threads > 0 {
+            settings.threads = threads as usize;
+        }
+        let runtime = Runtime::start(settings).map_err(|e| Failure::Failed(format!("{e:#}")))?;
+        Ok(Loader { runtime })
+    }
+
+    /// The runtime.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Loads every plugin that the configuration names, and resolves it.
+    pub async fn resolve(&self, parsed: Parsed) -> Resolved {
+        let mut found = BTreeMap::new();
+        for name in parsed.plugins() {
+            found.insert(name.to_owned(), self.load(name, parsed.plugins_dir()).await);
+        }
+        let lookup = |name: &str| {
+            found
+                .get(name)
+                .cloned()
+                .unwrap_or_else(|| Err(format!("`{name}` was not loaded").into()))
+        };
+        parsed.resolve(&lookup, &default_collections())
+    }
+
+    async fn load(&self, name: &str, dir: &Path) -> Result<Plugin, PluginFault> {
+        let built_in = crate::built_in::component(name);
+        let loaded = match built_in {
+            Some(Ok(bytes)) => self.runtime.load(bytes).await,
+            Some(Err(message)) => {
+                let fix = crate::built_in::FIX.to_owned();
+                return Err(PluginFault { message: message.to_owned(), fix });
+            }
+            None => self.runtime.load_file(file(name, dir)?).await,
+        };
+        match loaded {
+            Ok(loaded) => Ok(Plugin {
+                manifest: loaded.manifest,
+                digest: loaded.digest,
+                built_in: built_in.is_some(),
+            }),
+            Err(error) => Err(fault(name, dir, &error)),
+        }
+    }
+}
+
+fn file(name: &str, dir: &Path) -> Result<std::path::PathBuf, PluginFault> {
+    let fix = |fix: String| PluginFault { message: format!("there is no plugin `{name}`"), fix };
+    if !name.ends_with(".wasm") {
+        let near = crate::config::keys::nearest(name, crate::built_in::NAMES);
+        return Err(fix(match near {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!(
+                "built in are {}; your own is named as its file, `{name}.wasm` in {}",
+                crate::built_in::NAMES.join(", "),
+                dir.display()
+            ),
+        }));
+    }
+    // A plugin is a file of that directory, not a way out of it.
+    let plain = Path::new(name).components().count() == 1 && !name.starts_with('.');
+    if !plain {
+        return Err(fix(format!("name a file of {}, without a path", dir.display())));
+    }
+    Ok(dir.join(name))
+}
+
+fn fault(name: &str, dir: &Path, error: &LoadError) -> PluginFault {
+    let fix = match error {
+        LoadError::Read { error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
+            let files = wasm_files(dir);
+            match crate::config::keys::nearest(name, files.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("put it into {}", dir.display()),
+            }
+        }
+        LoadError::Read { .. } => "make it readable for this user".to_owned(),
+        LoadError::Mismatch(_) | LoadError::Type(_) => {
+            "build it with this version's SDK for wasm32-wasip2, or use another Besom".to_owned()
+        }
+        LoadError::Compile(_) => "build it again for wasm32-wasip2".to_owned(),
+        LoadError::Describe(_) | LoadError::Manifest(_) => "mend the plugin's describe".to_owned(),
+    };
+    PluginFault { message: format!("the plugin `{name}`: {error}"), fix }
+}
+
+fn wasm_files(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.ends_with(".wasm"))
+        .collect()
+}
+
+/// The whole configuration with its plugins loaded: what `serve` and `run` need. Warnings
+/// are said on stderr.
+pub async fn running(global: &Global) -> Result<(Config, Loader), Failure> {
+    let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+    let loader = Loader::start(&parsed)?;
+    let config = loader.resolve(parsed).await.finish()?;
+    warn(&Problems(config.warnings.clone()));
+    Ok((config, loader))
+}
+
+/// The same, checked against the database as well: nothing is started on a mapping that
+/// does not fit. Needs the tables to be there.
+pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Store>), Failure> {
+    let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+    let loader = Loader::start(&parsed)?;
+    let mut resolved = loader.resolve(parsed).await;
+    let store = match open_store(resolved.partial()).await {
+        Ok(store) => store,
+        // What is wrong with the file may be why the store cannot be opened.
+        Err(error) => return Err(resolved.finish().map_or_else(Failure::from, |_| error.into())),
+    };
+    let faults = store.check(&resolved.used_collections()).await?;
+    resolved.mapping_faults(&faults);
+    let config = resolved.finish()?;
+    warn(&Problems(config.warnings.clone()));
+    Ok((config, loader, store))
+}
+
+fn warn(warnings: &Problems) {
+    if !warnings.0.is_empty() {
+        eprintln!("{warnings}");
+    }
+}

@@ -1,0 +1,166 @@
+//! Results on stdout: tables for people, JSON for programs.
+//!
+//! Everything that a person sees is escaped, because keys and messages come from databases
+//! and plugins. JSON needs no such care: its own escapes cover control characters.
+
+use std::io::Write as _;
+
+use besom_core::time::Time;
+use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
+
+use super::Failure;
+use crate::config::printable;
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// For programs: one JSON document.
+    Json,
+}
+
+/// Rows under headings. A column whose heading starts with `>` is aligned to the right.
+#[derive(Debug, Clone, Default)]
+pub struct Table {
+    headings: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+    /// What is said instead of an empty table.
+    empty: &'static str,
+}
+
+impl Table {
+    /// A table with these headings, and what is said if it stays empty.
+    pub fn new(headings: &[&'static str], empty: &'static str) -> Table {
+        Table { headings: headings.to_vec(), rows: Vec::new(), empty }
+    }
+
+    /// Adds a row.
+    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
+        debug_assert_eq!(N, self.headings.len());
+        self.rows.push(cells.iter().map(|c| printable(c)).collect());
+    }
+
+    /// The lines.
+    pub fn render(&self) -> String {
+        if self.rows.is_empty() {
+            return format!("{}\n", self.empty);
+        }
+        let heads: Vec<(bool, &str)> = self
+            .headings
+            .iter()
+            .map(|h| h.strip_prefix('>').map_or((false, *h), |h| (true, h)))
+            .collect();
+        let widths: Vec<usize> = heads
+            .iter()
+            .enumerate()
+            .map(|(i, (_, head))| {
+                self.rows.iter().map(|r| r[i].width()).max().unwrap_or(0).max(head.width())
+            })
+            .collect();
+        let line = |cells: Vec<&str>| {
+            let mut line = String::new();
+            for (i, cell) in cells.iter().enumerate() {
+                let pad = " ".repeat(widths[i] - cell.width());
+                if i > 0 {
+                    line.push_str("  ");
+                }
+                if heads[i].0 {
+                    line.push_str(&pad);
+                    line.push_str(cell);
+                } else {
+                    line.push_str(cell);
+                    line.push_str(&pad);
+                }
+            }
+            format!("{}\n", line.trim_end())
+        };
+        let mut out = line(heads.iter().map(|(_, h)| *h).collect());
+        for row in &self.rows {
+            out.push_str(&line(row.iter().map(String::as_str).collect()));
+        }
+        out
+    }
+}
+
+/// Names and values, one pair a line.
+#[derive(Debug, Clone, Default)]
+pub struct Facts(Vec<(String, String)>);
+
+impl Facts {
+    /// Adds a pair.
+    pub fn add(&mut self, name: impl Into<String>, value: impl ToString) -> &mut Facts {
+        self.0.push((name.into(), value.to_string()));
+        self
+    }
+
+    /// The lines.
+    pub fn render(&self) -> String {
+        let width = self.0.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
+        self.0
+            .iter()
+            .map(|(name, value)| {
+                let pad = " ".repeat(width - name.width());
+                format!("{}{pad}  {}\n", printable(name), printable(value))
+            })
+            .collect()
+    }
+}
+
+/// Prints a result: as JSON, or as the text for people.
+pub fn show(
+    format: Format,
+    value: &impl Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<(), Failure> {
+    let text = match format {
+        Format::Table => text(),
+        Format::Json => {
+            let json = serde_json::to_string(value)
+                .map_err(|e| Failure::Failed(format!("the result is no JSON: {e}")))?;
+            format!("{json}\n")
+        }
+    };
+    write(text.as_bytes())
+}
+
+/// Writes to stdout. A reader that has gone away (`besom runs ls | head`) is no error.
+pub fn write(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Failed(format!("stdout cannot be written: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// An instant in a cell.
+pub fn time(t: Option<Time>) -> String {
+    t.map_or_else(|| "-".to_owned(), |t| t.to_string())
+}
+
+/// A text in a cell.
+pub fn text(s: Option<impl ToString>) -> String {
+    s.map_or_else(|| "-".to_owned(), |s| s.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up_and_control_characters_stay_out() {
+        let mut table = Table::new(&["KEY", ">N"], "nothing");
+        assert_eq!(table.render(), "nothing\n");
+        table.row(["日本".into(), "7".into()]);
+        table.row(["a\x1b[2J".into(), "100".into()]);
+        assert_eq!(
+            table.render(),
+            "KEY          N\n日本         7\na\\u{1b}[2J  100\n"
+                .replace("KEY          N", "KEY           N")
+                .replace("日本         7", "日本          7")
+        );
+    }
+}

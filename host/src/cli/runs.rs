@@ -1,0 +1,234 @@
+//! `besom runs`: what ran, and what became of its items.
+
+use besom_core::ids::{RunId, TaskName};
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::output::{self, Facts, Table};
+use super::{Exit, Failure, Global, open};
+use crate::ports::store::{HistoryQuery, HistoryRow, Run, Trigger};
+
+/// `besom runs`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Runs, newest first.
+    Ls {
+        /// Only of this task.
+        #[arg(long)]
+        task: Option<String>,
+        /// At most so many.
+        #[arg(short, long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// One run with the items it planned.
+    Show {
+        /// Its number.
+        run: u64,
+        /// At most so many items.
+        #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+}
+
+/// A run, as it is printed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    run: u64,
+    task: String,
+    slot: String,
+    trigger: String,
+    by: Option<String>,
+    reason: Option<String>,
+    term: u64,
+    plugin_digest: String,
+    started_at: String,
+    ended_at: Option<String>,
+    state: String,
+    error: Option<String>,
+    planned: u64,
+    deduplicated: u64,
+    blocked: u64,
+    open: u64,
+    scanned: u64,
+}
+
+impl From<&Run> for Row {
+    fn from(run: &Run) -> Row {
+        let (trigger, by, reason) = match &run.trigger {
+            Trigger::Schedule => ("schedule", None, None),
+            Trigger::Manual { by, reason } => ("manual", Some(by.clone()), Some(reason.clone())),
+            Trigger::Takeover => ("takeover", None, None),
+            Trigger::Pass => ("pass", None, None),
+        };
+        let state = match (run.ended_at, &run.error, run.scan_done) {
+            (_, Some(_), _) => "failed",
+            (Some(_), None, _) => "ok",
+            (None, None, false) => "scanning",
+            (None, None, true) => "executing",
+        };
+        Row {
+            run: run.id.0,
+            task: run.task.to_string(),
+            slot: run.slot.to_string(),
+            trigger: trigger.to_owned(),
+            by,
+            reason,
+            term: run.term.0,
+            plugin_digest: run.digest.clone(),
+            started_at: run.started_at.to_string(),
+            ended_at: run.ended_at.map(|t| t.to_string()),
+            state: state.to_owned(),
+            error: run.error.clone(),
+            planned: run.planned,
+            deduplicated: run.deduplicated,
+            blocked: run.blocked,
+            open: run.open,
+            scanned: run.scanned,
+        }
+    }
+}
+
+impl Row {
+    /// It in one line.
+    pub fn line(&self) -> String {
+        format!(
+            "{} ({}, started {}, {} planned)",
+            self.run, self.state, self.started_at, self.planned
+        )
+    }
+}
+
+/// What became of an item, as it is printed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ItemRow {
+    tenant: Option<String>,
+    key: String,
+    due: Option<String>,
+    at: String,
+    outcome: String,
+    settled: bool,
+    reason: Option<String>,
+    notes: serde_json::Map<String, serde_json::Value>,
+    node: String,
+    commit: String,
+    undo_bytes: u64,
+}
+
+impl From<&HistoryRow> for ItemRow {
+    fn from(h: &HistoryRow) -> ItemRow {
+        ItemRow {
+            tenant: h.identity.tenant.as_ref().map(ToString::to_string),
+            key: h.identity.key.clone(),
+            due: h.identity.due.map(|t| t.to_string()),
+            at: h.at.to_string(),
+            outcome: h.outcome.clone(),
+            settled: h.settled,
+            reason: h.reason.clone(),
+            notes: h.notes.iter().map(|f| (f.name.clone(), plain(&f.value))).collect(),
+            node: h.node.to_string(),
+            commit: h.commit.to_string(),
+            undo_bytes: h.undo_bytes,
+        }
+    }
+}
+
+/// A value as JSON: bytes in hexadecimal, instants as RFC 3339.
+pub fn plain(value: &besom_core::value::Value) -> serde_json::Value {
+    use besom_core::value::Value;
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    match value {
+        Value::Null => serde_json::Value::Null,
+        Value::Bool(b) => (*b).into(),
+        Value::Integer(n) => (*n).into(),
+        Value::Float(n) => (*n).into(),
+        Value::Decimal(s) | Value::Text(s) => s.as_str().into(),
+        Value::Bytes(b) => hex(b).into(),
+        Value::Timestamp(t) => t.to_string().into(),
+        Value::Uuid(b) => hex(b).into(),
+        Value::Json(s) => serde_json::from_str(s).unwrap_or_else(|_| s.as_str().into()),
+    }
+}
+
+/// Runs as a table.
+pub fn table(runs: &[Run]) -> String {
+    let mut table = Table::new(
+        &[
+            ">RUN", "TASK", "SLOT", "TRIGGER", "STATE", ">PLANNED", ">OPEN", ">SCANNED", "ENDED",
+            "ERROR",
+        ],
+        "Nothing has run yet.",
+    );
+    for r in runs.iter().map(Row::from) {
+        table.row([
+            r.run.to_string(),
+            r.task,
+            r.slot,
+            r.trigger,
+            r.state,
+            r.planned.to_string(),
+            r.open.to_string(),
+            r.scanned.to_string(),
+            output::text(r.ended_at),
+            r.error.unwrap_or_default(),
+        ]);
+    }
+    table.render()
+}
+
+impl Verb {
+    /// Looks up and prints.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let (store, _) = open::reading(global).await?;
+        match self {
+            Verb::Ls { task, limit } => {
+                let task = task.map(TaskName::from);
+                let runs = store.runs(task.as_ref(), limit).await?;
+                let rows: Vec<Row> = runs.iter().map(Row::from).collect();
+                output::show(global.output, &rows, || table(&runs))?;
+            }
+            Verb::Show { run: number, limit } => {
+                let id = RunId(number);
+                let run = store.run(id).await?.ok_or_else(|| {
+                    Failure::Usage(format!("there is no run {number}; `besom runs ls` lists them"))
+                })?;
+                let query = HistoryQuery { run: Some(id), limit, ..HistoryQuery::default() };
+                let items: Vec<ItemRow> =
+                    store.history(&query).await?.iter().map(ItemRow::from).collect();
+                let row = Row::from(&run);
+                let json = serde_json::json!({ "run": row, "items": items });
+                output::show(global.output, &json, || text(&run, &row, &items))?;
+            }
+        }
+        Ok(Exit::Fine)
+    }
+}
+
+fn text(run: &Run, row: &Row, items: &[ItemRow]) -> String {
+    let mut facts = Facts::default();
+    facts.add("run", row.run).add("task", &row.task).add("slot", &row.slot);
+    facts.add("trigger", &row.trigger);
+    if let (Some(by), Some(reason)) = (&row.by, &row.reason) {
+        facts.add("by", by).add("reason", reason);
+    }
+    facts.add("term", row.term).add("plugin", &row.plugin_digest).add("state", &row.state);
+    facts.add("started", &row.started_at).add("ended", output::time(run.ended_at));
+    facts.add("planned", row.planned).add("deduplicated", row.deduplicated);
+    facts.add("blocked", row.blocked).add("open", row.open).add("rows scanned", row.scanned);
+    if let Some(error) = &row.error {
+        facts.add("error", error);
+    }
+    let mut table = Table::new(
+        &["TENANT", "KEY", "AT", "OUTCOME", "REASON"],
+        "None of its items has ended yet.",
+    );
+    for item in items {
+        table.row([
+            output::text(item.tenant.clone()),
+            item.key.clone(),
+            item.at.clone(),
+            item.outcome.clone(),
+            item.reason.clone().unwrap_or_default(),
+        ]);
+    }
+    format!("{}\n{}", facts.render(), table.render())
+}

@@ -1,0 +1,76 @@
+//! `besom schedule next`: when an expression would run. Needs no configuration.
+
+use besom_core::cron::{Place, Schedule, Upcoming};
+use besom_core::time::Time;
+use clap::Subcommand;
+
+use super::output::{self, Table};
+use super::{Exit, Failure, Global};
+
+/// The most times that are printed.
+const TIMES_MAX: u32 = 10_000;
+
+/// `besom schedule`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Print the next times of an expression, in UTC and in its time zone.
+    Next(Next),
+}
+
+/// `besom schedule next`.
+#[derive(Debug, clap::Args)]
+pub struct Next {
+    /// Five fields, six with the seconds first, `@hourly` and friends, or `@every 30s`.
+    #[arg(value_name = "EXPR", allow_hyphen_values = true)]
+    expression: String,
+    /// The IANA time zone in which it is read.
+    #[arg(long, value_name = "ZONE", default_value = "UTC")]
+    tz: String,
+    /// Times after this instant (exclusive); by default now.
+    #[arg(long, value_name = "RFC3339", value_parser = instant)]
+    from: Option<Time>,
+    /// How many.
+    #[arg(short, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=i64::from(TIMES_MAX)))]
+    n: u32,
+}
+
+/// An instant as RFC 3339.
+pub fn instant(text: &str) -> Result<Time, String> {
+    text.parse::<jiff::Timestamp>()
+        .map(Time::from_jiff)
+        .map_err(|_| "write an instant as RFC 3339, such as 2026-03-29T01:30:00Z".to_owned())
+}
+
+impl Verb {
+    /// Computes and prints.
+    pub fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let Verb::Next(next) = self;
+        let schedule = Schedule::parse(&next.expression, &next.tz).map_err(|error| {
+            let text = match error.place {
+                Place::Expression => &next.expression,
+                Place::Zone => &next.tz,
+            };
+            // Two lines with carets would not survive escaping on one.
+            let part = text.get(error.range.clone()).unwrap_or(text);
+            let place = if part.is_empty() { String::new() } else { format!(" at `{part}`") };
+            Failure::Usage(format!("`{text}`{place}: {error}"))
+        })?;
+        let from = next.from.unwrap_or_else(|| Time::from_jiff(jiff::Timestamp::now()));
+        let times: Vec<Upcoming> = schedule.upcoming(from, next.n as usize);
+        let json: Vec<_> = times
+            .iter()
+            .map(|t| {
+                let utc = t.utc.to_string();
+                serde_json::json!({ "utc": utc, "local": t.local, "note": t.note })
+            })
+            .collect();
+        output::show(global.output, &json, || {
+            let mut table = Table::new(&["UTC", "LOCAL", "NOTE"], "It never runs again.");
+            for t in &times {
+                table.row([t.utc.to_string(), t.local.clone(), t.note.clone().unwrap_or_default()]);
+            }
+            table.render()
+        })?;
+        Ok(Exit::Fine)
+    }
+}

@@ -1,0 +1,229 @@
+//! `besom status`: who leads, what comes next, what waits.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use besom_core::cron::Schedule;
+use besom_core::ids::TaskName;
+use besom_core::time::Time;
+use serde::Serialize;
+
+use super::open::Outline;
+use super::output::{self, Facts, Table};
+use super::{Exit, Failure, Global, open};
+use crate::config::{TaskOutline, printable};
+use crate::ports::store::{self, Depth, NodeRow, Pause, Store};
+
+/// `besom status`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Report {
+    /// The node that leads; none: nobody does.
+    pub leader: Option<String>,
+    /// The highest term the store knows.
+    pub term: Option<u64>,
+    /// When that leadership began.
+    pub leading_since: Option<String>,
+    /// The nodes, as they were last seen.
+    pub nodes: Vec<NodeStatus>,
+    /// The tasks of the configuration, then orphaned ones.
+    pub tasks: Vec<TaskStatus>,
+    /// Commands that no leader has applied yet.
+    pub commands_waiting: usize,
+    /// What is wrong with the configuration.
+    pub problems: Vec<String>,
+    /// The store's clock.
+    pub now: String,
+}
+
+/// A node as it was last seen.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub node: String,
+    /// What it last said; `gone` when that is longer ago than a lease lasts.
+    pub state: String,
+    /// When.
+    pub seen_at: String,
+}
+
+/// A task.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TaskStatus {
+    /// Its name.
+    pub task: String,
+    /// Its next slot; none: paused, only by trigger, or orphaned.
+    pub next: Option<String>,
+    /// When its last run started.
+    pub last: Option<String>,
+    /// How that ended: `running`, `ok`, or the error.
+    pub last_result: Option<String>,
+    /// Items in the log, the timers and the retries.
+    pub waiting: u64,
+    /// Of these: in the log.
+    pub log: u64,
+    /// Of these: due later.
+    pub timers: u64,
+    /// Of these: to be tried again.
+    pub retries: u64,
+    /// Items set aside.
+    pub dead: u64,
+    /// When the next timer is due.
+    pub next_due: Option<String>,
+    /// For how long the oldest item has been waiting that could have been done, in seconds.
+    pub overdue_seconds: f64,
+    /// Bytes of rows kept as they were before.
+    pub undo_bytes: u64,
+    /// Who paused it, and why.
+    pub paused: Option<Pause>,
+    /// Whether items wait that no task of the configuration will do.
+    pub orphaned: bool,
+}
+
+/// Gathers it all.
+pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, store::Error> {
+    let now = store.now().await?;
+    let fence = store.fence().await?;
+    let nodes = store.nodes().await?;
+    let alive = |row: &NodeRow| now.since(row.seen_at) <= outline.lease_ttl;
+    let leader = fence
+        .as_ref()
+        .and_then(|f| nodes.iter().find(|n| n.node == f.node && n.state == "leading" && alive(n)))
+        .map(|n| n.node.to_string());
+    let states: BTreeMap<_, _> =
+        store.task_states().await?.into_iter().map(|s| (s.task.clone(), s)).collect();
+    let depths = store.depths().await?;
+    let mut tasks = Vec::new();
+    let orphans = depths.iter().filter_map(|d| d.task.clone());
+    let orphans = orphans.filter(|task| !outline.tasks.contains_key(task)).collect::<Vec<_>>();
+    for name in outline.tasks.keys().chain(&orphans) {
+        let paused = states.get(name).and_then(|s| s.paused.clone());
+        let depth = depths.iter().find(|d| d.task.as_ref() == Some(name));
+        let defined = outline.tasks.get(name);
+        let waits = depth.is_some_and(|d| d.log + d.timers + d.retries + d.dead > 0);
+        if defined.is_none() && !waits {
+            continue;
+        }
+        let run = store.runs(Some(name), 1).await?.pop();
+        tasks.push(TaskStatus {
+            next: match (&paused, defined) {
+                (None, Some(task)) => next(task, now).map(|t| t.to_string()),
+                _ => None,
+            },
+            last: run.as_ref().map(|r| r.started_at.to_string()),
+            last_result: run.map(|r| match (r.ended_at, r.error) {
+                (_, Some(error)) => error,
+                (Some(_), None) => "ok".to_owned(),
+                (None, None) => "running".to_owned(),
+            }),
+            paused,
+            orphaned: defined.is_none(),
+            ..waiting(name, depth, now)
+        });
+    }
+    Ok(Report {
+        leader,
+        term: fence.as_ref().map(|f| f.term.0),
+        leading_since: fence.map(|f| f.raised_at.to_string()),
+        nodes: nodes
+            .iter()
+            .map(|n| NodeStatus {
+                node: n.node.to_string(),
+                state: if alive(n) || n.state == "stopped" {
+                    n.state.clone()
+                } else {
+                    "gone".into()
+                },
+                seen_at: n.seen_at.to_string(),
+            })
+            .collect(),
+        tasks,
+        commands_waiting: store.pending_commands(1_000).await?.len(),
+        problems: outline.problems.clone(),
+        now: now.to_string(),
+    })
+}
+
+/// The next slot of a task's schedule.
+pub fn next(task: &TaskOutline, now: Time) -> Option<Time> {
+    Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()?.next_after(now)
+}
+
+fn waiting(task: &TaskName, depth: Option<&Depth>, now: Time) -> TaskStatus {
+    let empty = Depth::default();
+    let d = depth.unwrap_or(&empty);
+    TaskStatus {
+        task: task.to_string(),
+        next: None,
+        last: None,
+        last_result: None,
+        waiting: d.log + d.timers + d.retries,
+        log: d.log,
+        timers: d.timers,
+        retries: d.retries,
+        dead: d.dead,
+        next_due: d.next_due.map(|t| t.to_string()),
+        overdue_seconds: d.oldest.map_or(Duration::ZERO, |t| now.since(t)).as_secs_f64(),
+        undo_bytes: d.undo_bytes,
+        paused: None,
+        orphaned: false,
+    }
+}
+
+impl Args {
+    /// Gathers and prints.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let (store, outline) = open::reading(global).await?;
+        let report = report(&*store, &outline).await?;
+        output::show(global.output, &report, || text(&report))?;
+        Ok(Exit::Fine)
+    }
+}
+
+fn text(report: &Report) -> String {
+    let mut facts = Facts::default();
+    facts.add("leader", report.leader.as_deref().unwrap_or("none"));
+    facts.add("term", output::text(report.term));
+    if report.commands_waiting > 0 {
+        facts.add("commands waiting", report.commands_waiting);
+    }
+    let mut nodes = Table::new(&["NODE", "STATE", "SEEN"], "No node was ever seen.");
+    for node in &report.nodes {
+        nodes.row([node.node.clone(), node.state.clone(), node.seen_at.clone()]);
+    }
+    let mut out = format!("{}\n{}\n{}", facts.render(), nodes.render(), tasks(&report.tasks));
+    for problem in &report.problems {
+        let lines: Vec<String> = problem.lines().map(printable).collect();
+        out.push_str(&format!("\n{}\n", lines.join("\n")));
+    }
+    out
+}
+
+/// The tasks as a table.
+pub fn tasks(rows: &[TaskStatus]) -> String {
+    let mut table = Table::new(
+        &["TASK", "NEXT", "LAST", "RESULT", ">WAITING", ">DEAD", ">OVERDUE", "NOTE"],
+        "No task is configured.",
+    );
+    for t in rows {
+        let note = match (&t.paused, t.orphaned) {
+            (Some(pause), _) => format!("paused by {}: {}", pause.by, pause.reason),
+            (None, true) => "orphaned: not in the configuration".to_owned(),
+            (None, false) => String::new(),
+        };
+        table.row([
+            t.task.clone(),
+            output::text(t.next.clone()),
+            output::text(t.last.clone()),
+            output::text(t.last_result.clone()),
+            t.waiting.to_string(),
+            t.dead.to_string(),
+            format!("{:.0}s", t.overdue_seconds),
+            note,
+        ]);
+    }
+    table.render()
+}

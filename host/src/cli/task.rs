@@ -1,0 +1,294 @@
+//! `besom task`: what tasks do, and asking for something else.
+
+use besom_core::cron::Schedule;
+use besom_core::ids::TaskName;
+use besom_core::time::Time;
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::open::Outline;
+use super::output::{self, Facts, Table};
+use super::submit::Asking;
+use super::{Exit, Failure, Global, open, status};
+use crate::config::TaskOutline;
+use crate::config::keys::suggestion;
+use crate::ports::store::{self, Command, Run, SlotRecord, Store};
+
+/// How many records and runs are shown of a task.
+const SHOWN: u32 = 10;
+
+/// `besom task`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// All tasks with what they do next and what waits.
+    Ls,
+    /// One task: its next slots, its last slots and runs.
+    Show {
+        /// The task.
+        task: String,
+    },
+    /// Start a run now.
+    Trigger {
+        /// The task.
+        task: String,
+        /// How it is asked for.
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Plan no more runs; what is planned already goes on.
+    Pause {
+        /// The task.
+        task: String,
+        /// Why; everyone who looks at the task sees it.
+        #[arg(long)]
+        reason: String,
+        /// How long to wait for a leader to apply it.
+        #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = crate::config::quantity::duration_argument)]
+        wait: std::time::Duration,
+    },
+    /// Plan again, from now on.
+    Resume {
+        /// The task.
+        task: String,
+        /// How it is asked for.
+        #[command(flatten)]
+        asking: Asking,
+    },
+    /// Why a slot ran, or why it did not.
+    Explain {
+        /// The task and the slot's time, as TASK@2026-03-29T01:30:00Z.
+        #[arg(value_name = "TASK@TIME")]
+        slot: String,
+    },
+}
+
+impl Verb {
+    /// Does it.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let (store, outline) = open::reading(global).await?;
+        let store = &*store;
+        match self {
+            Verb::Ls => {
+                let report = status::report(store, &outline).await?;
+                output::show(global.output, &report.tasks, || status::tasks(&report.tasks))?;
+                Ok(Exit::Fine)
+            }
+            Verb::Show { task } => {
+                let task = known(store, &outline, &task).await?;
+                show(global, store, &outline, &task).await
+            }
+            Verb::Trigger { task, asking } => {
+                let task = known(store, &outline, &task).await?;
+                asking.run(global, store, &Command::Trigger { task }).await
+            }
+            Verb::Pause { task, reason, wait } => {
+                let task = known(store, &outline, &task).await?;
+                if reason.trim().is_empty() {
+                    return Err(Failure::Usage("--reason is empty: say why".into()));
+                }
+                Asking { reason, wait }.run(global, store, &Command::Pause { task }).await
+            }
+            Verb::Resume { task, asking } => {
+                let task = known(store, &outline, &task).await?;
+                asking.run(global, store, &Command::Resume { task }).await
+            }
+            Verb::Explain { slot } => {
+                let (task, time) = slot.rsplit_once('@').ok_or_else(|| {
+                    Failure::Usage(format!("`{slot}` is no slot: write TASK@2026-03-29T01:30:00Z"))
+                })?;
+                let time = super::schedule::instant(time)
+                    .map_err(|e| Failure::Usage(format!("`{time}`: {e}")))?;
+                let task = known(store, &outline, task).await?;
+                let found = explain(store, outline.tasks.get(&task), &task, time).await?;
+                output::show(global.output, &found, || found.text())?;
+                Ok(Exit::Fine)
+            }
+        }
+    }
+}
+
+/// A task that the configuration or the store knows.
+async fn known(store: &dyn Store, outline: &Outline, name: &str) -> Result<TaskName, Failure> {
+    let task = TaskName::from(name);
+    if outline.tasks.contains_key(&task) {
+        return Ok(task);
+    }
+    if store.task_states().await?.iter().any(|s| s.task == task) {
+        return Ok(task);
+    }
+    let fix = suggestion(name, outline.tasks.keys().map(TaskName::as_str));
+    Err(Failure::Usage(format!("there is no task `{name}`; {fix}")))
+}
+
+async fn show(
+    global: &Global,
+    store: &dyn Store,
+    outline: &Outline,
+    task: &TaskName,
+) -> Result<Exit, Failure> {
+    let report = status::report(store, outline).await?;
+    let now = store.now().await?;
+    let row = report.tasks.iter().find(|t| t.task == task.as_str());
+    let defined = outline.tasks.get(task);
+    let schedule = defined.and_then(|t| Schedule::parse(t.schedule.as_deref()?, &t.timezone).ok());
+    let upcoming = schedule.map(|s| s.upcoming(now, 5)).unwrap_or_default();
+    let slots = store.slots(task, Time(i64::MIN), Time::MAX, SHOWN).await?;
+    let runs = store.runs(Some(task), SHOWN).await?;
+    let json = serde_json::json!({
+        "task": task,
+        "plugin": defined.map(|t| &t.plugin),
+        "schedule": defined.and_then(|t| t.schedule.as_ref()),
+        "timezone": defined.map(|t| &t.timezone),
+        "status": row,
+        "upcoming": upcoming
+            .iter()
+            .map(|u| serde_json::json!({ "utc": u.utc.to_string(), "local": u.local, "note": u.note }))
+            .collect::<Vec<_>>(),
+        "slots": slots.iter().map(Slot::from).collect::<Vec<_>>(),
+        "runs": runs.iter().map(super::runs::Row::from).collect::<Vec<_>>(),
+    });
+    output::show(global.output, &json, || {
+        let mut facts = Facts::default();
+        facts.add("task", task);
+        facts.add("plugin", output::text(defined.map(|t| &t.plugin)));
+        facts.add("schedule", output::text(defined.and_then(|t| t.schedule.as_ref())));
+        facts.add("time zone", output::text(defined.map(|t| &t.timezone)));
+        let mut next = Table::new(&["NEXT", "LOCAL", "NOTE"], "No slot is to come.");
+        for u in &upcoming {
+            next.row([u.utc.to_string(), u.local.clone(), u.note.clone().unwrap_or_default()]);
+        }
+        let state = row.map(|r| status::tasks(std::slice::from_ref(r))).unwrap_or_default();
+        format!(
+            "{}\n{state}\n{}\n{}\n{}",
+            facts.render(),
+            next.render(),
+            slot_table(&slots),
+            super::runs::table(&runs)
+        )
+    })?;
+    Ok(Exit::Fine)
+}
+
+fn slot_table(slots: &[SlotRecord]) -> String {
+    let mut table = Table::new(
+        &["FROM", "TO", ">SLOTS", "OUTCOME", "RUN", "REASON"],
+        "No slot was decided yet.",
+    );
+    for s in slots.iter().map(Slot::from) {
+        table.row([s.from, s.to, s.count.to_string(), s.outcome, output::text(s.run), s.reason]);
+    }
+    table.render()
+}
+
+/// A row of the slot history.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Slot {
+    from: String,
+    to: String,
+    count: u64,
+    outcome: String,
+    reason: String,
+    run: Option<u64>,
+    term: u64,
+}
+
+impl From<&SlotRecord> for Slot {
+    fn from(s: &SlotRecord) -> Slot {
+        let outcome = serde_json::to_value(&s.outcome).unwrap_or_default();
+        Slot {
+            from: s.from.to_string(),
+            to: s.to.to_string(),
+            count: s.count,
+            outcome: outcome["outcome"].as_str().unwrap_or_default().to_owned(),
+            reason: s.reason.clone(),
+            run: s.run.map(|r| r.0),
+            term: s.term.0,
+        }
+    }
+}
+
+/// What became of a slot.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The task.
+    pub task: String,
+    /// The time that was asked about.
+    pub time: String,
+    /// `ran`, `coalesced`, `skipped`, `queued`, `missed`, `paused`, `fenced`; `to_come` for one
+    /// that lies ahead, `undecided` for one that nobody has decided, `no_slot` for a time
+    /// at which the schedule has none.
+    pub outcome: String,
+    /// Why, in words.
+    pub reason: String,
+    /// What the history says of it.
+    pub records: Vec<Slot>,
+    /// The run that was started, or was in the way.
+    pub run: Option<super::runs::Row>,
+}
+
+/// Explains a slot from the history, or from the schedule where that has nothing.
+pub async fn explain(
+    store: &dyn Store,
+    defined: Option<&TaskOutline>,
+    task: &TaskName,
+    time: Time,
+) -> Result<Explanation, store::Error> {
+    let now = store.now().await?;
+    let records = store.slots(task, time, time, SHOWN).await?;
+    let slots: Vec<Slot> = records.iter().map(Slot::from).collect();
+    let schedule = defined.and_then(|t| Schedule::parse(t.schedule.as_deref()?, &t.timezone).ok());
+    let on_schedule = schedule.as_ref().map(|s| s.is_slot(time));
+    // A row may speak of many slots, and the time may lie between two of them.
+    let decided = records.first().zip(slots.first()).filter(|(record, _)| {
+        record.from == time || record.to == time || on_schedule != Some(false)
+    });
+    let (outcome, reason) = match (decided, on_schedule) {
+        (Some((_, slot)), _) => (slot.outcome.clone(), slot.reason.clone()),
+        (None, Some(true)) if time > now => {
+            ("to_come".to_owned(), "the schedule has a slot then".to_owned())
+        }
+        (None, Some(true)) => (
+            "undecided".to_owned(),
+            "the schedule has a slot then, and no leader has decided about it: none was there yet, the history is pruned, or the schedule was another".to_owned(),
+        ),
+        (None, Some(false)) => {
+            let near = schedule.as_ref().and_then(|s| s.next_after(time));
+            let near = near.map_or_else(String::new, |t| format!("; the next after it is {t}"));
+            ("no_slot".to_owned(), format!("the schedule has no slot then{near}"))
+        }
+        (None, None) => ("no_slot".to_owned(), "the task has no schedule, it runs by trigger".into()),
+    };
+    let run: Option<Run> = match decided.and_then(|(record, _)| record.run) {
+        Some(id) => store.run(id).await?,
+        None => None,
+    };
+    Ok(Explanation {
+        task: task.to_string(),
+        time: time.to_string(),
+        outcome,
+        reason,
+        records: slots,
+        run: run.as_ref().map(super::runs::Row::from),
+    })
+}
+
+impl Explanation {
+    fn text(&self) -> String {
+        let mut facts = Facts::default();
+        facts.add("task", &self.task).add("slot", &self.time);
+        facts.add("outcome", self.outcome.replace('_', " ")).add("reason", &self.reason);
+        for record in &self.records {
+            facts.add(
+                "recorded",
+                format!(
+                    "{} to {}, {} slots, term {}",
+                    record.from, record.to, record.count, record.term
+                ),
+            );
+        }
+        if let Some(run) = &self.run {
+            facts.add("run", run.line());
+        }
+        facts.render()
+    }
+}

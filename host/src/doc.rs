@@ -1,0 +1,447 @@
+//! Documents from outside: update logs in, update logs out, and what is stored of one.
+//!
+//! An update log is a little-endian `u32` count, then per update a `u32` length and the bytes
+//! of a Yjs V1 update. Nothing here understands a document beyond the client id that its
+//! first struct names: what updates mean is the compaction's to judge.
+
+use std::time::Duration;
+
+use besom_core::ids::{TaskName, Tenant};
+use besom_core::proposal::Change;
+use besom_core::time::Time;
+use besom_core::value::{Field, Row, Value};
+
+use crate::model::TENANT;
+use crate::ports::store::{
+    self, DeadLetter, DeadSelector, HistoryQuery, HistoryRow, Range, Snapshot, Store,
+};
+
+/// The largest update log that is imported, in bytes.
+pub const LOG_BYTES_MAX: u64 = 1 << 30;
+/// The actor of an update that names no client (one that only deletes).
+pub const IMPORT_ACTOR: &str = "import";
+/// Rows of one page of a read.
+const PAGE_ROWS: u32 = 4096;
+/// Bytes of one page of a read.
+const PAGE_BYTES: usize = 8 << 20;
+/// How long an export may hold its snapshot.
+const SNAPSHOT_MAX: Duration = Duration::from_secs(600);
+/// History rows and dead letters looked through for the last word on a document.
+const LOOKED_AT_MAX: u32 = 1_000;
+
+/// Why a file is no update log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("byte {offset}: {message}")]
+pub struct LogError {
+    /// Where, in bytes from the beginning.
+    pub offset: usize,
+    /// What is wrong there.
+    pub message: String,
+}
+
+/// Why something could not be done with a document.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// It is there already.
+    #[error("the document {0} exists already; export it or choose another tenant")]
+    Exists(String),
+    /// It is not there.
+    #[error("there is no document {0}")]
+    Missing(String),
+    /// Several tenants have one of that name.
+    #[error("{} has several tenants: {}; name it as TENANT/{}", .0, .1.join(", "), .0)]
+    Ambiguous(String, Vec<String>),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// Reads an update log. Every byte of the file is accounted for.
+pub fn read_log(bytes: &[u8]) -> Result<Vec<&[u8]>, LogError> {
+    let fail = |offset, message: String| Err(LogError { offset, message });
+    let number = |offset: usize| -> Option<usize> {
+        let four = bytes.get(offset..offset.checked_add(4)?)?;
+        Some(u32::from_le_bytes(four.try_into().ok()?) as usize)
+    };
+    let Some(count) = number(0) else {
+        return fail(bytes.len(), "the file ends within its count of updates".into());
+    };
+    // An update has at least its length: a count beyond that is refused before it is believed.
+    if count > (bytes.len() - 4) / 4 {
+        let message = format!("{count} updates are announced, the file has room for fewer");
+        return fail(0, message);
+    }
+    let (mut updates, mut at) = (Vec::with_capacity(count), 4);
+    for n in 1..=count {
+        let Some(length) = number(at) else {
+            return fail(at, format!("the file ends within the length of update {n} of {count}"));
+        };
+        let Some(update) = (at + 4).checked_add(length).and_then(|end| bytes.get(at + 4..end))
+        else {
+            let left = bytes.len() - at - 4;
+            return fail(
+                at,
+                format!("update {n} of {count} has {length} bytes, the file has {left} left"),
+            );
+        };
+        updates.push(update);
+        at += 4 + length;
+    }
+    if at < bytes.len() {
+        return fail(at, format!("{} bytes follow the last of {count} updates", bytes.len() - at));
+    }
+    Ok(updates)
+}
+
+/// Writes an update log.
+///
+/// # Panics
+/// Beyond 2^32 updates or bytes of one of them, which no store holds.
+pub fn write_log(updates: &[Vec<u8>]) -> Vec<u8> {
+    let length = |n: usize| u32::try_from(n).expect("fits the format").to_le_bytes();
+    let mut out = Vec::with_capacity(4 + updates.iter().map(|u| 4 + u.len()).sum::<usize>());
+    out.extend(length(updates.len()));
+    for update in updates {
+        out.extend(length(update.len()));
+        out.extend(update);
+    }
+    out
+}
+
+/// The client that a V1 update's first struct is of: it begins with the number of clients,
+/// then for the first the number of its structs and the client, each a variable-length
+/// integer.
+fn first_client(update: &[u8]) -> Option<u64> {
+    let mut rest = update.iter();
+    let mut number = || {
+        let (mut value, mut shift) = (0_u64, 0);
+        loop {
+            let byte = *rest.next()?;
+            value |= u64::from(byte & 0x7f).checked_shl(shift)?;
+            if byte < 0x80 {
+                return Some(value);
+            }
+            shift += 7;
+        }
+    };
+    (number()? > 0).then_some(())?;
+    number()?;
+    number()
+}
+
+/// A document's place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name {
+    /// Its tenant.
+    pub tenant: Tenant,
+    /// Its key.
+    pub key: String,
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.tenant, self.key)
+    }
+}
+
+/// What an import has written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Imported {
+    /// Updates.
+    pub updates: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+fn text(s: impl Into<String>) -> Value {
+    Value::Text(s.into())
+}
+
+fn integer(n: u64) -> Value {
+    Value::Integer(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+fn columns(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Imports the updates of one document in one transaction; creates its project where it is
+/// missing. A document that exists is left alone.
+pub async fn import(store: &dyn Store, name: &Name, updates: &[&[u8]]) -> Result<Imported, Error> {
+    let now = store.now().await?;
+    let view = store.snapshot(SNAPSHOT_MAX).await?;
+    if document(&*view, name).await?.is_some() {
+        return Err(Error::Exists(name.to_string()));
+    }
+    let project = vec![text(name.tenant.as_str())];
+    let known = view.get_many(None, "projects", &[project], &columns(&[TENANT])).await?;
+    drop(view);
+    let known = known.first().is_some_and(Option::is_some);
+
+    let tenant = Some(name.tenant.clone());
+    let mut changes = Vec::with_capacity(updates.len() + 2);
+    if !known {
+        let fields = vec![Field::new(TENANT, text(name.tenant.as_str()))];
+        changes.push((None, Change::Insert { collection: "projects".into(), fields }));
+    }
+    changes.push((
+        tenant.clone(),
+        Change::Insert {
+            collection: "documents".into(),
+            fields: vec![
+                Field::new("doc_id", text(&name.key)),
+                Field::new("format", text("yjs")),
+                Field::new("server_seq", integer(updates.len() as u64)),
+                Field::new("compacted_seq", integer(0)),
+                Field::new("epoch", integer(0)),
+                Field::new("created_at", Value::Timestamp(now)),
+                Field::new("updated_at", Value::Timestamp(now)),
+            ],
+        },
+    ));
+    let mut sent = std::collections::HashMap::new();
+    let mut bytes = 0;
+    for (seq, update) in (1_u64..).zip(updates) {
+        let actor = first_client(update).map_or_else(|| IMPORT_ACTOR.into(), |id| id.to_string());
+        let client_seq = sent.entry(actor.clone()).and_modify(|n| *n += 1).or_insert(1_u64);
+        bytes += update.len() as u64;
+        changes.push((
+            tenant.clone(),
+            Change::Insert {
+                collection: "changes".into(),
+                fields: vec![
+                    Field::new("doc_id", text(&name.key)),
+                    Field::new("server_seq", integer(seq)),
+                    Field::new("actor_id", text(actor)),
+                    Field::new("client_seq", integer(*client_seq)),
+                    Field::new("lamport", integer(seq)),
+                    Field::new("kind", text("edit")),
+                    Field::new("payload", Value::Bytes(update.to_vec())),
+                ],
+            },
+        ));
+    }
+    store.write(&changes).await?;
+    Ok(Imported { updates: updates.len() as u64, bytes })
+}
+
+/// Finds a document by `TENANT/KEY` or by `KEY` alone, which has to be unique. A key may
+/// contain slashes: whatever exists counts.
+pub async fn find(store: &dyn Store, name: &str) -> Result<Name, Error> {
+    let view = store.snapshot(SNAPSHOT_MAX).await?;
+    let mut found = Vec::new();
+    if let Some((tenant, key)) = name.split_once('/') {
+        let name = Name { tenant: Tenant::from(tenant), key: key.to_owned() };
+        if document(&*view, &name).await?.is_some() {
+            found.push(name);
+        }
+    }
+    let range = Range {
+        collection: "documents".into(),
+        prefix: vec![text(name)],
+        limit: PAGE_ROWS,
+        bytes_max: PAGE_BYTES,
+        ..Range::default()
+    };
+    let tenants = view.tenants(&range, None, PAGE_ROWS).await?;
+    found.extend(tenants.into_iter().map(|tenant| Name { tenant, key: name.to_owned() }));
+    match found.len() {
+        0 => Err(Error::Missing(name.to_owned())),
+        1 => Ok(found.remove(0)),
+        _ => {
+            let tenants = found.iter().map(|name| name.tenant.to_string()).collect();
+            Err(Error::Ambiguous(name.to_owned(), tenants))
+        }
+    }
+}
+
+/// A document's row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// The library its updates belong to.
+    pub format: String,
+    /// The last sequence number given out.
+    pub server_seq: u64,
+    /// Up to which its changes are folded into one.
+    pub compacted_seq: u64,
+    /// How often it was begun anew.
+    pub epoch: u64,
+    /// When it was last compacted.
+    pub compacted_at: Option<Time>,
+}
+
+async fn document(view: &dyn Snapshot, name: &Name) -> store::Result<Option<Document>> {
+    let wanted = columns(&["format", "server_seq", "compacted_seq", "epoch", "compacted_at"]);
+    let keys = [vec![text(&name.key)]];
+    let rows = view.get_many(Some(&name.tenant), "documents", &keys, &wanted).await?;
+    let Some(Some(row)) = rows.into_iter().next() else { return Ok(None) };
+    let [format, server_seq, compacted_seq, epoch, compacted_at] = fixed(row)?;
+    Ok(Some(Document {
+        format: match format {
+            Value::Text(s) => s,
+            _ => String::new(),
+        },
+        server_seq: count(&server_seq),
+        compacted_seq: count(&compacted_seq),
+        epoch: count(&epoch),
+        compacted_at: match compacted_at {
+            Value::Timestamp(t) => Some(t),
+            _ => None,
+        },
+    }))
+}
+
+fn fixed<const N: usize>(row: Row) -> store::Result<[Value; N]> {
+    row.try_into().map_err(|row: Row| {
+        store::Error::Invalid(format!("the store returned {} columns instead of {N}", row.len()))
+    })
+}
+
+fn count(value: &Value) -> u64 {
+    match value {
+        Value::Integer(n) => u64::try_from(*n).unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// A stored row of a document.
+struct Stored {
+    seq: u64,
+    edit: bool,
+    payload: Vec<u8>,
+}
+
+/// All rows of a document in `collection`, in the order of their sequence numbers.
+async fn stored(view: &dyn Snapshot, name: &Name, collection: &str) -> store::Result<Vec<Stored>> {
+    let changes = collection == "changes";
+    let mut range = Range {
+        collection: collection.into(),
+        prefix: vec![text(&name.key)],
+        columns: columns(if changes {
+            &["server_seq", "payload", "kind"]
+        } else {
+            &["server_seq", "payload"]
+        }),
+        limit: PAGE_ROWS,
+        bytes_max: PAGE_BYTES,
+        ..Range::default()
+    };
+    let mut rows = Vec::new();
+    loop {
+        let page = view.read_range(Some(&name.tenant), &range).await?;
+        for mut row in page.rows {
+            let kind = if changes { row.pop() } else { None };
+            let [seq, payload] = fixed(row)?;
+            let Value::Bytes(payload) = payload else { continue };
+            let edit = kind.is_none_or(|kind| kind == text("edit"));
+            rows.push(Stored { seq: count(&seq), edit, payload });
+        }
+        if page.next.is_none() {
+            return Ok(rows);
+        }
+        range.after = page.next;
+    }
+}
+
+/// The updates that make up a document now: its base and the edits after it. The base is
+/// the last edit at or below `compacted_seq`, or a later snapshot; presence is left out.
+pub async fn export(store: &dyn Store, name: &Name) -> Result<Vec<Vec<u8>>, Error> {
+    let view = store.snapshot(SNAPSHOT_MAX).await?;
+    let Some(document) = document(&*view, name).await? else {
+        return Err(Error::Missing(name.to_string()));
+    };
+    let edits = stored(&*view, name, "changes").await?.into_iter().filter(|row| row.edit);
+    let edits: Vec<Stored> = edits.collect();
+    let snapshot = stored(&*view, name, "snapshots").await?.pop();
+    let base = edits.iter().rev().map(|edit| edit.seq).find(|seq| *seq <= document.compacted_seq);
+    let (base, from) = match snapshot.filter(|s| s.seq <= document.server_seq) {
+        Some(s) if base.is_none_or(|base| s.seq >= base) => (Some(s.payload), s.seq + 1),
+        _ => (None, base.unwrap_or(0)),
+    };
+    let edits = edits.into_iter().filter(|edit| edit.seq >= from).map(|edit| edit.payload);
+    Ok(base.into_iter().chain(edits).collect())
+}
+
+/// What is stored of a document, and the last word on it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Shown {
+    /// Its row.
+    pub document: Document,
+    /// Changes that are edits.
+    pub edits: u64,
+    /// Changes that are presence.
+    pub presences: u64,
+    /// Snapshots.
+    pub snapshots: u64,
+    /// Bytes of all their payloads.
+    pub bytes: u64,
+    /// The last compaction that changed it.
+    pub last_compaction: Option<HistoryRow>,
+    /// Why it was left alone, if that is the last word.
+    pub left_alone: Option<String>,
+}
+
+/// Looks a document up, and what `tasks` (those that compact) last said of it.
+pub async fn show(store: &dyn Store, name: &Name, tasks: &[TaskName]) -> Result<Shown, Error> {
+    let view = store.snapshot(SNAPSHOT_MAX).await?;
+    let Some(document) = document(&*view, name).await? else {
+        return Err(Error::Missing(name.to_string()));
+    };
+    let changes = stored(&*view, name, "changes").await?;
+    let snapshots = stored(&*view, name, "snapshots").await?;
+    drop(view);
+    let bytes = changes.iter().chain(&snapshots).map(|row| row.payload.len() as u64).sum();
+    let edits = changes.iter().filter(|row| row.edit).count() as u64;
+    let mut shown = Shown {
+        document,
+        edits,
+        presences: changes.len() as u64 - edits,
+        snapshots: snapshots.len() as u64,
+        bytes,
+        last_compaction: None,
+        left_alone: None,
+    };
+    let mut newest: Option<HistoryRow> = None;
+    for task in tasks {
+        let query = HistoryQuery {
+            task: Some(task.clone()),
+            tenant: Some(name.tenant.clone()),
+            key: Some(name.key.clone()),
+            limit: LOOKED_AT_MAX,
+            ..HistoryQuery::default()
+        };
+        for row in store.history(&query).await? {
+            let later = |other: &Option<HistoryRow>| other.as_ref().is_none_or(|o| o.id < row.id);
+            if row.outcome == "committed" && later(&shown.last_compaction) {
+                shown.last_compaction = Some(row.clone());
+            }
+            if later(&newest) {
+                newest = Some(row);
+            }
+        }
+        if let Some(dead) = dead(store, task, name).await? {
+            shown.left_alone = dead.item.errors.last().cloned();
+        }
+    }
+    if shown.left_alone.is_none() {
+        shown.left_alone =
+            newest.filter(|row| row.settled || row.outcome == "dead").and_then(|row| row.reason);
+    }
+    Ok(shown)
+}
+
+async fn dead(
+    store: &dyn Store,
+    task: &TaskName,
+    name: &Name,
+) -> store::Result<Option<DeadLetter>> {
+    let selector = DeadSelector { task: Some(task.clone()), ..DeadSelector::default() };
+    let letters = store.dead_letters(&selector, LOOKED_AT_MAX).await?;
+    Ok(letters.into_iter().find(|letter| {
+        letter.item.identity.tenant.as_ref() == Some(&name.tenant)
+            && letter.item.identity.key == name.key
+    }))
+}
+
+#[cfg(test)]
+mod tests;
