@@ -49,7 +49,7 @@ impl Task for Compaction {
             .setting(
                 Setting::integer("max_bytes", yjs::BYTES_MAX_DEFAULT as i64)
                     .minimum(1i64)
-                    .doc("A document with more bytes of updates is left alone; the memory needed is about twelve times as much."),
+                    .doc("A document with more bytes of updates is left alone: it bounds the memory needed."),
             )
             .setting(Setting::text("deleted_content", "detect").doc(
                 "What becomes of deleted content: `collect`, `keep` (documents with `gc: false`), \

@@ -22,9 +22,12 @@ use std::fmt;
 /// What compacts: kept with the history of every compaction.
 pub const LIBRARY: &str = "yrs 0.28.1";
 
-/// The most bytes of updates taken on by default. Measured at 260,000 updates of 4.4 MB:
-/// about twelve times the bytes are held at the peak.
-pub const BYTES_MAX_DEFAULT: usize = 64 * 1024 * 1024;
+/// The most bytes of updates taken on by default.
+///
+/// Beside the rows themselves a compaction holds what does not join into runs, in three
+/// models and in yrs. Typing joins: 260,000 updates of 6.3 MB peak at 13 MB with the log.
+/// At worst nothing joins, and an update of 20 bytes costs about 600.
+pub const BYTES_MAX_DEFAULT: usize = 32 * 1024 * 1024;
 
 /// What becomes of deleted content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
