@@ -26,8 +26,8 @@ pub const LIBRARY: &str = "yrs 0.28.1";
 ///
 /// Beside the rows themselves a compaction holds what does not join into runs, in three
 /// models and in yrs. Typing joins: 260,000 updates of 6.3 MB peak at 13 MB with the log.
-/// At worst nothing joins, and an update of 20 bytes costs about
-/// 500: this many bytes of them fit into the 512 MiB that a guest has by default.
+/// At worst nothing joins, and an update of 20 bytes costs about 500: this many bytes of
+/// such updates fit into the 512 MiB that a guest has by default.
 pub const BYTES_MAX_DEFAULT: usize = 16 * 1024 * 1024;
 
 /// What becomes of deleted content.
