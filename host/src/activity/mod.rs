@@ -1,3 +1,4 @@
 //! Where the activity of things is kept. The port is [`crate::ports::activity`].
 
 pub mod memory;
+pub mod store;

@@ -1,1 +1,8 @@
+//! What the conformance suite cannot know: the file, other processes, a full disk, violations
+//! in the database's own words.
 
+mod commit;
+mod failures;
+mod fixture;
+mod mapping;
+mod reads;

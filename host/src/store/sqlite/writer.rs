@@ -149,6 +149,14 @@ impl Writing {
         }
     }
 
+    /// Simulates a disk that is full, or has room again.
+    #[cfg(test)]
+    pub(super) fn limit_pages(&mut self, pages: Option<u32>) -> Job<()> {
+        let pages = pages.unwrap_or(u32::MAX - 1);
+        self.conn.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+        Ok(())
+    }
+
     /// Rolls back whatever is open and forgets what was learnt in it.
     fn clean(&mut self) {
         self.tasks.clear();

@@ -1,0 +1,52 @@
+//! A lock on a file beside the database: the operating system lets go of it when its holder
+//! dies, however it dies. A hint of who lives; the row of the lease and the fence decide.
+
+use std::fs::{File, OpenOptions};
+use std::path::{Path, PathBuf};
+
+/// The file, and the lock if this process holds it.
+pub(super) struct LeaseFile {
+    path: Option<PathBuf>,
+    held: Option<File>,
+}
+
+impl LeaseFile {
+    /// Beside this database; none: there is no file, and nothing is ever locked.
+    pub(super) fn beside(database: Option<&Path>) -> LeaseFile {
+        let path = database.map(|database| {
+            let mut name = database.as_os_str().to_owned();
+            name.push("-lease");
+            PathBuf::from(name)
+        });
+        LeaseFile { path, held: None }
+    }
+
+    /// Whether this process holds the lock.
+    pub(super) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Takes the lock if it is free; says whether it is held now.
+    pub(super) fn try_hold(&mut self) -> bool {
+        if self.held.is_none() {
+            self.held = self.free();
+        }
+        self.held.is_some()
+    }
+
+    /// Whether nobody holds it. Looking takes it for a moment.
+    pub(super) fn is_free(&self) -> bool {
+        self.held.is_none() && self.free().is_some()
+    }
+
+    /// Lets go of it.
+    pub(super) fn release(&mut self) {
+        self.held = None;
+    }
+
+    fn free(&self) -> Option<File> {
+        let path = self.path.as_ref()?;
+        let file = OpenOptions::new().create(true).write(true).truncate(false).open(path).ok()?;
+        file.try_lock().ok().map(|()| file)
+    }
+}

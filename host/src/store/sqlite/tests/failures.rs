@@ -1,0 +1,129 @@
+//! Other processes, a full disk, newer files: nothing is lost, and the store goes on.
+
+use std::sync::atomic::Ordering;
+
+use besom_core::ids::{Fence, Term};
+use besom_core::proposal::Settle;
+use rusqlite::Connection;
+
+use super::super::SqliteStore;
+use super::fixture::{Fixture, apply, change, document, node, options, update};
+use besom_core::value::Value;
+
+use crate::ports::store::{Decision, Error, Outcome, Store};
+
+#[tokio::test]
+async fn another_process_that_writes_makes_a_commit_busy_and_loses_nothing() {
+    let f = Fixture::new().await;
+    f.write(vec![document("a")]).await;
+    let waiting = f.plan(&["a"]).await.pop().unwrap();
+    let batch =
+        f.batch(vec![(waiting, apply(vec![], vec![update("a", "server_seq", Value::Integer(2))]))]);
+    let other = Connection::open(f.dir.path().join("besom.db")).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE; UPDATE documents SET epoch = 7").unwrap();
+    assert!(matches!(f.store.commit(&batch).await, Err(Error::Busy(_))));
+    // Reads go on meanwhile.
+    assert_eq!(f.store.backlog(None).await.unwrap().len(), 1);
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(f.store.commit(&batch).await.unwrap().outcomes, [Outcome::Committed]);
+    let row: (i64, i64) = other
+        .query_row("SELECT server_seq, epoch FROM documents", [], |r| Ok((r.get(0)?, r.get(1)?)))
+        .unwrap();
+    assert_eq!(row, (2, 7));
+    f.balanced().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_changes_nothing_and_the_store_goes_on_when_there_is_room() {
+    let f = Fixture::new().await;
+    f.write(vec![document("a")]).await;
+    let waiting = f.plan(&["a"]).await.pop().unwrap();
+    f.store
+        .writer
+        .with(super::super::Lane::Normal, |writing| writing.limit_pages(Some(1)))
+        .await
+        .unwrap();
+    let big = vec![7_u8; 1 << 20];
+    let batch = f.batch(vec![(waiting, apply(vec![], vec![change("a", 1, &big)]))]);
+    assert!(matches!(f.store.commit(&batch).await, Err(Error::Unavailable(_))));
+    f.balanced().await;
+    assert_eq!(f.store.backlog(None).await.unwrap().len(), 1);
+    f.store
+        .writer
+        .with(super::super::Lane::Normal, |writing| writing.limit_pages(None))
+        .await
+        .unwrap();
+    assert_eq!(f.store.commit(&batch).await.unwrap().outcomes, [Outcome::Committed]);
+    f.balanced().await;
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_schema_is_refused_with_both_versions_named() {
+    let f = Fixture::new().await;
+    let path = f.dir.path().join("besom.db");
+    Connection::open(&path)
+        .unwrap()
+        .execute("UPDATE besom_meta SET value = 99 WHERE key = 'schema_version'", [])
+        .unwrap();
+    let Err(said) = SqliteStore::open(&path, options(&f.clock)) else { panic!("it opened") };
+    let said = said.to_string();
+    assert!(said.contains("99") && said.contains("besom.db"), "{said}");
+}
+
+#[tokio::test]
+async fn a_store_that_is_opened_again_goes_on_with_its_own_partitions() {
+    let f = Fixture::new().await;
+    f.plan(&["a", "b"]).await;
+    let path = f.dir.path().join("besom.db");
+    let other = super::super::Options { partitions: 7, ..options(&f.clock) };
+    let again = SqliteStore::open(&path, other).unwrap();
+    assert_eq!(again.partitions(), f.store.partitions());
+    assert_eq!(again.backlog(None).await.unwrap(), f.store.backlog(None).await.unwrap());
+    assert!(matches!(
+        again.raise_fence(&Fence { term: Term(1), token_hash: [8; 32] }, &node(), None).await,
+        Err(Error::Fenced)
+    ));
+}
+
+#[tokio::test]
+async fn attach_is_refused() {
+    let f = Fixture::new().await;
+    let attached = f
+        .store
+        .writer
+        .run(super::super::Lane::Normal, |tx| {
+            Ok(tx.conn.execute_batch("ATTACH ':memory:' AS other").is_ok())
+        })
+        .await
+        .unwrap();
+    assert!(!attached);
+}
+
+#[tokio::test]
+async fn a_leader_below_the_fence_writes_nothing() {
+    let f = Fixture::new().await;
+    let waiting = f.plan(&["a"]).await;
+    let next = Fence { term: Term(2), token_hash: [9; 32] };
+    f.store.raise_fence(&next, &node(), None).await.unwrap();
+    let ended = f.store.end_scan(&f.fence, f.run, None, None).await;
+    assert!(matches!(ended, Err(Error::Fenced)));
+    let skip = Settle::Skip { reason: "late".into(), settled: false };
+    let entries = waiting.into_iter().map(|w| (w, Decision::Settle(skip.clone()))).collect();
+    let done = f.commit(entries).await;
+    assert!(matches!(done.outcomes[0], Outcome::Left(_)), "an older epoch acknowledges nothing");
+    f.balanced().await;
+}
+
+#[tokio::test]
+async fn a_death_is_counted_once_for_what_a_lost_process_had_begun() {
+    let f = Fixture::new().await;
+    let waiting = f.plan(&["a"]).await.pop().unwrap();
+    let batch = f.batch(vec![]);
+    f.store.begin(batch.id, &node(), &[(waiting.source, &waiting.item)]).await.unwrap();
+    assert!(f.store.bury(&[node()]).await.unwrap().is_empty());
+    assert_eq!(f.store.bury(&[]).await.unwrap(), [waiting.item.identity.clone()]);
+    assert!(f.store.bury(&[]).await.unwrap().is_empty());
+    assert_eq!(f.plan(&[]).await[0].item.deaths, 1);
+    f.clock.store(0, Ordering::Relaxed);
+    assert!(f.store.now().await.unwrap() >= super::fixture::START);
+}
