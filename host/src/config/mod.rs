@@ -102,3 +102,6 @@ impl Config {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

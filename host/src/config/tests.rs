@@ -1,0 +1,630 @@
+//! What is wrong is said at its place, all at once; what is right means what it says.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::collection::{Encoding, Operations};
+use besom_core::value::{Field, Kind, Value};
+
+use super::*;
+use crate::model::default_collections;
+use crate::ports::guests::{CollectionRequest, Lane, Setting, SettingKind};
+use crate::ports::store::MappingFault;
+use crate::task::{CatchUp, Overlap};
+
+fn setting(name: &str, kind: SettingKind, default: Option<Value>) -> Setting {
+    Setting { name: name.into(), kind, default, minimum: None, maximum: None, doc: "a doc".into() }
+}
+
+fn manifest() -> Manifest {
+    let request = |collection: &str, read, delete, columns: &[&str]| CollectionRequest {
+        collection: collection.into(),
+        operations: Operations { read, delete, ..Operations::default() },
+        columns: columns.iter().map(|c| (*c).to_owned()).collect(),
+    };
+    Manifest {
+        name: "sweep".into(),
+        version: "1.0.0".into(),
+        doc: String::new(),
+        settings: vec![
+            Setting {
+                minimum: Some(Value::Integer(1)),
+                maximum: Some(Value::Integer(1000)),
+                ..setting("min_changes", SettingKind::Integer, Some(Value::Integer(100)))
+            },
+            Setting {
+                minimum: Some(Value::Integer(60_000)),
+                ..setting("threshold", SettingKind::Duration, Some(Value::Integer(86_400_000)))
+            },
+        ],
+        collections: vec![
+            request("documents", true, false, &["doc_id"]),
+            request("changes", true, true, &[]),
+        ],
+        topics: vec!["doc-changed".into()],
+        activity: false,
+        per_tenant: true,
+        lane: Lane::Heavy,
+        extra: vec![Field::new("projects_per_run", Value::Integer(7))],
+    }
+}
+
+fn plugin(name: &str) -> Result<Plugin, PluginFault> {
+    let found = |manifest, built_in| {
+        Ok(Plugin { manifest: Arc::new(manifest), digest: format!("digest of {name}"), built_in })
+    };
+    match name {
+        "sweep" => found(manifest(), true),
+        "mine.wasm" => found(manifest(), false),
+        "needy" => {
+            let mut manifest = manifest();
+            manifest.settings.push(setting("bucket", SettingKind::Text, None));
+            found(manifest, true)
+        }
+        _ => Err(PluginFault {
+            message: format!("there is no plugin `{name}`"),
+            fix: "did you mean `sweep`?".into(),
+        }),
+    }
+}
+
+fn load_with(text: &str, overrides: &Overrides) -> Result<Config, Problems> {
+    RawConfig::parse(text, Path::new("besom.toml"), overrides)
+        .resolve(&plugin, &default_collections())
+        .finish()
+}
+
+fn load(text: &str) -> Result<Config, Problems> {
+    load_with(text, &Overrides::default())
+}
+
+/// Every diagnostic, as it is printed.
+#[track_caller]
+fn check(text: &str, expected: &str) {
+    let problems = match load(text) {
+        Ok(config) => Problems(config.warnings),
+        Err(problems) => problems,
+    };
+    same(&problems.to_string(), expected);
+}
+
+#[track_caller]
+fn same(actual: &str, expected: &str) {
+    assert_eq!(actual, expected.trim_matches('\n'));
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once() {
+    check(
+        "\
+[stor]
+path = \"x.db\"
+
+[lease]
+ttl = 15
+renw = \"5s\"
+
+[tasks.one]
+plugin = \"sweap\"
+schedule = \"0 0 30 2 *\"
+overlap = \"skipp\"
+
+[tasks.two]
+plugin = \"mine.wasm\"
+timezone = \"Europe/Berlim\"
+settings = { min_change = 3, threshold = \"1s\" }
+grants = { documents = [\"raed\"], chnges = [\"read\"] }
+",
+        r#"
+besom.toml:1:2: error: unknown key `stor`
+  1 | [stor]
+    |  ^^^^ did you mean `store`?
+besom.toml:5:7: error: `ttl` is a duration and needs a unit
+  5 | ttl = 15
+    |       ^^ write "15s" if seconds are meant
+besom.toml:6:1: error: unknown key `renw` in [lease]
+  6 | renw = "5s"
+    | ^^^^ did you mean `renew`?
+besom.toml:9:10: error: there is no plugin `sweap`
+  9 | plugin = "sweap"
+    |          ^^^^^^^ did you mean `sweep`?
+besom.toml:10:17: error: this never runs: no date has day 30 in month 2
+  10 | schedule = "0 0 30 2 *"
+     |                 ^^^^^^ use `L` for the last day of a month, or a day that the month has
+besom.toml:11:11: error: `skipp` is no value of `overlap`
+  11 | overlap = "skipp"
+     |           ^^^^^^^ did you mean "skip"?
+besom.toml:14:10: error: the plugin `mine.wasm` asks to read, delete `changes`, which is not granted
+  14 | plugin = "mine.wasm"
+     |          ^^^^^^^^^^^ write changes = ["read", "delete"] in [tasks.two.grants]
+besom.toml:14:10: error: the plugin `mine.wasm` emits to `doc-changed`, which is not granted
+  14 | plugin = "mine.wasm"
+     |          ^^^^^^^^^^^ add it to topics in [tasks.two.grants]
+besom.toml:15:13: error: the time zone `Europe/Berlim` is not known
+  15 | timezone = "Europe/Berlim"
+     |             ^^^^^^^^^^^^^ write an IANA name such as `Europe/Berlin`, or `UTC`
+besom.toml:16:14: error: unknown key `min_change` in [tasks.two.settings]
+  16 | settings = { min_change = 3, threshold = "1s" }
+     |              ^^^^^^^^^^ did you mean `min_changes`?
+besom.toml:16:42: error: 1s is too little for `threshold`
+  16 | settings = { min_change = 3, threshold = "1s" }
+     |                                          ^^^^ the least is 1m
+besom.toml:17:25: error: `raed` is no operation
+  17 | grants = { documents = ["raed"], chnges = ["read"] }
+     |                         ^^^^^^ did you mean `read`?
+besom.toml:17:34: error: a grant for the collection `chnges`, which is not mapped
+  17 | grants = { documents = ["raed"], chnges = ["read"] }
+     |                                  ^^^^^^ did you mean `changes`?
+"#,
+    );
+}
+
+#[test]
+fn syntax_errors_are_all_named_and_their_lines_are_not_judged_twice() {
+    check(
+        "[store\npath = \"a\"\n[lease]\nttl = 15s\nrenew = \"5s\"\n",
+        r#"
+besom.toml:1:7: error: unclosed table, expected `]`
+  1 | [store
+    |       ^ close it on the same line
+besom.toml:4:7: error: string values must be quoted, expected literal string
+  4 | ttl = 15s
+    |       ^^^ put the text between double quotes
+"#,
+    );
+    check(
+        "[lease]\nttl = \"15s\"\nttl = \"16s\"\n",
+        r#"
+besom.toml:3:1: error: duplicate key
+  3 | ttl = "16s"
+    | ^^^ remove one of the two
+"#,
+    );
+}
+
+#[test]
+fn wrong_types_and_bounds_are_named_with_what_would_be_right() {
+    check(
+        "store = \"x.db\"\n[host]\nbatch_items = 0\nbatch_bytes = \"16MB\"\nguest_threads = \"two\"\ntimers_ahead = -1\n[node]\nname = 7\n",
+        r#"
+besom.toml:1:9: error: `store` is a table, not text
+  1 | store = "x.db"
+    |         ^^^^^^ write [store]
+besom.toml:3:15: error: 0 is too little
+  3 | batch_items = 0
+    |               ^ the least is 1
+besom.toml:4:15: error: `16MB` is not a size
+  4 | batch_bytes = "16MB"
+    |               ^^^^^^ write a whole number of bytes, or one with a unit, such as "64KiB", "16MiB" or "1GiB"
+besom.toml:5:17: error: `guest_threads` is a whole number, not text
+  5 | guest_threads = "two"
+    |                 ^^^^^ write for instance guest_threads = 0
+besom.toml:6:16: error: `timers_ahead` cannot be negative
+  6 | timers_ahead = -1
+    |                ^^ write 0 or more
+besom.toml:8:8: error: `name` is text, not a whole number
+  8 | name = 7
+    |        ^ write for instance name = "text"
+"#,
+    );
+    check(
+        "[activity]\ntcp = \"localhost\"\nidle_timeout = 300\n[lease]\nttl = 2024-01-01\n",
+        r#"
+besom.toml:2:7: error: `localhost` is not an address and a port
+  2 | tcp = "localhost"
+    |       ^^^^^^^^^^^ write for instance "127.0.0.1:7350"
+besom.toml:3:16: error: `idle_timeout` is a duration and needs a unit
+  3 | idle_timeout = 300
+    |                ^^^ write "300s" if seconds are meant
+besom.toml:5:7: error: `ttl` is a duration such as "30s", not a date or time
+  5 | ttl = 2024-01-01
+    |       ^^^^^^^^^^ write for instance ttl = "15s"
+"#,
+    );
+    check(
+        "[lease]\nttl = \"10s\"\n",
+        r#"
+besom.toml:2:7: error: the lease is renewed every 5s, which is more than a third of its 10s
+  2 | ttl = "10s"
+    |       ^^^^^ set lease.renew to at most 3333ms
+"#,
+    );
+    check(
+        "[lease]\nttl = 99999999999999999999\n",
+        r#"
+besom.toml:2:7: error: the number does not fit into 64 bits
+  2 | ttl = 99999999999999999999
+    |       ^^^^^^^^^^^^^^^^^^^^ write a smaller one
+"#,
+    );
+}
+
+#[test]
+fn a_schedule_is_judged_at_the_character() {
+    check(
+        "[tasks.a]\nplugin = \"sweep\"\nschedule = \"0 24 * * *\"\n",
+        r#"
+besom.toml:3:15: error: `24` is out of bounds
+  3 | schedule = "0 24 * * *"
+    |               ^^ the hour is 0 to 23
+"#,
+    );
+    check(
+        "[tasks.a]\nplugin = \"sweep\"\nschedule = '0 0 1--100000000 * *'\n",
+        r#"
+besom.toml:3:17: error: `1--100000000` is not a range
+  3 | schedule = '0 0 1--100000000 * *'
+    |                 ^^^^^^^^^^^^ write it as `1-31`
+"#,
+    );
+    check(
+        "[tasks.a]\nplugin = \"sweep\"\nschedule = \"* * * * * * *\"\n",
+        r#"
+besom.toml:3:25: error: a seventh field (a year) is not supported
+  3 | schedule = "* * * * * * *"
+    |                         ^ use five fields (minute to weekday), or six with the seconds first
+"#,
+    );
+    check(
+        "[tasks.a]\nplugin = \"sweep\"\nschedule = \"0 3 * * *\"\nhorizon = \"1h\"\n",
+        r#"
+besom.toml:4:11: error: due items are planned 1h ahead, but 1d may pass between two slots
+  4 | horizon = "1h"
+    |           ^^^^ lengthen the horizon or let the schedule run more often
+"#,
+    );
+}
+
+#[test]
+fn a_task_without_a_plugin_or_a_setting_it_needs_is_refused() {
+    check(
+        "[tasks.a]\nschedule = \"@hourly\"\n",
+        r#"
+besom.toml:1:8: error: the task `a` names no plugin
+  1 | [tasks.a]
+    |        ^ add plugin = "compaction" or another
+"#,
+    );
+    check(
+        "[tasks.\"a b\"]\nplugin = \"needy\"\n",
+        r#"
+besom.toml:1:8: error: `a b` cannot be a task's name
+  1 | [tasks."a b"]
+    |        ^^^^^ use letters, digits, `-`, `_` and `.`, at most 64
+besom.toml:1:8: error: the plugin `sweep` needs the setting `bucket`: a doc
+  1 | [tasks."a b"]
+    |        ^^^^^ add bucket = "text" to [tasks.a b.settings]
+"#,
+    );
+    check(
+        "[tasks.a]\nplugin = \"mine.wasm\"\n",
+        r#"
+besom.toml:2:10: error: the plugin `mine.wasm` asks for grants and the task has none
+  2 | plugin = "mine.wasm"
+    |          ^^^^^^^^^^^ add [tasks.a.grants] with changes = ["read", "delete"], documents = ["read"], topics = ["doc-changed"]
+"#,
+    );
+    check(
+        "[tasks.a]\nplugin = \"sweep\"\ncatch_up_max = 3\n[tasks.a.retry]\nbackoff = \"1h\"\n[tasks.a.limits]\nfuel = 1\n",
+        r#"
+besom.toml:3:16: warning: `catch_up_max` has no effect with catch_up = "coalesce"
+  3 | catch_up_max = 3
+    |                ^ write catch_up = "all" or remove it
+besom.toml:5:11: error: `backoff` is longer than `backoff_max`
+  5 | backoff = "1h"
+    |           ^^^^ raise backoff_max
+besom.toml:7:8: error: 1 is too little
+  7 | fuel = 1
+    |        ^ the least is 10000
+"#,
+    );
+}
+
+#[test]
+fn a_mapping_is_judged_by_its_own_names() {
+    check(
+        "\
+[collections.notes]
+key = [\"id\"]
+columns = { note_id = \"text\", at = { type = \"timestamp\", encoding = \"raw\" }, n = \"int\" }
+indexes = { by_at = [\"att\"] }
+anchor = { collection = \"document\", columns = [\"note_id\"] }
+[collections.topics]
+",
+        r#"
+besom.toml:2:8: error: the key names the column `id`, which is not mapped
+  2 | key = ["id"]
+    |        ^^^^ there is `at`, `note_id`
+besom.toml:3:69: error: `raw` is no encoding of this type
+  3 | columns = { note_id = "text", at = { type = "timestamp", encoding = "raw" }, n = "int" }
+    |                                                                     ^^^^^ there is `native`, `seconds`, `millis`, `rfc3339`
+besom.toml:3:82: error: `int` is no type
+  3 | columns = { note_id = "text", at = { type = "timestamp", encoding = "raw" }, n = "int" }
+    |                                                                                  ^^^^^ there is `bool`, `integer`, `float`, `decimal`, `text`, `bytes`, `timestamp`, `uuid`, `json`
+besom.toml:4:22: error: the index names the column `att`, which is not mapped
+  4 | indexes = { by_at = ["att"] }
+    |                      ^^^^^ did you mean `at`?
+besom.toml:5:10: error: the anchor's collection `document` is not mapped
+  5 | anchor = { collection = "document", columns = ["note_id"] }
+    |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ did you mean `documents`?
+besom.toml:6:14: error: a collection cannot be called `topics`
+  6 | [collections.topics]
+    |              ^^^^^^ that word stands for topics among the grants
+besom.toml:6:14: error: the collection `topics` has no columns
+  6 | [collections.topics]
+    |              ^^^^^^ add columns = { NAME = "type" }
+besom.toml:6:14: error: the collection `topics` has no key
+  6 | [collections.topics]
+    |              ^^^^^^ add key = ["column"]
+"#,
+    );
+    check(
+        "[collections.documents]\nkey = [\"id\"]\ncolumns = { id = \"text\" }\n[tasks.a]\nplugin = \"sweep\"\n",
+        r#"
+besom.toml:5:10: error: the plugin `sweep` asks for the column `documents.doc_id`, which is not mapped
+  5 | plugin = "sweep"
+    |          ^^^^^^^ add it to [collections.documents.columns]
+"#,
+    );
+}
+
+#[test]
+fn the_environment_and_flags_are_judged_like_the_file() {
+    let overrides = Overrides {
+        variables: vec![
+            ("BESOM_LEASE_TTLL".into(), "15s".into()),
+            ("BESOM_LEASE_RENEW".into(), "five".into()),
+            ("BESOM_SHARED_DATA".into(), "../data".into()),
+        ],
+        flags: vec!["lease.ttl=1ms".into(), "store.pth=x".into(), "nothing".into()],
+    };
+    let problems = load_with("", &overrides).err().map(|p| p.to_string());
+    same(
+        &problems.unwrap_or_default(),
+        r#"
+environment: error: unknown variable `BESOM_LEASE_TTLL`
+  BESOM_LEASE_TTLL=15s
+  fix: did you mean `BESOM_LEASE_TTL`?
+environment: error: `five` is not a duration
+  BESOM_LEASE_RENEW=five
+  fix: write a whole number and a unit, such as "250ms", "30s", "15m", "24h" or "7d"
+flags: error: 1ms is too little
+  --set lease.ttl=1ms
+  fix: the least is 1s
+flags: error: unknown key `store.pth`
+  --set store.pth=x
+  fix: did you mean `store.path`?
+flags: error: a value is missing
+  --set nothing
+  fix: write SECTION.KEY=VALUE
+"#,
+    );
+}
+
+#[test]
+fn flags_are_above_the_environment_which_is_above_the_file() {
+    let overrides = |flags: &[&str]| Overrides {
+        variables: vec![("BESOM_STORE_PATH".into(), "env.db".into())],
+        flags: flags.iter().map(|f| (*f).to_owned()).collect(),
+    };
+    let path = |overrides| {
+        let config = load_with("[store]\npath = \"file.db\"\n", &overrides).expect("valid");
+        config.store.path
+    };
+    assert_eq!(path(Overrides::default()), Path::new("file.db"));
+    assert_eq!(path(overrides(&[])), Path::new("env.db"));
+    assert_eq!(path(overrides(&["store.path=flag.db"])), Path::new("flag.db"));
+}
+
+#[test]
+fn an_empty_file_is_the_defaults_and_runs_nothing() {
+    for text in ["", "\u{feff}", "\r\n", "# nothing\n"] {
+        let config = load(text).expect("valid");
+        assert!(config.tasks.is_empty());
+        assert_eq!(config.store.path, Path::new("besom.db"));
+        assert_eq!(config.activity.socket, Path::new("besom-activity.sock"));
+        assert_eq!(config.lease.ttl, Duration::from_secs(15));
+        assert_eq!(config.retention.history, Duration::from_secs(30 * 86_400));
+        assert_eq!(*config.collections, default_collections());
+    }
+}
+
+#[test]
+fn paths_are_meant_from_the_directory_of_the_file() {
+    let parsed = RawConfig::parse(
+        "[store]\npath = \"data/b.db\"\n[api]\nsocket = \"/run/b.sock\"\n",
+        Path::new("/etc/besom/besom.toml"),
+        &Overrides::default(),
+    );
+    let config = parsed.outline(&default_collections()).finish().expect("valid");
+    assert_eq!(config.store.path, Path::new("/etc/besom/data/b.db"));
+    assert_eq!(config.activity.socket, Path::new("/etc/besom/data/besom-activity.sock"));
+    assert_eq!(config.api.socket, Path::new("/run/b.sock"));
+    assert_eq!(config.plugins.dir, Path::new("/etc/besom/plugins.d"));
+}
+
+#[test]
+fn a_task_means_what_it_says() {
+    let text = "\
+[tasks.a]\r\n\
+plugin = \"sweep\"\r\n\
+schedule = \"@every 30s\"\r\n\
+timezone = \"Europe/Berlin\"\r\n\
+overlap = \"queue\"\r\n\
+catch_up = \"all\"\r\n\
+catch_up_max = 3\r\n\
+jitter = \"1s\"\r\n\
+undo_retention = \"0s\"\r\n\
+[tasks.a.settings]\r\n\
+min_changes = 5\r\n\
+candidates_per_project = 9\r\n\
+[tasks.a.limits]\r\n\
+wall = \"1m\"\r\n\
+[tasks.a.retry]\r\n\
+attempts_max = 2\r\n\
+[tasks.b]\r\n\
+plugin = \"mine.wasm\"\r\n\
+grants = { documents = [\"read\"], changes = [\"delete\", \"read\"], topics = [\"doc-changed\"] }\r\n";
+    let config = load(text).expect("valid");
+    let a = &config.tasks["a"];
+    assert_eq!((a.overlap, a.catch_up), (Overlap::Queue, CatchUp::All(3)));
+    assert_eq!((a.jitter, a.undo_retention), (Duration::from_secs(1), Duration::ZERO));
+    assert_eq!(a.horizon, Duration::from_secs(61));
+    assert_eq!((a.tenants_per_run, a.candidates_per_tenant), (7, 9));
+    assert_eq!((a.limits.wall_ms, a.retry.attempts_max, a.retry.deaths_max), (60_000, 2, 3));
+    assert_eq!(
+        a.settings,
+        [
+            Field::new("min_changes", Value::Integer(5)),
+            Field::new("threshold", Value::Integer(86_400_000)),
+        ]
+    );
+    assert_eq!(a.topics, ["doc-changed"]);
+    assert!(a.grants["changes"].delete && !a.grants["documents"].delete);
+    let b = &config.tasks["b"];
+    assert_eq!((b.schedule.as_deref(), b.timezone.as_str()), (None, "UTC"));
+    assert_eq!(b.grants, a.grants);
+}
+
+#[test]
+fn a_collection_replaces_the_default_of_its_name_as_a_whole() {
+    let text = "\
+[collections.shares]
+table = \"links\"
+key = [\"id\"]
+columns = { id = \"uuid\", start = { type = \"timestamp\", encoding = \"millis\" }, doc = \"text\" }
+indexes = { by_start = [\"start\"] }
+anchor = { collection = \"documents\", columns = [\"doc\"] }
+";
+    let config = load(text).expect("valid");
+    let shares = &config.collections["shares"];
+    assert_eq!((shares.table.as_str(), shares.tenant.as_deref()), ("links", None));
+    assert_eq!(shares.columns["start"].encoding, Encoding::Millis);
+    assert_eq!(shares.columns["id"].kind, Kind::Uuid);
+    assert_eq!(shares.anchors[0].columns, ["doc"]);
+    assert_eq!(config.collections["documents"], default_collections()["documents"]);
+}
+
+#[test]
+fn what_the_store_says_of_a_mapping_stands_at_its_place() {
+    let text = "[collections.notes]\nkey = [\"id\"]\ncolumns = { id = \"text\" }\n";
+    let parsed = RawConfig::parse(text, Path::new("besom.toml"), &Overrides::default());
+    let mut resolved = parsed.resolve(&plugin, &default_collections());
+    let fault = |collection: &str, place: &str, warning| MappingFault {
+        collection: collection.into(),
+        place: place.into(),
+        message: "there is no such thing".into(),
+        warning,
+    };
+    resolved.mapping_faults(&[
+        fault("notes", "columns.id", false),
+        fault("notes", "table", false),
+        fault("shares", "table", true),
+    ]);
+    let problems = resolved.finish().err().map(|p| p.to_string());
+    same(
+        &problems.unwrap_or_default(),
+        r#"
+besom.toml: warning: collection `shares`, table: there is no such thing
+  fix: map your own table in [collections.shares]; this is the built-in mapping
+besom.toml:1:14: error: collection `notes`, table: there is no such thing
+  1 | [collections.notes]
+    |              ^^^^^
+besom.toml:3:18: error: collection `notes`, columns.id: there is no such thing
+  3 | columns = { id = "text" }
+    |                  ^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn a_reload_knows_what_changes() {
+    let old =
+        load("[tasks.a]\nplugin = \"sweep\"\n[tasks.b]\nplugin = \"sweep\"\n").expect("valid");
+    let new = load(
+        "[lease]\nttl = \"30s\"\n[tasks.b]\nplugin = \"sweep\"\nschedule = \"@hourly\"\n[tasks.c]\nplugin = \"sweep\"\n",
+    )
+    .expect("valid");
+    let changes = old.diff(&new);
+    assert_eq!(changes.added, [TaskName::from("c")]);
+    assert_eq!(changes.changed, [TaskName::from("b")]);
+    assert_eq!(changes.removed, [TaskName::from("a")]);
+    assert_eq!(changes.needs_restart, ["lease.ttl"]);
+    assert!(!changes.collections);
+    assert!(old.diff(&old.clone()).is_empty());
+    assert_ne!(old.digest(), new.digest());
+    assert_eq!(old.digest().len(), 64);
+}
+
+#[test]
+fn a_file_that_is_no_text_is_named_as_a_whole_or_at_the_byte() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("besom.toml");
+    let said = |bytes: Option<&[u8]>| {
+        if let Some(bytes) = bytes {
+            std::fs::write(&path, bytes).expect("written");
+        }
+        let problems = read(&path, &Overrides::default()).expect_err("refused").to_string();
+        problems.replace(&path.display().to_string(), "besom.toml")
+    };
+    assert_eq!(
+        said(None),
+        "besom.toml: error: there is no such file\n  fix: write one with `besom config init`, or name another by --config FILE"
+    );
+    assert_eq!(
+        said(Some(b"# fine\nname = \"caf\xe9\"\n")),
+        "besom.toml:2:12: error: byte 0xe9 is not UTF-8\n  2 | name = \"caf\u{fffd}\"\n    |            ^ save the file as UTF-8"
+    );
+    let huge = vec![b'#'; usize::try_from(FILE_BYTES_MAX).expect("small") + 1];
+    assert_eq!(
+        said(Some(&huge)),
+        "besom.toml: error: the file has more than 1048576 bytes\n  fix: check that --config names a configuration"
+    );
+    assert!(said(Some(b"\xff")).starts_with("besom.toml:1:1: error: byte 0xff"));
+}
+
+#[test]
+fn the_template_is_a_valid_configuration() {
+    let text = template(&template::Template::default());
+    let parsed = RawConfig::parse(&text, Path::new("besom.toml"), &Overrides::default());
+    assert_eq!(parsed.problems(), []);
+    assert_eq!(
+        parsed.plugins(),
+        ["client-deactivation", "compaction", "share-expiry", "ttl-transitions"]
+    );
+    // Every key that is only shown is the default, where it has one.
+    let shown: String = text
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(rest) if rest.contains(" = ") && !rest.contains('…') && !rest.contains("  ") => {
+                rest
+            }
+            _ => line,
+        })
+        .take_while(|line| !line.starts_with("# Tasks:"))
+        .map(|line| format!("{line}\n"))
+        .filter(|line| !line.contains("relative path") && !line.contains("plugin = \"NAME"))
+        .collect();
+    let shown = RawConfig::parse(&shown, Path::new("besom.toml"), &Overrides::default());
+    assert_eq!(
+        shown.sections(),
+        RawConfig::parse("", Path::new("besom.toml"), &Overrides::default()).sections()
+    );
+}
+
+#[test]
+fn the_schema_knows_every_key_and_its_default() {
+    let schema = schema();
+    let ttl = &schema["properties"]["lease"]["properties"]["ttl"];
+    assert_eq!(ttl["default"], "15s");
+    for section in sections::SECTIONS {
+        for key in section.keys {
+            let property = &schema["properties"][section.name]["properties"][key.name];
+            assert!(property["description"].is_string(), "{}.{}", section.name, key.name);
+            assert_ne!(property.get("default"), Some(&serde_json::Value::Null), "{}", key.name);
+        }
+    }
+    let task = &schema["properties"]["tasks"]["additionalProperties"];
+    assert_eq!(task["properties"]["overlap"]["enum"][1], "queue");
+}

@@ -1,0 +1,177 @@
+//! The real binary: names, exit codes and JSON shapes that others script against.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+struct Site(tempfile::TempDir);
+
+impl Site {
+    fn new(config: &str) -> Site {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::write(dir.path().join("besom.toml"), config).expect("written");
+        Site(dir)
+    }
+
+    fn dir(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn besom(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_besom"))
+            .args(args)
+            .current_dir(self.dir())
+            .env_remove("BESOM_CONFIG")
+            .output()
+            .expect("the binary runs")
+    }
+
+    /// The exit code and stdout as JSON.
+    #[track_caller]
+    fn json(&self, args: &[&str]) -> (i32, Value) {
+        let out = self.besom(&[args, &["--output", "json"]].concat());
+        let text = String::from_utf8(out.stdout).expect("UTF-8");
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        let json = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}\n{said}"));
+        (out.status.code().expect("not killed"), json)
+    }
+
+    /// The exit code and stderr.
+    fn fails(&self, args: &[&str]) -> (i32, String) {
+        let out = self.besom(args);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        (out.status.code().expect("not killed"), said)
+    }
+
+    fn log(&self, name: &str, updates: &[&[u8]]) {
+        let mut bytes = u32::try_from(updates.len()).expect("small").to_le_bytes().to_vec();
+        for update in updates {
+            bytes.extend(u32::try_from(update.len()).expect("small").to_le_bytes());
+            bytes.extend(*update);
+        }
+        std::fs::write(self.dir().join(name), bytes).expect("written");
+    }
+}
+
+#[test]
+fn a_document_goes_in_and_comes_out_as_it_was() {
+    let site = Site::new("");
+    site.log("note.log", &[&[1, 1, 5, 0], &[1, 1, 6, 0]]);
+    let (code, rows) = site.json(&["doc", "import", "note.log", "--tenant", "a"]);
+    assert_eq!((code, &rows[0]["document"]), (0, &Value::from("note")));
+    let out = site.besom(&["doc", "export", "note"]);
+    assert_eq!(out.stdout, std::fs::read(site.dir().join("note.log")).expect("there"));
+
+    // It exists; another tenant may have one of the same name; then the name is ambiguous.
+    assert_eq!(site.fails(&["doc", "import", "note.log", "--tenant", "a"]).0, 1);
+    assert_eq!(site.json(&["doc", "import", "note.log", "--tenant", "b"]).0, 0);
+    assert_eq!(site.fails(&["doc", "export", "note"]).0, 2);
+    let (code, shown) = site.json(&["doc", "show", "b/note"]);
+    assert_eq!(code, 0);
+    for (key, value) in [("server_seq", 2), ("epoch", 0), ("rows", 2), ("bytes", 8)] {
+        assert_eq!(shown[key], value, "{shown}");
+    }
+    assert_eq!(shown["last_compaction"], Value::Null);
+
+    std::fs::write(site.dir().join("cut.log"), [2, 0, 0, 0, 1, 0, 0, 0, 7, 9]).expect("written");
+    let (code, said) = site.fails(&["doc", "import", "cut.log"]);
+    assert_eq!(code, 1);
+    assert!(said.contains("cut.log: byte 0: 2 updates are announced"), "{said}");
+    assert_eq!(site.fails(&["doc", "show", "cut"]).0, 1);
+}
+
+#[test]
+fn a_store_without_a_host_answers() {
+    let site =
+        Site::new("[tasks.compaction]\nplugin = \"compaction\"\nschedule = \"@every 30s\"\n");
+    assert_eq!(site.fails(&["audit"]).0, 69);
+    site.log("note.log", &[&[1, 1, 5, 0]]);
+    assert_eq!(site.json(&["doc", "import", "note.log"]).0, 0);
+
+    let (code, audit) = site.json(&["audit"]);
+    assert_eq!(code, 0);
+    assert_eq!(audit, serde_json::json!({ "balanced": true, "tasks": [], "violations": [] }));
+
+    let (code, status) = site.json(&["status"]);
+    assert_eq!(
+        (code, &status["leader"], &status["nodes"]),
+        (0, &Value::Null, &Value::from(Vec::<i64>::new()))
+    );
+    let task = &status["tasks"][0];
+    assert_eq!(
+        (&task["task"], &task["last"], &task["waiting"]),
+        (&"compaction".into(), &Value::Null, &0.into())
+    );
+    assert!(task["next"].as_str().is_some_and(|t| t.ends_with("Z")), "{task}");
+
+    let (code, asked) =
+        site.json(&["task", "pause", "compaction", "--reason", "a restore", "--wait", "0s"]);
+    assert_eq!((code, &asked["applied"]), (0, &Value::Bool(false)));
+    assert_eq!(site.json(&["status"]).1["commands_waiting"], 1);
+    assert_eq!(site.fails(&["task", "pause", "compactoin", "--reason", "x"]).0, 2);
+    let (code, told) = site.json(&["task", "explain", "compaction@2020-01-01T00:00:30Z"]);
+    assert_eq!((code, &told["outcome"]), (0, &"undecided".into()));
+    let (_, told) = site.json(&["task", "explain", "compaction@2020-01-01T00:00:31Z"]);
+    assert_eq!(told["outcome"], "no_slot");
+    for args in
+        [&["task", "ls"][..], &["dead", "ls"], &["runs", "ls"], &["task", "show", "compaction"]]
+    {
+        assert_eq!(site.json(args).0, 0, "{args:?}");
+    }
+    assert_eq!(site.fails(&["dead", "retry"]).0, 2);
+    assert_eq!(site.fails(&["runs", "show", "7"]).0, 2);
+}
+
+#[test]
+fn the_next_times_are_exclusive_and_show_the_change_of_the_clocks() {
+    let site = Site::new("");
+    let (code, times) = site.json(&[
+        "schedule",
+        "next",
+        "30 2 * * *",
+        "--tz",
+        "Europe/Berlin",
+        "--from",
+        "2026-03-28T01:30:00Z",
+        "-n",
+        "2",
+    ]);
+    assert_eq!(code, 0);
+    assert_eq!(times[0]["utc"], "2026-03-29T01:00:00Z");
+    assert!(times[0]["note"].is_string(), "{times}");
+    assert_eq!(times[1]["local"], "2026-03-30T02:30:00+02:00");
+    let (code, said) = site.fails(&["schedule", "next", "0 0 30 2 *"]);
+    assert_eq!(code, 2);
+    assert!(said.contains("30 2"), "{said}");
+}
+
+#[test]
+fn a_wrong_configuration_is_refused_with_places_and_code_78() {
+    let site = Site::new("[stor]\n[tasks.a]\nplugin = \"compactoin\"\nschedule = \"0 0 30 2 *\"\n");
+    let (code, said) = site.fails(&["check"]);
+    assert_eq!(code, 78, "{said}");
+    for line in
+        ["besom.toml:1:2: error: unknown key `stor`", "besom.toml:3:10:", "besom.toml:4:17:"]
+    {
+        assert!(said.contains(line), "{line} is not in {said}");
+    }
+    assert!(said.contains("did you mean `compaction`?"), "{said}");
+    let (code, said) = site.fails(&["--config", "nowhere.toml", "status"]);
+    assert_eq!(code, 78);
+    assert!(said.starts_with("nowhere.toml: error: there is no such file"), "{said}");
+    assert_eq!(site.fails(&["statsu"]).0, 2);
+}
+
+#[test]
+fn a_first_configuration_is_never_written_over_another() {
+    let site = Site::new("");
+    assert_eq!(site.fails(&["config", "init"]).0, 1);
+    let (code, _) = site.json(&["config", "init", "--config", "new.toml"]);
+    assert_eq!(code, 0);
+    let text = std::fs::read_to_string(site.dir().join("new.toml")).expect("written");
+    assert!(text.contains("[tasks.compaction]"));
+    let out = site.besom(&["config", "schema"]);
+    let schema: Value = serde_json::from_slice(&out.stdout).expect("JSON");
+    assert_eq!(schema["title"], "besom.toml");
+}
