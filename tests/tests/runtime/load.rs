@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use besom::built_in;
 use besom::ports::guests::{Error, Guests as _};
 use besom::runtime::{Runtime, Settings};
 use besom_tests::{plugin, plugin_path};
@@ -102,4 +103,17 @@ async fn a_later_start_takes_the_compiled_form_and_a_user_cannot_bring_one() {
     let native = std::fs::read(&entry).unwrap().split_off(32);
     let error = first.load(native).await.unwrap_err().to_string();
     assert!(error.contains("compiled already (.cwasm)"), "{error}");
+}
+
+#[tokio::test]
+async fn the_built_in_tasks_are_embedded_and_load() {
+    let cache = Some(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
+    let runtime = Runtime::start(Settings { cache, ..Settings::default() }).unwrap();
+    for name in built_in::NAMES {
+        let component = built_in::component(name).unwrap().expect(built_in::FIX);
+        assert!(component == plugin(name), "{name} is not the component that was built");
+        let loaded = runtime.load(component).await.unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(loaded.manifest.name, name);
+    }
+    assert_eq!(runtime.loaded().len(), 4);
 }
