@@ -82,6 +82,14 @@ impl Value {
     }
 }
 
+/// Whether a text is a decimal number: digits, at most one point, at most one sign.
+pub fn is_decimal(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    !(whole.is_empty() && fraction.is_empty()) && digits(whole) && digits(fraction)
+}
+
 /// A named value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Field {

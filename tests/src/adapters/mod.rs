@@ -1,6 +1,7 @@
 //! The adapters as the suites see them: each with a clock that tests set.
 
 pub mod memory;
+pub mod sqlite;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -102,14 +102,6 @@ impl<'a> Digits<'a> {
     }
 }
 
-/// Whether a text is a decimal number: digits, at most one point, at most one sign.
-pub(super) fn is_decimal(text: &str) -> bool {
-    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
-    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
-    !(whole.is_empty() && fraction.is_empty()) && digits(whole) && digits(fraction)
-}
-
 /// Whether the value of a column meets a condition.
 pub(super) fn holds(actual: &Value, condition: &Condition) -> bool {
     let ordering = order(actual, &condition.value);

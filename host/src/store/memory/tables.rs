@@ -11,9 +11,9 @@ use std::sync::Arc;
 use besom_core::collection::{Collection, Collections};
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Change, Condition, Filter, ReadSet};
-use besom_core::value::{Field, Kind, RowKey, Value};
+use besom_core::value::{Field, Kind, RowKey, Value, is_decimal};
 
-use super::compare::{Ordered, holds, is_decimal};
+use super::compare::{Ordered, holds};
 use crate::ports::store::BeforeImage;
 
 /// Why a guard or a change cannot be carried out on these tables.

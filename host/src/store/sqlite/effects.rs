@@ -189,6 +189,13 @@ impl<'a> Effects<'a> {
         }
         sql.push_str(" WHERE ");
         table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
+        if increment {
+            // SQLite would leave NULL as it is and go beyond 64 bits as a float.
+            for field in fields {
+                sql.push_str(&format!(" AND typeof({} + ?) = 'integer'", quote(&field.name)));
+                params.push(table.written(field)?);
+            }
+        }
         if self.images.is_some()
             && let Some(before) = self.row_before(table, key)?
             && let Some(images) = &mut self.images
@@ -198,7 +205,8 @@ impl<'a> Effects<'a> {
         let changed = self.conn.prepare_cached(&sql)?.execute(params_from_iter(params.iter()))?;
         if changed == 0 {
             let name = &table.collection.name;
-            return Err(Stop::Violation(format!("there is no such row in {name:?} to update")));
+            let or = if increment { ", or its column is null or would leave 64 bits" } else { "" };
+            return Err(Stop::Violation(format!("there is no such row in {name:?} to update{or}")));
         }
         self.dirty = true;
         Ok(())

@@ -4,7 +4,7 @@
 use besom_core::collection::{Column, Encoding};
 use besom_core::ids::Tenant;
 use besom_core::time::Time;
-use besom_core::value::{Kind, Value};
+use besom_core::value::{Kind, Value, is_decimal};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
 /// Which way an instant is rounded that its column cannot hold exactly.
@@ -30,11 +30,12 @@ pub(super) fn encode<'a>(
         (_, Value::Null) => ToSqlOutput::Owned(Owned::Null),
         (Kind::Bool, Value::Bool(b)) => integer(i64::from(*b)),
         (Kind::Integer, Value::Integer(i)) => integer(*i),
+        // SQLite would store NULL in its place.
+        (Kind::Float, Value::Float(f)) if f.is_nan() => return Err("not a number".into()),
         (Kind::Float, Value::Float(f)) => ToSqlOutput::Owned(Owned::Real(*f)),
         (Kind::Float, Value::Integer(i)) => ToSqlOutput::Owned(Owned::Real(*i as f64)),
-        (Kind::Decimal, Value::Decimal(s))
-        | (Kind::Text, Value::Text(s))
-        | (Kind::Json, Value::Json(s)) => text(s),
+        (Kind::Decimal, Value::Decimal(s)) if is_decimal(s) => text(s),
+        (Kind::Text, Value::Text(s)) | (Kind::Json, Value::Json(s)) => text(s),
         (Kind::Bytes, Value::Bytes(b)) => bytes(b),
         (Kind::Uuid, Value::Uuid(u)) if column.encoding == Encoding::Raw => bytes(u),
         (Kind::Uuid, Value::Uuid(u)) => ToSqlOutput::Owned(Owned::Text(uuid_text(u))),

@@ -1,0 +1,180 @@
+//! The store on SQLite as a fixture: a file of its own in a temporary directory.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use besom::ports::activity::{self, Activity};
+use besom::ports::embedded::ActivityLedger;
+use besom::ports::store::Store;
+use besom::store::sqlite::{Options, SqliteStore};
+use besom_core::collection::Collection;
+use besom_core::time::Time;
+use besom_core::value::Kind;
+use rusqlite::{Connection, params};
+
+use super::Hand;
+use crate::conformance::tables::{self, Table};
+use crate::conformance::{Corruption, Fault, Fixture};
+
+/// The store on SQLite.
+pub struct Sqlite {
+    hand: Hand,
+    store: Arc<SqliteStore>,
+    path: PathBuf,
+    /// Removed with the fixture.
+    _directory: tempfile::TempDir,
+}
+
+impl Sqlite {
+    /// A store in a new file.
+    pub fn open() -> Sqlite {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let (hand, path) = (Hand::new(), directory.path().join("besom.db"));
+        let store = open_at(&path, &hand);
+        Sqlite { hand, store, path, _directory: directory }
+    }
+
+    /// The store itself.
+    pub fn inner(&self) -> Arc<SqliteStore> {
+        Arc::clone(&self.store)
+    }
+
+    /// A connection beside the store's own, as a product or an operator has one.
+    fn beside(&self) -> Connection {
+        let conn = Connection::open(&self.path).expect("the file opens");
+        conn.busy_timeout(std::time::Duration::from_secs(5)).expect("a busy time-out");
+        conn
+    }
+}
+
+fn open_at(path: &std::path::Path, hand: &Hand) -> Arc<SqliteStore> {
+    let options = Options { time: hand.clock(), ..Options::default() };
+    let store = SqliteStore::open(path, options).expect("the store opens");
+    store.listen();
+    store
+}
+
+/// The activity that the store keeps, as the port asks for it.
+struct Kept(Arc<SqliteStore>);
+
+fn away(error: besom::ports::store::Error) -> activity::Error {
+    activity::Error(error.to_string())
+}
+
+#[async_trait]
+impl Activity for Kept {
+    async fn states(&self, keys: &[String]) -> Result<Vec<activity::State>, activity::Error> {
+        self.0.activity_states(keys).await.map_err(away)
+    }
+
+    async fn connect(&self, key: &str, connection: &str) -> Result<(), activity::Error> {
+        self.0.activity_seen(key, connection).await.map_err(away)
+    }
+
+    async fn disconnect(&self, key: &str, connection: &str) -> Result<(), activity::Error> {
+        self.0.activity_closed(key, connection).await.map_err(away)
+    }
+
+    async fn heartbeat(&self, key: &str, connection: &str) -> Result<(), activity::Error> {
+        self.connect(key, connection).await
+    }
+}
+
+/// The table and the indexes of a collection, with its anchors as foreign keys.
+fn definition(table: &Table) -> String {
+    let Collection { table: name, tenant, key, columns, indexes, anchors, .. } = &table.collection;
+    let all = tables::collections();
+    let within = |columns: &[String]| {
+        let names: Vec<&str> = tenant.iter().chain(columns).map(String::as_str).collect();
+        names.join(", ")
+    };
+    let mut parts: Vec<String> =
+        tenant.iter().map(|name| format!("{name} TEXT NOT NULL")).collect();
+    for (column, definition) in columns {
+        let kind = match definition.kind {
+            Kind::Text | Kind::Json | Kind::Uuid | Kind::Decimal => "TEXT",
+            Kind::Integer | Kind::Bool | Kind::Timestamp => "INTEGER",
+            Kind::Float => "REAL",
+            Kind::Bytes => "BLOB",
+        };
+        let not_null = key.contains(column) || table.not_null.contains(&column.as_str());
+        parts.push(format!("{column} {kind}{}", if not_null { " NOT NULL" } else { "" }));
+    }
+    parts.push(format!("PRIMARY KEY ({})", within(key)));
+    for anchor in anchors {
+        let target = &all[&anchor.collection];
+        let (own, other) = (within(&anchor.columns), within(&target.key));
+        parts.push(format!("FOREIGN KEY ({own}) REFERENCES {} ({other})", target.table));
+    }
+    let mut sql = format!("CREATE TABLE {name} ({});", parts.join(", "));
+    for (index, columns) in indexes {
+        // The key at its end gives equal values their order.
+        let rest = key.iter().filter(|column| !columns.contains(column));
+        let columns: Vec<String> = columns.iter().chain(rest).cloned().collect();
+        sql.push_str(&format!("CREATE INDEX {name}_{index} ON {name} ({});", within(&columns)));
+    }
+    sql
+}
+
+#[async_trait]
+impl Fixture for Sqlite {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store) as Arc<dyn Store>
+    }
+
+    fn activity(&self) -> Arc<dyn Activity> {
+        Arc::new(Kept(self.inner()))
+    }
+
+    fn set_now(&self, now: Time) {
+        self.hand.set(now);
+    }
+
+    async fn create_tables(&self, tables: &[Table]) {
+        let conn = self.beside();
+        for table in tables {
+            conn.execute_batch(&definition(table)).expect("a table is created");
+        }
+    }
+
+    async fn reopen(&mut self) {
+        self.store = open_at(&self.path, &self.hand);
+    }
+
+    async fn outbox(&self) -> Vec<(String, String, Vec<u8>)> {
+        let conn = self.beside();
+        let mut statement = conn
+            .prepare("SELECT topic, key, payload FROM besom_outbox ORDER BY id")
+            .expect("an outbox");
+        let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)));
+        rows.expect("messages").map(|row| row.expect("a message")).collect()
+    }
+
+    fn fail_next_commit(&self, _: Fault) -> bool {
+        false
+    }
+
+    async fn corrupt(&self, corruption: &Corruption) {
+        let conn = self.beside();
+        let damaged = match corruption {
+            Corruption::LoseHistory(id) => {
+                conn.execute("DELETE FROM besom_history WHERE id = ?1", [id])
+            }
+            Corruption::LoseLog(task, partition, seq) => conn.execute(
+                "DELETE FROM besom_log WHERE part = ?2 AND seq = ?3
+                   AND task = (SELECT id FROM besom_task WHERE name = ?1)",
+                params![task.as_str(), partition.0, seq.0],
+            ),
+            Corruption::LoseTimer(id) => {
+                conn.execute("DELETE FROM besom_timer WHERE id = ?1", [id])
+            }
+            Corruption::MiscountPlanned(task) => conn.execute(
+                "UPDATE besom_counter SET planned = planned + 1
+                 WHERE task = (SELECT id FROM besom_task WHERE name = ?1)",
+                [task.as_str()],
+            ),
+        };
+        assert_eq!(damaged.expect("the damage is done"), 1, "{corruption:?}");
+    }
+}
