@@ -194,7 +194,7 @@ macro_rules! store_conformance {
                 a_timer_is_acknowledged_once,
                 timers_are_read_in_the_order_of_their_due_times,
                 a_timer_may_be_due_before_the_epoch,
-                a_retry_keeps_counters_and_errors_and_waits_its_time,
+                a_retry_keeps_counters_and_errors,
                 a_retry_of_a_retry_has_another_id,
                 a_timer_that_fails_becomes_a_retry_of_the_same_identity,
                 retries_are_read_in_the_order_of_their_times,

@@ -333,13 +333,7 @@ impl Heads {
             Source::Timer(_) if entry.item.identity.due.is_some_and(|due| due > tx.now) => {
                 Some(LeftOut::NotDue)
             }
-            Source::Timer(_) => None,
-            Source::Retry(id) => tx
-                .conn
-                .prepare_cached("SELECT run_at > ?2 FROM besom_retry WHERE id = ?1")?
-                .query_row(params![id, tx.now.0], |r| r.get(0))
-                .optional()?
-                .and_then(|early: bool| early.then_some(LeftOut::NotDue)),
+            Source::Timer(_) | Source::Retry(_) => None,
         })
     }
 
