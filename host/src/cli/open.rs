@@ -6,13 +6,17 @@ use std::path::Path;
 use std::sync::Arc;
 
 use besom_core::activity::Timeouts;
-use besom_core::ids::TaskName;
+use besom_core::ids::{NodeName, TaskName};
+use besom_core::time::Time;
 
 use super::{Failure, Global};
 use crate::config::{
     Config, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline, read,
 };
+use crate::coordination::store_lease::{LeaseClock, StoreLease};
 use crate::model::default_collections;
+use crate::ports::coordination::{Coordination as _, LeaderRecord};
+use crate::ports::embedded::LeaseLedger;
 use crate::ports::store::{self, Store};
 use crate::runtime::{LoadError, Runtime, Settings};
 use crate::store::sqlite::{Options, SqliteStore};
@@ -50,6 +54,8 @@ pub struct Outline {
     pub problems: Vec<String>,
     /// How long a lease lasts.
     pub lease_ttl: std::time::Duration,
+    /// Who holds the lease; none: nobody does.
+    pub leader: Option<LeaderRecord>,
 }
 
 /// For verbs that only look at the store: no plugin is loaded, and a configuration with
@@ -70,13 +76,24 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
             "there is no database {path}; `besom serve`, `besom run` and `besom demo` create it"
         )));
     }
-    for problem in &problems {
-        tracing::warn!("the configuration is not right, a host would refuse it");
-        eprintln!("{problem}");
+    if !problems.is_empty() {
+        eprintln!("{}", problems.join("\n"));
+        tracing::warn!("a host would refuse this configuration; the store is read all the same");
     }
     let lease_ttl = config.lease.ttl;
-    let store = open_store(config).await?;
-    Ok((store, Outline { tasks, problems, lease_ttl }))
+    let store = open_sqlite(config).await?;
+    let leader = leader(&store, lease_ttl).await?;
+    Ok((store, Outline { tasks, problems, lease_ttl, leader }))
+}
+
+/// Who holds the lease, as an onlooker sees it: it is neither taken nor renewed.
+async fn leader(
+    store: &Arc<SqliteStore>,
+    ttl: std::time::Duration,
+) -> Result<Option<LeaderRecord>, Failure> {
+    let clock = LeaseClock::of_machine(Arc::new(|| Time::from_jiff(jiff::Timestamp::now())));
+    let ledger: Arc<dyn LeaseLedger> = Arc::clone(store) as _;
+    Ok(StoreLease::new(ledger, NodeName::from("onlooker"), ttl, clock).leader().await?)
 }
 
 fn missing(path: &Path) -> Failure {
@@ -94,7 +111,8 @@ pub async fn writing(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
     if config.collections.get("documents") == model.get("documents") {
         store.create_entity_model().await?;
     }
-    Ok((store, Outline { tasks, problems: Vec::new(), lease_ttl: config.lease.ttl }))
+    let outline = Outline { tasks, lease_ttl: config.lease.ttl, ..Outline::default() };
+    Ok((store, outline))
 }
 
 /// The plugins of a configuration, loaded into a runtime.

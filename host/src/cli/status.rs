@@ -89,10 +89,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
     let fence = store.fence().await?;
     let nodes = store.nodes().await?;
     let alive = |row: &NodeRow| now.since(row.seen_at) <= outline.lease_ttl;
-    let leader = fence
-        .as_ref()
-        .and_then(|f| nodes.iter().find(|n| n.node == f.node && n.state == "leading" && alive(n)))
-        .map(|n| n.node.to_string());
+    let leader = outline.leader.as_ref().map(|leader| leader.node.to_string());
     let states: BTreeMap<_, _> =
         store.task_states().await?.into_iter().map(|s| (s.task.clone(), s)).collect();
     let depths = store.depths().await?;
