@@ -107,7 +107,8 @@ impl StoreLease {
 
     /// Whether the row holds: its time is not over, and its holder is not known to be dead.
     fn holds(&self, row: &LeaseRow, file: &LeaseFile) -> bool {
-        !self.remaining(row).is_zero() && !(row.file_locked && file.is_free())
+        let dead = row.file_locked && file.is_free();
+        !dead && !self.remaining(row).is_zero()
     }
 }
 
