@@ -173,7 +173,7 @@ fn ports_know_no_adapter_and_no_driver() {
 #[test]
 fn the_screens_model_knows_no_screen() {
     let drawing = ["ratatui", "crossterm"];
-    let model = ["state", "update", "model"];
+    let model = ["state", "update", "model", "progress", "plain"];
     let mut checked = 0;
     for source in files("tui/src", "rs") {
         let relative = source.strip_prefix(root().join("tui/src")).expect("below tui/src");

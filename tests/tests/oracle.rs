@@ -3,7 +3,7 @@
 //! `oracle/generate.mjs` writes update logs with Yjs, `besom_compaction` compacts them
 //! natively, `oracle/judge.mjs` says whether the content, the state vector and the
 //! deletions are the same bit by bit, and whether replicas that kept the old log go on
-//! merging with the new one. Needs Node.js 20 with npm (Debian: `nodejs npm`).
+//! merging with the new one. Needs Node.js 18 with npm (Debian: `nodejs npm`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
