@@ -2,6 +2,7 @@
 pub mod activity;
 pub mod built_in;
 pub mod cli;
+pub mod api;
 pub mod config;
 pub mod coordination;
 pub mod demo;

@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod perform;
+pub mod setup;
 
 use std::time::Duration;
 

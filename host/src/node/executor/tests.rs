@@ -1,1 +1,419 @@
+use besom_core::ids::{RunId, Term};
+use besom_core::item::Identity;
+use besom_core::plan::{CatchUp, Overlap};
+use besom_core::proposal::{Change, OnGuardFailed, Proposal, Verdict};
+use besom_core::queue::RetryPolicy;
+use besom_core::value::Value;
 
+use super::*;
+use crate::ports::guests::{Fault, Limits, Usage};
+
+const OWNED: [(Partition, OwnerEpoch); 2] =
+    [(Partition(0), OwnerEpoch(7)), (Partition(1), OwnerEpoch(7))];
+
+fn at(ms: i64) -> Time {
+    Time::from_millis(ms)
+}
+
+fn definition(name: &str, lane: Lane) -> Arc<TaskDefinition> {
+    Arc::new(TaskDefinition {
+        name: name.into(),
+        plugin: name.into(),
+        digest: name.into(),
+        schedule: None,
+        timezone: "UTC".into(),
+        overlap: Overlap::Skip,
+        catch_up: CatchUp::Skip,
+        jitter: Duration::ZERO,
+        at_start: false,
+        horizon: Duration::from_secs(60),
+        settings: Vec::new(),
+        limits: Limits {
+            memory_bytes: 1,
+            fuel: 1,
+            hostcall_fuel: 1,
+            wall_ms: 1,
+            batch_items: 4,
+            batch_bytes: 1 << 20,
+            rows_read: 1,
+            changes: 1,
+            deletes: 1,
+            log_bytes: 1,
+        },
+        grants: Default::default(),
+        topics: Vec::new(),
+        per_tenant: false,
+        activity: false,
+        lane,
+        tenants_per_run: 1,
+        candidates_per_tenant: 1,
+        retry: RetryPolicy {
+            attempts_max: 3,
+            backoff: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(60),
+            guard_retries_max: 3,
+            deaths_max: 3,
+        },
+        undo_retention: Duration::ZERO,
+    })
+}
+
+fn item(task: &str, key: &str, partition: u32, due: Option<Time>) -> Item {
+    Item {
+        identity: Identity { task: task.into(), tenant: None, key: key.into(), due },
+        route: key.into(),
+        partition: Partition(partition),
+        version: "1".into(),
+        payload: Vec::new(),
+        run: RunId(1),
+        planned_at: at(0),
+        attempts: 0,
+        guard_retries: 0,
+        deaths: 0,
+        errors: Vec::new(),
+    }
+}
+
+fn logged(task: &str, key: &str, partition: u32, seq: u64) -> Waiting {
+    Waiting {
+        source: Source::Log(Seq(seq)),
+        item: item(task, key, partition, None),
+        run_at: Time::EPOCH,
+    }
+}
+
+fn timer(task: &str, id: u64, due: Time) -> Waiting {
+    Waiting {
+        source: Source::Timer(id),
+        item: item(task, &id.to_string(), 0, Some(due)),
+        run_at: due,
+    }
+}
+
+fn delete(key: &str) -> Verdict {
+    Verdict::Propose(Proposal {
+        guards: Vec::new(),
+        changes: vec![Change::Delete {
+            collection: "things".into(),
+            key: vec![Value::Text(key.into())],
+        }],
+        on_guard_failed: OnGuardFailed::Skip("gone".into()),
+        notes: Vec::new(),
+    })
+}
+
+/// An executor under test, its clock and what it wants done.
+struct Bench {
+    executor: Executor,
+    now: Time,
+    drawn: u64,
+}
+
+impl Bench {
+    fn new(tasks: &[Arc<TaskDefinition>]) -> Bench {
+        let mut executor = Executor::new("n".into(), Settings::default());
+        let tasks = tasks.iter().map(|task| (task.name.clone(), Arc::clone(task))).collect();
+        executor.define(tasks, Arc::default());
+        executor.own(OWNED);
+        let mut bench = Bench { executor, now: at(1_000), drawn: 0 };
+        bench.fill();
+        bench
+    }
+
+    fn fill(&mut self) -> Vec<Command> {
+        let mut out = Vec::new();
+        let drawn = &mut self.drawn;
+        let mut draw = || {
+            *drawn += 1;
+            *drawn
+        };
+        self.executor.fill(self.now, true, &mut draw, &mut out);
+        out
+    }
+
+    fn step(&mut self, event: Event) -> Vec<Command> {
+        let mut out = Vec::new();
+        self.executor.step(self.now, event, &mut out);
+        out.extend(self.fill());
+        out
+    }
+
+    /// Answers the first look: these streams, timers, retries.
+    fn fed(&mut self, streams: &[(&str, u32, u64)], timers: Vec<Waiting>, retries: Vec<Waiting>) -> Vec<Command> {
+        let mut out = self.step(Event::TimersRead(Ok(timers)));
+        out.extend(self.step(Event::RetriesRead(Ok(retries))));
+        let streams = streams.iter().map(|(task, partition, tail)| Stream {
+            task: (*task).into(),
+            partition: Partition(*partition),
+            acked: Seq(0),
+            tail: Seq(*tail),
+        });
+        out.extend(self.step(Event::Backlog(Ok(streams.collect()))));
+        out
+    }
+}
+
+fn acts(commands: &[Command]) -> Vec<(Ticket, Vec<String>)> {
+    commands
+        .iter()
+        .filter_map(|command| match command {
+            Command::Act { ticket, items, .. } => {
+                Some((*ticket, items.iter().map(|(_, item)| item.identity.key.clone()).collect()))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+fn commits(commands: &[Command]) -> Vec<(Ticket, Batch)> {
+    commands
+        .iter()
+        .filter_map(|command| match command {
+            Command::Commit(ticket, batch) => Some((*ticket, (**batch).clone())),
+            _ => None,
+        })
+        .collect()
+}
+
+fn read_log(commands: &[Command]) -> Ticket {
+    commands
+        .iter()
+        .find_map(|command| match command {
+            Command::ReadLog { ticket, .. } => Some(*ticket),
+            _ => None,
+        })
+        .expect("a read of the log")
+}
+
+fn acted(keys: &[&str]) -> Result<Acted, guests::Error> {
+    let verdicts = keys.iter().map(|key| Ok(delete(key))).collect();
+    Ok(Acted { verdicts, usage: Usage::default() })
+}
+
+fn all_committed(batch: &Batch) -> Event {
+    Event::Committed(
+        Ticket(0),
+        Ok(Committed {
+            outcomes: batch.entries.iter().map(|_| Outcome::Committed).collect(),
+            at: at(0),
+            runs_ended: Vec::new(),
+        }),
+    )
+}
+
+fn for_ticket(event: Event, ticket: Ticket) -> Event {
+    match event {
+        Event::Committed(_, result) => Event::Committed(ticket, result),
+        other => other,
+    }
+}
+
+#[test]
+fn a_batch_goes_from_its_streams_to_an_acknowledgement_under_the_owners_epoch() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let ticket = read_log(&bench.fed(&[("sweep", 0, 1), ("sweep", 1, 1)], vec![], vec![]));
+    let items = vec![logged("sweep", "a", 0, 1), logged("sweep", "b", 1, 1)];
+    let commands = bench.step(Event::LogRead(ticket, Ok(items)));
+    assert_eq!(acts(&commands), [(ticket, vec!["a".to_owned(), "b".into()])]);
+    let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["a", "b"])))).remove(0);
+    assert!(batch.entries.iter().all(|entry| entry.epoch == OwnerEpoch(7)));
+    bench.step(for_ticket(all_committed(&batch), ticket));
+    assert!(bench.executor.is_idle() && bench.executor.is_drained(bench.now));
+}
+
+#[test]
+fn items_of_one_route_or_one_row_are_never_in_one_batch() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let ticket = read_log(&bench.fed(&[("sweep", 0, 3), ("sweep", 1, 1)], vec![], vec![]));
+    // The second of stream 0 has the route of the first: it is left, and so is the third.
+    let items = vec![
+        logged("sweep", "a", 0, 1),
+        logged("sweep", "a", 0, 2),
+        logged("sweep", "c", 0, 3),
+        logged("sweep", "b", 1, 1),
+    ];
+    let commands = bench.step(Event::LogRead(ticket, Ok(items)));
+    assert_eq!(acts(&commands), [(ticket, vec!["a".to_owned(), "b".into()])]);
+    // Both propose to change the same row: the second is left for another commit.
+    let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["x", "x"])))).remove(0);
+    assert_eq!(batch.entries.len(), 1);
+}
+
+#[test]
+fn a_failure_of_the_infrastructure_puts_everything_back_and_counts_nothing() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let due = timer("sweep", 5, at(500));
+    let commands = bench.fed(&[], vec![due.clone()], vec![]);
+    let (ticket, _) = acts(&commands)[0].clone();
+    let away = guests::Error::Infrastructure("the store is away".into());
+    let commands = bench.step(Event::Acted(ticket, Err(away)));
+    assert!(matches!(commands.as_slice(), [Command::Abandon(_)]), "{commands:?}");
+    // Nothing is begun before a while has passed; then the same item, with no attempt used.
+    let wake = bench.executor.deadline().expect("a time to try again");
+    assert!(wake > bench.now);
+    bench.now = wake;
+    let commands = bench.fill();
+    match commands.iter().find(|command| matches!(command, Command::Act { .. })) {
+        Some(Command::Act { items, .. }) => assert_eq!(items[0].1, due.item),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_commit_that_the_store_could_not_take_is_sent_again_unchanged() {
+    for error in [store::Error::Busy("b".into()), store::Error::Unavailable("u".into())] {
+        let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+        let (ticket, _) = acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
+        let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+        assert_eq!(commits(&bench.step(Event::Committed(ticket, Err(error)))), []);
+        bench.now = bench.executor.deadline().expect("a time to try again");
+        assert_eq!(commits(&bench.fill()), [(ticket, batch)]);
+    }
+}
+
+#[test]
+fn an_unknown_result_is_looked_up_before_anything_else_happens_to_the_items() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let (ticket, _) = acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
+    let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+    let unknown = Err(store::Error::Unknown("cut off".into()));
+    let commands = bench.step(Event::Committed(ticket, unknown));
+    assert_eq!(commands, [Command::FindCommit(ticket, batch.id)]);
+    // It never happened: the same batch, under the same mark, is sent again.
+    assert_eq!(commits(&bench.step(Event::Found(ticket, Ok(None)))), [(ticket, batch.clone())]);
+    let unknown = Err(store::Error::Unknown("cut off".into()));
+    bench.step(Event::Committed(ticket, unknown));
+    let found = Committed { outcomes: vec![Outcome::Committed], at: at(0), runs_ended: vec![] };
+    let commands = bench.step(Event::Found(ticket, Ok(Some(found))));
+    assert!(matches!(commands.as_slice(), [Command::Report(Report { committed: 1, .. })]));
+    assert!(bench.executor.is_idle());
+}
+
+#[test]
+fn an_item_during_which_a_host_died_is_executed_alone_and_at_last_not_at_all() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let mut suspect = timer("sweep", 5, at(400));
+    suspect.item.deaths = 1;
+    let commands = bench.fed(&[], vec![suspect, timer("sweep", 6, at(500))], vec![]);
+    let keys: Vec<_> = acts(&commands).into_iter().map(|(_, keys)| keys).collect();
+    assert_eq!(keys, [vec!["5".to_owned()], vec!["6".into()]]);
+
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let mut deadly = timer("sweep", 5, at(400));
+    deadly.item.deaths = 3;
+    let commands = bench.fed(&[], vec![deadly], vec![]);
+    assert_eq!(acts(&commands), []);
+    let (_, batch) = commits(&commands).remove(0);
+    assert!(matches!(batch.entries[0].decision, Decision::Settle(Settle::Dead { .. })));
+}
+
+#[test]
+fn a_fault_costs_its_item_an_attempt_and_its_neighbours_nothing() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let timers = vec![timer("sweep", 5, at(400)), timer("sweep", 6, at(500))];
+    let (ticket, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
+    let fault = Fault { cause: "fuel".into(), message: "all fuel consumed".into() };
+    let result = Acted { verdicts: vec![Err(fault), Ok(delete("6"))], usage: Usage::default() };
+    let (_, batch) = commits(&bench.step(Event::Acted(ticket, Ok(result)))).remove(0);
+    let [failed, fine] = batch.entries.as_slice() else { panic!("{batch:?}") };
+    assert!(matches!(
+        &failed.decision,
+        Decision::Settle(Settle::Retry { attempts: 1, reason, .. }) if reason == "all fuel consumed"
+    ));
+    assert!(matches!(fine.decision, Decision::Apply { .. }));
+}
+
+#[test]
+fn a_batch_that_the_store_refuses_comes_back_one_by_one() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let timers = vec![timer("sweep", 5, at(400)), timer("sweep", 6, at(500))];
+    let (ticket, keys) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
+    assert_eq!(keys.len(), 2);
+    bench.step(Event::Acted(ticket, acted(&["5", "6"])));
+    let refused = || Err(store::Error::Invalid("no such column".into()));
+    let commands = bench.step(Event::Committed(ticket, refused()));
+    let (ticket, keys) = acts(&commands)[0].clone();
+    assert_eq!(keys, ["5"]);
+    bench.step(Event::Acted(ticket, acted(&["5"])));
+    let commands = bench.step(Event::Committed(ticket, refused()));
+    let (_, batch) = commits(&commands).remove(0);
+    assert!(matches!(
+        &batch.entries[0].decision,
+        Decision::Settle(Settle::Retry { reason, .. }) if reason == "no such column"
+    ));
+}
+
+#[test]
+fn a_heavy_commit_lets_due_items_go_first_but_not_for_ever() {
+    let tasks = [definition("grind", Lane::Heavy), definition("expire", Lane::Due)];
+    let mut bench = Bench::new(&tasks);
+    let commands =
+        bench.fed(&[("grind", 0, 1)], vec![timer("expire", 9, at(1_001))], vec![]);
+    let ticket = read_log(&commands);
+    bench.step(Event::LogRead(ticket, Ok(vec![logged("grind", "a", 0, 1)])));
+    // The timer falls due within the time that the commit is estimated to take.
+    assert_eq!(commits(&bench.step(Event::Acted(ticket, acted(&["a"])))), []);
+    bench.now = at(1_001);
+    let commands = bench.fill();
+    let (due, _) = acts(&commands)[0].clone();
+    let (_, batch) = commits(&bench.step(Event::Acted(due, acted(&["9"])))).remove(0);
+    let commands = bench.step(for_ticket(all_committed(&batch), due));
+    assert_eq!(commits(&commands).len(), 1, "the heavy one goes once nothing is due");
+
+    let mut bench = Bench::new(&tasks);
+    let commands = bench.fed(&[("grind", 0, 1)], vec![timer("expire", 9, at(1_001))], vec![]);
+    let ticket = read_log(&commands);
+    bench.step(Event::LogRead(ticket, Ok(vec![logged("grind", "a", 0, 1)])));
+    bench.step(Event::Acted(ticket, acted(&["a"])));
+    bench.now = at(1_001);
+    assert_eq!(acts(&bench.fill()).len(), 1);
+    // The due batch does not come back: the heavy commit has waited long enough.
+    bench.now = at(1_000) + Settings::default().heavy_wait_max;
+    assert_eq!(commits(&bench.fill()).len(), 1);
+}
+
+#[test]
+fn tasks_of_a_lane_take_turns() {
+    let mut settings = Settings::default();
+    settings.normal_batches = 1;
+    let mut bench =
+        Bench::new(&[definition("a", Lane::Normal), definition("b", Lane::Normal)]);
+    bench.executor.settings = settings;
+    let mut commands =
+        bench.fed(&[("a", 0, 3), ("b", 1, 3)], vec![], vec![]);
+    let mut order = Vec::new();
+    for round in 0..4 {
+        let ticket = read_log(&commands);
+        let task = match &commands.iter().find(|c| matches!(c, Command::ReadLog { .. })) {
+            Some(Command::ReadLog { task, .. }) => task.to_string(),
+            _ => unreachable!("found above"),
+        };
+        let seq = 1 + round / 2;
+        let waiting = logged(&task, &format!("{task}{seq}"), u32::from(task == "b"), seq);
+        order.push(task);
+        bench.step(Event::LogRead(ticket, Ok(vec![waiting])));
+        let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["k"])))).remove(0);
+        commands = bench.step(for_ticket(all_committed(&batch), ticket));
+    }
+    assert_eq!(order, ["a", "b", "a", "b"]);
+}
+
+#[test]
+fn an_idle_executor_sleeps_until_the_next_due_item() {
+    let mut bench = Bench::new(&[definition("expire", Lane::Due)]);
+    let commands = bench.fed(&[], vec![timer("expire", 1, at(60_000))], vec![]);
+    assert_eq!(acts(&commands), []);
+    assert_eq!(bench.fill(), []);
+    assert_eq!(bench.executor.deadline(), Some(at(60_000)));
+}
+
+#[test]
+fn who_owns_nothing_begins_nothing() {
+    let mut bench = Bench::new(&[definition("expire", Lane::Due)]);
+    bench.fed(&[], vec![timer("expire", 1, at(5_000))], vec![]);
+    bench.executor.disown();
+    bench.now = at(6_000);
+    assert_eq!(bench.fill(), []);
+    assert_eq!(bench.executor.deadline(), None);
+    let _ = Term(0);
+}

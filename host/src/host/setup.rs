@@ -1,0 +1,68 @@
+//! From a configuration to what a node is made of.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::cron::Schedule;
+use besom_core::election::Timing;
+use besom_core::ids::NodeName;
+use besom_core::plan::GRACE_DEFAULT;
+
+use crate::config::Config;
+use crate::node::planner::Scheduled;
+use crate::node::{Settings, Work, executor, planner};
+
+/// How often old history is removed.
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
+
+/// Tasks and collections of a configuration. Its schedules have been read once already, by
+/// the same parser, or the configuration would not be there.
+pub fn work(config: &Config) -> Work {
+    let tasks = config.tasks.iter().map(|(name, definition)| {
+        let schedule = definition
+            .schedule
+            .as_deref()
+            .and_then(|expression| Schedule::parse(expression, &definition.timezone).ok());
+        (name.clone(), Scheduled { definition: Arc::clone(definition), schedule })
+    });
+    Work { tasks: tasks.collect(), collections: Arc::clone(&config.collections) }
+}
+
+/// The bounds of a node. `pass`: it plans everything at once and ends (`besom run`).
+pub fn settings(config: &Config, node: NodeName, pass: bool) -> Settings {
+    Settings {
+        node,
+        timing: Timing { ttl: config.lease.ttl, renew: config.lease.renew },
+        executor: executor::Settings {
+            heavy_wait_max: config.host.heavy_wait_max,
+            commit_bytes: usize::try_from(config.host.batch_bytes).unwrap_or(usize::MAX),
+            window: config.host.timers_ahead,
+            activity_in_store: true,
+            ignore_backoff: pass,
+            ..executor::Settings::default()
+        },
+        planner: planner::Settings {
+            page: config.host.scan_page_items,
+            grace: GRACE_DEFAULT,
+            pass,
+            ..planner::Settings::default()
+        },
+        drain_max: config.host.drain_max,
+        prune_every: PRUNE_EVERY,
+    }
+}
+
+/// The name of this incarnation: the node's name (by default the machine's) and what makes
+/// this start of it different from every other.
+pub fn node_name(config: &Config) -> NodeName {
+    let name = config.node.name.clone().unwrap_or_else(hostname);
+    let mut seed = [0; 8];
+    seed.copy_from_slice(&super::seed()[..8]);
+    NodeName::from(format!("{name}-{:08x}", u64::from_le_bytes(seed) as u32))
+}
+
+/// The machine's name.
+pub fn hostname() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if name.is_empty() { "localhost".into() } else { name }
+}
