@@ -4,7 +4,9 @@
 //! nothing. It sleeps until an answer comes or the node's next deadline.
 
 pub mod clock;
+pub mod dry_run;
 pub mod perform;
+pub mod reload;
 pub mod setup;
 
 use std::time::Duration;
