@@ -1,8 +1,8 @@
 //! The besom host: adapters, runtime, API and their wiring.
 pub mod activity;
+pub mod api;
 pub mod built_in;
 pub mod cli;
-pub mod api;
 pub mod config;
 pub mod coordination;
 pub mod demo;

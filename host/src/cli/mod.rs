@@ -4,16 +4,20 @@
 //! the store, whether a host runs or not; what changes something is a command row that the
 //! leader applies. A verb is a struct of arguments with `run(self, &Global)`.
 
+pub mod assembly;
 pub mod audit;
 pub mod check;
 pub mod config;
 pub mod dead;
+pub mod demo;
 pub mod doc;
 pub mod failure;
 pub mod open;
 pub mod output;
+pub mod run;
 pub mod runs;
 pub mod schedule;
+pub mod serve;
 pub mod status;
 pub mod submit;
 pub mod task;
@@ -63,6 +67,12 @@ pub struct Global {
 /// What is to be done.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
+    /// Run the host, until SIGTERM: it leads or follows, plans, executes and commits.
+    Serve(serve::Args),
+    /// Run every task once to the end, without a host.
+    Run(run::Args),
+    /// Create a directory with something to sweep, and show Besom at work in it.
+    Demo(demo::Args),
     /// Who leads, which nodes are there, what every task does next and what waits.
     Status(status::Args),
     /// Recount the books: every item planned is committed, skipped, dead, discarded or pending.
@@ -111,6 +121,9 @@ pub fn main() -> ExitCode {
 async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     let global = &cli.global;
     match cli.verb {
+        Verb::Serve(args) => args.run(global).await,
+        Verb::Run(args) => args.run(global).await,
+        Verb::Demo(args) => args.run(global).await,
         Verb::Status(args) => args.run(global).await,
         Verb::Audit(args) => args.run(global).await,
         Verb::Task(verb) => verb.run(global).await,

@@ -10,12 +10,14 @@ use besom_core::ids::{NodeName, TaskName};
 use besom_core::time::Time;
 
 use super::{Failure, Global};
+use crate::activity::store::StoreActivity;
 use crate::config::{
     Config, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline, read,
 };
 use crate::coordination::store_lease::{LeaseClock, StoreLease};
 use crate::model::default_collections;
-use crate::ports::coordination::{Coordination as _, LeaderRecord};
+use crate::ports::activity::Activity;
+use crate::ports::coordination::{Coordination, LeaderRecord};
 use crate::ports::embedded::LeaseLedger;
 use crate::ports::store::{self, Store};
 use crate::runtime::{LoadError, Runtime, Settings};
@@ -234,11 +236,11 @@ pub async fn running(global: &Global) -> Result<(Config, Loader), Failure> {
 
 /// The same, checked against the database as well: nothing is started on a mapping that
 /// does not fit. Needs the tables to be there.
-pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Store>), Failure> {
+pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<SqliteStore>), Failure> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let loader = Loader::start(&parsed)?;
     let mut resolved = loader.resolve(parsed).await;
-    let store = match open_store(resolved.partial()).await {
+    let store = match open_sqlite(resolved.partial()).await {
         Ok(store) => store,
         // What is wrong with the file may be why the store cannot be opened.
         Err(error) => return Err(resolved.finish().map_or_else(Failure::from, |_| error.into())),
@@ -254,4 +256,29 @@ fn warn(warnings: &Problems) {
     if !warnings.0.is_empty() {
         eprintln!("{warnings}");
     }
+}
+
+/// The other adapters of a host with an embedded store.
+pub struct Adapters {
+    /// The store lease.
+    pub coordination: Arc<dyn Coordination>,
+    /// The store's own activity.
+    pub activity: Arc<dyn Activity>,
+}
+
+/// Opens them. `listening`: this process serves the activity endpoint, and what it hears
+/// nothing of becomes idle; otherwise what nobody has observed stays unknown.
+pub fn adapters(
+    config: &Config,
+    store: &Arc<SqliteStore>,
+    node: &NodeName,
+    listening: bool,
+) -> Adapters {
+    let clock = LeaseClock::of_machine(Arc::new(crate::host::clock::wall));
+    let ttl = config.lease.ttl;
+    let coordination = StoreLease::new(Arc::clone(store) as _, node.clone(), ttl, clock);
+    let ledger = Arc::clone(store) as _;
+    let activity =
+        if listening { StoreActivity::listening(ledger) } else { StoreActivity::reading(ledger) };
+    Adapters { coordination: Arc::new(coordination), activity: Arc::new(activity) }
 }

@@ -139,7 +139,12 @@ impl Bench {
     }
 
     /// Answers the first look: these streams, timers, retries.
-    fn fed(&mut self, streams: &[(&str, u32, u64)], timers: Vec<Waiting>, retries: Vec<Waiting>) -> Vec<Command> {
+    fn fed(
+        &mut self,
+        streams: &[(&str, u32, u64)],
+        timers: Vec<Waiting>,
+        retries: Vec<Waiting>,
+    ) -> Vec<Command> {
         let mut out = self.step(Event::TimersRead(Ok(timers)));
         out.extend(self.step(Event::RetriesRead(Ok(retries))));
         let streams = streams.iter().map(|(task, partition, tail)| Stream {
@@ -263,7 +268,8 @@ fn a_failure_of_the_infrastructure_puts_everything_back_and_counts_nothing() {
 fn a_commit_that_the_store_could_not_take_is_sent_again_unchanged() {
     for error in [store::Error::Busy("b".into()), store::Error::Unavailable("u".into())] {
         let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
-        let (ticket, _) = acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
+        let (ticket, _) =
+            acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
         let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
         assert_eq!(commits(&bench.step(Event::Committed(ticket, Err(error)))), []);
         bench.now = bench.executor.deadline().expect("a time to try again");
@@ -347,8 +353,7 @@ fn a_batch_that_the_store_refuses_comes_back_one_by_one() {
 fn a_heavy_commit_lets_due_items_go_first_but_not_for_ever() {
     let tasks = [definition("grind", Lane::Heavy), definition("expire", Lane::Due)];
     let mut bench = Bench::new(&tasks);
-    let commands =
-        bench.fed(&[("grind", 0, 1)], vec![timer("expire", 9, at(1_001))], vec![]);
+    let commands = bench.fed(&[("grind", 0, 1)], vec![timer("expire", 9, at(1_001))], vec![]);
     let ticket = read_log(&commands);
     bench.step(Event::LogRead(ticket, Ok(vec![logged("grind", "a", 0, 1)])));
     // The timer falls due within the time that the commit is estimated to take.
@@ -376,11 +381,9 @@ fn a_heavy_commit_lets_due_items_go_first_but_not_for_ever() {
 fn tasks_of_a_lane_take_turns() {
     let mut settings = Settings::default();
     settings.normal_batches = 1;
-    let mut bench =
-        Bench::new(&[definition("a", Lane::Normal), definition("b", Lane::Normal)]);
+    let mut bench = Bench::new(&[definition("a", Lane::Normal), definition("b", Lane::Normal)]);
     bench.executor.settings = settings;
-    let mut commands =
-        bench.fed(&[("a", 0, 3), ("b", 1, 3)], vec![], vec![]);
+    let mut commands = bench.fed(&[("a", 0, 3), ("b", 1, 3)], vec![], vec![]);
     let mut order = Vec::new();
     for round in 0..4 {
         let ticket = read_log(&commands);

@@ -1,0 +1,118 @@
+//! From a configuration to a host that can run: adapters opened, plugins loaded, mapping
+//! checked. Nothing is started by that.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use besom_core::ids::TaskName;
+use tokio::sync::{mpsc, watch};
+
+use super::open::{self, Loader};
+use super::{Failure, Global};
+use crate::config::Config;
+use crate::host::perform::Ports;
+use crate::host::{Control, Live, setup, undo_retention};
+use crate::node::{Role, Work};
+use crate::task::TaskDefinition;
+
+/// Everything a host needs.
+pub struct Assembly {
+    /// The configuration.
+    pub config: Config,
+    /// The plugins' runtime, for reloads.
+    pub loader: Loader,
+    /// The adapters.
+    pub ports: Ports,
+}
+
+impl Assembly {
+    /// Reads the configuration, loads the plugins, opens the adapters and holds the mapping
+    /// against the database. All that is wrong is reported at once. `listening`: this
+    /// process serves the activity endpoint.
+    pub async fn new(global: &Global, listening: bool) -> Result<Assembly, Failure> {
+        let (config, loader, store) = open::checked(global).await?;
+        let node = setup::node_name(&config);
+        let adapters = open::adapters(&config, &store, &node, listening);
+        let ports = Ports {
+            coordination: adapters.coordination,
+            activity: adapters.activity,
+            store,
+            guests: Arc::new(loader.runtime().clone()),
+            node,
+            snapshot_max: config.host.act_snapshot_max,
+            history_retention: config.retention.history,
+            undo_retention: Vec::new(),
+        };
+        Ok(Assembly { config, loader, ports })
+    }
+
+    /// Keeps only these tasks; all of them if none is named.
+    ///
+    /// # Errors
+    /// A task that is not in the configuration, with the nearest that is.
+    pub fn only(&mut self, tasks: &[String]) -> Result<(), Failure> {
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let mut kept: BTreeMap<TaskName, Arc<TaskDefinition>> = BTreeMap::new();
+        for name in tasks {
+            let Some((name, definition)) = self.config.tasks.get_key_value(name.as_str()) else {
+                let names: Vec<&str> = self.config.tasks.keys().map(TaskName::as_str).collect();
+                let fix = match crate::config::keys::nearest(name, names.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("there are: {}", names.join(", ")),
+                };
+                return Err(Failure::Usage(format!("there is no task `{name}`; {fix}")));
+            };
+            kept.insert(name.clone(), Arc::clone(definition));
+        }
+        self.config.tasks = kept;
+        Ok(())
+    }
+
+    /// The work of the configuration.
+    pub fn work(&self) -> Work {
+        setup::work(&self.config)
+    }
+
+    /// Starts a node on this runtime. `pass`: it plans everything at once and ends.
+    pub fn start(&self, pass: bool) -> Running {
+        let settings = setup::settings(&self.config, self.ports.node.clone(), pass);
+        let work = self.work();
+        let ports = Ports { undo_retention: undo_retention(&work), ..self.ports.clone() };
+        let (control, asked) = mpsc::channel(16);
+        let (live, watched) = watch::channel(Live { role: Role::Following, term: None });
+        let digest = self.config.digest();
+        let ended = tokio::spawn(crate::host::run(ports, settings, work, digest, asked, live));
+        Running { control, live: watched, ended }
+    }
+}
+
+/// A node that runs.
+pub struct Running {
+    /// To ask something of it.
+    pub control: mpsc::Sender<Control>,
+    /// What it does.
+    pub live: watch::Receiver<Live>,
+    /// Its end.
+    pub ended: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    /// Asks it to stop; it finishes what is in flight.
+    pub async fn shutdown(&self) {
+        // A node that has ended already needs not be asked.
+        let _ = self.control.send(Control::Shutdown).await;
+    }
+}
+
+/// Waits until the process is asked to stop; returns by what.
+pub async fn asked_to_stop() -> std::io::Result<&'static str> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::select! {
+        _ = terminate.recv() => Ok("SIGTERM"),
+        _ = interrupt.recv() => Ok("SIGINT"),
+    }
+}

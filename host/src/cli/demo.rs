@@ -1,0 +1,93 @@
+//! `besom demo`: a directory with something to sweep, and Besom at work in it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::assembly::Assembly;
+use super::{Exit, Failure, Global, output, run, serve};
+use crate::demo::{self, Place};
+use crate::host::clock;
+use crate::model::default_collections;
+use crate::ports::store::Store;
+use crate::store::sqlite::{Options, SqliteStore};
+
+/// `besom demo`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The directory: new, empty, or a demo already.
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Run every task to its end, show what has changed, and exit 0 if the books balance.
+    #[arg(long)]
+    exit: bool,
+    /// Import a public editing trace as a document. Repeatable.
+    #[arg(long = "trace", value_name = "FILE")]
+    traces: Vec<PathBuf>,
+}
+
+impl Args {
+    /// Creates the data, then runs the tasks: once to the end, or as a host.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let mut say = |words: &str| eprintln!("{}", crate::config::printable(words));
+        let fail = |error: anyhow::Error| Failure::Failed(format!("{error:#}"));
+        let traces = self.traces.clone();
+        let replayed = tokio::task::spawn_blocking(move || {
+            demo::import::replay(&traces, &mut |words| {
+                eprintln!("{}", crate::config::printable(words));
+            })
+        })
+        .await
+        .map_err(|error| Failure::Failed(error.to_string()))?
+        .map_err(fail)?;
+        let place = Place::claim(&self.dir).map_err(|error| Failure::Usage(error.to_string()))?;
+        let store = SqliteStore::open(place.database(), Options::default())?;
+        store.set_collections(Arc::new(default_collections()));
+        let port: Arc<dyn Store> = store.clone();
+        let prepared =
+            demo::prepare(&place, port, &replayed, clock::wall(), &mut say).await.map_err(fail)?;
+        drop(store);
+        let global = Global { config: place.config(), ..global.clone() };
+        let assembly = Assembly::new(&global, true).await?;
+        if let Some(seeded) = &prepared.seeded {
+            let activity = assembly.ports.activity.as_ref();
+            demo::seed::use_workspaces(activity, &seeded.activity)
+                .await
+                .map_err(|error| Failure::Failed(error.to_string()))?;
+        }
+        if !self.exit {
+            eprintln!(
+                "besom runs in {}; stop it with Ctrl-C. In another terminal: \
+                 besom --config {} status",
+                self.dir.display(),
+                place.config().display()
+            );
+            return serve::serve(&global, assembly).await;
+        }
+        self.to_the_end(&global, &assembly).await
+    }
+
+    async fn to_the_end(&self, global: &Global, assembly: &Assembly) -> Result<Exit, Failure> {
+        let fail = |error: anyhow::Error| Failure::Failed(format!("{error:#}"));
+        let store = assembly.ports.store.as_ref();
+        let before = demo::measure(store).await.map_err(fail)?;
+        // Nobody is idle before the idle timeout has passed since the last connection.
+        let idle = assembly.config.activity.idle_timeout;
+        eprintln!("waiting {idle:?}: after that, workspaces without a connection are idle");
+        tokio::time::sleep(idle + Duration::from_millis(200)).await;
+        let mut say = |words: &str| eprintln!("{words}");
+        let passed = run::pass(assembly, &mut say).await?;
+        let after = demo::measure(store).await.map_err(fail)?;
+        let summary = demo::summary(store, &before, &after).await.map_err(fail)?;
+        let balanced = summary.balanced;
+        output::show(global.output, &summary, || {
+            format!(
+                "{}\n{}\n{}\n",
+                run::text(&passed),
+                demo::table(&before, &after),
+                if balanced { "The books balance." } else { "The books do not balance." }
+            )
+        })?;
+        Ok(if balanced { Exit::Fine } else { Exit::Failed })
+    }
+}

@@ -1,0 +1,185 @@
+//! `besom run`: one pass without a host, until nothing new is found.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::assembly::{Assembly, Running, asked_to_stop};
+use super::output::{self, Table};
+use super::{Exit, Failure, Global};
+use crate::host::dry_run::{DryItem, dry_run};
+use crate::node::Role;
+use crate::ports::store::{Counts, Store};
+
+/// How often the progress is said.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// `besom run`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print what would be changed, and commit nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// The tasks; all of them if none is named.
+    #[arg(value_name = "TASK")]
+    tasks: Vec<String>,
+}
+
+/// What a pass has done with the items of a task.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Passed {
+    /// The task.
+    pub task: String,
+    /// Items planned by the pass.
+    pub planned: u64,
+    /// With effects.
+    pub committed: u64,
+    /// Without.
+    pub skipped: u64,
+    /// Set aside.
+    pub dead: u64,
+    /// Waiting now: what is due in the future.
+    pub pending: u64,
+}
+
+impl Args {
+    /// Runs the pass and prints the counts per task.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let mut assembly = Assembly::new(global, false).await?;
+        assembly.only(&self.tasks)?;
+        if self.dry_run {
+            let items = rehearse(&assembly).await?;
+            output::show(global.output, &items, || {
+                let lines: String = items.iter().map(ToString::to_string).collect();
+                format!("{lines}{} items; nothing was committed.\n", items.len())
+            })?;
+            return Ok(Exit::Fine);
+        }
+        let passed = pass(&assembly, &mut |words| tracing::info!("{words}")).await?;
+        output::show(global.output, &passed, || text(&passed))?;
+        Ok(Exit::Fine)
+    }
+}
+
+async fn rehearse(assembly: &Assembly) -> Result<Vec<DryItem>, Failure> {
+    let page = assembly.config.host.scan_page_items;
+    let mut items = Vec::new();
+    for (name, scheduled) in assembly.work().tasks {
+        dry_run(&assembly.ports, &scheduled.definition, page, &mut |item| items.push(item))
+            .await
+            .map_err(|error| Failure::Failed(format!("{name}: {error}")))?;
+    }
+    Ok(items)
+}
+
+/// Takes the lease and a new term, and runs the tasks of the assembly until nothing new is
+/// planned.
+///
+/// # Errors
+/// Somebody leads already, or the process was asked to stop.
+pub async fn pass(
+    assembly: &Assembly,
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> Result<Vec<Passed>, Failure> {
+    refuse_beside_a_leader(assembly).await?;
+    let store = assembly.ports.store.as_ref();
+    let before = counts(store).await?;
+    work_off(assembly, assembly.start(true), progress).await?;
+    let after = counts(store).await?;
+    let of = |counts: &BTreeMap<String, Counts>, task: &str| {
+        counts.get(task).cloned().unwrap_or_default()
+    };
+    let passed = assembly.config.tasks.keys().map(|task| {
+        let (old, new) = (of(&before, task.as_str()), of(&after, task.as_str()));
+        Passed {
+            task: task.to_string(),
+            planned: new.planned - old.planned,
+            committed: new.committed - old.committed,
+            skipped: new.skipped - old.skipped,
+            dead: new.dead.saturating_sub(old.dead),
+            pending: new.pending,
+        }
+    });
+    Ok(passed.collect())
+}
+
+async fn refuse_beside_a_leader(assembly: &Assembly) -> Result<(), Failure> {
+    match assembly.ports.coordination.leader().await? {
+        Some(leader) => Err(Failure::Failed(format!(
+            "{} leads (term {}): ask it with `besom task trigger`, or stop it first",
+            leader.node, leader.term
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Waits for the end of the pass; says meanwhile what is left.
+async fn work_off(
+    assembly: &Assembly,
+    mut running: Running,
+    progress: &mut (dyn FnMut(&str) + Send),
+) -> Result<(), Failure> {
+    let mut tick = tokio::time::interval(PROGRESS_EVERY);
+    tick.reset();
+    let mut asked = std::pin::pin!(asked_to_stop());
+    let lead_by = tokio::time::Instant::now() + assembly.config.lease.ttl;
+    let (mut led, mut stopping) = (false, None);
+    loop {
+        tokio::select! {
+            ended = &mut running.ended => {
+                ended.map_err(|error| Failure::Failed(format!("the pass has failed: {error}")))?;
+                return stopping.map_or(Ok(()), Err);
+            }
+            _ = &mut asked, if stopping.is_none() => {
+                let words = "interrupted: what was committed stays, the rest waits";
+                stopping = Some(Failure::Failed(words.into()));
+                running.shutdown().await;
+            }
+            _ = tick.tick() => {
+                led |= running.live.borrow().role != Role::Following;
+                if !led && stopping.is_none() && tokio::time::Instant::now() > lead_by {
+                    let words = "the lease could not be taken";
+                    stopping = refuse_beside_a_leader(assembly)
+                        .await
+                        .err()
+                        .or_else(|| Some(Failure::Unreachable(words.into())));
+                    running.shutdown().await;
+                }
+                if let Ok(depths) = assembly.ports.store.depths().await {
+                    let waiting: u64 = depths.iter().map(|depth| depth.log + depth.retries).sum();
+                    progress(&format!("{waiting} items to be executed"));
+                }
+            }
+        }
+    }
+}
+
+/// The counters, per task.
+async fn counts(store: &dyn Store) -> Result<BTreeMap<String, Counts>, Failure> {
+    let mut tasks: BTreeMap<String, Counts> = BTreeMap::new();
+    for row in store.audit().await?.rows {
+        let sum = tasks.entry(row.task.to_string()).or_default();
+        sum.planned += row.counted.planned;
+        sum.committed += row.counted.committed;
+        sum.skipped += row.counted.skipped;
+        sum.dead += row.counted.dead;
+        sum.discarded += row.counted.discarded;
+        sum.pending += row.counted.pending;
+    }
+    Ok(tasks)
+}
+
+/// The counts for a person.
+pub fn text(passed: &[Passed]) -> String {
+    let mut table = Table::new(
+        &["TASK", ">PLANNED", ">COMMITTED", ">SKIPPED", ">DEAD", ">PENDING"],
+        "There is no task in the configuration.",
+    );
+    for row in passed {
+        let cells = [row.planned, row.committed, row.skipped, row.dead, row.pending];
+        let [a, b, c, d, e] = cells.map(|n| n.to_string());
+        table.row([row.task.clone(), a, b, c, d, e]);
+    }
+    table.render()
+}
