@@ -124,7 +124,7 @@ async fn work_off(
     tick.reset();
     let mut asked = std::pin::pin!(asked_to_stop());
     let lead_by = tokio::time::Instant::now() + assembly.config.lease.ttl;
-    let (mut led, mut stopping) = (false, None);
+    let (mut led, mut stopping, mut said) = (false, None, None);
     loop {
         tokio::select! {
             ended = &mut running.ended => {
@@ -148,7 +148,9 @@ async fn work_off(
                 }
                 if let Ok(depths) = assembly.ports.store.depths().await {
                     let waiting: u64 = depths.iter().map(|depth| depth.log + depth.retries).sum();
-                    progress(&format!("{waiting} items to be executed"));
+                    if said.replace(waiting) != Some(waiting) {
+                        progress(&format!("{waiting} items to be executed"));
+                    }
                 }
             }
         }

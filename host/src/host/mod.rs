@@ -80,7 +80,7 @@ pub async fn run(
             match command {
                 Command::Finished => break 'running,
                 Command::StopGuests { reason } => {
-                    tracing::warn!(reason, "the leadership is over");
+                    tracing::info!(reason, "the leadership is over");
                     stop.raise(reason);
                     stop = StopFlag::default();
                 }

@@ -33,6 +33,7 @@ impl Executor {
                 Outcome::Skipped(_) => report.skipped += 1,
                 Outcome::Retried(at) => {
                     report.retried += 1;
+                    let at = if self.settings.ignore_backoff { self.now } else { at };
                     self.retries.added(at);
                 }
                 Outcome::Dead(reason) => {
