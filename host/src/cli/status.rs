@@ -44,7 +44,7 @@ pub struct Report {
 pub struct NodeStatus {
     /// Its name.
     pub node: String,
-    /// What it last said; `gone` when that is longer ago than a lease lasts.
+    /// What it last said; `gone` when that is too long ago.
     pub state: String,
     /// When.
     pub seen_at: String,
@@ -88,10 +88,15 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
     let now = store.now().await?;
     let fence = store.fence().await?;
     let nodes = store.nodes().await?;
-    let alive = |row: &NodeRow| now.since(row.seen_at) <= outline.lease_ttl;
+    let silent_max = outline.lease_ttl.max(crate::host::REPORT_EVERY * 3);
     let leader = outline.leader.as_ref().map(|leader| leader.node.to_string());
     let states: BTreeMap<_, _> =
         store.task_states().await?.into_iter().map(|s| (s.task.clone(), s)).collect();
+    // Who says that it leads and does not has been replaced: it had no time to say more.
+    let alive = |row: &NodeRow| {
+        let replaced = row.state == "leading" && leader.as_deref() != Some(row.node.as_str());
+        now.since(row.seen_at) <= silent_max && !replaced
+    };
     let depths = store.depths().await?;
     let mut tasks = Vec::new();
     let orphans = depths.iter().filter_map(|d| d.task.clone());
@@ -121,22 +126,19 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             ..waiting(name, depth, now)
         });
     }
+    let nodes = nodes
+        .iter()
+        .map(|n| NodeStatus {
+            node: n.node.to_string(),
+            state: if alive(n) || n.state == "stopped" { n.state.clone() } else { "gone".into() },
+            seen_at: n.seen_at.to_string(),
+        })
+        .collect();
     Ok(Report {
         leader,
         term: fence.as_ref().map(|f| f.term.0),
         leading_since: fence.map(|f| f.raised_at.to_string()),
-        nodes: nodes
-            .iter()
-            .map(|n| NodeStatus {
-                node: n.node.to_string(),
-                state: if alive(n) || n.state == "stopped" {
-                    n.state.clone()
-                } else {
-                    "gone".into()
-                },
-                seen_at: n.seen_at.to_string(),
-            })
-            .collect(),
+        nodes,
         tasks,
         commands_waiting: store.pending_commands(1_000).await?.len(),
         problems: outline.problems.clone(),

@@ -49,7 +49,7 @@ pub struct Live {
 }
 
 /// How often a node says that it is there, beyond each change of its role.
-const REPORT_EVERY: Duration = Duration::from_secs(10);
+pub const REPORT_EVERY: Duration = Duration::from_secs(10);
 /// How long a follower waits for a sign of a change before it looks for itself.
 const WATCH_MAX: Duration = Duration::from_secs(5);
 

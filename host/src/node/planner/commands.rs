@@ -20,12 +20,17 @@ impl Planner {
         if self.applying || self.fetching {
             return;
         }
-        if let Some(row) = self.commands.pop_front() {
-            let (effect, result) = self.effect(fence, &row);
+        while let Some(row) = self.commands.pop_front() {
+            let Some((effect, result)) = self.effect(fence, &row) else {
+                self.parked.push(row);
+                continue;
+            };
             self.applying = true;
             let applying = Applying { row, effect, result };
             out.push(Command::Apply(fence.clone(), Box::new(applying)));
-        } else if self.fetch_at.is_some_and(|at| at <= self.now) {
+            return;
+        }
+        if self.fetch_at.is_some_and(|at| at <= self.now) {
             self.fetching = true;
             out.push(Command::FetchCommands);
         }
@@ -43,16 +48,23 @@ impl Planner {
                 if rows.len() >= Self::COMMANDS_PAGE {
                     self.fetch_at = Some(self.now);
                 }
-                self.commands.extend(rows);
+                let known: HashSet<u64> =
+                    self.commands.iter().chain(&self.parked).map(|row| row.id).collect();
+                self.commands.extend(rows.into_iter().filter(|row| !known.contains(&row.id)));
             }
             Err(error) => self.failed(&error, notices),
         }
     }
 
-    /// What a command comes to.
-    fn effect(&self, fence: &Fence, row: &CommandRow) -> (CommandEffect, String) {
+    /// A run has ended: what waited for it is looked at again.
+    pub(super) fn unpark(&mut self) {
+        self.commands.extend(self.parked.drain(..));
+    }
+
+    /// What a command comes to; none: it waits for a run to end.
+    fn effect(&self, fence: &Fence, row: &CommandRow) -> Option<(CommandEffect, String)> {
         let refuse = |words: String| (CommandEffect::Refuse(words.clone()), words);
-        match &row.command {
+        Some(match &row.command {
             Asked::Trigger { task } => match self.tasks.get(task) {
                 None => refuse(format!("there is no task {task} in the leader's configuration")),
                 Some(known) => {
@@ -70,7 +82,8 @@ impl Planner {
                             };
                             (CommandEffect::Slots(decision), "started".into())
                         }
-                        Admission::Wait(words) | Admission::Refuse(words) => refuse(words),
+                        Admission::Wait(_) => return None,
+                        Admission::Refuse(words) => refuse(words),
                     }
                 }
             },
@@ -99,7 +112,7 @@ impl Planner {
             Asked::DiscardDead(selector) => {
                 (CommandEffect::DiscardDead(selector.clone()), "discarded".into())
             }
-        }
+        })
     }
 
     pub(super) fn applied(

@@ -217,8 +217,13 @@ pub struct Planner {
     /// When the leadership began.
     since: Time,
     tasks: BTreeMap<TaskName, Task>,
+    /// What the store remembers of tasks that are not in the configuration: one that comes
+    /// back is still paused.
+    absent: BTreeMap<TaskName, TaskState>,
     runs: BTreeMap<RunId, Active>,
     commands: VecDeque<CommandRow>,
+    /// Commands that wait for a run to end.
+    parked: Vec<CommandRow>,
     applying: bool,
     fetching: bool,
     fetch_at: Option<Time>,
@@ -241,8 +246,10 @@ impl Planner {
             fence: None,
             since: Time::EPOCH,
             tasks: BTreeMap::new(),
+            absent: BTreeMap::new(),
             runs: BTreeMap::new(),
             commands: VecDeque::new(),
+            parked: Vec::new(),
             applying: false,
             fetching: false,
             fetch_at: None,
@@ -269,9 +276,9 @@ impl Planner {
         self.fence = Some(fence);
         self.since = now;
         self.fetch_at = Some(now);
+        self.absent = loaded.states.into_iter().map(|state| (state.task.clone(), state)).collect();
         for (name, scheduled) in tasks {
-            let state = loaded.states.iter().find(|state| state.task == *name).cloned();
-            self.insert(name, scheduled.clone(), state);
+            self.insert(name, scheduled.clone());
         }
         self.unfinished = self.tasks.keys().cloned().collect();
         for run in loaded.runs {
@@ -302,7 +309,13 @@ impl Planner {
         if self.fence.is_none() {
             return;
         }
-        self.tasks.retain(|name, _| tasks.contains_key(name));
+        let gone: Vec<TaskName> =
+            self.tasks.keys().filter(|name| !tasks.contains_key(*name)).cloned().collect();
+        for name in gone {
+            if let Some(task) = self.tasks.remove(&name) {
+                self.absent.insert(name, task.state);
+            }
+        }
         for (name, scheduled) in tasks {
             match self.tasks.get_mut(name) {
                 Some(task) => {
@@ -312,13 +325,13 @@ impl Planner {
                     task.scheduled = scheduled.clone();
                     task.next = Some(now);
                 }
-                None => self.insert(name, scheduled.clone(), None),
+                None => self.insert(name, scheduled.clone()),
             }
         }
     }
 
-    fn insert(&mut self, name: &TaskName, scheduled: Scheduled, state: Option<TaskState>) {
-        let state = state.unwrap_or_else(|| TaskState {
+    fn insert(&mut self, name: &TaskName, scheduled: Scheduled) {
+        let state = self.absent.remove(name).unwrap_or_else(|| TaskState {
             task: name.clone(),
             schedule: String::new(),
             last_slot: None,

@@ -199,6 +199,7 @@ impl Planner {
     pub fn ended(&mut self, id: RunId, notices: &mut Vec<Notice>) {
         let Some(active) = self.runs.remove(&id) else { return };
         notices.push(Notice::Ended(id));
+        self.unpark();
         if let Some(task) = self.tasks.get_mut(&active.run.task) {
             // A slot may be waiting for it.
             task.next = Some(self.now);
