@@ -91,9 +91,7 @@ impl Window {
             Read { after: None, limit: self.size }
         } else {
             match self.loaded {
-                Loaded::Through(after) if self.waiting.len() < self.size as usize / 4 => {
-                    Read { after, limit: self.size }
-                }
+                Loaded::Through(after) if self.runs_low() => Read { after, limit: self.size },
                 Loaded::Through(_) | Loaded::All => return None,
             }
         };
@@ -101,6 +99,11 @@ impl Window {
         self.done.clear();
         self.reading = Some(read);
         Some(read)
+    }
+
+    /// Whether less than a quarter is left: so the smallest window runs low too, when empty.
+    fn runs_low(&self) -> bool {
+        self.waiting.len() * 4 < self.size as usize
     }
 
     /// The answer to the read under way; none: it failed.
@@ -194,7 +197,7 @@ impl Window {
             return next;
         }
         let read = if let Loaded::Through(_) = self.loaded
-            && self.waiting.len() < self.size as usize / 4
+            && self.runs_low()
         {
             Some(self.retry_at.unwrap_or(Time(i64::MIN)))
         } else {
