@@ -105,6 +105,23 @@ impl StoreLease {
         row.expires_at.saturating_sub((self.clock.since_boot)())
     }
 
+    /// How long the row keeps this node from taking it; none: it may be taken.
+    fn kept_out(&self, row: &LeaseRow, file: &mut LeaseFile) -> Option<Duration> {
+        let remaining = self.remaining(row);
+        if remaining.is_zero() {
+            return None;
+        }
+        if !file.is_held() {
+            return self.holds(row, file).then_some(remaining);
+        }
+        // The lock is here: a holder that had it is dead, one without it lives out its time.
+        if row.file_locked {
+            return None;
+        }
+        file.release();
+        Some(remaining)
+    }
+
     /// Whether the row holds: its time is not over, and its holder is not known to be dead.
     fn holds(&self, row: &LeaseRow, file: &LeaseFile) -> bool {
         let dead = row.file_locked && file.is_free();
@@ -126,21 +143,16 @@ impl Coordination for StoreLease {
         let (next, token_hash) = {
             let mut inner = self.lock();
             if let Some(row) = &seen {
-                let own = inner.attempt == Some(row.leader.token_hash);
-                if own && !self.remaining(row).is_zero() {
+                let own =
+                    inner.attempt == Some(row.leader.token_hash) && !self.remaining(row).is_zero();
+                let term = row.leader.term;
+                // Below the term that the store knows it could never raise the fence.
+                if own && at_least.is_none_or(|least| term > least) {
                     inner.leading = true;
-                    let (term, token_hash) = (row.leader.term, row.leader.token_hash);
-                    return Ok(Campaign::Won(Fence { term, token_hash }));
+                    return Ok(Campaign::Won(Fence { term, token_hash: row.leader.token_hash }));
                 }
-                if !inner.file.is_held() && self.holds(row, &inner.file) {
-                    let (leader, retry_in) = (row.leader.clone(), self.remaining(row));
-                    return Ok(Campaign::Held { leader, retry_in });
-                }
-                if inner.file.is_held() && !row.file_locked && !self.remaining(row).is_zero() {
-                    // A holder without the lock lives until its time is over.
-                    let (leader, retry_in) = (row.leader.clone(), self.remaining(row));
-                    inner.file.release();
-                    return Ok(Campaign::Held { leader, retry_in });
+                if !own && let Some(retry_in) = self.kept_out(row, &mut inner.file) {
+                    return Ok(Campaign::Held { leader: row.leader.clone(), retry_in });
                 }
             }
             let file_locked = inner.file.try_hold();
@@ -177,11 +189,14 @@ impl Coordination for StoreLease {
     }
 
     async fn renew(&self, fence: &Fence) -> Result<bool> {
-        let (wall, expires_at) = ((self.clock.wall)(), (self.clock.since_boot)() + self.ttl);
+        let (wall, now) = ((self.clock.wall)(), (self.clock.since_boot)());
         // Whoever took the lease from a frozen holder gets the lock when that one ends.
         let file_locked = self.lock().file.try_hold();
-        let renewed =
-            self.ledger.renew_lease(fence, wall, expires_at, file_locked).await.map_err(failed)?;
+        let renewed = self
+            .ledger
+            .renew_lease(fence, wall, now, now + self.ttl, file_locked)
+            .await
+            .map_err(failed)?;
         if !renewed {
             let mut inner = self.lock();
             inner.leading = false;
@@ -236,180 +251,4 @@ impl Coordination for StoreLease {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use super::*;
-
-    /// A ledger in memory: one row, and the fence that terms have to exceed.
-    #[derive(Default)]
-    struct Ledger {
-        row: Mutex<Option<LeaseRow>>,
-        path: Option<std::path::PathBuf>,
-        /// The next write happens and its answer gets lost.
-        lose_answer: Mutex<bool>,
-    }
-
-    #[async_trait]
-    impl LeaseLedger for Ledger {
-        fn path(&self) -> Option<&Path> {
-            self.path.as_deref()
-        }
-
-        async fn lease(&self) -> store::Result<Option<LeaseRow>> {
-            Ok(self.row.lock().unwrap().clone())
-        }
-
-        async fn take_lease(
-            &self,
-            seen: Option<&LeaseRow>,
-            next: &LeaseRow,
-            at_least: Option<Term>,
-        ) -> store::Result<Option<Term>> {
-            let mut row = self.row.lock().unwrap();
-            if row.as_ref() != seen {
-                return Ok(None);
-            }
-            let held = row.as_ref().map_or(0, |row| row.leader.term.0);
-            let term = Term(held.max(at_least.map_or(0, |t| t.0)) + 1);
-            let mut next = next.clone();
-            next.leader.term = term;
-            *row = Some(next);
-            if std::mem::take(&mut *self.lose_answer.lock().unwrap()) {
-                return Err(store::Error::Unknown("the answer got lost".into()));
-            }
-            Ok(Some(term))
-        }
-
-        async fn renew_lease(
-            &self,
-            fence: &Fence,
-            renewed_at: Time,
-            expires_at: Duration,
-            file_locked: bool,
-        ) -> store::Result<bool> {
-            let mut row = self.row.lock().unwrap();
-            let Some(row) = row.as_mut().filter(|row| row.leader.token_hash == fence.token_hash)
-            else {
-                return Ok(false);
-            };
-            row.leader.renewed_at = renewed_at;
-            row.expires_at = expires_at;
-            row.file_locked = file_locked;
-            Ok(true)
-        }
-
-        async fn release_lease(&self, fence: &Fence) -> store::Result<()> {
-            let mut row = self.row.lock().unwrap();
-            if let Some(row) = row.as_mut().filter(|r| r.leader.token_hash == fence.token_hash) {
-                row.expires_at = Duration::ZERO;
-            }
-            Ok(())
-        }
-    }
-
-    struct Machine {
-        ledger: Arc<Ledger>,
-        seconds: Arc<AtomicU64>,
-        _dir: Option<tempfile::TempDir>,
-    }
-
-    impl Machine {
-        fn new(with_file: bool) -> Machine {
-            let dir = with_file.then(|| tempfile::tempdir().unwrap());
-            let path = dir.as_ref().map(|dir| dir.path().join("besom.db"));
-            let ledger = Arc::new(Ledger { path, ..Ledger::default() });
-            Machine { ledger, seconds: Arc::new(AtomicU64::new(100)), _dir: dir }
-        }
-
-        fn node(&self, name: &str) -> StoreLease {
-            let seconds = Arc::clone(&self.seconds);
-            let clock = LeaseClock {
-                boot_id: "boot".into(),
-                since_boot: Arc::new(move || Duration::from_secs(seconds.load(Ordering::Relaxed))),
-                wall: Arc::new(|| Time::EPOCH),
-            };
-            StoreLease::new(self.ledger.clone(), name.into(), LEASE_TTL_DEFAULT, clock)
-        }
-
-        fn pass(&self, seconds: u64) {
-            self.seconds.fetch_add(seconds, Ordering::Relaxed);
-        }
-    }
-
-    async fn won(lease: &StoreLease) -> Fence {
-        match lease.campaign(None).await.unwrap() {
-            Campaign::Won(fence) => fence,
-            held => panic!("{held:?}"),
-        }
-    }
-
-    #[tokio::test]
-    async fn the_lease_is_free_again_when_its_time_is_over_and_not_before() {
-        let machine = Machine::new(false);
-        let (a, b) = (machine.node("a"), machine.node("b"));
-        let first = won(&a).await;
-        machine.pass(14);
-        let Campaign::Held { leader, retry_in } = b.campaign(None).await.unwrap() else {
-            panic!("two leaders")
-        };
-        assert_eq!((leader.node, retry_in), ("a".into(), Duration::from_secs(1)));
-        machine.pass(1);
-        let second = won(&b).await;
-        assert!(second.term > first.term);
-        assert!(!a.renew(&first).await.unwrap());
-        assert!(b.renew(&second).await.unwrap());
-    }
-
-    #[tokio::test]
-    async fn a_holder_that_died_is_followed_at_once_and_a_living_one_is_not() {
-        let machine = Machine::new(true);
-        let (a, b) = (machine.node("a"), machine.node("b"));
-        won(&a).await;
-        assert!(matches!(b.campaign(None).await.unwrap(), Campaign::Held { .. }));
-        assert_eq!(b.leader().await.unwrap().unwrap().node, "a".into());
-        drop(a);
-        b.changed(Duration::from_secs(3600)).await;
-        assert_eq!(b.leader().await.unwrap(), None);
-        won(&b).await;
-    }
-
-    #[tokio::test]
-    async fn a_frozen_holder_keeps_its_lock_and_loses_the_lease() {
-        let machine = Machine::new(true);
-        let (frozen, b, c) = (machine.node("a"), machine.node("b"), machine.node("c"));
-        let old = won(&frozen).await;
-        machine.pass(15);
-        let fence = won(&b).await;
-        // The lock gets free, but the new holder never had it and lives.
-        drop(frozen);
-        assert!(matches!(c.campaign(None).await.unwrap(), Campaign::Held { .. }));
-        assert!(b.renew(&fence).await.unwrap());
-        assert!(fence.term > old.term);
-        drop(b);
-        won(&c).await;
-    }
-
-    #[tokio::test]
-    async fn a_campaign_finds_its_own_success_after_its_answer_got_lost() {
-        let machine = Machine::new(true);
-        let a = machine.node("a");
-        *machine.ledger.lose_answer.lock().unwrap() = true;
-        assert!(matches!(a.campaign(None).await, Err(Error::Unavailable(_))));
-        assert_eq!(won(&a).await.term, Term(1));
-    }
-
-    #[tokio::test]
-    async fn a_resigned_lease_is_free_at_once_and_its_term_is_not_used_again() {
-        let machine = Machine::new(true);
-        let (a, b) = (machine.node("a"), machine.node("b"));
-        let first = won(&a).await;
-        a.resign(&first).await.unwrap();
-        assert_eq!(b.leader().await.unwrap(), None);
-        let Campaign::Won(second) = b.campaign(Some(Term(41))).await.unwrap() else {
-            panic!("it is free")
-        };
-        assert_eq!(second.term, Term(42));
-    }
-}
+mod tests;

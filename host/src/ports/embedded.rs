@@ -45,11 +45,13 @@ pub trait LeaseLedger: Send + Sync {
         at_least: Option<Term>,
     ) -> Result<Option<Term>>;
 
-    /// Prolongs the lease of that term and token. False: it is another's, or was given up.
+    /// Prolongs the lease of that term and token, if it has not ended by `now` (since the
+    /// boot). False: it has ended, is another's, or was given up.
     async fn renew_lease(
         &self,
         fence: &Fence,
         renewed_at: Time,
+        now: Duration,
         expires_at: Duration,
         file_locked: bool,
     ) -> Result<bool>;

@@ -108,6 +108,19 @@ pub async fn a_campaign_wins_a_term_above_the_one_it_names(contest: &mut Contest
     assert!(second.term > first.term);
 }
 
+/// A leader that the store refuses, because it knows a later term, wins one above it.
+pub async fn a_leader_below_the_term_it_names_wins_a_later_one(contest: &mut Contest) {
+    let low = win(&contest.one).await;
+    let high = match contest.one.campaign(Some(Term(low.term.0 + 10))).await.unwrap() {
+        Campaign::Won(fence) => fence,
+        held => panic!("the lease is its own: {held:?}"),
+    };
+    assert!(high.term > Term(low.term.0 + 10), "{high:?}");
+    assert!(!contest.one.renew(&low).await.unwrap());
+    assert!(contest.one.renew(&high).await.unwrap());
+    assert_eq!(lose(&contest.two).await.0, high.term);
+}
+
 /// A watcher that waits hears of a resignation long before its time-out.
 pub async fn a_change_is_announced(contest: &mut Contest) {
     let fence = win(&contest.one).await;

@@ -242,6 +242,7 @@ macro_rules! coordination_conformance {
                 a_resigned_lease_is_free_at_once,
                 resigning_a_lost_lease_changes_nothing,
                 a_campaign_wins_a_term_above_the_one_it_names,
+                a_leader_below_the_term_it_names_wins_a_later_one,
                 a_change_is_announced,
             }
         }

@@ -100,6 +100,7 @@ impl LeaseLedger for SqliteStore {
         &self,
         fence: &Fence,
         renewed_at: Time,
+        now: Duration,
         expires_at: Duration,
         file_locked: bool,
     ) -> Result<bool> {
@@ -111,14 +112,15 @@ impl LeaseLedger for SqliteStore {
                     .conn
                     .prepare_cached(
                         "UPDATE besom_lease SET renewed_at = ?3, expires_at = ?4, file_locked = ?5
-                         WHERE term = ?1 AND token_hash = ?2 AND expires_at > 0",
+                         WHERE term = ?1 AND token_hash = ?2 AND expires_at > ?6",
                     )?
                     .execute(params![
                         fence.term.0,
                         fence.token_hash,
                         renewed_at.0,
                         micros(expires_at),
-                        file_locked
+                        file_locked,
+                        micros(now)
                     ])?;
                 Ok(renewed == 1)
             })

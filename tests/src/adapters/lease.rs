@@ -1,0 +1,45 @@
+//! Store leases of several processes on one machine, with a boot clock that tests move on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use besom::coordination::store_lease::{LEASE_TTL_DEFAULT, LeaseClock, StoreLease};
+use besom::ports::embedded::LeaseLedger;
+use besom_core::ids::NodeName;
+
+use crate::conformance::world::START;
+
+/// A machine: its time since boot, in microseconds.
+#[derive(Clone)]
+pub struct Machine(Arc<AtomicU64>);
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine::new()
+    }
+}
+
+impl Machine {
+    /// One that has been up for an hour.
+    pub fn new() -> Machine {
+        Machine(Arc::new(AtomicU64::new(3_600_000_000)))
+    }
+
+    /// Lets lease time pass.
+    pub fn advance(&self, span: Duration) {
+        let micros = u64::try_from(span.as_micros()).expect("a span of a test");
+        self.0.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    /// The lease of a node of this machine.
+    pub fn lease(&self, ledger: Arc<dyn LeaseLedger>, node: NodeName) -> StoreLease {
+        let micros = Arc::clone(&self.0);
+        let clock = LeaseClock {
+            boot_id: "boot-1".into(),
+            since_boot: Arc::new(move || Duration::from_micros(micros.load(Ordering::Relaxed))),
+            wall: Arc::new(|| START),
+        };
+        StoreLease::new(ledger, node, LEASE_TTL_DEFAULT, clock)
+    }
+}
