@@ -1,8 +1,12 @@
-//! The store on SQLite under the conformance suites.
+//! The store on SQLite, and what is kept in its file, under the conformance suites.
 
+use std::sync::Arc;
+
+use besom_tests::adapters::lease::Machine;
 use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::Fixture;
 use besom_tests::conformance::activity::Observed;
+use besom_tests::conformance::coordination::Contest;
 
 mod store {
     use super::*;
@@ -25,4 +29,21 @@ mod activity_in_the_store {
     }
 
     besom_tests::activity_conformance!(crate::activity_in_the_store::open);
+}
+
+/// Two processes of one machine, each with the file open.
+mod coordination {
+    use super::*;
+
+    async fn open() -> Contest {
+        let (sqlite, machine) = (Sqlite::open(), Machine::new());
+        Contest {
+            one: Arc::new(machine.lease(sqlite.inner(), "n1".into())),
+            two: Arc::new(machine.lease(sqlite.another(), "n2".into())),
+            advance: Box::new(move |span| machine.advance(span)),
+            keep: Box::new(sqlite),
+        }
+    }
+
+    besom_tests::coordination_conformance!(crate::coordination::open);
 }

@@ -56,7 +56,7 @@ impl Fixture for Memory {
         self.store.outbox().into_iter().map(|m| (m.topic, m.key, m.payload)).collect()
     }
 
-    fn fail_next_commit(&self, fault: Fault) -> bool {
+    fn fail_next_commit(&self, fault: Fault) {
         let fault = match fault {
             Fault::Busy => memory::Fault::Busy,
             Fault::Unavailable => memory::Fault::Unavailable,
@@ -64,7 +64,6 @@ impl Fixture for Memory {
             Fault::UnknownNotApplied => memory::Fault::UnknownNotApplied,
         };
         self.store.fail_next(On::Commit, fault);
-        true
     }
 
     async fn corrupt(&self, corruption: &Corruption) {

@@ -1,13 +1,14 @@
 //! The store on SQLite as a fixture: a file of its own in a temporary directory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use besom::ports::activity::{self, Activity};
+use besom::activity::store::StoreActivity;
+use besom::ports::activity::Activity;
 use besom::ports::embedded::ActivityLedger;
 use besom::ports::store::Store;
-use besom::store::sqlite::{Options, SqliteStore};
+use besom::store::sqlite::{self, Faults, Options, SqliteStore};
 use besom_core::collection::Collection;
 use besom_core::time::Time;
 use besom_core::value::Kind;
@@ -22,6 +23,7 @@ pub struct Sqlite {
     hand: Hand,
     store: Arc<SqliteStore>,
     path: PathBuf,
+    faults: Faults,
     /// Removed with the fixture.
     _directory: tempfile::TempDir,
 }
@@ -31,13 +33,24 @@ impl Sqlite {
     pub fn open() -> Sqlite {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (hand, path) = (Hand::new(), directory.path().join("besom.db"));
-        let store = open_at(&path, &hand);
-        Sqlite { hand, store, path, _directory: directory }
+        let faults = Faults::default();
+        let store = open_at(&path, &hand, &faults);
+        Sqlite { hand, store, path, faults, _directory: directory }
     }
 
     /// The store itself.
     pub fn inner(&self) -> Arc<SqliteStore> {
         Arc::clone(&self.store)
+    }
+
+    /// The same file, opened as another process opens it.
+    pub fn another(&self) -> Arc<SqliteStore> {
+        open_at(&self.path, &self.hand, &Faults::default())
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// A connection beside the store's own, as a product or an operator has one.
@@ -48,37 +61,12 @@ impl Sqlite {
     }
 }
 
-fn open_at(path: &std::path::Path, hand: &Hand) -> Arc<SqliteStore> {
-    let options = Options { time: hand.clock(), ..Options::default() };
+fn open_at(path: &Path, hand: &Hand, faults: &Faults) -> Arc<SqliteStore> {
+    let options = Options { time: hand.clock(), faults: faults.clone(), ..Options::default() };
     let store = SqliteStore::open(path, options).expect("the store opens");
+    // As the host that serves the activity endpoint does at its start.
     store.listen();
     store
-}
-
-/// The activity that the store keeps, as the port asks for it.
-struct Kept(Arc<SqliteStore>);
-
-fn away(error: besom::ports::store::Error) -> activity::Error {
-    activity::Error(error.to_string())
-}
-
-#[async_trait]
-impl Activity for Kept {
-    async fn states(&self, keys: &[String]) -> Result<Vec<activity::State>, activity::Error> {
-        self.0.activity_states(keys).await.map_err(away)
-    }
-
-    async fn connect(&self, key: &str, connection: &str) -> Result<(), activity::Error> {
-        self.0.activity_seen(key, connection).await.map_err(away)
-    }
-
-    async fn disconnect(&self, key: &str, connection: &str) -> Result<(), activity::Error> {
-        self.0.activity_closed(key, connection).await.map_err(away)
-    }
-
-    async fn heartbeat(&self, key: &str, connection: &str) -> Result<(), activity::Error> {
-        self.connect(key, connection).await
-    }
 }
 
 /// The table and the indexes of a collection, with its anchors as foreign keys.
@@ -124,7 +112,7 @@ impl Fixture for Sqlite {
     }
 
     fn activity(&self) -> Arc<dyn Activity> {
-        Arc::new(Kept(self.inner()))
+        Arc::new(StoreActivity::listening(self.inner()))
     }
 
     fn set_now(&self, now: Time) {
@@ -139,7 +127,7 @@ impl Fixture for Sqlite {
     }
 
     async fn reopen(&mut self) {
-        self.store = open_at(&self.path, &self.hand);
+        self.store = open_at(&self.path, &self.hand, &self.faults);
     }
 
     async fn outbox(&self) -> Vec<(String, String, Vec<u8>)> {
@@ -151,8 +139,13 @@ impl Fixture for Sqlite {
         rows.expect("messages").map(|row| row.expect("a message")).collect()
     }
 
-    fn fail_next_commit(&self, _: Fault) -> bool {
-        false
+    fn fail_next_commit(&self, fault: Fault) {
+        self.faults.fail_next(match fault {
+            Fault::Busy => sqlite::Fault::Busy,
+            Fault::Unavailable => sqlite::Fault::Full,
+            Fault::UnknownApplied => sqlite::Fault::CommitUnconfirmed,
+            Fault::UnknownNotApplied => sqlite::Fault::CommitFailed,
+        });
     }
 
     async fn corrupt(&self, corruption: &Corruption) {

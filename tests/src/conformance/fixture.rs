@@ -57,8 +57,8 @@ pub trait Fixture: Send + Sync {
     /// Topic, key and payload of everything in the outbox, oldest first.
     async fn outbox(&self) -> Vec<(String, String, Vec<u8>)>;
 
-    /// Makes the next commit fail; false where the adapter cannot be made to.
-    fn fail_next_commit(&self, fault: Fault) -> bool;
+    /// Makes the next commit fail.
+    fn fail_next_commit(&self, fault: Fault);
 
     /// Damages the books behind the store's back.
     async fn corrupt(&self, corruption: &Corruption);

@@ -13,6 +13,7 @@ mod effects;
 mod embedded;
 mod entity_model;
 mod error;
+mod fault;
 mod guards;
 mod images;
 mod inspection;
@@ -53,6 +54,7 @@ use besom_core::proposal::Change;
 use besom_core::time::Time;
 
 pub use self::clock::{TimeSource, wall_clock};
+pub use self::fault::{Fault, Faults};
 pub use self::open::Options;
 
 use self::clock::Clock;

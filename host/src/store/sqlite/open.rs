@@ -9,6 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::clock::{Clock, TimeSource, wall_clock};
 use super::error::{Failure, Job};
+use super::fault::Faults;
 use super::mapping::Mapping;
 use super::readers::Readers;
 use super::writer::Writer;
@@ -43,6 +44,8 @@ pub struct Options {
     pub activity: Timeouts,
     /// The clock.
     pub time: TimeSource,
+    /// What tests make fail.
+    pub faults: Faults,
 }
 
 impl Default for Options {
@@ -57,6 +60,7 @@ impl Default for Options {
             cache_kib: 64 * 1024,
             activity: Timeouts::default(),
             time: wall_clock(),
+            faults: Faults::default(),
         }
     }
 }
@@ -81,7 +85,7 @@ impl SqliteStore {
             acts: pool(options.snapshots_max),
             inspection: pool(options.readers_max),
             partitions,
-            writer: Writer::start(conn, clock.clone(), options.busy_max, options.queued_max)?,
+            writer: Writer::start(conn, clock.clone(), &options)?,
             clock,
             mapping: RwLock::new(Arc::new(Mapping::new(&Arc::default()))),
             timeouts: options.activity,

@@ -18,6 +18,8 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::clock::Clock;
 use super::error::{Job, classify_commit};
+use super::fault::{Fault, Faults};
+use super::open::Options;
 use super::queue::{Lane, Queue};
 use crate::ports::store::{Error, Result};
 
@@ -41,16 +43,17 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(
-        conn: Connection,
-        clock: Clock,
-        busy_max: Duration,
-        queued_max: usize,
-    ) -> Result<Writer> {
+    pub(super) fn start(conn: Connection, clock: Clock, options: &Options) -> Result<Writer> {
         let queue = Arc::new(Queue::<Boxed>::new());
         let jobs = Arc::clone(&queue);
-        let mut writing =
-            Writing { conn, clock, busy_max, tasks: HashMap::new(), durability: None };
+        let mut writing = Writing {
+            conn,
+            clock,
+            busy_max: options.busy_max,
+            faults: options.faults.clone(),
+            tasks: HashMap::new(),
+            durability: None,
+        };
         let thread = std::thread::Builder::new()
             .name("besom-sqlite".into())
             .spawn(move || {
@@ -62,7 +65,7 @@ impl Writer {
                 }
             })
             .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
-        Ok(Writer { queue, room: Semaphore::new(queued_max), thread: Some(thread) })
+        Ok(Writer { queue, room: Semaphore::new(options.queued_max), thread: Some(thread) })
     }
 
     /// Does `job` on the writer's connection, outside any transaction.
@@ -119,6 +122,7 @@ pub(super) struct Writing {
     conn: Connection,
     clock: Clock,
     busy_max: Duration,
+    faults: Faults,
     tasks: HashMap<TaskName, i64>,
     durability: Option<Durability>,
 }
@@ -130,13 +134,14 @@ impl Writing {
         durability: Durability,
         job: impl FnOnce(&mut Tx<'_>) -> Job<T>,
     ) -> Job<T> {
-        self.begin(durability)?;
+        let fault = self.faults.next();
+        self.begin(durability, fault)?;
         let mut tx =
             Tx { now: self.clock.now(), conn: &self.conn, tasks: &mut self.tasks, numbers: None };
         let done = job(&mut tx).and_then(|value| tx.finish().map(|()| value));
         match done {
-            Ok(value) => match self.conn.prepare_cached("COMMIT").and_then(|mut c| c.execute([])) {
-                Ok(_) => Ok(value),
+            Ok(value) => match self.commit(fault) {
+                Ok(()) => Ok(value),
                 Err(e) => {
                     self.clean();
                     Err(classify_commit(&e).into())
@@ -165,7 +170,14 @@ impl Writing {
         }
     }
 
-    fn begin(&mut self, durability: Durability) -> Job<()> {
+    fn commit(&self, fault: Option<Fault>) -> rusqlite::Result<()> {
+        fault.and_then(Fault::before_commit).map_or(Ok(()), Err)?;
+        self.conn.prepare_cached("COMMIT")?.execute([])?;
+        fault.and_then(Fault::after_commit).map_or(Ok(()), Err)
+    }
+
+    fn begin(&mut self, durability: Durability, fault: Option<Fault>) -> Job<()> {
+        fault.and_then(Fault::at_begin).map_or(Ok(()), Err)?;
         if self.durability != Some(durability) {
             self.conn.execute_batch(match durability {
                 Durability::Full => "PRAGMA synchronous = FULL",
