@@ -693,7 +693,7 @@ pub trait Store: Send + Sync {
     /// and forgets the batches. Returns the identities counted. Called after a takeover.
     async fn bury(&self, alive: &[NodeName]) -> Result<Vec<Identity>>;
 
-    /// The commit (DESIGN.md): ownership and cursors, anchors, guards, changes,
+    /// The commit (docs/architecture.md): ownership and cursors, anchors, guards, changes,
     /// before-images, history, counters, outbox, acknowledgement. All or nothing, but for
     /// entries left out and items whose guards or constraints failed, which settle as
     /// their entry says. What moves to the retries gets a new id there. A batch whose mark is
