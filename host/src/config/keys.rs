@@ -123,10 +123,10 @@ impl<T> Key<T> {
                 *at(target) = within(value, *min, *max, show_duration)?;
             }
             Slot::U32(at, min, max) => {
-                *at(target) = within(number(text)?, *min, *max, |n| n.to_string())?
+                *at(target) = within(number(text)?, *min, *max, |n| n.to_string())?;
             }
             Slot::U64(at, min, max) => {
-                *at(target) = within(number(text)?, *min, *max, |n| n.to_string())?
+                *at(target) = within(number(text)?, *min, *max, |n| n.to_string())?;
             }
             Slot::Bytes(at, min, max) => {
                 let value = bytes(text).map_err(|m| Fault::new(m).fix(SIZE_FIX))?;

@@ -28,7 +28,7 @@ pub fn read(path: &Path, overrides: &Overrides) -> Result<Parsed, Problems> {
         })?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(fail(
-            format!("the file has more than {} bytes", FILE_BYTES_MAX),
+            format!("the file has more than {FILE_BYTES_MAX} bytes"),
             "check that --config names a configuration",
         ));
     }

@@ -241,6 +241,9 @@ fn judge(
     }
 }
 
+/// How a plugin is found by its name in the configuration.
+pub type FindPlugin<'a> = dyn Fn(&str) -> Result<Plugin, PluginFault> + 'a;
+
 impl Parsed {
     /// The plugins that tasks name, each once: a loader may fetch them all before
     /// [`Parsed::resolve`] asks for them one by one.
@@ -296,19 +299,11 @@ impl Parsed {
 
     /// The whole configuration. `plugin` finds and judges a plugin by the name that a task
     /// gives it.
-    pub fn resolve(
-        self,
-        plugin: &dyn Fn(&str) -> Result<Plugin, PluginFault>,
-        defaults: &Collections,
-    ) -> Resolved {
+    pub fn resolve(self, plugin: &FindPlugin<'_>, defaults: &Collections) -> Resolved {
         self.build(Some(plugin), defaults)
     }
 
-    fn build(
-        mut self,
-        plugin: Option<&dyn Fn(&str) -> Result<Plugin, PluginFault>>,
-        defaults: &Collections,
-    ) -> Resolved {
+    fn build(mut self, plugin: Option<&FindPlugin<'_>>, defaults: &Collections) -> Resolved {
         let mut walker = Walker { source: &self.source, problems: &mut self.problems };
         let (collections, places) = collection::read(&mut walker, &self.collections, defaults);
         let (mut tasks, mut manifests) = (BTreeMap::new(), BTreeMap::new());

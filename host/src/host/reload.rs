@@ -37,7 +37,10 @@ pub struct Reload {
 
 /// What tells one version of the files from another without reading them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Marks(Vec<(PathBuf, Option<(SystemTime, u64, u64)>)>);
+struct Marks(Vec<(PathBuf, Option<Mark>)>);
+
+/// Modification time, length and inode of a file.
+type Mark = (SystemTime, u64, u64);
 
 impl Reload {
     /// Watches from now on: a change after this call is noticed.
@@ -122,7 +125,7 @@ impl Marks {
     }
 }
 
-fn mark(path: &Path) -> Option<(SystemTime, u64, u64)> {
+fn mark(path: &Path) -> Option<Mark> {
     use std::os::unix::fs::MetadataExt as _;
     let data = std::fs::metadata(path).ok()?;
     Some((data.modified().ok()?, data.len(), data.ino()))

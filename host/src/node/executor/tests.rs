@@ -379,8 +379,7 @@ fn a_heavy_commit_lets_due_items_go_first_but_not_for_ever() {
 
 #[test]
 fn tasks_of_a_lane_take_turns() {
-    let mut settings = Settings::default();
-    settings.normal_batches = 1;
+    let settings = Settings { normal_batches: 1, ..Settings::default() };
     let mut bench = Bench::new(&[definition("a", Lane::Normal), definition("b", Lane::Normal)]);
     bench.executor.settings = settings;
     let mut commands = bench.fed(&[("a", 0, 3), ("b", 1, 3)], vec![], vec![]);
