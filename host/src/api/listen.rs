@@ -2,17 +2,22 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
+use axum::http::uri::Authority;
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
+
+/// How long open requests may hold up the end of the host.
+pub const CLOSE_MAX: Duration = Duration::from_secs(1);
 
 /// A socket cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +25,9 @@ pub enum Error {
     /// Another host is listening.
     #[error("{0}: another host is listening there; give each its own socket")]
     Taken(PathBuf),
+    /// Something else is there.
+    #[error("{0}: this is not a socket; name another path, or move it away")]
+    NotASocket(PathBuf),
     /// The token cannot be used.
     #[error("{path}: {words}")]
     Token {
@@ -78,14 +86,25 @@ pub enum Listener {
 
 impl Listener {
     /// Binds a Unix socket of mode 0600. One that a dead host has left is replaced; one
-    /// that answers is not.
+    /// that answers is not, nor is anything that is no socket.
+    ///
+    /// # Errors
+    /// [`Error::Taken`], [`Error::NotASocket`], or what the system refuses.
     pub async fn unix(path: &Path) -> Result<Listener, Error> {
         let io = |error| Error::Io { at: path.display().to_string(), error };
-        if path.exists() {
-            if UnixStream::connect(path).await.is_ok() {
-                return Err(Error::Taken(path.to_owned()));
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(io(error)),
+            Ok(there) if !there.file_type().is_socket() => {
+                return Err(Error::NotASocket(path.to_owned()));
             }
-            std::fs::remove_file(path).map_err(io)?;
+            Ok(_) => match UnixStream::connect(path).await {
+                // Only this says that nobody listens; a host that is too busy says otherwise.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(io(error)),
+                Ok(_) | Err(_) => return Err(Error::Taken(path.to_owned())),
+            },
         }
         // Bound under another name and moved, so that nobody connects before the mode is set.
         let hidden = path.with_extension(format!("{}.tmp", std::process::id()));
@@ -103,25 +122,45 @@ impl Listener {
         Ok(Listener::Tcp(listener, token))
     }
 
-    /// Serves until `stop` becomes true.
-    pub async fn serve(self, router: Router, mut stop: watch::Receiver<bool>) -> io::Result<()> {
-        let stopped = async move {
-            // A sender that is gone stops it as well.
-            let _ = stop.wait_for(|stop| *stop).await;
+    /// Serves until `stop` becomes true, and then until the open requests are answered, but
+    /// no longer than [`CLOSE_MAX`].
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub async fn serve(self, router: Router, stop: watch::Receiver<bool>) -> io::Result<()> {
+        let mut stopping = stop.clone();
+        let late = async {
+            stopped(&mut stopping).await;
+            tokio::time::sleep(CLOSE_MAX).await;
         };
+        tokio::select! {
+            served = self.serve_all(router, stop) => served,
+            () = late => Ok(()),
+        }
+    }
+
+    async fn serve_all(self, router: Router, mut stop: watch::Receiver<bool>) -> io::Result<()> {
         match self {
             Listener::Unix(listener, path) => {
-                let served = axum::serve(listener, router).with_graceful_shutdown(stopped).await;
-                // Another host may have taken the path over meanwhile; it binds anew anyway.
-                let _ = std::fs::remove_file(path);
-                served
+                let stopped = async move {
+                    stopped(&mut stop).await;
+                    // While it still listens: afterwards the path may be another host's.
+                    let _ = std::fs::remove_file(path);
+                };
+                axum::serve(listener, router).with_graceful_shutdown(stopped).await
             }
             Listener::Tcp(listener, token) => {
                 let router = router.layer(middleware::from_fn_with_state(token, only_with_token));
+                let stopped = async move { stopped(&mut stop).await };
                 axum::serve(listener, router).with_graceful_shutdown(stopped).await
             }
         }
     }
+}
+
+async fn stopped(stop: &mut watch::Receiver<bool>) {
+    // A sender that is gone stops it as well.
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 async fn only_with_token(State(token): State<Token>, request: Request, next: Next) -> Response {
@@ -130,9 +169,10 @@ async fn only_with_token(State(token): State<Token>, request: Request, next: Nex
         return (StatusCode::FORBIDDEN, "not for web pages").into_response();
     }
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let plain =
-        name == "localhost" || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok();
+    let plain = host.parse::<Authority>().is_ok_and(|host| {
+        let name = host.host();
+        name == "localhost" || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
+    });
     if !plain {
         return (StatusCode::FORBIDDEN, "name the host by its address").into_response();
     }

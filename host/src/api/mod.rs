@@ -6,6 +6,8 @@
 
 mod activity;
 mod listen;
+#[cfg(test)]
+mod tests;
 
 pub use activity::router;
-pub use listen::{Error, Listener, Token};
+pub use listen::{CLOSE_MAX, Error, Listener, Token};

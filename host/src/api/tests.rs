@@ -1,0 +1,280 @@
+//! The endpoint behind real sockets: what it answers, to whom, and what it leaves alone.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use besom_core::time::Time;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::{Error, Listener, Token, router};
+use crate::activity::memory::MemoryActivity;
+use crate::ports::activity::Timeouts;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An activity whose clock is moved by hand.
+struct Observed {
+    activity: Arc<MemoryActivity>,
+    seconds: Arc<AtomicI64>,
+}
+
+impl Observed {
+    fn new() -> Observed {
+        let seconds = Arc::new(AtomicI64::new(1_750_000_000));
+        let clock = {
+            let seconds = Arc::clone(&seconds);
+            Arc::new(move || Time::from_secs(seconds.load(Ordering::Relaxed)))
+        };
+        Observed { activity: Arc::new(MemoryActivity::new(Timeouts::default(), clock)), seconds }
+    }
+
+    fn pass(&self, seconds: i64) {
+        self.seconds.fetch_add(seconds, Ordering::Relaxed);
+    }
+}
+
+/// A served listener.
+struct Serving {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<std::io::Result<()>>,
+}
+
+impl Serving {
+    fn start(listener: Listener, observed: &Observed) -> Serving {
+        let (stop, stopping) = watch::channel(false);
+        let router = router(observed.activity.clone());
+        Serving { stop, task: tokio::spawn(listener.serve(router, stopping)) }
+    }
+
+    async fn end(self) {
+        self.stop.send_replace(true);
+        let ended = tokio::time::timeout(PATIENCE, self.task).await;
+        ended.expect("it ends").expect("it does not panic").expect("it ends well");
+    }
+}
+
+fn socket() -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("besom.sock");
+    (directory, path)
+}
+
+/// Sends one request and returns the status and everything else that is answered.
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> (u16, String) {
+    stream.write_all(request.as_bytes()).await.expect("the request is taken");
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+    read.expect("an answer in time").expect("an answer");
+    let answer = String::from_utf8(answer).expect("a text");
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or_else(|| panic!("no status: {answer:?}")), answer)
+}
+
+fn request(line: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let mut text = format!("{line} HTTP/1.1\r\nconnection: close\r\n");
+    for (name, value) in headers {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+    text
+}
+
+async fn ask(path: &Path, line: &str, body: &str) -> (u16, String) {
+    let stream = UnixStream::connect(path).await.expect("somebody listens");
+    exchange(stream, &request(line, &[("host", "besom")], body)).await
+}
+
+#[tokio::test]
+async fn reports_make_the_state() {
+    let (_directory, path) = socket();
+    let observed = Observed::new();
+    let serving = Serving::start(Listener::unix(&path).await.unwrap(), &observed);
+    // What passes, in seconds; what is reported; what the state is then.
+    let steps = [
+        (0, "", "", "unknown"),
+        (1, "connect?connection=tab-1", "", "active"),
+        (1, "connect", r#"{"connection": "tab-2"}"#, "active"),
+        (1, "disconnect?connection=tab-1", "", "active"),
+        (1, "disconnect", r#"{"connection": "tab-2"}"#, "waiting"),
+        (301, "", "", "idle"),
+        (1, "heartbeat?connection=tab%203", "", "active"),
+        (89, "heartbeat?connection=tab%203", "", "active"),
+        (89, "", "", "active"),
+        (2, "", "", "waiting"),
+    ];
+    for (seconds, what, body, state) in steps {
+        observed.pass(seconds);
+        if !what.is_empty() {
+            let (status, answer) = ask(&path, &format!("POST /activity/ws-1/{what}"), body).await;
+            assert_eq!(status, 204, "{what}: {answer}");
+        }
+        let (status, answer) = ask(&path, "GET /activity/ws-1", "").await;
+        assert_eq!(status, 200, "{answer}");
+        let said = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
+        let said: serde_json::Value = serde_json::from_str(said).expect("JSON");
+        assert_eq!(said, serde_json::json!({ "id": "ws-1", "state": state }), "after {what:?}");
+    }
+    serving.end().await;
+}
+
+#[tokio::test]
+async fn what_is_not_understood_is_refused_with_the_reason_and_changes_nothing() {
+    let (_directory, path) = socket();
+    let observed = Observed::new();
+    let serving = Serving::start(Listener::unix(&path).await.unwrap(), &observed);
+    let long = "x".repeat(513);
+    let (long_id, long_connection) = (
+        format!("POST /activity/{long}/connect?connection=a"),
+        format!("POST /activity/ws-1/connect?connection={long}"),
+    );
+    let large = format!(r#"{{"connection": "{}"}}"#, "x".repeat(5_000));
+    let cases: [(&str, &str, u16, &str); 11] = [
+        ("POST /activity/ws-1/connect", "", 400, "name the connection"),
+        ("POST /activity/ws-1/connect?connection=", "", 400, "name the connection"),
+        ("POST /activity/ws-1/connect", "{}", 400, "name the connection"),
+        ("POST /activity/ws-1/connect", "{\"connection\"", 400, "the body is not understood"),
+        ("POST /activity/ws-1/connect", r#"{"conn": "a"}"#, 400, "unknown field"),
+        ("POST /activity/ws-1/connect?conn=a", "", 400, "the query is not understood"),
+        (&long_id, "", 400, "at most 512 bytes"),
+        (&long_connection, "", 400, "at most 512 bytes"),
+        ("POST /activity/ws-1/connect", &large, 413, ""),
+        ("POST /activity/ws-1/wave?connection=a", "", 404, "connect, disconnect or heartbeat"),
+        ("DELETE /activity/ws-1", "", 405, ""),
+    ];
+    for (line, body, wanted, words) in cases {
+        let (status, answer) = ask(&path, line, body).await;
+        assert_eq!(status, wanted, "{line}: {answer}");
+        assert!(answer.contains(words), "{line}: {answer}");
+    }
+    let (_, answer) = ask(&path, "GET /activity/ws-1", "").await;
+    assert!(answer.contains("unknown"), "{answer}");
+    serving.end().await;
+}
+
+#[tokio::test]
+async fn an_activity_that_is_away_asks_the_caller_to_come_again() {
+    let (_directory, path) = socket();
+    let observed = Observed::new();
+    let serving = Serving::start(Listener::unix(&path).await.unwrap(), &observed);
+    observed.activity.set_away(true);
+    for line in ["POST /activity/ws-1/connect?connection=a", "GET /activity/ws-1"] {
+        let (status, answer) = ask(&path, line, "").await;
+        assert!(status == 503 && answer.contains("retry-after: 1"), "{line}: {answer}");
+    }
+    observed.activity.set_away(false);
+    assert_eq!(ask(&path, "GET /activity/ws-1", "").await.0, 200);
+    serving.end().await;
+}
+
+#[tokio::test]
+async fn the_socket_is_its_owners_alone_and_goes_with_its_host() {
+    let (directory, path) = socket();
+    let observed = Observed::new();
+    let serving = Serving::start(Listener::unix(&path).await.unwrap(), &observed);
+    let there = std::fs::symlink_metadata(&path).unwrap();
+    assert!(there.file_type().is_socket());
+    assert_eq!(there.permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing beside it");
+    serving.end().await;
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_socket_that_a_dead_host_has_left_is_replaced_and_a_live_one_is_not() {
+    let (_directory, path) = socket();
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists(), "a dead host leaves its socket");
+    let observed = Observed::new();
+    let serving = Serving::start(Listener::unix(&path).await.unwrap(), &observed);
+    assert_eq!(ask(&path, "GET /activity/ws-1", "").await.0, 200);
+    let second = Listener::unix(&path).await;
+    assert!(matches!(second, Err(Error::Taken(ref taken)) if *taken == path));
+    assert_eq!(ask(&path, "GET /activity/ws-1", "").await.0, 200, "the first goes on");
+    serving.end().await;
+    let successor = Serving::start(Listener::unix(&path).await.unwrap(), &observed);
+    assert_eq!(ask(&path, "GET /activity/ws-1", "").await.0, 200);
+    successor.end().await;
+}
+
+#[tokio::test]
+async fn what_is_no_socket_is_left_as_it_is() {
+    let (_directory, path) = socket();
+    std::fs::write(&path, "precious").unwrap();
+    let refused = Listener::unix(&path).await.err().expect("it is refused").to_string();
+    assert!(refused.contains("not a socket"), "{refused}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_does_not_hold_up_the_end() {
+    let (_directory, path) = socket();
+    let observed = Observed::new();
+    let serving = Serving::start(Listener::unix(&path).await.unwrap(), &observed);
+    let mut silent = UnixStream::connect(&path).await.unwrap();
+    silent.write_all(b"POST /activity/ws-1/conn").await.unwrap();
+    // Answered after the silent one was accepted, for they are taken in their order.
+    assert_eq!(ask(&path, "GET /activity/ws-1", "").await.0, 200);
+    serving.end().await;
+    drop(silent);
+}
+
+/// The file of a token, with its mode.
+fn token_file(directory: &Path, content: &str, mode: u32) -> PathBuf {
+    let path = directory.join("token");
+    std::fs::write(&path, content).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+    path
+}
+
+#[tokio::test]
+async fn over_tcp_only_who_shows_the_token_and_is_no_web_page_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let token = Token::read(&token_file(directory.path(), "s3cret\n", 0o600)).unwrap();
+    let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), token).await.unwrap();
+    let Listener::Tcp(socket, _) = &listener else { panic!("TCP was asked for") };
+    let address = socket.local_addr().unwrap();
+    let observed = Observed::new();
+    let serving = Serving::start(listener, &observed);
+    let own = address.to_string();
+    let right = ("authorization", "Bearer s3cret");
+    let cases: [(&[(&str, &str)], u16); 11] = [
+        (&[("host", &own), right], 200),
+        (&[("host", "localhost:80"), right], 200),
+        (&[("host", "127.0.0.1"), right], 200),
+        (&[("host", "[::1]"), right], 200),
+        (&[("host", "[::1]:8080"), right], 200),
+        (&[("host", &own)], 401),
+        (&[("host", &own), ("authorization", "Bearer wrong")], 401),
+        (&[("host", &own), ("authorization", "s3cret")], 401),
+        // A page of the web, and a name that was bent to this address.
+        (&[("host", &own), ("origin", "https://evil.example"), right], 403),
+        (&[("host", "evil.example"), right], 403),
+        (&[right], 403),
+    ];
+    for (headers, wanted) in cases {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let (status, answer) = exchange(stream, &request("GET /activity/ws-1", headers, "")).await;
+        assert_eq!(status, wanted, "{headers:?}: {answer}");
+    }
+    serving.end().await;
+}
+
+#[test]
+fn a_token_that_others_can_read_or_that_is_empty_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    for (content, mode, words) in
+        [("s3cret", 0o640, "chmod 600"), ("s3cret", 0o604, "chmod 600"), (" \n", 0o600, "empty")]
+    {
+        let read = Token::read(&token_file(directory.path(), content, mode));
+        let said = read.err().expect("it is refused").to_string();
+        assert!(said.contains(words) && said.contains("token"), "{mode:o}: {said}");
+    }
+}
