@@ -157,7 +157,7 @@ fn discard_dead(tx: &mut Tx<'_>, selector: &DeadSelector, row: &CommandRow) -> J
         return Ok(0);
     }
     let mut books = Books::open(tx)?;
-    let reason = format!("discarded by {}: {}", row.by, row.reason);
+    let reason = format!("{}: {}", row.by, row.reason);
     for letter in &letters {
         let task = tx.task(&letter.item.identity.task)?;
         remove(tx, letter.id)?;
