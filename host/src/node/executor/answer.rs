@@ -168,17 +168,20 @@ impl Executor {
             self.release(flight);
             return;
         }
+        if batch.entries.iter().any(|entry| matches!(entry.decision, Decision::Settle(_))) {
+            // There is nothing in it that an item could be blamed for.
+            self.note_failure(true);
+            out.push(Command::Abandon(flight.commit));
+            self.release(flight);
+            return;
+        }
         let policy = flight.definition.retry;
         let entries = batch
             .entries
             .into_iter()
             .map(|entry| {
-                let settle = match entry.decision {
-                    Decision::Apply { .. } => {
-                        policy.failed(&entry.item, self.now, Duration::ZERO, words.clone())
-                    }
-                    Decision::Settle(_) => Settle::Dead { reason: words.clone() },
-                };
+                let reason = words.clone();
+                let settle = policy.failed(&entry.item, self.now, Duration::ZERO, reason);
                 Entry { decision: Decision::Settle(settle), ..entry }
             })
             .collect();
@@ -200,7 +203,12 @@ impl Executor {
         match result {
             Ok(Some(committed)) => self.land(flight, &batch, committed, out),
             Ok(None) => {
-                // It never happened and never will: the same batch can be sent again.
+                // It never happened, and the store has given its mark up: the same batch can
+                // be sent again under another.
+                let mut batch = batch;
+                out.push(Command::Abandon(batch.id));
+                batch.id = next_mark(batch.id);
+                flight.commit = batch.id;
                 flight.phase = Phase::Held { batch, since: self.now, until: self.now };
                 self.flights.insert(ticket, flight);
             }
@@ -211,4 +219,9 @@ impl Executor {
             }
         }
     }
+}
+
+/// Another mark, as unlikely to be somebody else's as the one before.
+fn next_mark(mark: CommitId) -> CommitId {
+    CommitId(mark.0.wrapping_add(1))
 }
