@@ -4,17 +4,19 @@
 //! of a Yjs V1 update. Nothing here understands a document beyond the client id that its
 //! first struct names: what updates mean is the compaction's to judge.
 
+mod show;
+
 use std::time::Duration;
 
-use besom_core::ids::{TaskName, Tenant};
+use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, Value};
 
+pub use show::{Shown, State, show};
+
 use crate::model::TENANT;
-use crate::ports::store::{
-    self, DeadLetter, DeadSelector, HistoryQuery, HistoryRow, Range, Snapshot, Store,
-};
+use crate::ports::store::{self, Range, Snapshot, Store};
 
 /// The largest update log that is imported, in bytes.
 pub const LOG_BYTES_MAX: u64 = 1 << 30;
@@ -26,8 +28,6 @@ const PAGE_ROWS: u32 = 4096;
 const PAGE_BYTES: usize = 8 << 20;
 /// How long an export may hold its snapshot.
 const SNAPSHOT_MAX: Duration = Duration::from_secs(600);
-/// History rows and dead letters looked through for the last word on a document.
-const LOOKED_AT_MAX: u32 = 1_000;
 
 /// Why a file is no update log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -360,87 +360,6 @@ pub async fn export(store: &dyn Store, name: &Name) -> Result<Vec<Vec<u8>>, Erro
     };
     let edits = edits.into_iter().filter(|edit| edit.seq >= from).map(|edit| edit.payload);
     Ok(base.into_iter().chain(edits).collect())
-}
-
-/// What is stored of a document, and the last word on it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Shown {
-    /// Its row.
-    pub document: Document,
-    /// Changes that are edits.
-    pub edits: u64,
-    /// Changes that are presence.
-    pub presences: u64,
-    /// Snapshots.
-    pub snapshots: u64,
-    /// Bytes of all their payloads.
-    pub bytes: u64,
-    /// The last compaction that changed it.
-    pub last_compaction: Option<HistoryRow>,
-    /// Why it was left alone, if that is the last word.
-    pub left_alone: Option<String>,
-}
-
-/// Looks a document up, and what `tasks` (those that compact) last said of it.
-pub async fn show(store: &dyn Store, name: &Name, tasks: &[TaskName]) -> Result<Shown, Error> {
-    let view = store.snapshot(SNAPSHOT_MAX).await?;
-    let Some(document) = document(&*view, name).await? else {
-        return Err(Error::Missing(name.to_string()));
-    };
-    let changes = stored(&*view, name, "changes").await?;
-    let snapshots = stored(&*view, name, "snapshots").await?;
-    drop(view);
-    let bytes = changes.iter().chain(&snapshots).map(|row| row.payload.len() as u64).sum();
-    let edits = changes.iter().filter(|row| row.edit).count() as u64;
-    let mut shown = Shown {
-        document,
-        edits,
-        presences: changes.len() as u64 - edits,
-        snapshots: snapshots.len() as u64,
-        bytes,
-        last_compaction: None,
-        left_alone: None,
-    };
-    let mut newest: Option<HistoryRow> = None;
-    for task in tasks {
-        let query = HistoryQuery {
-            task: Some(task.clone()),
-            tenant: Some(name.tenant.clone()),
-            key: Some(name.key.clone()),
-            limit: LOOKED_AT_MAX,
-            ..HistoryQuery::default()
-        };
-        for row in store.history(&query).await? {
-            let later = |other: &Option<HistoryRow>| other.as_ref().is_none_or(|o| o.id < row.id);
-            if row.outcome == "committed" && later(&shown.last_compaction) {
-                shown.last_compaction = Some(row.clone());
-            }
-            if later(&newest) {
-                newest = Some(row);
-            }
-        }
-        if let Some(dead) = dead(store, task, name).await? {
-            shown.left_alone = dead.item.errors.last().cloned();
-        }
-    }
-    if shown.left_alone.is_none() {
-        shown.left_alone =
-            newest.filter(|row| row.settled || row.outcome == "dead").and_then(|row| row.reason);
-    }
-    Ok(shown)
-}
-
-async fn dead(
-    store: &dyn Store,
-    task: &TaskName,
-    name: &Name,
-) -> store::Result<Option<DeadLetter>> {
-    let selector = DeadSelector { task: Some(task.clone()), ..DeadSelector::default() };
-    let letters = store.dead_letters(&selector, LOOKED_AT_MAX).await?;
-    Ok(letters.into_iter().find(|letter| {
-        letter.item.identity.tenant.as_ref() == Some(&name.tenant)
-            && letter.item.identity.key == name.key
-    }))
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 // Yjs judges compacted logs. Usage: node judge.mjs [--brief] DIRECTORY NAME...
 // --brief: only what does not build a long document a dozen times.
-// For each NAME the directory holds NAME.log and NAME.compacted.log. Prints one line per
-// failure and exits 1 if there is any.
+// For each NAME the directory holds NAME.log and NAME.compacted.log; where there is a
+// NAME.txt, it is what the document's only text has to be. Prints one line per failure and
+// exits 1 if there is any.
+import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import * as Y from 'yjs'
 import { built, difference, rootTypes, unlike } from './document.mjs'
-import { random, readLog } from './log.mjs'
+import { editAll, typed } from './edit.mjs'
+import { readLog } from './log.mjs'
 
 // Client ids that no case uses.
 const [FIRST, SECOND, OFFLINE] = [2 ** 40 + 1, 2 ** 40 + 2, 2 ** 40 + 3]
@@ -17,65 +20,6 @@ const sync = (a, b) => {
     Y.applyUpdate(b, Y.encodeStateAsUpdate(a, Y.encodeStateVector(b)))
     Y.applyUpdate(a, Y.encodeStateAsUpdate(b, Y.encodeStateVector(a)))
   }
-}
-
-// The next position at or before `at` that is not inside of a surrogate pair: Yjs itself
-// replaces a pair that is cut.
-const outsidePair = (text, at) => {
-  let left = at
-  for (let item = text._start; item !== null && left > 0; item = item.right) {
-    if (item.deleted || !item.countable) continue
-    if (left < item.length && item.content.getRef() === 4) {
-      const unit = item.content.str.charCodeAt(left)
-      return unit >= 0xdc00 && unit <= 0xdfff ? at - 1 : at
-    }
-    left -= item.length
-  }
-  return at
-}
-
-// Edits of every root; the same seed makes the same edits on equal documents.
-const editAll = (doc, types, seed) => {
-  const rand = random(seed)
-  const pick = n => Math.floor(rand() * n)
-  for (const [name, kind] of [...types, [' new', 'text']]) {
-    for (let i = 0; i < 4; i++) {
-      if (kind === 'map') {
-        const map = doc.getMap(name)
-        const keys = [...map._map.keys()].sort()
-        if (keys.length > 0) map.set(keys[pick(keys.length)], { edit: i, a: seed })
-        if (i === 2 && keys.length > 0) map.delete(keys[pick(keys.length)])
-        map.set(`edit ${i}`, new Y.Text('nested'))
-        continue
-      }
-      if (kind === 'text') {
-        const text = doc.getText(name)
-        text.insert(outsidePair(text, pick(text.length + 1)), `e${seed}-${i}`)
-        const from = outsidePair(text, pick(text.length))
-        const to = outsidePair(text, from + 3)
-        if (to > from) text.delete(from, to - from)
-        if (text.length > 3) {
-          const from = outsidePair(text, pick(text.length - 2))
-          text.format(from, outsidePair(text, from + 3) - from, { mark: i % 2 ? seed : null })
-        }
-        continue
-      }
-      const list = kind === 'array' ? doc.getArray(name) : doc.getXmlFragment(name)
-      list.insert(pick(list.length + 1), kind === 'array' ? [i, { z: 1, a: 2 }] : [new Y.XmlElement('edit')])
-      if (list.length > 2) list.delete(pick(list.length - 1), 1)
-    }
-  }
-}
-
-// Types a document's roots, as the readers of the document do.
-const typed = (doc, types) => {
-  for (const [name, kind] of types) {
-    if (kind === 'map') doc.getMap(name)
-    else if (kind === 'text') doc.getText(name)
-    else if (kind === 'array') doc.getArray(name)
-    else doc.getXmlFragment(name)
-  }
-  return doc
 }
 
 // The entries of a shared map have no order, and a sub-document is known by its guid.
@@ -169,6 +113,15 @@ let failures = 0
 for (const name of names) {
   const old = readLog(join(directory, `${name}.log`))
   const compacted = readLog(join(directory, `${name}.compacted.log`))
+  const text = join(directory, `${name}.txt`)
+  if (existsSync(text)) {
+    const doc = built(compacted, FIRST)
+    const texts = [...rootTypes(doc).keys()].map(root => doc.getText(root).toString())
+    if (texts.length !== 1 || texts[0] !== readFileSync(text, 'utf8')) {
+      failures++
+      console.log(`${name}: the text is not that of ${name}.txt`)
+    }
+  }
   for (const [check, run] of Object.entries(checks)) {
     if (isBrief && !brief.includes(check)) continue
     let found

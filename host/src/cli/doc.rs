@@ -204,6 +204,7 @@ fn show(global: &Global, name: &Name, shown: &doc::Shown) -> Result<Exit, Failur
         "presences": shown.presences,
         "snapshots": shown.snapshots,
         "bytes": shown.bytes,
+        "state": shown.state,
         "compacted_at": d.compacted_at.map(|t| t.to_string()),
         "last_compaction": last,
         "left_alone": shown.left_alone,
@@ -211,6 +212,7 @@ fn show(global: &Global, name: &Name, shown: &doc::Shown) -> Result<Exit, Failur
     output::show(global.output, &json, || {
         let mut facts = Facts::default();
         facts.add("document", name).add("format", &d.format);
+        facts.add("state", in_words(shown));
         facts.add("server_seq", d.server_seq).add("compacted_seq", d.compacted_seq);
         facts.add("epoch", d.epoch);
         facts.add(
@@ -233,10 +235,17 @@ fn show(global: &Global, name: &Name, shown: &doc::Shown) -> Result<Exit, Failur
                 value.as_str().map_or_else(|| value.to_string(), str::to_owned),
             );
         }
-        if let Some(reason) = &shown.left_alone {
-            facts.add("left alone", reason);
-        }
         facts.render()
     })?;
     Ok(Exit::Fine)
+}
+
+fn in_words(shown: &doc::Shown) -> String {
+    let reason = shown.left_alone.as_deref().unwrap_or("no reason is kept");
+    match shown.state {
+        doc::State::Untouched => "untouched: no compaction has looked at it so far".into(),
+        doc::State::Compacted => "compacted".into(),
+        doc::State::LeftAlone => format!("left alone: {reason}"),
+        doc::State::Dead => format!("set aside (see `besom dead ls`): {reason}"),
+    }
 }

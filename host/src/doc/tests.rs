@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use besom_core::ids::TaskName;
 use besom_core::proposal::Change;
 
 use super::*;

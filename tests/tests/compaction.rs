@@ -1,0 +1,8 @@
+//! Compaction on SQLite while others are at work: the component reads in one snapshot,
+//! something happens in the database, and only then is its proposal committed.
+
+mod compaction {
+    pub mod concurrency;
+    pub mod site;
+    pub mod states;
+}

@@ -1,0 +1,297 @@
+//! A database with documents, a product that writes to it, and a host whose steps are taken
+//! one by one.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use besom::cli::assembly::Assembly;
+use besom::cli::{Format, Global};
+use besom::doc::{self, Name, Shown};
+use besom::host::perform::call_of;
+use besom::ports::guests::StopFlag;
+use besom::ports::store::{Batch, Decision, Entry, Outcome, SlotDecision, Store, Waiting};
+use besom::store::sqlite::{Options as StoreOptions, SqliteStore};
+use besom::task::TaskDefinition;
+use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, Tenant};
+use besom_core::queue;
+use besom_core::time::Time;
+use besom_tests::conformance::world;
+use rusqlite::{Connection, params};
+use yrs::updates::decoder::Decode;
+use yrs::{Doc, GetString, ReadTxn, StateVector, Text, Transact, Update};
+
+/// The tenant of every document here.
+pub const TENANT: &str = "a";
+const NODE: &str = "node-1";
+const TASK: &str = "compaction";
+/// How long a snapshot may stay open.
+const OPEN_MAX: Duration = Duration::from_secs(60);
+
+/// One host and its database.
+pub struct Site {
+    assembly: Assembly,
+    definition: Arc<TaskDefinition>,
+    fence: Fence,
+    epochs: BTreeMap<Partition, OwnerEpoch>,
+    commits: AtomicU64,
+    directory: tempfile::TempDir,
+}
+
+/// What the component has decided about an item, and the item.
+pub struct Decided {
+    waiting: Waiting,
+    /// What is to be committed.
+    pub decision: Decision,
+}
+
+impl Site {
+    /// A host with the entity model and no document, which leads.
+    pub async fn new() -> Site {
+        let directory = tempfile::tempdir().unwrap();
+        let config = directory.path().join("besom.toml");
+        let cache = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+        let text = format!(
+            "[runtime]\ncache = {cache:?}\n[tasks.{TASK}]\nplugin = \"compaction\"\n\
+             schedule = \"@every 30s\"\n[tasks.{TASK}.settings]\nmin_changes = 2\n"
+        );
+        std::fs::write(&config, text).unwrap();
+        let database = directory.path().join("besom.db");
+        let store = SqliteStore::open(&database, StoreOptions::default()).unwrap();
+        store.create_entity_model().await.unwrap();
+        drop(store);
+        let global = Global { config, output: Format::Json, log: "info".into(), set: vec![] };
+        let assembly = match Assembly::new(&global, false).await {
+            Ok(assembly) => assembly,
+            Err(failure) => panic!("{failure}"),
+        };
+        let definition = Arc::clone(&assembly.config.tasks[TASK]);
+        let fence = world::fence(1);
+        let store = &assembly.ports.store;
+        let raised = store.raise_fence(&fence, &NodeName::from(NODE), None).await.unwrap();
+        let epochs = raised.owned.into_iter().collect();
+        let site =
+            Site { assembly, definition, fence, epochs, commits: AtomicU64::new(1), directory };
+        site.product()
+            .execute_batch(
+                "INSERT INTO projects (project_id) VALUES ('a');
+                 INSERT INTO clients VALUES ('a', 'ann', 'activated', 0);",
+            )
+            .unwrap();
+        site
+    }
+
+    /// The store.
+    pub fn store(&self) -> &dyn Store {
+        &*self.assembly.ports.store
+    }
+
+    /// The product's own connection.
+    pub fn product(&self) -> Connection {
+        let connection = Connection::open(self.directory.path().join("besom.db")).unwrap();
+        connection.busy_timeout(Duration::from_secs(5)).unwrap();
+        connection
+    }
+
+    /// Creates a document, as a product does.
+    pub fn document(&self, name: &str, updates: &[Vec<u8>]) {
+        self.product()
+            .execute(
+                "INSERT INTO documents (project_id, doc_id, created_at, updated_at)
+                 VALUES ('a', ?1, 0, 0)",
+                [name],
+            )
+            .unwrap();
+        for update in updates {
+            self.append(name, "edit", update);
+        }
+    }
+
+    /// Appends a change, as a product does: the number is given out and the row written in
+    /// one transaction.
+    pub fn append(&self, name: &str, kind: &str, payload: &[u8]) {
+        let mut product = self.product();
+        let tx = product.transaction().unwrap();
+        let next: i64 = tx
+            .query_row(
+                "UPDATE documents SET server_seq = server_seq + 1 WHERE doc_id = ?1
+                 RETURNING server_seq",
+                [name],
+                |row| row.get(0),
+            )
+            .unwrap();
+        tx.execute(
+            "INSERT INTO changes VALUES ('a', ?1, ?2, 'ann', ?2, ?2, ?3, ?4, NULL)",
+            params![name, next, kind, payload],
+        )
+        .unwrap();
+        tx.commit().unwrap();
+    }
+
+    /// Attaches the client `ann`, who has pulled up to that number.
+    pub fn attach(&self, name: &str, server_seq: i64) {
+        self.product()
+            .execute(
+                "INSERT INTO attachments
+                     (project_id, doc_id, client_id, state, server_seq, client_seq)
+                 VALUES ('a', ?1, 'ann', 'attached', ?2, 0)",
+                params![name, server_seq],
+            )
+            .unwrap();
+    }
+
+    /// The numbers and kinds of a document's changes.
+    pub fn changes(&self, name: &str) -> Vec<(i64, String)> {
+        let product = self.product();
+        let mut rows = product
+            .prepare("SELECT server_seq, kind FROM changes WHERE doc_id = ?1 ORDER BY server_seq")
+            .unwrap();
+        let rows = rows.query_map([name], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        rows.map(Result::unwrap).collect()
+    }
+
+    /// Scans, and plans what is found.
+    pub async fn plan(&self) -> u64 {
+        let store = self.store();
+        let now = store.now().await.unwrap();
+        let runs = vec![world::new_run(TASK, now)];
+        let slots = SlotDecision { runs, ..SlotDecision::default() };
+        let run = store.decide_slots(&self.fence, &slots).await.unwrap()[0];
+        let view = store.snapshot(OPEN_MAX).await.unwrap();
+        let activity = Arc::clone(&self.assembly.ports.activity);
+        let call = call_of(&self.definition, now, 0, &StopFlag::default());
+        let tenant = Tenant::from(TENANT);
+        let guests = &self.assembly.ports.guests;
+        let found = guests.scan(&call, view, activity, Some(&tenant), None, world::ALL).await;
+        let page = world::page(TASK, run, found.unwrap().candidates);
+        let planned = store.plan_page(&self.fence, &page).await.unwrap();
+        store.end_scan(&self.fence, run, None, None).await.unwrap();
+        planned.planned
+    }
+
+    /// Everything that waits, in the log and to be tried again.
+    pub async fn waiting(&self) -> Vec<Waiting> {
+        let store = self.store();
+        let mut waiting = store.read_retries(None, None, world::ALL).await.unwrap();
+        for stream in store.backlog(None).await.unwrap() {
+            let (task, partition) = (&stream.task, stream.partition);
+            let items = store.read_log(task, partition, stream.acked, world::ALL, usize::MAX).await;
+            waiting.extend(items.unwrap());
+        }
+        waiting
+    }
+
+    /// Has the component look at an item and decide; nothing is committed yet.
+    pub async fn decide(&self, waiting: &Waiting) -> Decided {
+        let store = self.store();
+        let now = store.now().await.unwrap();
+        let call = call_of(&self.definition, now, 0, &StopFlag::default());
+        let view = store.snapshot(OPEN_MAX).await.unwrap();
+        let activity = Arc::clone(&self.assembly.ports.activity);
+        let items = std::slice::from_ref(&waiting.item);
+        let acted = self.assembly.ports.guests.act(&call, view, activity, items).await.unwrap();
+        let said = acted.verdicts.into_iter().next().unwrap().map_err(|fault| fault.message);
+        let decision = queue::decide(&self.definition.retry, &waiting.item, now, said, true);
+        Decided { waiting: waiting.clone(), decision }
+    }
+
+    /// Plans, and decides about the one item that waits.
+    pub async fn decide_one(&self) -> Decided {
+        self.plan().await;
+        let waiting = self.waiting().await;
+        assert_eq!(waiting.len(), 1, "{waiting:?}");
+        self.decide(&waiting[0]).await
+    }
+
+    /// Commits what was decided.
+    pub async fn commit(&self, decided: &Decided) -> Outcome {
+        let Decided { waiting, decision } = decided;
+        let (source, item, decision) = (waiting.source, waiting.item.clone(), decision.clone());
+        let epoch = self.epochs[&item.partition];
+        let id = CommitId(u128::from(self.commits.fetch_add(1, Ordering::Relaxed)));
+        let entries = vec![Entry { source, epoch, item, decision }];
+        let node = NodeName::from(NODE);
+        let batch = Batch { id, node, entries, idle: vec![], activity_in_store: false };
+        self.store().commit(&batch).await.unwrap().outcomes.remove(0)
+    }
+
+    /// Plans, decides and commits until nothing waits; the outcome of the last attempt.
+    pub async fn to_the_end(&self) -> Option<Outcome> {
+        self.plan().await;
+        let mut last = None;
+        while let Some(waiting) = self.waiting().await.first() {
+            last = Some(self.commit(&self.decide(waiting).await).await);
+        }
+        last
+    }
+
+    /// What `besom doc show` knows.
+    pub async fn shown(&self, name: &str) -> Shown {
+        doc::show(self.store(), &of(name), &[TASK.into()]).await.unwrap()
+    }
+
+    /// The text that `besom doc export` comes to, read by yrs.
+    pub async fn text(&self, name: &str) -> String {
+        text(&doc::export(self.store(), &of(name)).await.unwrap())
+    }
+
+    /// The books, which have to balance.
+    pub async fn balanced(&self) {
+        let audit = self.store().audit().await.unwrap();
+        assert!(audit.balanced(), "{audit:#?}");
+    }
+
+    /// Sets the number of a document's last change, as a commit does that is still under way
+    /// elsewhere.
+    pub fn give_out_a_number(&self, name: &str) {
+        let sql = "UPDATE documents SET server_seq = server_seq + 1 WHERE doc_id = ?1";
+        self.product().execute(sql, [name]).unwrap();
+    }
+
+    /// How often an item is tried.
+    pub fn attempts_max(&self) -> u32 {
+        self.definition.retry.attempts_max
+    }
+
+    /// The store's present.
+    pub async fn now(&self) -> Time {
+        self.store().now().await.unwrap()
+    }
+}
+
+fn of(name: &str) -> Name {
+    Name { tenant: Tenant::from(TENANT), key: name.to_owned() }
+}
+
+/// Updates of a client that types, a word each.
+pub fn typed(client: u64, words: &[&str]) -> Vec<Vec<u8>> {
+    let doc = Doc::with_client_id(client);
+    let text = doc.get_or_insert_text("text");
+    let type_word = |word: &&str| {
+        let mut txn = doc.transact_mut();
+        let end = text.len(&txn);
+        text.insert(&mut txn, end, word);
+        txn.encode_update_v1()
+    };
+    words.iter().map(type_word).collect()
+}
+
+/// The text that updates come to.
+pub fn text(updates: &[Vec<u8>]) -> String {
+    let doc = Doc::new();
+    let text = doc.get_or_insert_text("text");
+    for update in updates {
+        doc.transact_mut().apply_update(Update::decode_v1(update).unwrap()).unwrap();
+    }
+    let txn = doc.transact();
+    assert!(!txn.has_missing_updates());
+    assert!(!txn.encode_diff_v1(&StateVector::default()).is_empty());
+    text.get_string(&txn)
+}
+
+/// Notes of a commit, by name.
+pub fn notes(shown: &Shown) -> HashMap<String, besom_core::value::Value> {
+    let row = shown.last_compaction.as_ref().expect("it was compacted");
+    row.notes.iter().map(|note| (note.name.clone(), note.value.clone())).collect()
+}

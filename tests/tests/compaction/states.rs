@@ -1,0 +1,98 @@
+//! What is said of a document, in every state that it may be in.
+
+use besom::doc::State;
+use besom::ports::store::Outcome;
+use besom_core::value::Value;
+
+use super::site::{Site, notes, typed};
+
+const WORDS: [&str; 3] = ["one ", "two ", "three "];
+
+#[tokio::test]
+async fn a_document_that_was_never_touched_has_no_last_word() {
+    let site = Site::new().await;
+    site.document("d", &typed(1, &WORDS[..1]));
+    assert_eq!(site.to_the_end().await, None);
+    let shown = site.shown("d").await;
+    assert_eq!((shown.edits, shown.last_compaction, shown.left_alone), (1, None, None));
+    assert_eq!(shown.state, State::Untouched);
+}
+
+#[tokio::test]
+async fn a_document_that_was_compacted_says_what_it_was() {
+    let site = Site::new().await;
+    // A name that an item's key has to escape.
+    let name = "#1/100% sure";
+    site.document(name, &typed(1, &WORDS));
+    assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
+    let shown = site.shown(name).await;
+    let notes = notes(&shown);
+    assert_eq!((shown.edits, shown.state, shown.left_alone), (1, State::Compacted, None));
+    assert_eq!(notes["mode"], Value::Text("merge".into()));
+    assert_eq!(notes["rows_before"], Value::Integer(3));
+    assert_eq!(notes["verified"], Value::Bool(true));
+    assert_eq!(notes["digest_before"], notes["digest_after"]);
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_decoded_is_dead_with_its_number_and_untouched() {
+    let site = Site::new().await;
+    let mut updates = typed(1, &WORDS);
+    updates[1] = vec![255; 7];
+    site.document("d", &updates);
+    let outcome = site.to_the_end().await;
+    let Some(Outcome::Dead(reason)) = outcome else { panic!("{outcome:?}") };
+    assert!(reason.contains("undecodable") && reason.contains("(change 2)"), "{reason}");
+    assert_eq!(site.changes("d").len(), 3);
+    let shown = site.shown("d").await;
+    assert_eq!((shown.state, shown.left_alone), (State::Dead, Some(reason)));
+    // It is not tried again as it is.
+    assert_eq!(site.plan().await, 0);
+    site.balanced().await;
+}
+
+#[tokio::test]
+async fn a_checksum_that_differs_is_dead_with_both_values_and_untouched() {
+    let site = Site::new().await;
+    site.document("d", &typed(1, &WORDS));
+    site.product().execute("UPDATE changes SET checksum = 7 WHERE server_seq = 2", []).unwrap();
+    let outcome = site.to_the_end().await;
+    let Some(Outcome::Dead(reason)) = outcome else { panic!("{outcome:?}") };
+    assert!(reason.starts_with("checksum: the payload of change 2 has CRC-32"), "{reason}");
+    assert!(reason.ends_with("its row says 00000007"), "{reason}");
+    assert_eq!(site.changes("d").len(), 3);
+    let shown = site.shown("d").await;
+    assert_eq!((shown.state, shown.left_alone), (State::Dead, Some(reason)));
+}
+
+#[tokio::test]
+async fn a_document_with_a_hole_is_dead_and_looked_at_again_when_it_has_doubled() {
+    let site = Site::new().await;
+    // The first update is lost, and the numbers do not tell.
+    let updates = typed(1, &["zero ", "one ", "two ", "three "]);
+    site.document("d", &updates[1..3]);
+    assert!(matches!(site.to_the_end().await, Some(Outcome::Dead(_))));
+    let shown = site.shown("d").await;
+    let reason = shown.left_alone.unwrap();
+    assert!(shown.state == State::Dead && reason.starts_with("hole: "), "{reason}");
+    site.append("d", "edit", &updates[3]);
+    assert_eq!(site.plan().await, 0, "one more change is no reason");
+    // What was lost arrives late.
+    site.append("d", "edit", &updates[0]);
+    assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
+    let shown = site.shown("d").await;
+    assert_eq!((shown.edits, shown.state, shown.left_alone), (1, State::Compacted, None));
+    site.balanced().await;
+}
+
+#[tokio::test]
+async fn a_document_that_is_left_alone_says_why_as_long_as_it_is_so() {
+    let site = Site::new().await;
+    // One client id, two clients.
+    site.document("d", &[typed(1, &["one"]), typed(1, &["two"])].concat());
+    assert!(matches!(site.to_the_end().await, Some(Outcome::Skipped(_))));
+    let shown = site.shown("d").await;
+    let reason = shown.left_alone.unwrap();
+    assert!(shown.state == State::LeftAlone && reason.starts_with("conflict: "), "{reason}");
+    assert_eq!(site.changes("d").len(), 2);
+}
