@@ -240,6 +240,12 @@ pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<SqliteStore
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let loader = Loader::start(&parsed)?;
     let mut resolved = loader.resolve(parsed).await;
+    let faulty = resolved.problems().iter().any(|problem| problem.is_error());
+    if faulty && !resolved.partial().store.path.exists() {
+        // Opening would create it, and nothing is to come of a wrong file.
+        resolved.finish()?;
+        return Err(missing(&global.config));
+    }
     let store = match open_sqlite(resolved.partial()).await {
         Ok(store) => store,
         // What is wrong with the file may be why the store cannot be opened.

@@ -26,11 +26,20 @@ impl Task for Hostile {
     }
 
     fn scan(ctx: &Context, _: Option<Vec<u8>>, limit: u32) -> Result<besom_sdk::Page> {
-        let count = match ctx.setting::<String>("scan")?.as_str() {
+        let setting = ctx.setting::<String>("scan")?;
+        if let Some(keys) = setting.strip_prefix("keys:") {
+            // Another version for each call: what was settled or is dead does not block it.
+            let version = ctx.now.micros();
+            let candidates = keys.split(',').map(|key| Candidate::new(key).version(version));
+            let candidates: Vec<_> = candidates.collect();
+            let scanned = candidates.len() as u64;
+            return Ok(besom_sdk::Page { candidates, next: None, scanned, extra: vec![] });
+        }
+        let count = match setting.as_str() {
             "too-many" => limit + 1,
             _ => limit,
         };
-        let candidate = |index: u32| match ctx.setting::<String>("scan")?.as_str() {
+        let candidate = |index: u32| match setting.as_str() {
             "fat" => Ok(Candidate::new("fat").payload(vec![0; 4097])),
             _ => Ok(Candidate::new(format!("k{index}"))),
         };

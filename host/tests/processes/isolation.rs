@@ -1,0 +1,187 @@
+//! What goes wrong with one task stays with it.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, params};
+use serde_json::Value;
+use yrs::{Doc, Text as _, Transact as _};
+
+use crate::load::{SECOND_US, SHARE_LIMIT_US, add_share, now_us};
+use crate::site::{Site, wait_at_most, wait_for};
+
+const SHARES: &str = r#"
+[tasks.share-expiry]
+plugin = "share-expiry"
+schedule = "@every 1s"
+"#;
+
+const HOSTILE: &str = r#"
+[tasks.hostile]
+plugin = "hostile.wasm"
+schedule = "@every 1s"
+[tasks.hostile.settings]
+scan = "keys:spin,remember,panic,k1,k2"
+[tasks.hostile.limits]
+wall = "500ms"
+memory_bytes = "32MiB"
+[tasks.hostile.retry]
+attempts_max = 1
+[tasks.hostile.grants]
+things = ["read", "update", "delete"]
+secrets = ["read"]
+topics = ["cleaned"]
+[collections.things]
+key = ["id"]
+columns = { id = "integer", state = "integer" }
+[collections.secrets]
+key = ["id"]
+columns = { id = "integer" }
+"#;
+
+/// Shares that fall due one after the other.
+const SHARE_COUNT: i64 = 60;
+/// Between two of them.
+const SHARE_EVERY_US: i64 = SECOND_US / 20;
+/// Keystrokes in the document whose compaction takes long.
+const KEYSTROKES: u32 = 40_000;
+/// Shares that have to end while that compaction runs, for the test to say anything.
+const MEANWHILE_MIN: u64 = 3;
+/// How long the compaction may take on a busy machine.
+const COMPACTION_MAX: Duration = Duration::from_secs(120);
+
+fn add_shares(db: &mut Connection, from_us: i64, count: i64, every_us: i64) {
+    let txn = db.transaction().expect("a transaction");
+    for number in 0..count {
+        add_share(&txn, &format!("share-{number}"), from_us + number * every_us);
+    }
+    txn.commit().expect("committed");
+}
+
+fn count(db: &Connection, sql: &str) -> u64 {
+    db.query_row(sql, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+fn of<'v>(tasks: &'v Value, task: &str) -> &'v Value {
+    let tasks = tasks.as_array().expect("tasks");
+    tasks.iter().find(|row| row["task"] == task).expect("the task")
+}
+
+#[test]
+fn a_trap_a_loop_and_a_memory_bomb_are_named_and_hurt_nobody_else() {
+    let site = Site::new(&format!("{SHARES}{HOSTILE}"));
+    site.create_tables();
+    site.drop_in("besom_hostile.wasm", "hostile.wasm");
+    let mut db = site.database();
+    db.execute_batch(
+        "CREATE TABLE things (id INTEGER PRIMARY KEY, state INTEGER);
+         CREATE TABLE secrets (id INTEGER PRIMARY KEY);",
+    )
+    .expect("tables");
+    add_shares(&mut db, now_us() + SECOND_US, SHARE_COUNT, SHARE_EVERY_US);
+    let mut host = site.serve();
+    host.leads();
+    wait_for("the shares to end", || {
+        (count(&db, "SELECT count(*) FROM shares WHERE unshared_at IS NULL") == 0).then_some(())
+    });
+    let letters = wait_for("every misdeed to be set aside", || {
+        let (_, dead) = site.json(&["dead", "ls", "--task", "hostile"]);
+        let dead = dead.as_array().expect("a list").clone();
+        let named = |key: &str| dead.iter().any(|letter| letter["key"] == key);
+        ["spin", "remember", "panic"].iter().all(|key| named(key)).then_some(dead)
+    });
+    for letter in &letters {
+        let (key, error) = (letter["key"].as_str(), letter["error"].as_str());
+        let (key, error) = (key.expect("a key"), error.expect("an error"));
+        let words = match key {
+            "spin" => ["fuel", "time", "500"].as_slice(),
+            "remember" => &["memory"],
+            "panic" => &["the poison panic"],
+            other => panic!("{other} is no misdeed: {error}"),
+        };
+        assert!(words.iter().any(|word| error.contains(word)), "{key}: {error}");
+    }
+    let well = "SELECT count(*) FROM besom_history h JOIN besom_task t ON t.id = h.task
+                WHERE t.name = 'hostile' AND h.key IN ('k1', 'k2') AND h.outcome = 2";
+    wait_for("the neighbours in the same batch", || (count(&db, well) >= 2).then_some(()));
+    host.stop();
+    let audit = site.balanced();
+    let shares = of(&audit["tasks"], "share-expiry");
+    assert_eq!((&shares["committed"], &shares["dead"]), (&SHARE_COUNT.into(), &0.into()));
+    let skipped = "SELECT count(*) FROM besom_slot s JOIN besom_task t ON t.id = s.task
+                   WHERE t.name = 'share-expiry' AND s.outcome <> 'ran'";
+    assert_eq!(count(&db, skipped), 0, "every slot of the other task has run");
+}
+
+#[test]
+fn a_long_compaction_does_not_delay_a_share_that_is_due() {
+    let config = format!(
+        "{SHARES}[tasks.compaction]\nplugin = \"compaction\"\n\
+         [tasks.compaction.settings]\nmin_changes = 100\n\
+         [host]\nheavy_wait_max = \"0s\"\n"
+    );
+    let site = Site::new(&config);
+    site.create_tables();
+    let mut db = site.database();
+    type_a_document(&mut db);
+    let mut host = site.serve();
+    host.leads();
+    // Far more shares than the compaction can take, so that they surround it.
+    add_shares(&mut db, now_us(), 100 * SHARE_COUNT, SHARE_EVERY_US / 5);
+    wait_for("shares to end", || {
+        (count(&db, "SELECT count(*) FROM shares WHERE unshared_at IS NOT NULL") > 0).then_some(())
+    });
+    let (code, asked) = site.json(&["task", "trigger", "compaction"]);
+    assert_eq!((code, &asked["applied"]), (0, &Value::Bool(true)), "{asked}");
+    wait_at_most(COMPACTION_MAX, "the compaction", || {
+        (count(&db, "SELECT compacted_seq FROM documents WHERE doc_id = 'long'") > 0).then_some(())
+    });
+    host.stop();
+    let task = "JOIN besom_task t ON t.id = x.task WHERE t.name";
+    let begun =
+        count(&db, &format!("SELECT max(started_at) FROM besom_run x {task} = 'compaction'"));
+    let done = count(
+        &db,
+        &format!(
+            "SELECT c.at FROM besom_history x JOIN besom_commit c ON c.no = x.commit_no {task} = 'compaction'"
+        ),
+    );
+    let ended = format!(
+        "SELECT s.start_date + {SHARE_LIMIT_US} AS due, c.at AS at FROM besom_history x
+         JOIN besom_commit c ON c.no = x.commit_no
+         JOIN shares s ON x.key LIKE '%' || s.share_id || '%' AND x.due = s.start_date + {SHARE_LIMIT_US}
+         {task} = 'share-expiry' AND x.outcome = 1"
+    );
+    let meanwhile = format!("SELECT count(*) FROM ({ended}) WHERE due > {begun} AND at < {done}");
+    let meanwhile = count(&db, &meanwhile);
+    let late = format!(
+        "SELECT coalesce(max(at - due), 0) FROM ({ended}) WHERE due BETWEEN {begun} AND {done}"
+    );
+    let (late, took) = (count(&db, &late), done - begun);
+    eprintln!("{meanwhile} shares ended within {took} us of compaction, the latest {late} us late");
+    assert!(meanwhile >= MEANWHILE_MIN, "{meanwhile} in {took} us");
+    assert!(late < took / 2, "{late} us late in {took} us");
+    site.balanced();
+}
+
+/// A document typed one key at a time, here and there.
+fn type_a_document(db: &mut Connection) {
+    let doc = Doc::with_client_id(7);
+    let text = doc.get_or_insert_text("text");
+    let txn = db.transaction().expect("a transaction");
+    let sql = "INSERT INTO documents (project_id, doc_id, server_seq, created_at, updated_at)
+               VALUES ('first', 'long', ?1, 0, 0)";
+    txn.execute(sql, [KEYSTROKES]).expect("a document");
+    for number in 0..KEYSTROKES {
+        let mut typing = doc.transact_mut();
+        let length = text.len(&typing);
+        // A jump with every key: nothing joins, which is the most work there can be.
+        let at = if length == 0 { 0 } else { number.wrapping_mul(2_654_435_761) % length };
+        text.insert(&mut typing, at, "x");
+        let payload = typing.encode_update_v1();
+        drop(typing);
+        let sql = "INSERT INTO changes (project_id, doc_id, server_seq, actor_id, client_seq,
+                       lamport, kind, payload) VALUES ('first', 'long', ?1, 'a', ?1, ?1, 'edit', ?2)";
+        txn.execute(sql, params![number + 1, payload]).expect("a change");
+    }
+    txn.commit().expect("committed");
+}

@@ -1,0 +1,159 @@
+//! Two hosts on one file: one leads; dead, stopped or frozen, the other goes on.
+
+use std::time::Instant;
+
+use rusqlite::Connection;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::host::Host;
+use crate::load::{SECOND_US, add_share, now_us};
+use crate::site::{Site, wait_for};
+
+/// A lease so long that no takeover of a test can be due to its end.
+const LONG_LEASE: &str = r#"
+[lease]
+ttl = "10m"
+[tasks.share-expiry]
+plugin = "share-expiry"
+schedule = "@every 1s"
+"#;
+
+/// The shortest lease there is.
+const SHORT_LEASE: &str = r#"
+[lease]
+ttl = "1s"
+renew = "300ms"
+[tasks.share-expiry]
+plugin = "share-expiry"
+schedule = "@every 1s"
+"#;
+
+/// How often a leader is frozen.
+const FREEZES: usize = 4;
+
+fn named(site: &Site, name: &str) -> Host {
+    Host::start(site, &["--set", &format!("node.name={name}")])
+}
+
+fn leader(site: &Site) -> (String, u64) {
+    let (code, status) = site.json(&["status"]);
+    assert_eq!(code, 0);
+    let leader = status["leader"].as_str().unwrap_or("none").to_owned();
+    (leader, status["term"].as_u64().expect("a term"))
+}
+
+/// The state of the node whose name begins so.
+fn state(site: &Site, name: &str) -> Value {
+    let (_, status) = site.json(&["status"]);
+    let nodes = status["nodes"].as_array().expect("nodes");
+    let of = |node: &&Value| node["node"].as_str().is_some_and(|n| n.starts_with(name));
+    nodes.iter().rev().find(of).map_or(Value::Null, |node| node["state"].clone())
+}
+
+#[test]
+fn the_follower_leads_at_once_when_the_leader_dies_or_goes() {
+    let site = Site::new(LONG_LEASE);
+    site.create_tables();
+    let mut one = named(&site, "one");
+    one.leads();
+    let mut two = named(&site, "two");
+    two.says("role=Following");
+    wait_for("both to be seen", || {
+        (state(&site, "one") == "leading" && state(&site, "two") == "following").then_some(())
+    });
+    let (first, term) = leader(&site);
+    assert!(first.starts_with("one-"), "{first}");
+
+    let killed = Instant::now();
+    one.kill();
+    two.leads();
+    eprintln!("after SIGKILL the other leads in {:?}", killed.elapsed());
+    let (second, higher) = leader(&site);
+    assert!(second.starts_with("two-"), "{second}");
+    assert!(higher > term, "{higher} after {term}");
+
+    let mut three = named(&site, "three");
+    three.says("role=Following");
+    let stopped = Instant::now();
+    two.stop();
+    three.leads();
+    eprintln!("after SIGTERM the other leads in {:?}", stopped.elapsed());
+    assert_eq!(state(&site, "two-"), "stopped");
+    let (third, highest) = leader(&site);
+    assert!(third.starts_with("three-") && highest > higher, "{third} {highest}");
+    three.stop();
+    assert_eq!(leader(&site), ("none".to_owned(), highest));
+    site.balanced();
+}
+
+#[test]
+fn a_leader_frozen_beyond_its_lease_writes_nothing_and_follows() {
+    let site = Site::new(SHORT_LEASE);
+    site.create_tables();
+    let db = site.database();
+    let hosts = [named(&site, "one"), named(&site, "two")];
+    let mut leading = wait_for("a leader", || {
+        hosts.iter().position(|host| !host.lines(&["role=Leading"]).is_empty())
+    });
+    for round in 0..FREEZES {
+        let (old, before) = leader(&site);
+        // It is frozen with work in its hands.
+        add_shares(&db, round, "before");
+        hosts[leading].signal(Signal::STOP);
+        let (new, after) = wait_for("the other to lead", || {
+            let found = leader(&site);
+            (found.0 != old && found.0 != "none").then_some(found)
+        });
+        assert!(after > before, "{new}: {after} after {before}");
+        add_shares(&db, round, "after");
+        hosts[leading].signal(Signal::CONT);
+        // It finds out, and follows; a slow machine may change the leader once more.
+        let name = ["one", "two"][leading];
+        wait_for(&format!("{name} to follow again"), || {
+            (state(&site, name) == "following" || leader(&site).0 == old).then_some(())
+        });
+        wait_for("all shares to end", || (open_shares(&db) == 0).then_some(()));
+        let now = leader(&site).0;
+        leading = usize::from(now.starts_with("two"));
+    }
+    for host in hosts {
+        host.stop();
+    }
+    site.balanced();
+    let twice = "SELECT count(*) FROM (SELECT 1 FROM besom_history WHERE outcome = 1
+                 GROUP BY task, tenant, key, due HAVING count(*) > 1)";
+    assert_eq!(number(&db, twice), 0);
+    terms_never_go_back(&db);
+}
+
+/// Once a later leader has written, an earlier term writes nothing any more.
+fn terms_never_go_back(db: &Connection) {
+    let sql = "SELECT count(*) FROM besom_run a JOIN besom_run b ON b.id > a.id
+               WHERE b.term < a.term";
+    assert_eq!(number(db, sql), 0, "a run under an old term");
+    let sql = "SELECT count(DISTINCT term) FROM besom_run";
+    assert!(number(db, sql) > FREEZES as i64, "every leader has planned");
+    // Every leadership is one unbroken series of commits: in the order of the commits, the
+    // node changes at most once per term.
+    let changes = "SELECT count(*) FROM (SELECT node, lag(node) OVER (ORDER BY no) AS was
+                   FROM besom_commit) WHERE was IS NOT NULL AND was <> node";
+    let terms = number(db, "SELECT term FROM besom_fence");
+    assert!(number(db, changes) < terms, "{} changes, {terms} terms", number(db, changes));
+}
+
+fn number(db: &Connection, sql: &str) -> i64 {
+    db.query_row(sql, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+fn open_shares(db: &Connection) -> i64 {
+    number(db, "SELECT count(*) FROM shares WHERE unshared_at IS NULL")
+}
+
+/// Shares that end within two seconds.
+fn add_shares(db: &Connection, round: usize, when: &str) {
+    for share in 0..40 {
+        let ends = now_us() + share * SECOND_US / 20;
+        add_share(db, &format!("{when}-{round}-{share}"), ends);
+    }
+}

@@ -1,0 +1,14 @@
+//! The real binary as processes: what an operator, a script and a crash see of it.
+//!
+//! One file per subject; `site` is the directory a host lives in, `host` the process.
+
+mod contract;
+mod host;
+mod isolation;
+mod kill;
+mod leadership;
+mod load;
+mod pass;
+mod reload;
+mod replay;
+mod site;

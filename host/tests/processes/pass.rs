@@ -1,0 +1,163 @@
+//! `besom run`: one pass without a host.
+
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::load::{add_share, append, now_us};
+use crate::site::Site;
+
+const CONFIG: &str = r#"
+[tasks.compaction]
+plugin = "compaction"
+schedule = "@every 1h"
+[tasks.compaction.settings]
+min_changes = 3
+[tasks.share-expiry]
+plugin = "share-expiry"
+schedule = "@every 1h"
+"#;
+
+/// Backing off between the attempts takes longer than this; a pass does not back off.
+const WITHOUT_BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// An update of client `client`, one map entry at clock 0: written by hand, so that every byte
+/// is known.
+fn entry(client: u8) -> [u8; 14] {
+    [1, 1, client, 0, 40, 1, 1, b'm', 1, b'k', 1, 125, 5, 0]
+}
+
+fn share(db: &Connection, name: &str, ends_in: Duration, over: bool) {
+    let micros = i64::try_from(ends_in.as_micros()).expect("short");
+    let ends = if over { now_us() - micros } else { now_us() + micros };
+    add_share(db, name, ends);
+}
+
+fn document(db: &mut Connection, name: &str) {
+    let sql = "INSERT INTO documents (project_id, doc_id, created_at, updated_at)
+               VALUES ('first', ?1, 0, 0)";
+    db.execute(sql, [name]).expect("a document");
+    let name = ("first".to_owned(), name.to_owned());
+    for client in 1..=4 {
+        append(db, &name, "author", "edit", &entry(client));
+    }
+}
+
+/// A document with something to compact, one with a gap, a share that is over and one that
+/// ends later.
+fn site() -> Site {
+    let site = Site::new(CONFIG);
+    site.create_tables();
+    let mut db = site.database();
+    document(&mut db, "sound");
+    document(&mut db, "gap");
+    db.execute("DELETE FROM changes WHERE doc_id = 'gap' AND server_seq = 2", []).expect("a gap");
+    share(&db, "over", Duration::from_secs(60), true);
+    share(&db, "later", Duration::from_secs(3_600), false);
+    site
+}
+
+fn of<'v>(passed: &'v Value, task: &str) -> &'v Value {
+    let rows = passed.as_array().expect("a list");
+    rows.iter().find(|row| row["task"] == task).expect("the task")
+}
+
+#[test]
+fn a_pass_retries_without_waiting_and_leaves_future_timers_pending() {
+    let site = site();
+    let begun = Instant::now();
+    let (code, passed) = site.json(&["run"]);
+    let took = begun.elapsed();
+    assert_eq!(code, 0, "dead letters are no failure of the pass: {passed:#}");
+    assert!(took < WITHOUT_BACKOFF_MAX, "{took:?}");
+    for (task, counts) in [
+        ("compaction", [("planned", 2), ("committed", 1), ("dead", 1), ("pending", 0)]),
+        ("share-expiry", [("planned", 2), ("committed", 1), ("dead", 0), ("pending", 1)]),
+    ] {
+        for (what, expected) in counts {
+            assert_eq!(of(&passed, task)[what], expected, "{task} {what}: {passed:#}");
+        }
+    }
+    let audit = site.balanced();
+    assert_eq!(of(&audit["tasks"], "share-expiry")["pending"], 1);
+    let (_, dead) = site.json(&["dead", "ls"]);
+    assert_eq!((&dead[0]["key"], dead.as_array().map(Vec::len)), (&"gap".into(), Some(1)));
+    let error = dead[0]["error"].as_str().expect("why").to_owned();
+    assert!(error.contains('2'), "the missing number is named: {error}");
+    let (code, shown) = site.json(&["doc", "show", "first/gap"]);
+    assert_eq!((code, &shown["rows"]), (0, &Value::from(3)), "its log is untouched: {shown:#}");
+
+    // Nothing new: a second pass plans nothing.
+    let (code, passed) = site.json(&["run"]);
+    assert_eq!(code, 0);
+    for task in ["compaction", "share-expiry"] {
+        assert_eq!(of(&passed, task)["planned"], 0, "{passed:#}");
+    }
+    let (_, status) = site.json(&["status"]);
+    assert_eq!(status["leader"], Value::Null, "a pass gives the lease up");
+    assert!(status["term"].as_u64().is_some_and(|term| term >= 2), "each pass has its term");
+}
+
+#[test]
+fn only_the_named_tasks_run_and_a_misspelt_one_is_a_slip() {
+    let site = site();
+    let (code, passed) = site.json(&["run", "share-expiry"]);
+    assert_eq!((code, passed.as_array().map(Vec::len)), (0, Some(1)), "{passed:#}");
+    let (_, shown) = site.json(&["doc", "show", "first/sound"]);
+    assert_eq!(shown["rows"], 4, "{shown:#}");
+    let (code, said) = site.said(&["run", "share-expiri"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("did you mean `share-expiry`?"), "{said}");
+}
+
+#[test]
+fn a_rehearsal_prints_the_changes_and_changes_nothing() {
+    let site = site();
+    // The engine's own bookkeeping of definitions exists before and after.
+    assert_eq!(site.json(&["run", "share-expiry"]).0, 0);
+    let db = site.database();
+    share(&db, "over-too", Duration::from_secs(5), true);
+    let before = everything(&db);
+    let (code, items) = site.json(&["run", "--dry-run"]);
+    assert_eq!(code, 0, "{items:#}");
+    let text = items.to_string();
+    for part in ["over-too", "sound", "unshared_at", "compacted_seq"] {
+        assert!(text.contains(part), "{part} is not in {items:#}");
+    }
+    assert_eq!(everything(&db), before);
+}
+
+/// Every row of every table, except where a node says that it is there.
+fn everything(db: &Connection) -> Vec<String> {
+    let mut select = db
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'besom_node' ORDER BY 1")
+        .expect("tables");
+    let tables = select.query_map([], |row| row.get::<_, String>(0)).expect("rows");
+    let tables: Vec<String> = tables.map(|name| name.expect("a name")).collect();
+    let mut rows = Vec::new();
+    for table in tables {
+        let mut select = db.prepare(&format!("SELECT * FROM \"{table}\"")).expect("a table");
+        let columns = select.column_count();
+        let mut found = select.query([]).expect("rows");
+        while let Some(row) = found.next().expect("a row") {
+            let values: Vec<_> =
+                (0..columns).map(|at| row.get::<_, rusqlite::types::Value>(at)).collect();
+            rows.push(format!("{table} {values:?}"));
+        }
+    }
+    rows.sort();
+    rows
+}
+
+#[test]
+fn a_pass_beside_a_leader_is_refused() {
+    let site = site();
+    let mut host = site.serve();
+    host.leads();
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("leads (term"), "{said}");
+    host.stop();
+    assert_eq!(site.said(&["run"]).0, 0);
+}

@@ -1,0 +1,157 @@
+//! A changed configuration takes effect while the host runs; a bad one does not.
+
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use rustix::process::Signal;
+
+use crate::host::Host;
+use crate::load::{SECOND_US, add_share, now_us};
+use crate::site::{Site, wait_for};
+
+/// A change has to be taken up within this, at least once in so many attempts: the machine
+/// that tests may be busy with other things.
+const TAKEN_UP_MAX: Duration = Duration::from_secs(1);
+const ATTEMPTS: usize = 8;
+
+fn shares_every(schedule: &str) -> String {
+    format!("[tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"{schedule}\"\n")
+}
+
+const SWEEP: &str = r#"
+[tasks.sweep]
+plugin = "sweep.wasm"
+schedule = "@every 1s"
+[tasks.sweep.grants]
+sessions = ["read", "delete"]
+[collections.sessions]
+table = "sessions"
+key = ["session_id"]
+columns = { session_id = "text", expires_at = { type = "timestamp", encoding = "seconds" } }
+indexes = { by_expiry = ["expires_at"] }
+"#;
+
+fn runs(db: &Connection, task: &str) -> u64 {
+    let sql =
+        "SELECT count(*) FROM besom_run r JOIN besom_task t ON t.id = r.task WHERE t.name = ?1";
+    db.query_row(sql, [task], |row| row.get(0)).expect("runs")
+}
+
+/// Waits until the host has said it for the nth time; returns how long that took.
+fn says_again(host: &Host, words: &str, times: usize) -> Duration {
+    let begun = Instant::now();
+    wait_for(words, || (host.lines(&[words]).len() >= times).then_some(()));
+    begun.elapsed()
+}
+
+#[test]
+fn a_changed_schedule_takes_effect_within_a_second_and_drops_no_work() {
+    let site = Site::new(&shares_every("@every 1h"));
+    site.create_tables();
+    let db = site.database();
+    let mut host = site.serve();
+    host.leads();
+    // Planned at the start, and due while the configuration changes again and again.
+    wait_for("the first run", || (runs(&db, "share-expiry") > 0).then_some(()));
+    let mut taken_up = Vec::new();
+    for attempt in 1..=ATTEMPTS {
+        let seconds = 3600 + attempt;
+        site.configure(&shares_every(&format!("@every {seconds}s")));
+        let took = says_again(&host, " reloaded", attempt);
+        taken_up.push(took);
+        if took <= TAKEN_UP_MAX {
+            break;
+        }
+    }
+    eprintln!("a changed file was taken up after {taken_up:?}");
+    assert!(taken_up.last().is_some_and(|took| *took <= TAKEN_UP_MAX), "{taken_up:?}");
+
+    // What counts is that it runs by the new schedule.
+    let before = runs(&db, "share-expiry");
+    for number in 0..50 {
+        add_share(&db, &format!("share-{number}"), now_us() + number * SECOND_US / 20);
+    }
+    site.configure(&shares_every("@every 1s"));
+    wait_for("runs by the new schedule", || (runs(&db, "share-expiry") > before + 1).then_some(()));
+    let reloads = host.lines(&[" reloaded"]).len();
+    for more in 1..=3 {
+        host.signal(Signal::HUP);
+        says_again(&host, " reloaded", reloads + more);
+    }
+    let open = "SELECT count(*) FROM shares WHERE unshared_at IS NULL";
+    wait_for("every share to end", || {
+        db.query_row(open, [], |row| row.get::<_, u64>(0)).ok().filter(|n| *n == 0)
+    });
+    host.stop();
+    let audit = site.balanced();
+    assert_eq!(audit["tasks"][0]["committed"], 50, "{audit}");
+    assert_eq!(audit["tasks"][0]["dead"], 0, "{audit}");
+}
+
+#[test]
+fn a_bad_file_is_refused_with_its_faults_and_the_old_one_goes_on() {
+    let site = Site::new(&shares_every("@every 1s"));
+    site.create_tables();
+    let db = site.database();
+    let mut host = site.serve();
+    host.leads();
+    site.configure("[tasks.share-expiry]\nplugin = \"share-expiri\"\nschedule = \"0 0 30 2 *\"\n");
+    host.says("refused");
+    host.says("did you mean `share-expiry`?");
+    host.says("besom.toml:3:17");
+    let before = runs(&db, "share-expiry");
+    wait_for("the old schedule to go on", || {
+        (runs(&db, "share-expiry") > before + 1).then_some(())
+    });
+
+    std::fs::write(site.path("besom.toml"), b"[tasks.\xff").expect("written");
+    wait_for("the second refusal", || (host.lines(&["refused"]).len() >= 2).then_some(()));
+    site.configure(&shares_every("@every 2s"));
+    host.says(" reloaded");
+    host.stop();
+    site.balanced();
+}
+
+#[test]
+fn a_plugin_dropped_in_is_loaded_on_reload_and_at_start() {
+    let site = Site::new(&shares_every("@every 1h"));
+    site.create_tables();
+    let db = site.database();
+    db.execute_batch(
+        "CREATE TABLE sessions (session_id TEXT PRIMARY KEY, expires_at INTEGER);
+         CREATE INDEX sessions_by_expiry ON sessions (expires_at);",
+    )
+    .expect("a table");
+    let add = |name: &str, expires_us: i64| {
+        let row = rusqlite::params![name, expires_us / SECOND_US];
+        db.execute("INSERT INTO sessions VALUES (?1, ?2)", row).expect("a session");
+    };
+    let left = || {
+        let mut select = db.prepare("SELECT session_id FROM sessions ORDER BY 1").expect("select");
+        let rows = select.query_map([], |row| row.get::<_, String>(0)).expect("rows");
+        rows.map(|row| row.expect("a row")).collect::<Vec<_>>()
+    };
+    add("over", now_us() - 60 * SECOND_US);
+    add("running", now_us() + 3_600 * SECOND_US);
+
+    let mut host = site.serve();
+    host.leads();
+    site.drop_in("session_sweep.wasm", "sweep.wasm");
+    site.configure(&(shares_every("@every 1h") + SWEEP));
+    host.says(" reloaded");
+    wait_for("the session to be swept", || (left() == ["running"]).then_some(()));
+    host.stop();
+
+    add("over-again", now_us() - 60 * SECOND_US);
+    let mut host = site.serve();
+    host.leads();
+    wait_for("the next one to be swept", || (left() == ["running"]).then_some(()));
+
+    // Taken out again: what it did is kept, and nothing waits for it.
+    site.configure(&shares_every("@every 1h"));
+    wait_for("the second reload", || (!host.lines(&[" reloaded"]).is_empty()).then_some(()));
+    host.stop();
+    let audit = site.balanced();
+    let sweep = audit["tasks"].as_array().expect("tasks").iter().find(|t| t["task"] == "sweep");
+    assert_eq!(sweep.expect("the books of the task")["committed"], 2, "{audit}");
+}

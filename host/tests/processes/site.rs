@@ -1,0 +1,203 @@
+//! A directory with a configuration and a database, and the verbs run in it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::host::Host;
+
+/// How long a condition may take to become true. Machines that test are slow and shared: only
+/// what never happens fails by it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a condition is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How long another writer of the database is waited for.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Whether the built-in plugins are in the cache.
+static COMPILED: Once = Once::new();
+
+fn built_in_tasks() -> String {
+    ["compaction", "client-deactivation", "share-expiry", "ttl-transitions"]
+        .map(|name| format!("[tasks.{name}]\nplugin = \"{name}\"\nschedule = \"@hourly\"\n"))
+        .concat()
+}
+
+/// Waits until `look` finds something.
+///
+/// # Panics
+/// When the patience is over, with what was waited for.
+#[track_caller]
+pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    wait_at_most(PATIENCE, what, look)
+}
+
+/// The same with another bound.
+#[track_caller]
+pub fn wait_at_most<T>(bound: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < bound, "after {bound:?} still waiting for: {what}");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Lines shown of each log of a test that has failed.
+const TAIL_LINES: usize = 30;
+
+/// A directory of its own.
+pub struct Site {
+    dir: tempfile::TempDir,
+}
+
+impl Drop for Site {
+    /// A test that fails shows what its hosts have said.
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let status = self.besom(&["status"]);
+        eprintln!("{}", String::from_utf8_lossy(&status.stdout));
+        for entry in std::fs::read_dir(self.dir.path()).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|extension| extension == "log") {
+                let log = std::fs::read(&path).unwrap_or_default();
+                let log = String::from_utf8_lossy(&log);
+                let lines: Vec<&str> = log.lines().collect();
+                let tail = &lines[lines.len().saturating_sub(TAIL_LINES)..];
+                eprintln!("{}:\n{}", path.display(), tail.join("\n"));
+            }
+        }
+    }
+}
+
+impl Site {
+    /// A directory with that configuration. Plugins compiled once serve every site.
+    pub fn new(config: &str) -> Site {
+        // The first start of a debug build compiles for long; none of the bounds is meant
+        // for that.
+        COMPILED.call_once(|| {
+            let site = Site::bare(&built_in_tasks());
+            let (code, said) = site.said(&["check"]);
+            assert_eq!(code, 0, "{said}");
+        });
+        Site::bare(config)
+    }
+
+    fn bare(config: &str) -> Site {
+        let site = Site { dir: tempfile::tempdir().expect("a directory") };
+        site.configure(config);
+        site
+    }
+
+    /// Replaces the configuration as editors do: written beside it, then renamed.
+    pub fn configure(&self, config: &str) {
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-cache");
+        let text = format!("{config}\n[runtime]\ncache = {:?}\n", cache.display().to_string());
+        let new = self.path("besom.toml.new");
+        std::fs::write(&new, text).expect("written");
+        std::fs::rename(new, self.path("besom.toml")).expect("renamed");
+    }
+
+    /// A file of the directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A verb, ready to be started.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_besom"));
+        command.args(args).current_dir(self.dir.path()).env_remove("BESOM_CONFIG");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// A line for the shell, ready to be started.
+    pub fn shell(&self, line: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", line]).current_dir(self.dir.path()).env_remove("BESOM_CONFIG");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a verb to its end.
+    pub fn besom(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("the binary runs")
+    }
+
+    /// The exit code and stdout as JSON.
+    #[track_caller]
+    pub fn json(&self, args: &[&str]) -> (i32, Value) {
+        let out = self.besom(&[args, &["--output", "json"]].concat());
+        let (text, said) =
+            (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        let json = serde_json::from_str(&text)
+            .unwrap_or_else(|e| panic!("{args:?}: {e}: `{text}`\n{said}"));
+        (out.status.code().expect("not killed"), json)
+    }
+
+    /// The exit code and stderr.
+    #[track_caller]
+    pub fn said(&self, args: &[&str]) -> (i32, String) {
+        let out = self.besom(args);
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        (out.status.code().expect("not killed"), said)
+    }
+
+    /// Starts a host; it is killed at the latest when it goes out of scope.
+    pub fn serve(&self) -> Host {
+        Host::start(self, &[])
+    }
+
+    /// The database, as a product opens it.
+    pub fn database(&self) -> Connection {
+        let db = Connection::open(self.path("besom.db")).expect("the database opens");
+        db.busy_timeout(BUSY_TIMEOUT).expect("set");
+        db.pragma_update(None, "foreign_keys", true).expect("set");
+        db
+    }
+
+    /// Creates the database with the tables of the entity model, by importing a document of
+    /// one update that says nothing.
+    pub fn create_tables(&self) {
+        std::fs::write(self.path("first.log"), [1, 0, 0, 0, 2, 0, 0, 0, 0, 0]).expect("written");
+        let (code, said) = self.said(&["doc", "import", "first.log", "--tenant", "first"]);
+        assert_eq!(code, 0, "{said}");
+    }
+
+    /// The audit, which has to balance.
+    #[track_caller]
+    pub fn balanced(&self) -> Value {
+        let (code, audit) = self.json(&["audit"]);
+        assert_eq!((code, &audit["balanced"]), (0, &Value::Bool(true)), "{audit:#}");
+        audit
+    }
+
+    /// A task in `besom status`.
+    #[track_caller]
+    pub fn task(&self, name: &str) -> Value {
+        let (_, status) = self.json(&["status"]);
+        let tasks = status["tasks"].as_array().expect("tasks").clone();
+        tasks.into_iter().find(|task| task["task"] == name).expect("the task")
+    }
+
+    /// Copies a component that `cargo plugins` has built into `plugins.d`.
+    pub fn drop_in(&self, built: &str, name: &str) {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("target");
+        let from = target.join("wasm32-wasip2/plugin").join(built);
+        let dir = self.path("plugins.d");
+        std::fs::create_dir_all(&dir).expect("a directory");
+        std::fs::copy(&from, dir.join(name)).unwrap_or_else(|error| {
+            panic!("cannot copy {}: {error}: run `cargo plugins` first", from.display())
+        });
+    }
+}
