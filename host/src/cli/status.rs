@@ -23,9 +23,9 @@ pub struct Args {}
 pub struct Report {
     /// The node that leads; none: nobody does.
     pub leader: Option<String>,
-    /// The highest term the store knows.
+    /// Its term; if nobody leads, the last one that the store knows.
     pub term: Option<u64>,
-    /// When that leadership began.
+    /// When it was elected.
     pub leading_since: Option<String>,
     /// The nodes, as they were last seen.
     pub nodes: Vec<NodeStatus>,
@@ -136,8 +136,14 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         .collect();
     Ok(Report {
         leader,
-        term: fence.as_ref().map(|f| f.term.0),
-        leading_since: fence.map(|f| f.raised_at.to_string()),
+        // A leader that has just been elected has yet to raise the fence.
+        term: outline
+            .leader
+            .as_ref()
+            .map(|leader| leader.term)
+            .or(fence.as_ref().map(|fence| fence.term))
+            .map(|term| term.0),
+        leading_since: outline.leader.as_ref().map(|leader| leader.elected_at.to_string()),
         nodes,
         tasks,
         commands_waiting: store.pending_commands(1_000).await?.len(),

@@ -186,7 +186,11 @@ impl Ports {
                 if !batch.activity_in_store {
                     self.observe(&mut batch).await;
                 }
-                Executed::Committed(ticket, store.commit(&batch).await)
+                let result = store.commit(&batch).await;
+                if let Err(error) = &result {
+                    say_waits("a batch cannot be committed", error);
+                }
+                Executed::Committed(ticket, result)
             }
             Execute::FindCommit(ticket, id) => Executed::Found(ticket, store.find_commit(id).await),
             Execute::Report(report) => {
@@ -258,18 +262,19 @@ impl Ports {
         match command {
             Plan::Decide(fence, decided) => {
                 let result = store.decide_slots(&fence, &decided.decision).await;
+                if let Err(error) = &result {
+                    say_waits("the slots due cannot be decided", error);
+                }
                 PlanEvent::Decided(*decided, result)
             }
-            Plan::Tenants { run, definition, after, limit } => PlanEvent::Tenants(
-                run,
-                self.tenants(run, &definition, after.as_ref(), limit, stop).await,
-            ),
+            Plan::Tenants { run, definition, after, limit } => {
+                let result = self.tenants(run, &definition, after.as_ref(), limit, stop).await;
+                say_scan(&definition.name, run, result.as_ref().err());
+                PlanEvent::Tenants(run, result)
+            }
             Plan::Scan(scan) => {
                 let result = self.scan(&scan, stop).await;
-                if let Err(ScanError::Failed(error)) = &result {
-                    let task = &scan.definition.name;
-                    tracing::warn!(%task, run = scan.run.0, error, "a scan failed");
-                }
+                say_scan(&scan.definition.name, scan.run, result.as_ref().err());
                 PlanEvent::Planned(scan.run, result)
             }
             Plan::EndScan { fence, run, cursor, error } => {
@@ -340,6 +345,27 @@ pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFla
         limits: definition.limits.clone(),
         topics: definition.topics.clone(),
         stop: stop.clone(),
+    }
+}
+
+/// Says that the store keeps the node waiting; how long, the node decides. A stale term is
+/// no trouble of the store, and its end is said elsewhere.
+fn say_waits(what: &str, error: &store::Error) {
+    if !matches!(error, store::Error::Fenced) {
+        tracing::warn!(%error, "{what}; tried again");
+    }
+}
+
+/// Says why a scan, or the list of its tenants, did not come about.
+fn say_scan(task: &TaskName, run: RunId, error: Option<&ScanError>) {
+    match error {
+        Some(ScanError::Failed(error)) => {
+            tracing::warn!(%task, run = run.0, error, "a scan failed")
+        }
+        Some(ScanError::Infrastructure(error)) => {
+            tracing::warn!(%task, run = run.0, error, "a scan is interrupted; tried again");
+        }
+        Some(ScanError::Fenced) | None => {}
     }
 }
 

@@ -31,6 +31,7 @@ things = ["read", "update", "delete"]
 secrets = ["read"]
 topics = ["cleaned"]
 [collections.things]
+tenant = "tenant"
 key = ["id"]
 columns = { id = "integer", state = "integer" }
 [collections.secrets]
@@ -73,7 +74,8 @@ fn a_trap_a_loop_and_a_memory_bomb_are_named_and_hurt_nobody_else() {
     site.drop_in("besom_hostile.wasm", "hostile.wasm");
     let mut db = site.database();
     db.execute_batch(
-        "CREATE TABLE things (id INTEGER PRIMARY KEY, state INTEGER);
+        "CREATE TABLE things (tenant TEXT, id INTEGER, state INTEGER, PRIMARY KEY (tenant, id));
+         INSERT INTO things VALUES ('first', 1, 0);
          CREATE TABLE secrets (id INTEGER PRIMARY KEY);",
     )
     .expect("tables");
@@ -151,12 +153,10 @@ fn a_long_compaction_does_not_delay_a_share_that_is_due() {
          JOIN shares s ON x.key LIKE '%' || s.share_id || '%' AND x.due = s.start_date + {SHARE_LIMIT_US}
          {task} = 'share-expiry' AND x.outcome = 1"
     );
-    let meanwhile = format!("SELECT count(*) FROM ({ended}) WHERE due > {begun} AND at < {done}");
-    let meanwhile = count(&db, &meanwhile);
-    let late = format!(
-        "SELECT coalesce(max(at - due), 0) FROM ({ended}) WHERE due BETWEEN {begun} AND {done}"
-    );
-    let (late, took) = (count(&db, &late), done - begun);
+    let between = format!("FROM ({ended}) WHERE due > {begun} AND at < {done}");
+    let meanwhile = count(&db, &format!("SELECT count(*) {between}"));
+    let late = count(&db, &format!("SELECT coalesce(max(at - due), 0) {between}"));
+    let took = done - begun;
     eprintln!("{meanwhile} shares ended within {took} us of compaction, the latest {late} us late");
     assert!(meanwhile >= MEANWHILE_MIN, "{meanwhile} in {took} us");
     assert!(late < took / 2, "{late} us late in {took} us");
