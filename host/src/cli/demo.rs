@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::assembly::Assembly;
+use super::watch::Watch;
 use super::{Exit, Failure, Global, output, run, serve};
 use crate::demo::{self, Place};
 use crate::host::clock;
 use crate::model::default_collections;
 use crate::ports::store::Store;
 use crate::store::sqlite::{Options, SqliteStore};
+
+/// How often the running demo is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// `besom demo`.
 #[derive(Debug, clap::Args)]
@@ -62,7 +66,16 @@ impl Args {
                 self.dir.display(),
                 place.config().display()
             );
-            return serve::serve(&global, assembly).await;
+            let store = Arc::clone(&assembly.ports.store);
+            let mut watch = Watch::begin(store.as_ref(), assembly.config.tasks.keys()).await;
+            let mut serving = std::pin::pin!(serve::serve(&global, assembly));
+            let mut tick = tokio::time::interval(LOOK_EVERY);
+            return loop {
+                tokio::select! {
+                    ended = &mut serving => break ended,
+                    _ = tick.tick() => watch.look(store.as_ref()).await,
+                }
+            };
         }
         self.to_the_end(&global, &assembly).await
     }
@@ -75,8 +88,7 @@ impl Args {
         let idle = assembly.config.activity.idle_timeout;
         eprintln!("waiting {idle:?}: after that, workspaces without a connection are idle");
         tokio::time::sleep(idle + Duration::from_millis(200)).await;
-        let mut say = |words: &str| eprintln!("{words}");
-        let passed = run::pass(assembly, &mut say).await?;
+        let passed = run::pass(assembly).await?;
         let after = demo::measure(store).await.map_err(fail)?;
         let summary = demo::summary(store, &before, &after).await.map_err(fail)?;
         let balanced = summary.balanced;

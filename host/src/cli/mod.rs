@@ -12,6 +12,7 @@ pub mod dead;
 pub mod demo;
 pub mod doc;
 pub mod failure;
+pub mod log;
 pub mod open;
 pub mod output;
 pub mod run;
@@ -21,8 +22,8 @@ pub mod serve;
 pub mod status;
 pub mod submit;
 pub mod task;
+pub mod watch;
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -102,7 +103,7 @@ pub enum Verb {
 /// Runs the program.
 pub fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Err(message) = start_log(&cli.global.log) {
+    if let Err(message) = log::start(&cli.global.log) {
         return Exit::from(Failure::Usage(message)).into();
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -134,18 +135,6 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Check(args) => args.run(global).await,
         Verb::Config(verb) => verb.run(global),
     }
-}
-
-fn start_log(directives: &str) -> Result<(), String> {
-    let filter = tracing_subscriber::EnvFilter::try_new(directives)
-        .map_err(|e| format!("--log `{directives}`: {e}; write for instance `debug`"))?;
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(colours)
-        .init();
-    Ok(())
 }
 
 /// The program's arguments, for completions and the manual page.

@@ -7,13 +7,14 @@ use serde::Serialize;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::output::{self, Table};
+use super::watch::Watch;
 use super::{Exit, Failure, Global};
 use crate::host::dry_run::{DryItem, dry_run};
 use crate::node::Role;
 use crate::ports::store::{Counts, Store};
 
-/// How often the progress is said.
-const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// How often the progress is counted.
+const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 /// `besom run`.
 #[derive(Debug, clap::Args)]
@@ -56,7 +57,7 @@ impl Args {
             })?;
             return Ok(Exit::Fine);
         }
-        let passed = pass(&assembly, &mut |words| tracing::info!("{words}")).await?;
+        let passed = pass(&assembly).await?;
         output::show(global.output, &passed, || text(&passed))?;
         Ok(Exit::Fine)
     }
@@ -78,14 +79,13 @@ async fn rehearse(assembly: &Assembly) -> Result<Vec<DryItem>, Failure> {
 ///
 /// # Errors
 /// Somebody leads already, or the process was asked to stop.
-pub async fn pass(
-    assembly: &Assembly,
-    progress: &mut (dyn FnMut(&str) + Send),
-) -> Result<Vec<Passed>, Failure> {
+pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     refuse_beside_a_leader(assembly).await?;
     let store = assembly.ports.store.as_ref();
     let before = counts(store).await?;
-    work_off(assembly, assembly.start(true), progress).await?;
+    let mut watch = Watch::begin(store, assembly.config.tasks.keys()).await;
+    work_off(assembly, assembly.start(true), &mut watch).await?;
+    watch.finish(store).await;
     let after = counts(store).await?;
     let of = |counts: &BTreeMap<String, Counts>, task: &str| {
         counts.get(task).cloned().unwrap_or_default()
@@ -118,13 +118,13 @@ async fn refuse_beside_a_leader(assembly: &Assembly) -> Result<(), Failure> {
 async fn work_off(
     assembly: &Assembly,
     mut running: Running,
-    progress: &mut (dyn FnMut(&str) + Send),
+    watch: &mut Watch,
 ) -> Result<(), Failure> {
     let mut tick = tokio::time::interval(PROGRESS_EVERY);
     tick.reset();
     let mut asked = std::pin::pin!(asked_to_stop());
     let lead_by = tokio::time::Instant::now() + assembly.config.lease.ttl;
-    let (mut led, mut stopping, mut said) = (false, None, None);
+    let (mut led, mut stopping) = (false, None);
     loop {
         tokio::select! {
             ended = &mut running.ended => {
@@ -146,12 +146,7 @@ async fn work_off(
                         .or_else(|| Some(Failure::Unreachable(words.into())));
                     running.shutdown().await;
                 }
-                if let Ok(depths) = assembly.ports.store.depths().await {
-                    let waiting: u64 = depths.iter().map(|depth| depth.log + depth.retries).sum();
-                    if said.replace(waiting) != Some(waiting) {
-                        progress(&format!("{waiting} items to be executed"));
-                    }
-                }
+                watch.look(assembly.ports.store.as_ref()).await;
             }
         }
     }

@@ -35,6 +35,10 @@ impl Executor {
         out: &mut Vec<Command>,
     ) {
         self.note_failure(result.is_err());
+        let reading = self.flights.get(&ticket).map(|flight| &flight.phase);
+        if !matches!(reading, Some(Phase::Reading)) {
+            return;
+        }
         match result {
             Ok(items) => {
                 if items.is_empty() {
@@ -58,9 +62,14 @@ impl Executor {
         out: &mut Vec<Command>,
     ) {
         let Some(mut flight) = self.flights.remove(&ticket) else { return };
-        let Phase::Acting { items } = std::mem::replace(&mut flight.phase, Phase::Reading) else {
-            self.flights.insert(ticket, flight);
-            return;
+        let items = match std::mem::replace(&mut flight.phase, Phase::Reading) {
+            Phase::Acting { items } => items,
+            // An answer that came twice: the first one counted.
+            phase => {
+                flight.phase = phase;
+                self.flights.insert(ticket, flight);
+                return;
+            }
         };
         let said: Vec<_> = match result {
             Ok(acted) if acted.verdicts.len() == items.len() => {
@@ -114,11 +123,14 @@ impl Executor {
         out: &mut Vec<Command>,
     ) {
         let Some(mut flight) = self.flights.remove(&ticket) else { return };
-        let Phase::Committing { batch, since } =
-            std::mem::replace(&mut flight.phase, Phase::Reading)
-        else {
-            self.flights.insert(ticket, flight);
-            return;
+        let (batch, since) = match std::mem::replace(&mut flight.phase, Phase::Reading) {
+            Phase::Committing { batch, since } => (batch, since),
+            // An answer that came twice: the first one counted.
+            phase => {
+                flight.phase = phase;
+                self.flights.insert(ticket, flight);
+                return;
+            }
         };
         match result {
             Ok(committed) => {
@@ -195,10 +207,14 @@ impl Executor {
         out: &mut Vec<Command>,
     ) {
         let Some(mut flight) = self.flights.remove(&ticket) else { return };
-        let Phase::Resolving { batch, .. } = std::mem::replace(&mut flight.phase, Phase::Reading)
-        else {
-            self.flights.insert(ticket, flight);
-            return;
+        let batch = match std::mem::replace(&mut flight.phase, Phase::Reading) {
+            Phase::Resolving { batch, .. } => batch,
+            // An answer that came twice: the first one counted.
+            phase => {
+                flight.phase = phase;
+                self.flights.insert(ticket, flight);
+                return;
+            }
         };
         match result {
             Ok(Some(committed)) => self.land(flight, &batch, committed, out),

@@ -421,3 +421,19 @@ fn who_owns_nothing_begins_nothing() {
     assert_eq!(bench.executor.deadline(), None);
     let _ = Term(0);
 }
+
+#[test]
+fn an_answer_that_comes_twice_changes_nothing_the_second_time() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let ticket = read_log(&bench.fed(&[("sweep", 0, 1)], vec![], vec![]));
+    let read = || Event::LogRead(ticket, Ok(vec![logged("sweep", "a", 0, 1)]));
+    assert_eq!(acts(&bench.step(read())).len(), 1);
+    assert_eq!(bench.step(read()), []);
+    let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["a"])))).remove(0);
+    assert_eq!(bench.step(Event::Acted(ticket, acted(&["a"]))), []);
+    assert_eq!(bench.step(Event::Found(ticket, Ok(None))), []);
+    bench.step(for_ticket(all_committed(&batch), ticket));
+    assert!(bench.executor.is_idle());
+    bench.step(for_ticket(all_committed(&batch), ticket));
+    assert!(bench.executor.is_idle() && bench.executor.is_drained(bench.now));
+}

@@ -1,0 +1,100 @@
+//! Logs on stderr, line by line; or, while a picture is drawn there in place, to whoever
+//! draws it.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Lines that wait for the one who draws; further ones go to stderr at once.
+const LINES_MAX: usize = 1_024;
+
+static DIVERTED: Mutex<Option<SyncSender<String>>> = Mutex::new(None);
+
+/// Starts logging with these directives.
+///
+/// # Errors
+/// Directives that are not understood, with an example of some that are.
+pub fn start(directives: &str) -> Result<(), String> {
+    let filter = tracing_subscriber::EnvFilter::try_new(directives)
+        .map_err(|e| format!("--log `{directives}`: {e}; write for instance `debug`"))?;
+    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(Lines)
+        .with_ansi(colours && !diverts())
+        .init();
+    Ok(())
+}
+
+/// Whether a picture could be drawn in place on this stderr.
+fn diverts() -> bool {
+    io::stdout().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Takes the lines from now on, until the result is dropped.
+pub fn divert() -> Diverted {
+    let (sender, lines) = sync_channel(LINES_MAX);
+    *DIVERTED.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+    Diverted { lines }
+}
+
+/// The lines that are logged meanwhile.
+pub struct Diverted {
+    lines: Receiver<String>,
+}
+
+impl Diverted {
+    /// Those that wait.
+    pub fn take(&self) -> impl Iterator<Item = String> + '_ {
+        self.lines.try_iter()
+    }
+}
+
+impl Drop for Diverted {
+    fn drop(&mut self) {
+        *DIVERTED.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        for line in self.lines.try_iter() {
+            // There is nobody left to tell that stderr is gone.
+            let _ = writeln!(io::stderr(), "{line}");
+        }
+    }
+}
+
+/// A writer per event.
+struct Lines;
+
+/// One event's text.
+struct Line(Vec<u8>);
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Line;
+
+    fn make_writer(&'a self) -> Line {
+        Line(Vec::with_capacity(160))
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let text = String::from_utf8_lossy(&self.0);
+        let diverted = DIVERTED.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let line = text.trim_end_matches('\n');
+        if diverted.is_none_or(|sender| sender.try_send(line.to_owned()).is_err()) {
+            // A log that cannot be written is no reason to stop.
+            let _ = io::stderr().write_all(&self.0);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What a node at work looks like: counted in the store, drawn on stderr.
+
+use std::collections::BTreeMap;
+
+use besom_core::ids::{RunId, TaskName};
+use besom_core::time::Time;
+use besom_tui::{Counts, Event, Phase, Progress, Screen};
+
+use super::log::{self, Diverted};
+use crate::host::clock;
+use crate::ports::store::Store;
+
+/// Runs looked at each time.
+const RUNS: u32 = 200;
+
+/// The progress of the tasks since it was begun.
+pub struct Watch {
+    progress: Progress,
+    screen: Screen,
+    lines: Option<Diverted>,
+    since: Time,
+    /// What waited, and what was dead, when it was begun.
+    base: BTreeMap<TaskName, (u64, u64)>,
+    /// What each run since then has planned.
+    planned: BTreeMap<RunId, (TaskName, u64)>,
+}
+
+impl Watch {
+    /// Watches these tasks from now on.
+    pub async fn begin(store: &dyn Store, tasks: impl Iterator<Item = &TaskName>) -> Watch {
+        let progress = Progress::new(tasks.map(ToString::to_string));
+        let screen = Screen::start(&progress);
+        let lines = screen.is_inline().then(log::divert);
+        let base = waiting(store).await.unwrap_or_default();
+        let since = store.now().await.unwrap_or_else(|_| clock::wall());
+        Watch { progress, screen, lines, since, base, planned: BTreeMap::new() }
+    }
+
+    /// Counts anew and draws. A store that cannot be read now leaves the picture as it is.
+    pub async fn look(&mut self, store: &dyn Store) {
+        self.progress.update(Event::Tick(clock::mono()));
+        if let Some(waiting) = waiting(store).await
+            && let Ok(runs) = store.runs(None, RUNS).await
+        {
+            for run in runs.into_iter().filter(|run| run.started_at >= self.since) {
+                if run.ended_at.is_none() {
+                    let task = run.task.to_string();
+                    self.progress.update(Event::Entered { task, phase: Phase::Working });
+                }
+                self.planned.insert(run.id, (run.task, run.planned));
+            }
+            let mut planned: BTreeMap<&TaskName, u64> = BTreeMap::new();
+            for (task, count) in self.planned.values() {
+                *planned.entry(task).or_default() += count;
+            }
+            for (task, (now, dead)) in &waiting {
+                let (then, dead_then) = self.base.get(task).copied().unwrap_or_default();
+                let planned = planned.get(task).copied().unwrap_or(0) + then;
+                let dead = dead.saturating_sub(dead_then);
+                let done = planned.saturating_sub(now + dead);
+                let counts = Counts { planned, done, dead };
+                self.progress.update(Event::Counted { task: task.to_string(), counts });
+            }
+        }
+        self.draw();
+    }
+
+    /// The last picture: everything is through.
+    pub async fn finish(mut self, store: &dyn Store) {
+        self.look(store).await;
+        let tasks: Vec<String> =
+            self.progress.tasks().iter().map(|task| task.name().to_owned()).collect();
+        for task in tasks {
+            self.progress.update(Event::Entered { task, phase: Phase::Finished });
+        }
+        self.draw();
+    }
+
+    fn draw(&mut self) {
+        let said: Vec<String> = self.lines.iter().flat_map(Diverted::take).collect();
+        // A terminal that has gone away is no reason to stop the work.
+        for line in said {
+            let _ = self.screen.say(&line);
+        }
+        let _ = self.screen.draw(&self.progress);
+    }
+}
+
+/// What waits, timers included, and what is dead, by task.
+async fn waiting(store: &dyn Store) -> Option<BTreeMap<TaskName, (u64, u64)>> {
+    let depths = store.depths().await.ok()?;
+    let by_task = depths.into_iter().filter_map(|depth| {
+        Some((depth.task?, (depth.log + depth.retries + depth.timers, depth.dead)))
+    });
+    Some(by_task.collect())
+}
