@@ -3,6 +3,7 @@
 
 mod compaction {
     pub mod concurrency;
+    pub mod long;
     pub mod site;
     pub mod states;
 }

@@ -10,7 +10,7 @@ use besom::cli::assembly::Assembly;
 use besom::cli::{Format, Global};
 use besom::doc::{self, Name, Shown};
 use besom::host::perform::call_of;
-use besom::ports::guests::StopFlag;
+use besom::ports::guests::{Limits, StopFlag, Usage};
 use besom::ports::store::{Batch, Decision, Entry, Outcome, SlotDecision, Store, Waiting};
 use besom::store::sqlite::{Options as StoreOptions, SqliteStore};
 use besom::task::TaskDefinition;
@@ -44,6 +44,8 @@ pub struct Decided {
     waiting: Waiting,
     /// What is to be committed.
     pub decision: Decision,
+    /// What deciding it has used.
+    pub usage: Usage,
 }
 
 impl Site {
@@ -94,18 +96,24 @@ impl Site {
         connection
     }
 
-    /// Creates a document, as a product does.
+    /// Creates a document with its edits.
     pub fn document(&self, name: &str, updates: &[Vec<u8>]) {
-        self.product()
-            .execute(
-                "INSERT INTO documents (project_id, doc_id, created_at, updated_at)
-                 VALUES ('a', ?1, 0, 0)",
-                [name],
-            )
+        let mut product = self.product();
+        let tx = product.transaction().unwrap();
+        tx.execute(
+            "INSERT INTO documents (project_id, doc_id, server_seq, created_at, updated_at)
+             VALUES ('a', ?1, ?2, 0, 0)",
+            params![name, updates.len()],
+        )
+        .unwrap();
+        let mut insert = tx
+            .prepare("INSERT INTO changes VALUES ('a', ?1, ?2, 'ann', ?2, ?2, 'edit', ?3, NULL)")
             .unwrap();
-        for update in updates {
-            self.append(name, "edit", update);
+        for (n, update) in updates.iter().enumerate() {
+            insert.execute(params![name, n + 1, update]).unwrap();
         }
+        drop(insert);
+        tx.commit().unwrap();
     }
 
     /// Appends a change, as a product does: the number is given out and the row written in
@@ -193,7 +201,7 @@ impl Site {
         let acted = self.assembly.ports.guests.act(&call, view, activity, items).await.unwrap();
         let said = acted.verdicts.into_iter().next().unwrap().map_err(|fault| fault.message);
         let decision = queue::decide(&self.definition.retry, &waiting.item, now, said, true);
-        Decided { waiting: waiting.clone(), decision }
+        Decided { waiting: waiting.clone(), decision, usage: acted.usage }
     }
 
     /// Plans, and decides about the one item that waits.
@@ -206,7 +214,7 @@ impl Site {
 
     /// Commits what was decided.
     pub async fn commit(&self, decided: &Decided) -> Outcome {
-        let Decided { waiting, decision } = decided;
+        let Decided { waiting, decision, .. } = decided;
         let (source, item, decision) = (waiting.source, waiting.item.clone(), decision.clone());
         let epoch = self.epochs[&item.partition];
         let id = CommitId(u128::from(self.commits.fetch_add(1, Ordering::Relaxed)));
@@ -247,6 +255,11 @@ impl Site {
     pub fn give_out_a_number(&self, name: &str) {
         let sql = "UPDATE documents SET server_seq = server_seq + 1 WHERE doc_id = ?1";
         self.product().execute(sql, [name]).unwrap();
+    }
+
+    /// The bounds of a call.
+    pub fn limits(&self) -> &Limits {
+        &self.definition.limits
     }
 
     /// How often an item is tried.

@@ -79,11 +79,11 @@ fn public_editing_traces_go_through_the_demo() {
         value.as_object().unwrap().keys().map(String::clone).collect()
     };
     let top =
-        ["balanced", "bytes", "clients_deactivated", "documents", "shares_expired", "transitions"];
+        ["balanced", "documents", "bytes", "clients_deactivated", "shares_expired", "transitions"];
     assert_eq!(keys(&summary), top, "{last}");
     let documents = &summary["documents"];
-    assert_eq!(keys(documents), ["compacted", "left_alone", "total", "verified"], "{last}");
-    assert_eq!(keys(&summary["bytes"]), ["after", "before"], "{last}");
+    assert_eq!(keys(documents), ["total", "compacted", "verified", "left_alone"], "{last}");
+    assert_eq!(keys(&summary["bytes"]), ["before", "after"], "{last}");
     assert_eq!(summary["balanced"], true, "{last}");
     assert_eq!(documents["verified"], documents["compacted"], "{last}");
     assert!(documents["compacted"].as_u64() > Some(150), "{last}");
