@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::ids::TaskName;
 use tokio::sync::watch;
 
 use super::assembly::{Assembly, asked_to_stop};
@@ -134,7 +135,16 @@ async fn reload(
         for key in &changes.needs_restart {
             tracing::warn!(%key, "changed, but needs a restart");
         }
-        tracing::info!(?changes, "reloaded");
+        let names = |tasks: &[TaskName]| -> String {
+            tasks.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", ")
+        };
+        tracing::info!(
+            added = names(&changes.added),
+            removed = names(&changes.removed),
+            changed = names(&changes.changed),
+            collections = changes.collections,
+            "reloaded"
+        );
         let gone: Vec<String> = config
             .tasks
             .values()

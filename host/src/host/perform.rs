@@ -360,7 +360,7 @@ fn say_waits(what: &str, error: &store::Error) {
 fn say_scan(task: &TaskName, run: RunId, error: Option<&ScanError>) {
     match error {
         Some(ScanError::Failed(error)) => {
-            tracing::warn!(%task, run = run.0, error, "a scan failed")
+            tracing::warn!(%task, run = run.0, error, "a scan failed");
         }
         Some(ScanError::Infrastructure(error)) => {
             tracing::warn!(%task, run = run.0, error, "a scan is interrupted; tried again");

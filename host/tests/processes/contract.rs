@@ -334,7 +334,7 @@ fn a_full_disk_is_waited_out_and_nothing_is_lost() {
     limit(Some(4096));
     add_shares(&site, "meanwhile");
     wait_for("the host to say what is wrong", || {
-        (!host.lines(&["WARN"]).is_empty() || !host.lines(&["ERROR"]).is_empty()).then_some(())
+        (!host.lines(&["WARN", "disk"]).is_empty()).then_some(())
     });
     let (code, _) = site.json(&["status"]);
     assert_eq!(code, 0, "the store can still be read");

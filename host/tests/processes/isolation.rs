@@ -39,6 +39,12 @@ key = ["id"]
 columns = { id = "integer" }
 "#;
 
+const THINGS: &str = "
+CREATE TABLE things (tenant TEXT, id INTEGER, state INTEGER, PRIMARY KEY (tenant, id));
+INSERT INTO things VALUES ('first', 1, 0);
+CREATE TABLE secrets (id INTEGER PRIMARY KEY);
+";
+
 /// Shares that fall due one after the other.
 const SHARE_COUNT: i64 = 60;
 /// Between two of them.
@@ -73,12 +79,7 @@ fn a_trap_a_loop_and_a_memory_bomb_are_named_and_hurt_nobody_else() {
     site.create_tables();
     site.drop_in("besom_hostile.wasm", "hostile.wasm");
     let mut db = site.database();
-    db.execute_batch(
-        "CREATE TABLE things (tenant TEXT, id INTEGER, state INTEGER, PRIMARY KEY (tenant, id));
-         INSERT INTO things VALUES ('first', 1, 0);
-         CREATE TABLE secrets (id INTEGER PRIMARY KEY);",
-    )
-    .expect("tables");
+    db.execute_batch(THINGS).expect("tables");
     add_shares(&mut db, now_us() + SECOND_US, SHARE_COUNT, SHARE_EVERY_US);
     let mut host = site.serve();
     host.leads();
@@ -113,6 +114,28 @@ fn a_trap_a_loop_and_a_memory_bomb_are_named_and_hurt_nobody_else() {
                    WHERE t.name = 'share-expiry'
                    AND json_extract(s.outcome, '$.outcome') <> 'ran'";
     assert_eq!(count(&db, skipped), 0, "every slot of the other task has run");
+}
+
+#[test]
+fn a_host_that_drains_does_not_wait_for_a_guest_that_never_ends() {
+    let config =
+        HOSTILE.replace("keys:spin,remember,panic,k1,k2", "keys:sleep").replace("500ms", "1h");
+    let site = Site::new(&format!("[host]\ndrain_max = \"500ms\"\n{config}"));
+    site.create_tables();
+    site.drop_in("besom_hostile.wasm", "hostile.wasm");
+    let db = site.database();
+    db.execute_batch(THINGS).expect("tables");
+    let mut host = site.serve();
+    host.leads();
+    wait_for("the guest to sleep", || {
+        (count(&db, "SELECT count(*) FROM besom_inflight") == 1).then_some(())
+    });
+    host.stop();
+    let audit = site.balanced();
+    assert_eq!(of(&audit["tasks"], "hostile")["pending"], 1, "{audit}");
+    // It was the host that stopped: no attempt is held against the item.
+    let blamed = "SELECT count(*) FROM besom_log WHERE progress IS NOT NULL";
+    assert_eq!(count(&db, blamed), 0);
 }
 
 #[test]

@@ -147,11 +147,29 @@ fn a_plugin_dropped_in_is_loaded_on_reload_and_at_start() {
     host.leads();
     wait_for("the next one to be swept", || (left() == ["running"]).then_some(()));
 
+    // Half a file, as a copy under way leaves it: the one that was loaded goes on.
+    let whole = std::fs::read(site.path("plugins.d/sweep.wasm")).expect("the plugin");
+    std::fs::write(site.path("plugins.d/sweep.wasm"), &whole[..whole.len() / 2]).expect("written");
+    host.says("refused");
+    host.says("sweep.wasm");
+    add("over-meanwhile", now_us() - 60 * SECOND_US);
+    wait_for("the old plugin to go on", || (left() == ["running"]).then_some(()));
+    std::fs::write(site.path("plugins.d/sweep.wasm"), &whole).expect("written");
+
+    // A table that vanishes fails its task, and only until it is there again.
+    db.execute_batch("ALTER TABLE sessions RENAME TO elsewhere").expect("renamed");
+    host.says("a scan failed");
+    db.execute_batch("ALTER TABLE elsewhere RENAME TO sessions").expect("renamed");
+    add("over-at-last", now_us() - 60 * SECOND_US);
+    wait_for("the task to recover", || (left() == ["running"]).then_some(()));
+
     // Taken out again: what it did is kept, and nothing waits for it.
     site.configure(&shares_every("@every 1h"));
-    wait_for("the second reload", || (!host.lines(&[" reloaded"]).is_empty()).then_some(()));
+    wait_for("its end", || {
+        (!host.lines(&[" reloaded", "removed=\"sweep\""]).is_empty()).then_some(())
+    });
     host.stop();
     let audit = site.balanced();
     let sweep = audit["tasks"].as_array().expect("tasks").iter().find(|t| t["task"] == "sweep");
-    assert_eq!(sweep.expect("the books of the task")["committed"], 2, "{audit}");
+    assert_eq!(sweep.expect("the books of the task")["committed"], 4, "{audit}");
 }
