@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use besom::activity::store::StoreActivity;
@@ -24,6 +25,7 @@ pub struct Sqlite {
     store: Arc<SqliteStore>,
     path: PathBuf,
     faults: Faults,
+    options: Options,
     /// Removed with the fixture.
     _directory: tempfile::TempDir,
 }
@@ -31,11 +33,18 @@ pub struct Sqlite {
 impl Sqlite {
     /// A store in a new file.
     pub fn open() -> Sqlite {
+        Sqlite::open_waiting(Options::default().busy_max)
+    }
+
+    /// The same, with writes that wait so long for another process's.
+    pub fn open_waiting(busy_max: Duration) -> Sqlite {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (hand, path) = (Hand::new(), directory.path().join("besom.db"));
         let faults = Faults::default();
-        let store = open_at(&path, &hand, &faults);
-        Sqlite { hand, store, path, faults, _directory: directory }
+        let options =
+            Options { time: hand.clock(), faults: faults.clone(), busy_max, ..Options::default() };
+        let store = open_at(&path, &options);
+        Sqlite { hand, store, path, faults, options, _directory: directory }
     }
 
     /// The store itself.
@@ -45,7 +54,7 @@ impl Sqlite {
 
     /// The same file, opened as another process opens it.
     pub fn another(&self) -> Arc<SqliteStore> {
-        open_at(&self.path, &self.hand, &Faults::default())
+        open_at(&self.path, &Options { faults: Faults::default(), ..self.options.clone() })
     }
 
     /// The file.
@@ -56,14 +65,13 @@ impl Sqlite {
     /// A connection beside the store's own, as a product or an operator has one.
     fn beside(&self) -> Connection {
         let conn = Connection::open(&self.path).expect("the file opens");
-        conn.busy_timeout(std::time::Duration::from_secs(5)).expect("a busy time-out");
+        conn.busy_timeout(Duration::from_secs(5)).expect("a busy time-out");
         conn
     }
 }
 
-fn open_at(path: &Path, hand: &Hand, faults: &Faults) -> Arc<SqliteStore> {
-    let options = Options { time: hand.clock(), faults: faults.clone(), ..Options::default() };
-    let store = SqliteStore::open(path, options).expect("the store opens");
+fn open_at(path: &Path, options: &Options) -> Arc<SqliteStore> {
+    let store = SqliteStore::open(path, options.clone()).expect("the store opens");
     // As the host that serves the activity endpoint does at its start.
     store.listen();
     store
@@ -127,7 +135,7 @@ impl Fixture for Sqlite {
     }
 
     async fn reopen(&mut self) {
-        self.store = open_at(&self.path, &self.hand, &self.faults);
+        self.store = open_at(&self.path, &self.options);
     }
 
     async fn outbox(&self) -> Vec<(String, String, Vec<u8>)> {

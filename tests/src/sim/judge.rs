@@ -1,16 +1,81 @@
 //! What must hold when the world has come to rest.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use besom::ports::store::{SlotOutcome, Snapshot, Store};
 use besom::store::memory::MemoryStore;
-use besom_core::ids::Tenant;
+use besom_core::ids::{RunId, TaskName, Tenant, Term};
 use besom_core::time::Time;
 use besom_core::value::Value;
 use futures::FutureExt;
 
 use super::script::{self, Fate, fate};
 use super::world::Report;
+
+/// Something that must not be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Violation {
+    /// An effect did not happen as often as its script asks for.
+    Effects {
+        /// The thing.
+        key: String,
+        /// How often it happened.
+        found: i64,
+        /// How often it should have.
+        wanted: i64,
+    },
+    /// A message was not emitted as often as its script asks for.
+    Messages {
+        /// The thing.
+        key: String,
+        /// How often it was.
+        found: i64,
+        /// How often it should have been.
+        wanted: i64,
+    },
+    /// A leader that had been replaced wrote.
+    StaleTerm {
+        /// The run that it started.
+        run: RunId,
+        /// The run's task.
+        task: TaskName,
+        /// Under this term.
+        term: Term,
+        /// After a leader of this one had written.
+        after: Term,
+    },
+    /// One slot of a schedule was run twice.
+    SlotTwice {
+        /// The task.
+        task: TaskName,
+        /// The slot.
+        slot: Time,
+    },
+    /// The engine's books do not balance, or something is left waiting.
+    Books(String),
+    /// Not one node leads a world at rest.
+    Leaders(usize),
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Violation::Effects { key, found, wanted } => {
+                write!(f, "{key}: {found} effects instead of {wanted}")
+            }
+            Violation::Messages { key, found, wanted } => {
+                write!(f, "{key}: {found} messages instead of {wanted}")
+            }
+            Violation::StaleTerm { run, task, term, after } => {
+                write!(f, "run {run} of {task} was started under term {term} after term {after}")
+            }
+            Violation::SlotTwice { task, slot } => write!(f, "{task}: the slot {slot} ran twice"),
+            Violation::Books(said) => f.write_str(said),
+            Violation::Leaders(count) => write!(f, "{count} nodes lead a world at rest"),
+        }
+    }
+}
 
 fn now<T>(future: impl Future<Output = T>) -> T {
     future.now_or_never().expect("adapters in memory never suspend")
@@ -26,7 +91,7 @@ pub(super) fn judge(store: &MemoryStore, things: &[(Tenant, String)], report: &m
 /// Exactly the effects that the script asks for, each once.
 fn effects(store: &MemoryStore, things: &[(Tenant, String)], report: &mut Report) {
     let view = now(store.snapshot(std::time::Duration::from_secs(1))).expect("a snapshot");
-    let mut emitted: BTreeMap<String, u32> = BTreeMap::new();
+    let mut emitted: BTreeMap<String, i64> = BTreeMap::new();
     for message in store.outbox() {
         *emitted.entry(message.key).or_default() += 1;
     }
@@ -35,13 +100,13 @@ fn effects(store: &MemoryStore, things: &[(Tenant, String)], report: &mut Report
             Fate::Done | Fate::DoneLater => 1,
             Fate::Skipped | Fate::Hopeless | Fate::Poison => 0,
         };
-        let effects = effects_of(view.as_ref(), tenant, key);
-        if effects != wanted {
-            report.violations.push(format!("{key}: {effects} effects instead of {wanted}"));
+        let found = effects_of(view.as_ref(), tenant, key);
+        if found != wanted {
+            report.violations.push(Violation::Effects { key: key.clone(), found, wanted });
         }
-        let messages = emitted.get(key).copied().unwrap_or(0);
-        if i64::from(messages) != wanted {
-            report.violations.push(format!("{key}: {messages} messages instead of {wanted}"));
+        let found = emitted.get(key).copied().unwrap_or(0);
+        if found != wanted {
+            report.violations.push(Violation::Messages { key: key.clone(), found, wanted });
         }
     }
 }
@@ -58,46 +123,50 @@ fn effects_of(view: &dyn Snapshot, tenant: &Tenant, key: &str) -> i64 {
 /// The books balance, and nothing is left waiting.
 fn books(store: &MemoryStore, report: &mut Report) {
     let audit = now(store.audit()).expect("an audit");
-    report.violations.extend(audit.violations);
+    let mut wrong = audit.violations;
     for row in audit.rows {
         let counts = &row.counted;
         let ends =
             counts.committed + counts.skipped + counts.dead + counts.discarded + counts.pending;
         if row.counted != row.recounted {
-            report.violations.push(format!("{} {:?}: {row:?}", row.task, row.tenant));
+            wrong.push(format!("{} {:?}: {row:?}", row.task, row.tenant));
         }
         if counts.planned != ends {
-            report.violations.push(format!("{}: planned {} != {ends}", row.task, counts.planned));
+            wrong.push(format!("{}: planned {} != {ends}", row.task, counts.planned));
         }
         if counts.pending != 0 {
-            report.violations.push(format!("{}: {} still wait", row.task, counts.pending));
+            wrong.push(format!("{}: {} still wait", row.task, counts.pending));
         }
     }
+    report.violations.extend(wrong.into_iter().map(Violation::Books));
 }
 
 /// No slot was run twice, and no term wrote after a later one.
 fn history(store: &MemoryStore, report: &mut Report) {
-    let mut last_term = besom_core::ids::Term(0);
+    let mut last_term = Term(0);
     let mut runs = now(store.runs(None, u32::MAX)).expect("runs");
     runs.sort_by_key(|run| run.id);
     for run in &runs {
         if run.term < last_term {
-            report.violations.push(format!(
-                "run {} of {} was started under term {} after term {last_term}",
-                run.id, run.task, run.term
-            ));
+            report.violations.push(Violation::StaleTerm {
+                run: run.id,
+                task: run.task.clone(),
+                term: run.term,
+                after: last_term,
+            });
         }
         last_term = last_term.max(run.term);
     }
     report.terms = last_term.0;
     for task in script::TASKS {
-        let task = task.into();
+        let task = TaskName::from(task);
         let slots = now(store.slots(&task, Time(i64::MIN), Time::MAX, u32::MAX)).expect("slots");
         let mut started = BTreeSet::new();
         for slot in slots.iter().filter(|slot| slot.outcome == SlotOutcome::Ran) {
             // A run at a takeover stands at its own instant, not at a planned one.
             if slot.count == 1 && !started.insert(slot.from) {
-                report.violations.push(format!("{task}: the slot {} was run twice", slot.from));
+                let (task, slot) = (task.clone(), slot.from);
+                report.violations.push(Violation::SlotTwice { task, slot });
             }
         }
     }

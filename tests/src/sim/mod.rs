@@ -10,4 +10,5 @@ mod judge;
 pub mod script;
 mod world;
 
+pub use judge::Violation;
 pub use world::{Plan, Report, simulate};

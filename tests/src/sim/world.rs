@@ -23,7 +23,8 @@ use futures::FutureExt;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-use super::{judge, script};
+use super::judge::{self, Violation};
+use super::script;
 
 /// What a simulation is made of.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +59,7 @@ impl Plan {
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// What is wrong; empty: nothing.
-    pub violations: Vec<String>,
+    pub violations: Vec<Violation>,
     /// Things that the product has made.
     pub things: usize,
     /// Leaderships.
@@ -160,7 +161,7 @@ pub fn simulate(plan: Plan) -> Report {
     let mut report = world.report;
     report.things = world.things.len();
     if leaders != 1 {
-        report.violations.push(format!("{leaders} nodes lead a world at rest"));
+        report.violations.push(Violation::Leaders(leaders));
     }
     judge::judge(&world.root, &world.things, &mut report);
     report

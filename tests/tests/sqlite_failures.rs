@@ -1,0 +1,109 @@
+//! The store on SQLite while the machine fails it, for real: another writer that does not
+//! let go, and a file that cannot grow.
+
+use std::process::Command;
+use std::time::Duration;
+
+use besom::ports::store::Error;
+use besom_core::proposal::Change;
+use besom_core::value::Value;
+use besom_tests::adapters::sqlite::Sqlite;
+use besom_tests::conformance::tables::{fields, text, thing};
+use besom_tests::conformance::world::{apply, candidate, set_n};
+use besom_tests::conformance::{World, block_on};
+use rusqlite::Connection;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Tells a process that it is the one whose files cannot grow.
+const WITHOUT_ROOM: &str = "BESOM_TEST_WITHOUT_ROOM";
+
+#[test]
+fn another_writer_makes_every_write_busy_and_nothing_is_lost() {
+    block_on(async {
+        let sqlite = Sqlite::open_waiting(Duration::from_millis(100));
+        let path = sqlite.path().to_owned();
+        let world = World::new(Box::new(sqlite)).await;
+        world.write(vec![thing("t", 1)]).await;
+        world.planned("task", vec![candidate("k")]).await;
+        let item = world.only("task").await;
+        let batch = world.batch(vec![world.entry(&item, apply(vec![], vec![set_n("t", 2)]))]);
+        let other = Connection::open(path).expect("the file opens");
+        other.execute_batch("BEGIN IMMEDIATE; UPDATE things SET ratio = 7").expect("it writes");
+        let (commit, mark, begin) = (
+            world.store().commit(&batch).await,
+            world.store().find_commit(world.mark()).await,
+            world.store().begin(batch.id, &world.node, &[(item.source, &item.item)]).await,
+        );
+        assert!(matches!(commit, Err(Error::Busy(_))), "{commit:?}");
+        assert!(matches!(mark, Err(Error::Busy(_))), "{mark:?}");
+        assert!(matches!(begin, Err(Error::Busy(_))), "{begin:?}");
+        assert_eq!(world.only("task").await, item, "reading goes on");
+        other.execute_batch("COMMIT").expect("it lets go");
+        world.store().commit(&batch).await.expect("the same batch commits");
+        let rows = world.rows("things", &["n", "ratio"]).await;
+        assert_eq!(rows, [[Value::Integer(2), Value::Float(7.0)]], "both have written");
+        world.balanced().await;
+    });
+}
+
+#[test]
+fn a_file_that_cannot_grow_loses_nothing_and_the_store_goes_on() {
+    // The limit is a process's own, and the signal that comes with it has to be ignored.
+    let ended = Command::new("/bin/sh")
+        .args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().expect("this test's program"))
+        .args(["--exact", "the_process_whose_files_cannot_grow", "--ignored", "--nocapture"])
+        .env(WITHOUT_ROOM, "1")
+        .output()
+        .expect("a process");
+    let said = String::from_utf8_lossy(&ended.stdout) + String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+}
+
+/// Not a test of its own: what [`a_file_that_cannot_grow_loses_nothing_and_the_store_goes_on`]
+/// starts.
+#[test]
+#[ignore = "started by another test"]
+fn the_process_whose_files_cannot_grow() {
+    if std::env::var_os(WITHOUT_ROOM).is_none() {
+        return;
+    }
+    block_on(async {
+        let sqlite = Sqlite::open();
+        let directory = sqlite.path().parent().expect("a directory").to_owned();
+        let mut world = World::new(Box::new(sqlite)).await;
+        world.planned("task", vec![candidate("k")]).await;
+        let item = world.only("task").await;
+        let large = Change::Insert {
+            collection: "things".into(),
+            fields: fields([
+                ("id", text("t")),
+                ("title", text("t")),
+                ("data", Value::Bytes(vec![7; 4 << 20])),
+            ]),
+        };
+        let decision = apply(vec![], vec![large]);
+        let batch = world.batch(vec![world.entry(&item, decision.clone())]);
+        let files = std::fs::read_dir(&directory).expect("a directory");
+        let largest = files.map(|file| file.and_then(|f| f.metadata()).map_or(0, |m| m.len()));
+        let bound = largest.max().expect("a file") + (256 << 10);
+        let unbound = getrlimit(Resource::Fsize);
+        let limit = |current| Rlimit { current, maximum: unbound.maximum };
+        setrlimit(Resource::Fsize, limit(Some(bound))).expect("a limit");
+        let failed = world.store().commit(&batch).await;
+        setrlimit(Resource::Fsize, limit(unbound.current)).expect("no limit");
+
+        // A write that failed within COMMIT leaves open what has reached the file.
+        assert!(matches!(failed, Err(Error::Unknown(_) | Error::Unavailable(_))), "{failed:?}");
+        let found = world.store().find_commit(batch.id).await.expect("the store works again");
+        assert_eq!(found, None);
+        assert_eq!(world.only("task").await, item, "the item waits as it did");
+        assert!(world.rows("things", &["id"]).await.is_empty());
+        world.balanced().await;
+        world.commit(vec![(&item, decision)]).await;
+        world.advance(Duration::from_secs(1));
+        world.reopen().await;
+        assert_eq!(world.rows("things", &["id"]).await, [[text("t")]]);
+        world.balanced().await;
+    });
+}
