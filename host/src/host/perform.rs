@@ -167,10 +167,12 @@ impl Ports {
                 Executed::LogRead(ticket, Ok(items))
             }
             Execute::ReadTimers(read) => {
-                Executed::TimersRead(store.read_timers(None, read.after, read.limit).await)
+                let items = store.read_timers(None, read.after, read.limit).await;
+                Executed::TimersRead(read.number, items)
             }
             Execute::ReadRetries(read) => {
-                Executed::RetriesRead(store.read_retries(None, read.after, read.limit).await)
+                let items = store.read_retries(None, read.after, read.limit).await;
+                Executed::RetriesRead(read.number, items)
             }
             Execute::Act { ticket, commit, definition, now, seed, items } => Executed::Acted(
                 ticket,

@@ -29,6 +29,8 @@ enum Loaded {
 /// A read to be made: items after a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
+    /// Which read of its window this is: its answer shows it.
+    pub number: u64,
     /// After this place; none: from the beginning.
     pub after: Option<Place>,
     /// At most so many.
@@ -46,6 +48,8 @@ pub struct Window {
     /// The earliest item that is known to be in the store, and is not here.
     added: Option<Time>,
     reading: Option<Read>,
+    /// Reads so far.
+    reads: u64,
     retry_at: Option<Time>,
     size: u32,
 }
@@ -65,6 +69,7 @@ impl Window {
             loaded: Loaded::Through(None),
             added: None,
             reading: None,
+            reads: 0,
             retry_at: None,
             size: size.max(2),
         }
@@ -86,17 +91,19 @@ impl Window {
         if self.reading.is_some() || self.retry_at.is_some_and(|at| now < at) {
             return None;
         }
-        let read = if self.added.is_some_and(|time| time <= now + Self::AHEAD) {
+        let after = if self.added.is_some_and(|time| time <= now + Self::AHEAD) {
             self.added = None;
-            Read { after: None, limit: self.size }
+            None
         } else {
             match self.loaded {
-                Loaded::Through(after) if self.runs_low() => Read { after, limit: self.size },
+                Loaded::Through(after) if self.runs_low() => after,
                 Loaded::Through(_) | Loaded::All => return None,
             }
         };
         self.retry_at = None;
         self.done.clear();
+        self.reads += 1;
+        let read = Read { number: self.reads, after, limit: self.size };
         self.reading = Some(read);
         Some(read)
     }
@@ -106,9 +113,10 @@ impl Window {
         self.waiting.len() * 4 < self.size as usize
     }
 
-    /// The answer to the read under way; none: it failed.
-    pub fn read(&mut self, now: Time, answer: Option<Vec<Waiting>>) {
-        let Some(read) = self.reading.take() else { return };
+    /// The answer to a read; none: it failed. One that comes late or twice is not the answer
+    /// to the read under way: taken for it, it would hide what was added since.
+    pub fn read(&mut self, now: Time, number: u64, answer: Option<Vec<Waiting>>) {
+        let Some(read) = self.reading.take_if(|read| read.number == number) else { return };
         let Some(items) = answer else {
             self.retry_at = Some(now + Self::RETRY);
             if read.after.is_none() {
@@ -277,8 +285,8 @@ mod tests {
 
     fn filled(size: u32, items: Vec<Waiting>) -> Window {
         let mut window = Window::new(size);
-        assert_eq!(window.wanted(at(0)), Some(Read { after: None, limit: size }));
-        window.read(at(0), Some(items));
+        assert_eq!(window.wanted(at(0)), Some(Read { number: 1, after: None, limit: size }));
+        window.read(at(0), 1, Some(items));
         window
     }
 
@@ -303,8 +311,11 @@ mod tests {
         let mut window = filled(4, vec![timer(1, 1), timer(2, 2), timer(3, 3), timer(4, 4)]);
         assert_eq!(window.wanted(at(1)), None);
         assert_eq!(window.take(at(4), 4, |_| true).len(), 4);
-        assert_eq!(window.wanted(at(4)), Some(Read { after: Some((at(4), 4)), limit: 4 }));
-        window.read(at(4), Some(vec![timer(5, 5)]));
+        assert_eq!(
+            window.wanted(at(4)),
+            Some(Read { number: 2, after: Some((at(4), 4)), limit: 4 })
+        );
+        window.read(at(4), 2, Some(vec![timer(5, 5)]));
         assert_eq!(ids(&window.take(at(5), 4, |_| true)), [5]);
         assert_eq!(window.wanted(at(6)), None);
     }
@@ -315,8 +326,8 @@ mod tests {
         window.added(at(50));
         assert_eq!(window.deadline(), Some(at(49)));
         assert_eq!(window.wanted(at(48)), None);
-        assert_eq!(window.wanted(at(49)), Some(Read { after: None, limit: 8 }));
-        window.read(at(49), Some(vec![timer(2, 50), timer(1, 100)]));
+        assert_eq!(window.wanted(at(49)), Some(Read { number: 2, after: None, limit: 8 }));
+        window.read(at(49), 2, Some(vec![timer(2, 50), timer(1, 100)]));
         assert_eq!(ids(&window.take(at(50), 8, |_| true)), [2]);
     }
 
@@ -332,7 +343,7 @@ mod tests {
         let mut window = Window::new(8);
         window.wanted(at(0));
         window.added(at(5));
-        window.read(at(0), Some(Vec::new()));
+        window.read(at(0), 1, Some(Vec::new()));
         assert_eq!(window.deadline(), Some(at(4)));
     }
 
@@ -343,7 +354,7 @@ mod tests {
         window.added(at(2));
         assert!(window.wanted(at(1)).is_some());
         window.finished(1);
-        window.read(at(1), Some(vec![timer(1, 1), timer(2, 1), timer(4, 2), timer(3, 9)]));
+        window.read(at(1), 2, Some(vec![timer(1, 1), timer(2, 1), timer(4, 2), timer(3, 9)]));
         assert_eq!(ids(&window.take(at(9), 8, |_| true)), [4, 3]);
     }
 
@@ -351,9 +362,20 @@ mod tests {
     fn a_failed_read_is_repeated_after_a_while() {
         let mut window = Window::new(8);
         window.wanted(at(0));
-        window.read(at(0), None);
+        window.read(at(0), 1, None);
         assert_eq!(window.wanted(at(0)), None);
         assert!(window.deadline() > Some(at(0)) && window.deadline() < Some(at(1)));
         assert!(window.wanted(at(1)).is_some());
+    }
+
+    #[test]
+    fn an_answer_that_comes_twice_hides_nothing_that_was_added_since() {
+        let mut window = filled(8, vec![timer(1, 100)]);
+        window.added(at(5));
+        assert_eq!(window.wanted(at(5)).map(|read| read.number), Some(2));
+        window.read(at(5), 1, Some(vec![timer(1, 100)]));
+        assert!(window.is_unread(), "the second read is still under way");
+        window.read(at(5), 2, Some(vec![timer(2, 5), timer(1, 100)]));
+        assert_eq!(ids(&window.take(at(5), 8, |_| true)), [2]);
     }
 }

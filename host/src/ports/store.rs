@@ -601,8 +601,8 @@ pub trait Store: Send + Sync {
     async fn active_runs(&self) -> Result<Vec<Run>>;
 
     /// Writes decided slots, starts runs and stores task states. The ids of the runs come
-    /// back in their order. A second run of [`Trigger::Schedule`] for one task and slot is
-    /// [`Error::Invalid`].
+    /// back in their order. A second run of [`Trigger::Schedule`], or of
+    /// [`Trigger::Takeover`], for one task and slot is [`Error::Invalid`].
     async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>>;
 
     /// The cursor of (task, tenant); none: at the beginning.

@@ -84,10 +84,10 @@ pub enum Event {
     Backlog(store::Result<Vec<Stream>>),
     /// Items of the log.
     LogRead(Ticket, store::Result<Vec<Waiting>>),
-    /// Timers.
-    TimersRead(store::Result<Vec<Waiting>>),
-    /// Retries.
-    RetriesRead(store::Result<Vec<Waiting>>),
+    /// Timers, in answer to the read of that number.
+    TimersRead(u64, store::Result<Vec<Waiting>>),
+    /// Retries, likewise.
+    RetriesRead(u64, store::Result<Vec<Waiting>>),
     /// Verdicts.
     Acted(Ticket, Result<Acted, guests::Error>),
     /// The result of a commit.
@@ -350,13 +350,13 @@ impl Executor {
         match event {
             Event::Backlog(result) => self.backlog(result),
             Event::LogRead(ticket, result) => self.log_read(ticket, result, out),
-            Event::TimersRead(result) => {
+            Event::TimersRead(number, result) => {
                 self.note_failure(result.is_err());
-                self.timers.read(now, result.ok());
+                self.timers.read(now, number, result.ok());
             }
-            Event::RetriesRead(result) => {
+            Event::RetriesRead(number, result) => {
                 self.note_failure(result.is_err());
-                self.retries.read(now, result.ok());
+                self.retries.read(now, number, result.ok());
             }
             Event::Acted(ticket, result) => self.acted(ticket, result, out),
             Event::Committed(ticket, result) => self.committed(ticket, result, out),

@@ -145,8 +145,8 @@ impl Bench {
         timers: Vec<Waiting>,
         retries: Vec<Waiting>,
     ) -> Vec<Command> {
-        let mut out = self.step(Event::TimersRead(Ok(timers)));
-        out.extend(self.step(Event::RetriesRead(Ok(retries))));
+        let mut out = self.step(Event::TimersRead(1, Ok(timers)));
+        out.extend(self.step(Event::RetriesRead(1, Ok(retries))));
         let streams = streams.iter().map(|(task, partition, tail)| Stream {
             task: (*task).into(),
             partition: Partition(*partition),

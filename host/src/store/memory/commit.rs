@@ -102,10 +102,10 @@ impl State {
         let mut taken = BTreeSet::new();
         let check = |entry: &Entry| match entry.source {
             Source::Log(_) => streams[&(&entry.item.identity.task, entry.item.partition)],
-            Source::Timer(_) | Source::Retry(_) if !taken.insert(entry.source) => {
-                Some(LeftOut::NotThere)
-            }
-            Source::Timer(_) | Source::Retry(_) => self.entry_left_out(commit, entry),
+            Source::Timer(_) | Source::Retry(_) => match self.entry_left_out(commit, entry) {
+                None if !taken.insert(entry.source) => Some(LeftOut::NotThere),
+                left => left,
+            },
         };
         entries.iter().map(check).collect()
     }

@@ -27,7 +27,7 @@ impl State {
         self.check_fence(fence)?;
         for (at, new) in decision.runs.iter().enumerate() {
             let same = |task, slot, trigger| {
-                new.trigger == Trigger::Schedule
+                matches!(new.trigger, Trigger::Schedule | Trigger::Takeover)
                     && (&new.task, new.slot, &new.trigger) == (task, slot, trigger)
             };
             if self.runs.values().any(|r| same(&r.task, r.slot, &r.trigger))

@@ -51,7 +51,7 @@ pub(super) fn write_decision(
 fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
     let task = tx.task(&run.task)?;
     let trigger = json(&run.trigger)?;
-    if run.trigger == Trigger::Schedule {
+    if matches!(run.trigger, Trigger::Schedule | Trigger::Takeover) {
         let twice = tx
             .conn
             .prepare_cached(
