@@ -25,8 +25,6 @@ use std::time::Duration;
 use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName};
 use besom_core::item::{Item, Source};
-#[cfg(test)]
-use besom_core::proposal::Settle;
 use besom_core::queue::{Cut, Decision, Touched, decide};
 use besom_core::time::Time;
 

@@ -1,7 +1,7 @@
 use besom_core::ids::{RunId, Term};
 use besom_core::item::Identity;
 use besom_core::plan::{CatchUp, Overlap};
-use besom_core::proposal::{Change, OnGuardFailed, Proposal, Verdict};
+use besom_core::proposal::{Change, OnGuardFailed, Proposal, Settle, Verdict};
 use besom_core::queue::RetryPolicy;
 use besom_core::value::Value;
 
