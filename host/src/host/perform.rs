@@ -189,6 +189,8 @@ impl Ports {
                     self.observe(&mut batch).await;
                 }
                 let result = store.commit(&batch).await;
+                // The instant from which on an item's effects are durable.
+                tracing::debug!(returned = %batch.id, items = batch.entries.len(), "commit");
                 if let Err(error) = &result {
                     say_waits("a batch cannot be committed", error);
                 }
