@@ -16,6 +16,8 @@ const DOCUMENTS: u32 = 1_000;
 const EDITS: u32 = 100;
 const CLIENTS: u32 = 5_000;
 const ATTACHED: u32 = 3;
+/// Clients that share three documents: one of them at a time can leave a document.
+const CROWD: u32 = 200;
 
 /// A document's id.
 pub fn document(number: u32) -> String {
@@ -25,14 +27,19 @@ pub fn document(number: u32) -> String {
 /// Both tasks.
 pub async fn run() -> Result<()> {
     compaction().await?;
-    deactivation(CLIENTS, "each with documents of its own").await?;
-    deactivation(0, "all on the same documents").await
+    deactivation(CLIENTS, CLIENTS, "three to a document").await?;
+    deactivation(CROWD, ATTACHED, "all on the same three documents").await
 }
 
 async fn compaction() -> Result<()> {
     let mut logs = Vec::new();
     for seed in 0..u64::from(DOCUMENTS) {
-        logs.push(authors::write(&Session { seed, authors: 2, transactions: EDITS })?);
+        // A transaction that changes nothing sends nothing: some more, cut to as many edits.
+        let session = Session { seed, authors: 2, transactions: 2 * EDITS };
+        let mut log = authors::write(&session)?;
+        log.edits.truncate(EDITS as usize);
+        ensure!(log.edits.len() == EDITS as usize, "seed {seed} gives {}", log.edits.len());
+        logs.push(log);
     }
     let settings = place::shipped()
         .setting("compaction", "min_changes", EDITS.to_string())
@@ -87,10 +94,8 @@ async fn compaction() -> Result<()> {
     Ok(())
 }
 
-/// `own`: that many documents per attachment of a client; 0: three documents for everybody.
-async fn deactivation(own: u32, case: &str) -> Result<()> {
-    let clients = if own == 0 { CLIENTS / 5 } else { CLIENTS };
-    let documents = if own == 0 { ATTACHED } else { own };
+/// So many clients with three documents each, out of so many documents.
+async fn deactivation(clients: u32, documents: u32, case: &str) -> Result<()> {
     let settings =
         place::shipped().setting("client-deactivation", "candidates_per_project", "10000");
     let place = place::Place::new(&settings).await?;
@@ -102,8 +107,10 @@ async fn deactivation(own: u32, case: &str) -> Result<()> {
              VALUES (?1, ?2, 1, 0, 0)",
         )?
         .execute(params![place::TENANT, document(number)])?;
-        conn.prepare_cached("INSERT INTO changes VALUES (?1, ?2, 1, 'a', 1, 1, 'edit', x'00', NULL)")?
-            .execute(params![place::TENANT, document(number)])?;
+        conn.prepare_cached(
+            "INSERT INTO changes VALUES (?1, ?2, 1, 'a', 1, 1, 'edit', x'00', NULL)",
+        )?
+        .execute(params![place::TENANT, document(number)])?;
     }
     for number in 0..clients {
         let client = format!("client-{number:06}");
