@@ -46,8 +46,9 @@ pub fn log_and_cursor(path: &Path, size: u32, rounds: u32) -> Result<Duration> {
             ])?;
         }
         conn.execute_batch("COMMIT")?;
-        let mut read = conn
-            .prepare_cached("SELECT seq, key, item FROM log WHERE seq > ?1 ORDER BY seq LIMIT ?2")?;
+        let mut read = conn.prepare_cached(
+            "SELECT seq, key, item FROM log WHERE seq > ?1 ORDER BY seq LIMIT ?2",
+        )?;
         let keys = read
             .query_map([tail - size, size], |r| r.get::<_, String>(1))?
             .collect::<rusqlite::Result<Vec<_>>>()?;
