@@ -148,7 +148,7 @@ async fn timed_pass(
 ) -> Result<(Duration, i64)> {
     let assembly = Arc::new(place.assembly(&[task]).await?);
     let began = Instant::now();
-    let passed = pass(&assembly, &mut |_| {}).await.map_err(|e| anyhow!("{e}"))?;
+    let passed = pass(&assembly).await.map_err(|e| anyhow!("{e}"))?;
     let took = began.elapsed();
     ensure!(passed[0].committed == items, "{passed:?} instead of {items}");
     let commits = conn.query_row("SELECT COUNT(*) FROM besom_commit", [], |r| r.get(0))?;
