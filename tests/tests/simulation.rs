@@ -78,7 +78,7 @@ fn effects_happen_exactly_once_whatever_goes_wrong() {
     let failures = failures.into_inner().expect("no world panicked");
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
     let Sum { worlds, things, troubles, terms } = sum.into_inner().expect("no world panicked");
-    println!("{worlds} worlds, {things} things, {troubles} troubles, {terms} leaderships");
+    eprintln!("{worlds} worlds, {things} things, {troubles} troubles, {terms} leaderships");
     assert!(troubles > 0, "a world without trouble proves nothing");
 }
 
