@@ -137,15 +137,27 @@ fn done_before_the_end(db: &Connection) -> Vec<(&'static str, u64)> {
 
 /// Whether nothing is left to be done.
 fn drained(db: &Connection, written: &Written) -> bool {
-    let none = |sql: &str| count(db, sql) == 0;
-    none("SELECT count(*) FROM documents WHERE pending >= 5")
-        && none("SELECT count(*) FROM clients WHERE status = 'activated'")
-        && none("SELECT count(*) FROM workspaces WHERE desired_state = status")
-        && none("SELECT count(*) FROM besom_log")
-        && none("SELECT count(*) FROM besom_retry")
-        && none("SELECT count(*) FROM besom_dead")
-        && count(db, "SELECT count(*) FROM shares WHERE unshared_at IS NULL")
-            == written.extended.len() as u64
+    let left: Vec<String> = [
+        "documents WHERE pending >= 5",
+        "clients WHERE status = 'activated'",
+        "workspaces WHERE desired_state = status",
+        "besom_log",
+        "besom_retry",
+        "besom_dead",
+    ]
+    .into_iter()
+    .map(|rows| (rows, count(db, &format!("SELECT count(*) FROM {rows}"))))
+    .filter(|(_, left)| *left > 0)
+    .map(|(rows, left)| format!("{left} {rows}"))
+    .collect();
+    let shares = count(db, "SELECT count(*) FROM shares WHERE unshared_at IS NULL");
+    let extended = written.extended.len() as u64;
+    if left.is_empty() && shares == extended {
+        return true;
+    }
+    // Shown if the test fails: what it was that did not end.
+    eprintln!("left: {}; {shares} shares, {extended} of them extended", left.join(", "));
+    false
 }
 
 /// What the triggers have seen, against what the product has done.
