@@ -38,13 +38,7 @@ pub fn report(audit: &Audit) -> Report {
     let mut tasks: BTreeMap<&str, Counts> = BTreeMap::new();
     let mut violations = audit.violations.clone();
     for row in &audit.rows {
-        let (sum, c) = (tasks.entry(row.task.as_str()).or_default(), &row.counted);
-        sum.planned += c.planned;
-        sum.committed += c.committed;
-        sum.skipped += c.skipped;
-        sum.dead += c.dead;
-        sum.discarded += c.discarded;
-        sum.pending += c.pending;
+        *tasks.entry(row.task.as_str()).or_default() += &row.counted;
         violations.extend(judge(row));
     }
     let tasks =

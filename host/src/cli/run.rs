@@ -156,13 +156,7 @@ async fn work_off(
 async fn counts(store: &dyn Store) -> Result<BTreeMap<String, Counts>, Failure> {
     let mut tasks: BTreeMap<String, Counts> = BTreeMap::new();
     for row in store.audit().await?.rows {
-        let sum = tasks.entry(row.task.to_string()).or_default();
-        sum.planned += row.counted.planned;
-        sum.committed += row.counted.committed;
-        sum.skipped += row.counted.skipped;
-        sum.dead += row.counted.dead;
-        sum.discarded += row.counted.discarded;
-        sum.pending += row.counted.pending;
+        *tasks.entry(row.task.to_string()).or_default() += &row.counted;
     }
     Ok(tasks)
 }

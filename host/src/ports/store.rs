@@ -381,6 +381,17 @@ pub struct Counts {
     pub pending: u64,
 }
 
+impl std::ops::AddAssign<&Counts> for Counts {
+    fn add_assign(&mut self, more: &Counts) {
+        self.planned += more.planned;
+        self.committed += more.committed;
+        self.skipped += more.skipped;
+        self.dead += more.dead;
+        self.discarded += more.discarded;
+        self.pending += more.pending;
+    }
+}
+
 impl Counts {
     /// Conservation: whatever was planned is at its end, set aside or waiting.
     pub fn conserved(&self) -> bool {
