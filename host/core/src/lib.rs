@@ -14,6 +14,8 @@ pub mod election;
 pub mod fair;
 pub mod ids;
 pub mod item;
+pub mod membership;
+pub mod ownership;
 pub mod plan;
 pub mod proposal;
 pub mod queue;
