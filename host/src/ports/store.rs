@@ -18,6 +18,7 @@ use besom_core::ids::{
     CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
 use besom_core::item::{Candidate, Identity, Item, Source};
+pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
 use besom_core::proposal::{Change, Condition, ReadSet};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
@@ -65,6 +66,20 @@ pub struct FenceState {
     pub node: NodeName,
     /// When.
     pub raised_at: Time,
+}
+
+/// What has come into the queues, for a node that executes what another one plans. It may
+/// name more than there is, and never less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Arrivals {
+    /// Up to here it tells; the next question goes on from it.
+    pub mark: u64,
+    /// Whether a stream has grown.
+    pub log: bool,
+    /// The earliest due time among new timers.
+    pub timer: Option<Time>,
+    /// The earliest time among retries that did not come from a commit.
+    pub retry: Option<Time>,
 }
 
 // ---------------------------------------------------------------------------- planning
@@ -602,6 +617,31 @@ pub trait Store: Send + Sync {
 
     /// The fence; none in a store that never had a leader.
     async fn fence(&self) -> Result<Option<FenceState>>;
+
+    // ---- ownership
+
+    /// Who owns the partitions: all of them, in order.
+    async fn partition_table(&self) -> Result<Vec<PartitionRow>>;
+
+    /// Takes over the partitions that still have the epoch seen and were claimed by an older
+    /// ring, raising their epochs, in one transaction; the others are left alone. Returns those taken. A
+    /// commit that shows an earlier epoch is left out from then on.
+    async fn claim_partitions(
+        &self,
+        node: &NodeName,
+        at: RingPosition,
+        claims: &[Claim],
+    ) -> Result<Vec<(Partition, OwnerEpoch)>>;
+
+    /// What a leader has put into the queues since that mark (0: since ever). For owners that
+    /// do not lead.
+    async fn arrivals(&self, since: u64) -> Result<Arrivals>;
+
+    /// Returns when something may have arrived, or a command may have been put down; at the
+    /// latest after `timeout`. A hint: the caller asks.
+    async fn nudged(&self, timeout: Duration) {
+        tokio::time::sleep(timeout).await;
+    }
 
     // ---- planning: everything here is refused below the fence
 

@@ -37,6 +37,13 @@ macro_rules! store_conformance {
                 messages_are_emitted_with_the_commit_only,
                 an_operators_write_is_all_or_nothing,
             }
+            claims {
+                the_table_says_who_owns_every_partition,
+                a_claim_needs_the_epoch_that_was_seen,
+                an_older_ring_takes_nothing,
+                a_claimed_partition_is_executed_by_its_new_owner_only,
+                arrivals_tell_what_was_planned_or_revived_since,
+            }
             commands {
                 a_command_waits_until_a_leader_applies_it,
                 a_command_is_applied_once,

@@ -55,7 +55,10 @@ impl State {
                 }
             }
             CommandEffect::Cancel(run, error) => self.stop_scan(*run, Some(error), now),
-            CommandEffect::RetryDead(selector) => applied.dead = self.retry_dead(selector, now),
+            CommandEffect::RetryDead(selector) => {
+                applied.dead = self.retry_dead(selector, now);
+                self.arrived(false, None, (applied.dead > 0).then_some(now));
+            }
             CommandEffect::DiscardDead(selector) => {
                 let reason = format!("{}: {}", row.by, row.reason);
                 applied.dead = self.discard_dead(selector, &reason, now);

@@ -21,6 +21,7 @@ mod commit;
 mod compare;
 mod fault;
 mod mapping;
+mod ownership;
 mod planning;
 mod port;
 mod queue;

@@ -144,6 +144,7 @@ impl State {
             }
         }
         planned.partitions = grown.into_iter().collect();
+        self.arrived(!planned.partitions.is_empty(), planned.earliest_due, None);
         if planned.left == 0 {
             let account = (page.task.clone(), page.tenant.clone());
             match &page.cursor {

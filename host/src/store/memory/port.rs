@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use besom_core::collection::Collections;
-use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, Seq, TaskName, Tenant};
+use besom_core::ids::{
+    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
+};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::plan::{Run, SlotDecision, SlotRecord, TaskState};
 use besom_core::proposal::Change;
@@ -17,9 +19,10 @@ use super::{MemoryStore, On, mapping};
 use crate::model::default_collections;
 use crate::ports::activity::{self, Activity};
 use crate::ports::store::{
-    Applied, Audit, Batch, BeforeImage, Command, CommandEffect, CommandRow, Committed, DeadLetter,
-    DeadSelector, Depth, Error, FenceState, HistoryQuery, HistoryRow, MappingFault, NodeRow,
-    PlanPage, Planned, Pruned, Raised, Result, Snapshot, Store, Stream, Waiting,
+    Applied, Arrivals, Audit, Batch, BeforeImage, Claim, Command, CommandEffect, CommandRow,
+    Committed, DeadLetter, DeadSelector, Depth, Error, FenceState, HistoryQuery, HistoryRow,
+    MappingFault, NodeRow, PartitionRow, PlanPage, Planned, Pruned, Raised, Result, RingPosition,
+    Snapshot, Store, Stream, Waiting,
 };
 
 #[async_trait]
@@ -54,6 +57,25 @@ impl Store for MemoryStore {
 
     async fn fence(&self) -> Result<Option<FenceState>> {
         self.perform(On::Read, |state| Ok(state.fence.as_ref().map(|(fence, _)| fence.clone())))
+    }
+
+    // ---- ownership
+
+    async fn partition_table(&self) -> Result<Vec<PartitionRow>> {
+        self.perform(On::Read, |state| Ok(state.partition_table()))
+    }
+
+    async fn claim_partitions(
+        &self,
+        node: &NodeName,
+        at: RingPosition,
+        claims: &[Claim],
+    ) -> Result<Vec<(Partition, OwnerEpoch)>> {
+        self.perform(On::Write, |state| Ok(state.claim_partitions(node, at, claims)))
+    }
+
+    async fn arrivals(&self, since: u64) -> Result<Arrivals> {
+        self.perform(On::Read, |state| Ok(state.arrivals(since)))
     }
 
     // ---- planning

@@ -11,10 +11,11 @@ use besom_core::item::{Identity, Item, Source};
 use besom_core::plan::{Run, SlotRecord, TaskState};
 use besom_core::time::Time;
 
+use super::ownership::Owner;
 use super::tables::Tables;
 use crate::ports::store::{
-    BeforeImage, CommandRow, Committed, Counts, DeadLetter, Error, FenceState, HistoryRow, NodeRow,
-    Raised, Result,
+    Arrivals, BeforeImage, CommandRow, Committed, Counts, DeadLetter, Error, FenceState,
+    HistoryRow, NodeRow, Raised, Result,
 };
 
 /// The items of one task in one partition.
@@ -73,7 +74,9 @@ pub(super) struct State {
     pub(super) partitions: u32,
     last_ids: BTreeMap<Numbered, u64>,
     pub(super) fence: Option<(FenceState, [u8; 32])>,
-    pub(super) owners: BTreeMap<Partition, (NodeName, OwnerEpoch)>,
+    pub(super) owners: BTreeMap<Partition, Owner>,
+    /// What has come into the queues from leaders, in order.
+    pub(super) arrivals: Vec<Arrivals>,
     /// Only for [`super::MemoryStore::broken_without_fence`].
     pub(super) fence_disabled: bool,
 
@@ -113,6 +116,7 @@ impl State {
             last_ids: BTreeMap::new(),
             fence: None,
             owners: BTreeMap::new(),
+            arrivals: Vec::new(),
             fence_disabled: false,
             tasks: BTreeMap::new(),
             runs: BTreeMap::new(),
@@ -166,12 +170,7 @@ impl State {
         }
         let raised = FenceState { term: fence.term, node: node.clone(), raised_at: now };
         self.fence = Some((raised, fence.token_hash));
-        let take = |partition: Partition| {
-            let before = self.owners.get(&partition).map_or(0, |(_, epoch)| epoch.0);
-            let epoch = OwnerEpoch(before + 1);
-            self.owners.insert(partition, (node.clone(), epoch));
-            (partition, epoch)
-        };
+        let take = |partition| (partition, self.take(node, partition, None));
         Ok(Raised { owned: taken.into_iter().map(take).collect() })
     }
 
@@ -189,7 +188,8 @@ impl State {
     /// Whether the node owns the partition under that epoch.
     pub(super) fn owns(&self, node: &NodeName, partition: Partition, epoch: OwnerEpoch) -> bool {
         let owner = self.owners.get(&partition);
-        self.fence_disabled || owner.is_some_and(|(owner, known)| owner == node && *known == epoch)
+        self.fence_disabled
+            || owner.is_some_and(|owner| owner.node == *node && owner.epoch == epoch)
     }
 
     // ---- what waits

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Job;
 use super::writer::Tx;
-use crate::ports::store::{Error, FenceState, Raised};
+use crate::ports::store::{Claim, Error, FenceState, PartitionRow, Raised, RingPosition};
 
 /// Refuses a writer whose term and token are not the fence's. The first statement of every
 /// leader's write.
@@ -58,6 +58,44 @@ pub(super) fn raise_fence(
     }
     owned.sort_unstable();
     Ok(Raised { owned })
+}
+
+pub(super) fn partition_table(conn: &Connection) -> Job<Vec<PartitionRow>> {
+    let mut all = conn.prepare_cached(
+        "SELECT id, owner, owner_epoch, ring_term, ring_revision FROM besom_partition ORDER BY id",
+    )?;
+    let rows = all.query_map([], |r| {
+        let owner: Option<String> = r.get(1)?;
+        Ok(PartitionRow {
+            partition: Partition(r.get(0)?),
+            owner: owner.map(NodeName::from),
+            epoch: OwnerEpoch(r.get(2)?),
+            at: RingPosition { term: Term(r.get(3)?), revision: r.get(4)? },
+        })
+    })?;
+    let rows: Result<_, rusqlite::Error> = rows.collect();
+    Ok(rows?)
+}
+
+pub(super) fn claim_partitions(
+    tx: &mut Tx<'_>,
+    node: &NodeName,
+    at: RingPosition,
+    claims: &[Claim],
+) -> Job<Vec<(Partition, OwnerEpoch)>> {
+    let mut claim = tx.conn.prepare_cached(
+        "UPDATE besom_partition SET owner = ?1, owner_epoch = owner_epoch + 1,
+           ring_term = ?2, ring_revision = ?3
+         WHERE id = ?4 AND owner_epoch = ?5 AND (ring_term, ring_revision) < (?2, ?3)
+         RETURNING owner_epoch",
+    )?;
+    let mut taken = Vec::new();
+    for one in claims {
+        let values = params![node.as_str(), at.term.0, at.revision, one.partition.0, one.seen.0];
+        let epoch: Option<u64> = claim.query_row(values, |r| r.get(0)).optional()?;
+        taken.extend(epoch.map(|epoch| (one.partition, OwnerEpoch(epoch))));
+    }
+    Ok(taken)
 }
 
 /// The fence as it stands.

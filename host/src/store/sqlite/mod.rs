@@ -48,7 +48,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use besom_core::activity::{Listening, Timeouts};
 use besom_core::collection::Collections;
-use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, Seq, TaskName, Tenant};
+use besom_core::ids::{
+    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
+};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::Change;
 use besom_core::time::Time;
@@ -171,6 +173,29 @@ impl Store for SqliteStore {
 
     async fn fence(&self) -> Result<Option<FenceState>> {
         self.inspection.read(leadership::fence).await
+    }
+
+    async fn partition_table(&self) -> Result<Vec<PartitionRow>> {
+        self.inspection.read(leadership::partition_table).await
+    }
+
+    async fn claim_partitions(
+        &self,
+        node: &NodeName,
+        at: RingPosition,
+        claims: &[Claim],
+    ) -> Result<Vec<(Partition, OwnerEpoch)>> {
+        let (node, claims) = (node.clone(), claims.to_vec());
+        self.writer
+            .run(Lane::Lease, move |tx| leadership::claim_partitions(tx, &node, at, &claims))
+            .await
+    }
+
+    async fn arrivals(&self, since: u64) -> Result<Arrivals> {
+        // Whoever leads a file also owns all of it and knows what it has planned: nobody asks
+        // this often enough for a journal to be worth its writes.
+        let any = Some(Time(i64::MIN));
+        Ok(Arrivals { mark: since, log: true, timer: any, retry: any })
     }
 
     async fn task_states(&self) -> Result<Vec<TaskState>> {

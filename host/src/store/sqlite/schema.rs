@@ -52,7 +52,7 @@ pub(super) fn migrate(conn: &mut Connection, partitions: u32, now: i64) -> Job<u
         }
         tx.execute("INSERT INTO besom_meta VALUES ('partitions', ?1)", [partitions])?;
         tx.execute("INSERT INTO besom_meta VALUES ('created_at', ?1)", [now])?;
-        let mut insert = tx.prepare("INSERT INTO besom_partition VALUES (?1, NULL, 0)")?;
+        let mut insert = tx.prepare("INSERT INTO besom_partition VALUES (?1, NULL, 0, 0, 0)")?;
         for id in 0..partitions {
             insert.execute([id])?;
         }

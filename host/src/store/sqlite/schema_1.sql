@@ -10,7 +10,9 @@ CREATE TABLE besom_fence (
 CREATE TABLE besom_partition (
     id INTEGER PRIMARY KEY,
     owner TEXT,
-    owner_epoch INTEGER NOT NULL
+    owner_epoch INTEGER NOT NULL,
+    ring_term INTEGER NOT NULL,            -- the ring by which it was claimed
+    ring_revision INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE besom_lease (

@@ -4,6 +4,7 @@ pub mod anchors;
 pub mod audit;
 pub mod books;
 pub mod changes;
+pub mod claims;
 pub mod commands;
 pub mod dead_letters;
 pub mod deaths;

@@ -1,0 +1,308 @@
+//! What a node of a cluster holds: its membership, and the partitions that follow from it.
+//!
+//! A node executes what it owns, whether it leads or not. This machine keeps the
+//! membership, computes the ring from the members, claims partitions in the store, and looks
+//! for what a leader on another node has put into the queues. On one machine there is no
+//! such thing: who leads a file owns all of it.
+//!
+//! ```text
+//! membership ──> members at a revision ──> ring ──> ownership ──> Own, Disown
+//!      └────────────── lost, silent ─────────────────────────────> Cease
+//! ```
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use besom_core::election::Timing;
+use besom_core::ids::{NodeName, OwnerEpoch, Partition};
+use besom_core::membership::{self, Members, Membership};
+use besom_core::ownership::{self, Claim, Ownership, PartitionRow, RingPosition};
+use besom_core::plan::Run;
+use besom_core::ring::Assignment;
+use besom_core::time::Mono;
+
+use crate::ports::store::{self, Arrivals};
+
+/// What a node of a cluster needs to hold anything.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// How many partitions the store has.
+    pub partitions: NonZeroU32,
+    /// How often a node compares what it owns with the store's table.
+    pub verify_every: Duration,
+    /// How often it looks for arrivals without being nudged.
+    pub poll_every: Duration,
+}
+
+/// What has come into the queues, and the runs that have not ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Arrived {
+    /// What has come.
+    pub arrivals: Arrivals,
+    /// Read after it: every run of what has come is among them, or has ended.
+    pub runs: Vec<Run>,
+}
+
+/// What has happened.
+#[derive(Debug)]
+pub enum Event {
+    /// The answer to a join sent at that time: whether the node is a member now.
+    Joined(Mono, bool),
+    /// The answer to a renewal sent at that time.
+    Kept(Mono, Option<bool>),
+    /// The membership was given up.
+    Left,
+    /// The members, as far as they are known.
+    Members(Members),
+    /// The store's table of partitions.
+    Table(store::Result<Vec<PartitionRow>>),
+    /// What of a claim was won.
+    Claimed(store::Result<Vec<(Partition, OwnerEpoch)>>),
+    /// What has come into the queues.
+    Arrived(store::Result<Arrived>),
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Become a member.
+    Join,
+    /// Prolong the membership.
+    Keep,
+    /// Give it up.
+    Leave,
+    /// Read the store's table of partitions.
+    ReadTable,
+    /// Take partitions over, by the ring at that position.
+    Claim(RingPosition, Vec<Claim>),
+    /// Look for what has come since that mark.
+    LookForArrivals(u64),
+}
+
+/// What follows for the rest of the node.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Notice {
+    /// Owned from now on.
+    Own(Vec<(Partition, OwnerEpoch)>),
+    /// Not owned any more.
+    Disown(Vec<Partition>),
+    /// Nothing is owned any more, and what runs is to be stopped.
+    Cease(&'static str),
+    /// Something may have come into the queues.
+    Arrived(Arrived),
+    /// Members have gone, and what they had begun is to be counted.
+    Gone,
+}
+
+/// What a node holds.
+#[derive(Debug)]
+pub struct Holdings {
+    settings: Settings,
+    node: NodeName,
+    membership: Membership,
+    ownership: Ownership,
+    members: Members,
+    mark: u64,
+    look_at: Mono,
+    looking: bool,
+    /// Asked for while a look was under way: it may have been too early.
+    look_again: bool,
+}
+
+impl Holdings {
+    /// A node that joins at once.
+    pub fn new(node: NodeName, timing: Timing, settings: Settings, now: Mono) -> Holdings {
+        Holdings {
+            membership: Membership::new(timing, now),
+            ownership: Ownership::new(node.clone(), settings.verify_every),
+            members: Members::default(),
+            mark: 0,
+            look_at: now,
+            looking: false,
+            look_again: false,
+            node,
+            settings,
+        }
+    }
+
+    /// Whether new work may be begun.
+    pub fn may_begin(&self, now: Mono) -> bool {
+        self.membership.may_begin(now)
+    }
+
+    /// The members as this node knows them.
+    pub fn members(&self) -> &Members {
+        &self.members
+    }
+
+    /// What it owns, and what it should own.
+    pub fn ownership(&self) -> &Ownership {
+        &self.ownership
+    }
+
+    /// Whether the membership has been given up.
+    pub fn has_left(&self) -> bool {
+        self.membership.is_gone()
+    }
+
+    /// When [`Holdings::tick`] is wanted next.
+    pub fn deadlines(&self) -> impl Iterator<Item = Mono> {
+        let look = (self.membership.is_inside() && !self.looking).then_some(self.look_at);
+        [self.membership.deadline(), self.ownership.deadline(), look].into_iter().flatten()
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Mono, notices: &mut Vec<Notice>, out: &mut Vec<Command>) {
+        self.of_membership(now, membership::Event::Tick, notices, out);
+        self.of_ownership(now, ownership::Event::Tick, notices, out);
+        self.look(now, out);
+    }
+
+    /// Something may have come into the queues.
+    pub fn nudge(&mut self, now: Mono) {
+        self.look_at = now;
+        self.look_again |= self.looking;
+    }
+
+    /// The store has left something out of a commit, because its partition is another's.
+    pub fn doubt(&mut self, now: Mono, notices: &mut Vec<Notice>, out: &mut Vec<Command>) {
+        self.of_ownership(now, ownership::Event::Doubted, notices, out);
+    }
+
+    /// Gives the membership up, for good.
+    pub fn leave(&mut self, now: Mono, notices: &mut Vec<Notice>, out: &mut Vec<Command>) {
+        self.of_membership(now, membership::Event::Leave, notices, out);
+    }
+
+    /// Takes an answer in.
+    pub fn step(
+        &mut self,
+        now: Mono,
+        event: Event,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        match event {
+            Event::Joined(sent, joined) => {
+                let event = membership::Event::Joined { sent, joined };
+                self.of_membership(now, event, notices, out);
+            }
+            Event::Kept(sent, kept) => {
+                let event = membership::Event::Kept { sent, kept };
+                self.of_membership(now, event, notices, out);
+            }
+            Event::Left => self.of_membership(now, membership::Event::Left, notices, out),
+            Event::Members(members) => self.on_members(now, members, notices, out),
+            Event::Table(rows) => {
+                self.of_ownership(now, ownership::Event::Table(rows.ok()), notices, out);
+            }
+            Event::Claimed(won) => {
+                self.of_ownership(now, ownership::Event::Claimed(won.ok()), notices, out);
+            }
+            Event::Arrived(result) => self.on_arrived(now, result, notices),
+        }
+    }
+
+    fn on_members(
+        &mut self,
+        now: Mono,
+        members: Members,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        if members.at < self.members.at {
+            return;
+        }
+        let gone = self.members.list.iter().any(|member| !members.contains(&member.node));
+        self.members = members;
+        if gone {
+            notices.push(Notice::Gone);
+        }
+        self.turn(now, notices, out);
+    }
+
+    /// Computes the ring anew.
+    fn turn(&mut self, now: Mono, notices: &mut Vec<Notice>, out: &mut Vec<Command>) {
+        // Not one of them (yet): what the others should own is their business.
+        let Some(own) = self.members.list.iter().find(|member| member.node == self.node) else {
+            return;
+        };
+        if !self.membership.is_inside() {
+            return;
+        }
+        let ring = Assignment::of(&self.members.ring(), self.settings.partitions);
+        let mine = ring.owned_by(&own.name).collect();
+        let event = ownership::Event::Ring(self.members.at, mine);
+        self.of_ownership(now, event, notices, out);
+    }
+
+    fn of_membership(
+        &mut self,
+        now: Mono,
+        event: membership::Event,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        let mut commands = Vec::new();
+        self.membership.step(now, event, &mut commands);
+        for command in commands {
+            match command {
+                membership::Command::Join => out.push(Command::Join),
+                membership::Command::Keep => out.push(Command::Keep),
+                membership::Command::Leave => out.push(Command::Leave),
+                membership::Command::Inside => {
+                    self.look_at = now;
+                    self.turn(now, notices, out);
+                }
+                membership::Command::Cease { reason } => {
+                    self.of_ownership(now, ownership::Event::Cease, &mut Vec::new(), out);
+                    notices.push(Notice::Cease(reason));
+                }
+            }
+        }
+    }
+
+    fn of_ownership(
+        &mut self,
+        now: Mono,
+        event: ownership::Event,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        let mut commands = Vec::new();
+        self.ownership.step(now, event, &mut commands);
+        for command in commands {
+            match command {
+                ownership::Command::ReadTable => out.push(Command::ReadTable),
+                ownership::Command::Claim { at, claims } => out.push(Command::Claim(at, claims)),
+                ownership::Command::Own(owned) => notices.push(Notice::Own(owned)),
+                ownership::Command::Disown(lost) => notices.push(Notice::Disown(lost)),
+            }
+        }
+    }
+
+    fn look(&mut self, now: Mono, out: &mut Vec<Command>) {
+        if self.membership.is_inside() && !self.looking && now >= self.look_at {
+            self.looking = true;
+            self.look_again = false;
+            out.push(Command::LookForArrivals(self.mark));
+        }
+    }
+
+    fn on_arrived(
+        &mut self,
+        now: Mono,
+        result: store::Result<Arrived>,
+        notices: &mut Vec<Notice>,
+    ) {
+        self.looking = false;
+        self.look_at = if self.look_again { now } else { now + self.settings.poll_every };
+        if let Ok(arrived) = result {
+            self.mark = self.mark.max(arrived.arrivals.mark);
+            notices.push(Notice::Arrived(arrived));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
