@@ -19,5 +19,6 @@ pub mod ownership;
 pub mod plan;
 pub mod proposal;
 pub mod queue;
+pub mod ring;
 pub mod time;
 pub mod value;
