@@ -40,7 +40,7 @@ pub enum Verb {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Give them up for good.
+    /// Give them up: they are not planned again until their version changes.
     Discard {
         /// Their numbers.
         ids: Vec<u64>,

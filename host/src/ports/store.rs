@@ -101,7 +101,8 @@ pub struct Planned {
     pub planned: u64,
     /// Candidates that wait already (log, timer or retry).
     pub deduplicated: u64,
-    /// Candidates blocked by a settled skip or an open dead letter of the same version.
+    /// Candidates blocked by a settled skip, a discard or an open dead letter of the same
+    /// version.
     pub blocked: u64,
     /// Candidates left because the quota was used up.
     pub left: u64,
@@ -292,7 +293,8 @@ pub enum CommandEffect {
     /// identity waits only once: a dead letter whose identity waits already is left, and
     /// of several of one identity the newest goes.
     RetryDead(DeadSelector),
-    /// Dead letters discarded, each with a history row that names who and why.
+    /// Dead letters discarded, each with a history row that names who and why. Their versions
+    /// are not planned again.
     DiscardDead(DeadSelector),
     /// Nothing: it cannot be done, for this reason.
     Refuse(String),
@@ -622,9 +624,10 @@ pub trait Store: Send + Sync {
     /// Plans a page: items with a due time become timers, the others are appended to their
     /// streams without a gap; waiting and blocked candidates are left out and counted;
     /// counters, run and cursor are written in the same transaction. A candidate with a due
-    /// time becomes a timer even if it is overdue. It is blocked by a settled skip, or an
-    /// open dead letter, of its identity and version; with another version it is a new item,
-    /// and the old dead letter stays open. [`Error::Invalid`] if the run's scan has ended.
+    /// time becomes a timer even if it is overdue. It is blocked by a settled skip, a discard
+    /// or an open dead letter of its identity and version; with another version it is a new
+    /// item, and the old dead letter stays open. A later settled skip replaces what blocked the
+    /// identity, a commit lifts it; no other end touches it. [`Error::Invalid`] if the run's scan has ended.
     async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned>;
 
     /// The scan of a run has ended (with an error or well); ends the run where none of its
@@ -770,10 +773,12 @@ pub trait Store: Send + Sync {
     /// All nodes seen.
     async fn nodes(&self) -> Result<Vec<NodeRow>>;
 
-    /// Removes, at most `limit` rows of each kind, what is older than the retentions; what
-    /// leaves the history is added to the baseline in the same transaction. `undo` is per
+    /// Removes, at most `limit` rows of each kind (of before-images, of each task), what is
+    /// older than the retentions; what leaves the history is added to the baseline in the same transaction. `undo` is per
     /// task; images of a task that is not named go with their history row. A run stays while
-    /// an item or an open dead letter refers to it.
+    /// an item or an open dead letter refers to it. A settled skip is forgotten with the
+    /// history, so that what was left alone is looked at again once in a retention; what
+    /// somebody gave up is not.
     async fn prune(
         &self,
         fence: &Fence,

@@ -109,6 +109,7 @@ impl State {
             let counts = self.counts_of(&letter.item.identity);
             counts.dead -= 1;
             counts.discarded += 1;
+            self.block(&letter.item, true, now);
             self.record_discarded(&letter.item, now, reason);
         }
         ids.len() as u64

@@ -283,9 +283,8 @@ impl State {
                 counts.skipped += 1;
                 counts.pending -= 1;
                 if *settled {
-                    self.settled.insert(item.identity.clone(), item.version.clone());
-                } else {
                     self.settled.remove(&item.identity);
+                    self.block(&item, false, commit.now);
                 }
                 let end = End { settled: *settled, ..End::without_effects("skipped", reason) };
                 self.record(&item, commit.now, node, id, end);
@@ -302,7 +301,6 @@ impl State {
                 let counts = self.counts_of(&item.identity);
                 counts.dead += 1;
                 counts.pending -= 1;
-                self.settled.remove(&item.identity);
                 item.errors.push(reason.clone());
                 self.record(&item, commit.now, node, id, End::without_effects("dead", reason));
                 let id = self.next_id(Numbered::Dead);

@@ -161,7 +161,7 @@ impl State {
     }
 
     fn fate(&self, identity: &Identity, version: &str) -> Fate {
-        let settled = self.settled.get(identity).is_some_and(|settled| settled == version);
+        let settled = self.settled.get(identity).is_some_and(|marks| marks.contains_key(version));
         let dead = |item: &Item| item.identity == *identity && item.version == version;
         if self.waiting.contains(identity) {
             Fate::Waits

@@ -9,7 +9,7 @@ use super::error::Job;
 use super::items::{self, Progress};
 use super::leadership::check_fence;
 use super::runs::{close_scan, json, parse, write_decision};
-use super::settle::{Books, End, Remarks, put_retry};
+use super::settle::{Books, End, Remarks, block, put_retry};
 use super::tally::end_if_done;
 use super::values::{DueCell, tenant_cell};
 use super::waiting::task_id;
@@ -161,6 +161,7 @@ fn discard_dead(tx: &mut Tx<'_>, selector: &DeadSelector, row: &CommandRow) -> J
     for letter in &letters {
         let task = tx.task(&letter.item.identity.task)?;
         remove(tx, letter.id)?;
+        block(tx, task, &letter.item, true)?;
         let delta = books.tally.of(task, letter.item.identity.tenant.as_ref());
         delta.dead -= 1;
         delta.discarded += 1;

@@ -182,7 +182,7 @@ impl Planning {
         Ok(if new == 1 { Admission::New } else { Admission::Waits })
     }
 
-    /// By a settled skip or an open dead letter of the same version.
+    /// By a settled skip, a discard or an open dead letter of the same version.
     fn blocked(&self, tx: &Tx<'_>, candidate: &Candidate) -> Job<bool> {
         let tenant = tenant_cell(candidate.tenant.as_ref());
         let due = DueCell(candidate.due);

@@ -50,7 +50,7 @@ fn prune_history(
     let mut last = None;
     {
         let mut statement = tx.conn.prepare_cached(
-            "SELECT h.id, h.task, h.tenant, h.outcome, h.undo_bytes, c.at
+            "SELECT h.id, h.task, h.tenant, h.outcome, h.undo_bytes, c.at, h.undo IS NOT NULL
              FROM besom_history h JOIN besom_commit c ON c.no = h.commit_no
              ORDER BY h.id LIMIT ?1",
         )?;
@@ -61,10 +61,8 @@ fn prune_history(
             }
             let (task, outcome, undo): (i64, usize, i64) = (r.get(1)?, r.get(3)?, r.get(4)?);
             gone.entry((task, r.get(2)?)).or_default()[outcome.min(4)] += 1;
-            if undo > 0 {
-                tally.undo(task, -undo);
-                pruned.undo += 1;
-            }
+            tally.undo(task, -undo);
+            pruned.undo += u64::from(r.get::<_, bool>(6)?);
             last = Some(r.get::<_, i64>(0)?);
             pruned.history += 1;
         }
@@ -142,8 +140,10 @@ const OTHER: &[&str] = &[
     "DELETE FROM besom_outbox WHERE id IN (SELECT id FROM besom_outbox
        WHERE delivered_at < ?1 ORDER BY id LIMIT ?2)",
     // A document that was left alone is looked at again once in a retention.
-    "DELETE FROM besom_settled WHERE (task, tenant, key, due) IN (SELECT task, tenant, key, due
-       FROM besom_settled WHERE at < ?1 LIMIT ?2)",
+    // What somebody gave up is not.
+    "DELETE FROM besom_settled WHERE (task, tenant, key, due, version) IN
+       (SELECT task, tenant, key, due, version FROM besom_settled
+        WHERE at < ?1 AND given_up = 0 LIMIT ?2)",
     "DELETE FROM besom_node WHERE node IN (SELECT node FROM besom_node WHERE seen_at < ?1 LIMIT ?2)",
 ];
 

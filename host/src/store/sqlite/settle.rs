@@ -97,17 +97,7 @@ impl Books {
         self.tally.of(task, item.identity.tenant.as_ref()).committed += 1;
         no_longer_waits(tx, task, item)?;
         // What was done is no longer left alone.
-        tx.conn
-            .prepare_cached(
-                "DELETE FROM besom_settled
-                 WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
-            )?
-            .execute(params![
-                task,
-                tenant_cell(item.identity.tenant.as_ref()),
-                item.identity.key,
-                DueCell(item.identity.due)
-            ])?;
+        unblock(tx, task, item)?;
         let history = self.history(tx, task, item, End::Committed, remarks)?;
         for change in emitted {
             if let Change::Emit { topic, key, payload } = change {
@@ -142,7 +132,8 @@ impl Books {
                 self.tally.of(task, item.identity.tenant.as_ref()).skipped += 1;
                 no_longer_waits(tx, task, item)?;
                 if *settled {
-                    note_settled(tx, task, item)?;
+                    unblock(tx, task, item)?;
+                    block(tx, task, item, false)?;
                 }
                 let remarks =
                     Remarks { settled: *settled, reason: Some(&reason), ..Remarks::default() };
@@ -226,16 +217,28 @@ fn no_longer_waits(tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
     Ok(())
 }
 
-fn note_settled(tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
+/// Nothing blocks the identity any more.
+fn unblock(tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
+    let tenant = tenant_cell(item.identity.tenant.as_ref());
+    tx.conn
+        .prepare_cached(
+            "DELETE FROM besom_settled WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
+        )?
+        .execute(params![task, tenant, item.identity.key, DueCell(item.identity.due)])?;
+    Ok(())
+}
+
+/// Blocks the item's version: the task has settled it, or (`given_up`) a person has.
+pub(super) fn block(tx: &Tx<'_>, task: i64, item: &Item, given_up: bool) -> Job<()> {
     let tenant = tenant_cell(item.identity.tenant.as_ref());
     let due = DueCell(item.identity.due);
     tx.conn
         .prepare_cached(
-            "INSERT INTO besom_settled VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-             ON CONFLICT (task, tenant, key, due) DO UPDATE SET version = excluded.version,
-               at = excluded.at",
+            "INSERT INTO besom_settled VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (task, tenant, key, due, version) DO UPDATE SET at = excluded.at,
+               given_up = max(given_up, excluded.given_up)",
         )?
-        .execute(params![task, tenant, item.identity.key, due, item.version, tx.now.0])?;
+        .execute(params![task, tenant, item.identity.key, due, item.version, tx.now.0, given_up])?;
     Ok(())
 }
 

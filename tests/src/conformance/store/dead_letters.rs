@@ -1,10 +1,12 @@
 //! Dead letters: set aside with every error, retried or discarded by command.
 
+use std::time::Duration;
+
 use besom::ports::store::{Applied, Command, CommandEffect, DeadLetter, DeadSelector};
 use besom_core::item::Candidate;
 
 use crate::conformance::World;
-use crate::conformance::world::{ALL, candidate, dead, retry, skip, task};
+use crate::conformance::world::{ALL, apply as commits, candidate, dead, retry, skip, task};
 
 async fn letters(world: &World, selector: &DeadSelector) -> Vec<DeadLetter> {
     world.store().dead_letters(selector, ALL).await.unwrap()
@@ -110,6 +112,60 @@ pub async fn a_discarded_dead_letter_is_history_with_who_and_why(world: &mut Wor
     assert!(reason.contains("ann") && reason.contains("fixed it"), "{reason}");
     let counted = world.balanced().await.rows.remove(0).counted;
     assert_eq!((counted.planned, counted.dead, counted.discarded), (2, 1, 1));
+}
+
+async fn discard(world: &World, selector: DeadSelector) {
+    assert_eq!(apply(world, CommandEffect::DiscardDead(selector)).await.dead, 1);
+}
+
+/// Whether a candidate would be planned; if so, it is left alone again, unsettled.
+async fn is_planned(world: &World, version: &str) -> bool {
     let run = world.run("task").await;
-    assert_eq!(world.plan("task", run, vec![candidate("l")]).await.planned, 1);
+    let found = Candidate { version: version.into(), ..candidate("k") };
+    let planned = world.plan("task", run, vec![found]).await;
+    assert_eq!(planned.planned + planned.blocked, 1);
+    if planned.planned == 1 {
+        let item = world.only("task").await;
+        world.commit(vec![(&item, skip("not now"))]).await;
+    }
+    planned.planned == 1
+}
+
+/// What somebody gave up stays given up, whatever is pruned, until it changes.
+pub async fn a_discarded_item_is_not_planned_again_until_its_version_changes(world: &mut World) {
+    world.settle(candidate("k"), dead("corrupt")).await;
+    discard(world, DeadSelector::default()).await;
+    assert!(!is_planned(world, "v1").await);
+    world.reopen().await;
+    world.advance(Duration::from_secs(86_400));
+    world.store().prune(&world.fence, Duration::ZERO, &[], 100).await.unwrap();
+    assert!(!is_planned(world, "v1").await);
+    assert!(is_planned(world, "v2").await);
+    assert!(!is_planned(world, "v1").await, "a skip that is not settled lifts nothing");
+    let counted = world.balanced().await.rows.remove(0).counted;
+    assert_eq!((counted.planned, counted.skipped, counted.discarded), (2, 1, 1));
+}
+
+/// Each version that was given up is, in whatever order that was done.
+pub async fn every_discarded_version_of_an_item_is_blocked(world: &mut World) {
+    for version in ["v1", "v2"] {
+        let found = Candidate { version: version.into(), ..candidate("k") };
+        world.settle(found, dead("corrupt")).await;
+    }
+    let newest_first = letters(world, &DeadSelector::default()).await;
+    for letter in newest_first {
+        discard(world, DeadSelector { ids: vec![letter.id], ..DeadSelector::default() }).await;
+    }
+    assert!(!is_planned(world, "v1").await);
+    assert!(!is_planned(world, "v2").await);
+}
+
+/// What was done after all is no longer given up.
+pub async fn a_later_commit_lifts_a_discard(world: &mut World) {
+    world.settle(candidate("k"), dead("corrupt")).await;
+    discard(world, DeadSelector::default()).await;
+    let repaired = Candidate { version: "v2".into(), ..candidate("k") };
+    world.settle(repaired, commits(vec![], vec![])).await;
+    assert!(is_planned(world, "v1").await);
+    world.balanced().await;
 }
