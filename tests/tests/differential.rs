@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use besom::ports::store::{
-    Batch, Command, CommandEffect, Committed, DeadSelector, Decision, Entry, Outcome, PlanPage,
-    Planned, Waiting,
+    Batch, Command, CommandEffect, Committed, DeadSelector, Decision, Entry, Letters, Outcome,
+    PlanPage, Planned, Waiting,
 };
 use besom_core::ids::{CommitId, OwnerEpoch};
 use besom_core::item::{Candidate, Item, Source};
@@ -270,7 +270,7 @@ async fn perform(world: &mut World, step: Step, term: u64) -> Result {
 #[derive(Debug, PartialEq)]
 struct Seen {
     waiting: Vec<(String, Item, besom_core::time::Time)>,
-    dead: Vec<Item>,
+    dead: Vec<(Item, Option<besom_core::time::Time>)>,
     history: Vec<String>,
     images: Vec<usize>,
     books: besom::ports::store::Audit,
@@ -345,7 +345,7 @@ async fn seen(world: &World) -> Seen {
         history.push(format!("{id:?} {run} {at} {} {rest:?}", row.outcome));
         images.push(store.before_images(row.id).await.unwrap().unwrap_or_default().len());
     }
-    let letters = store.dead_letters(&DeadSelector::default(), ALL).await.unwrap();
+    let letters = store.dead_letters(&DeadSelector::default(), Letters::All, ALL).await.unwrap();
     let depths = store.depths().await.unwrap();
     let depth = |d: besom::ports::store::Depth| {
         (d.log + d.timers + d.retries + d.dead > 0).then(|| {
@@ -371,7 +371,7 @@ async fn seen(world: &World) -> Seen {
     books.rows.sort_by(|a, b| (&a.task, &a.tenant).cmp(&(&b.task, &b.tenant)));
     Seen {
         waiting: all.into_iter().map(|w| (place(w.source), item(w.item), w.run_at)).collect(),
-        dead: letters.into_iter().map(|letter| item(letter.item)).collect(),
+        dead: letters.into_iter().map(|letter| (item(letter.item), letter.resolved_at)).collect(),
         history,
         images,
         books,

@@ -320,6 +320,18 @@ pub struct DeadLetter {
     pub item: Item,
     /// When it was set aside.
     pub at: Time,
+    /// When a later commit of the same identity did what this item could not; none: it is
+    /// open. A resolved one blocks nothing and can neither be retried nor discarded.
+    pub resolved_at: Option<Time>,
+}
+
+/// Which dead letters of a selection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Letters {
+    /// Those that somebody has to look at.
+    Open,
+    /// Resolved ones as well.
+    All,
 }
 
 /// A row of the history: what became of one item.
@@ -375,12 +387,16 @@ pub struct Counts {
     pub committed: u64,
     /// Without.
     pub skipped: u64,
-    /// Dead letters that are open.
+    /// Set aside, and neither retried nor discarded. A later commit of the same identity
+    /// resolves a dead letter, but it was planned as an item of its own and is counted as
+    /// such: what ended as dead stays in the sum.
     pub dead: u64,
     /// Dead letters discarded.
     pub discarded: u64,
     /// In the log, the timers and the retries.
     pub pending: u64,
+    /// Of the dead ones: resolved.
+    pub resolved: u64,
 }
 
 impl std::ops::AddAssign<&Counts> for Counts {
@@ -391,6 +407,7 @@ impl std::ops::AddAssign<&Counts> for Counts {
         self.dead += more.dead;
         self.discarded += more.discarded;
         self.pending += more.pending;
+        self.resolved += more.resolved;
     }
 }
 
@@ -474,7 +491,7 @@ pub struct Pruned {
     pub history: u64,
     /// Before-images.
     pub undo: u64,
-    /// Other rows: commits, slots, runs, commands, delivered messages.
+    /// Other rows: commits, slots, runs, commands, delivered messages, resolved dead letters.
     pub other: u64,
 }
 
@@ -711,7 +728,8 @@ pub trait Store: Send + Sync {
     /// before-images, history, counters, outbox, acknowledgement. All or nothing, but for
     /// entries left out and items whose guards or constraints failed, which settle as
     /// their entry says. What moves to the retries gets a new id there. A batch whose mark is
-    /// known is not applied again: what it has done comes back.
+    /// known is not applied again: what it has done comes back. An item that is committed
+    /// resolves the open dead letters of its identity.
     async fn commit(&self, batch: &Batch) -> Result<Committed>;
 
     /// After [`Error::Unknown`]: what the commit of that mark has done; none: it has not
@@ -753,7 +771,12 @@ pub trait Store: Send + Sync {
     ) -> Result<Vec<SlotRecord>>;
 
     /// Dead letters that match, newest first.
-    async fn dead_letters(&self, selector: &DeadSelector, limit: u32) -> Result<Vec<DeadLetter>>;
+    async fn dead_letters(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>>;
 
     /// History rows, newest first.
     async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>>;

@@ -54,6 +54,8 @@ macro_rules! store_conformance {
                 a_discarded_item_is_not_planned_again_until_its_version_changes,
                 every_discarded_version_of_an_item_is_blocked,
                 a_later_commit_lifts_a_discard,
+                a_later_commit_resolves_an_open_dead_letter,
+                a_later_skip_leaves_a_dead_letter_open,
             }
             deaths {
                 the_items_of_a_dead_node_have_one_death_more,

@@ -10,7 +10,7 @@ use besom_core::time::Time;
 
 use super::state::{Account, Recorded, State, account};
 use crate::ports::store::{
-    Audit, AuditRow, BeforeImage, Counts, HistoryQuery, HistoryRow, Pruned, Result,
+    Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, Pruned, Result,
 };
 
 impl State {
@@ -81,6 +81,9 @@ impl State {
         }
         for letter in self.dead.values() {
             add(&letter.item.identity, |counts| counts.dead += 1);
+            if letter.resolved_at.is_some() {
+                add(&letter.item.identity, |counts| counts.resolved += 1);
+            }
         }
         for item in self.all_waiting() {
             add(&item.identity, |counts| counts.pending += 1);
@@ -177,22 +180,42 @@ impl State {
     }
 
     fn prune_others(&mut self, before: Time, limit: u32) -> u64 {
+        let resolved = self.prune_resolved(before, limit);
+        let open = self.dead.values().filter(|letter| letter.resolved_at.is_none());
         let referred: BTreeSet<RunId> = self
             .all_waiting()
-            .chain(self.dead.values().map(|letter| &letter.item))
+            .chain(open.map(|letter| &letter.item))
             .map(|item| item.run)
             .collect();
         let told: BTreeSet<CommitId> =
             self.history.values().map(|recorded| recorded.row.commit).collect();
         let ended = |run: &Run| run.ended_at.is_some_and(|at| at < before);
-        remove_old(&mut self.commits, limit, |id, committed| {
-            committed.as_ref().is_some_and(|committed| committed.at < before) && !told.contains(id)
-        }) + remove_old(&mut self.runs, limit, |id, run| ended(run) && !referred.contains(id))
+        resolved
+            + remove_old(&mut self.commits, limit, |id, committed| {
+                committed.as_ref().is_some_and(|committed| committed.at < before)
+                    && !told.contains(id)
+            })
+            + remove_old(&mut self.runs, limit, |id, run| ended(run) && !referred.contains(id))
             + remove_old(&mut self.commands, limit, |_, row| {
                 row.applied_at.is_some_and(|at| at < before)
             })
             + self.prune_slots(before, limit)
             + self.prune_settled(before, limit)
+    }
+
+    /// Removes dead letters that were resolved long ago; the baseline goes on counting them.
+    fn prune_resolved(&mut self, before: Time, limit: u32) -> u64 {
+        let old = |letter: &&DeadLetter| letter.resolved_at.is_some_and(|at| at < before);
+        let mut old: Vec<_> =
+            self.dead.values().filter(old).map(|letter| (letter.resolved_at, letter.id)).collect();
+        old.sort_unstable();
+        old.truncate(limit as usize);
+        for letter in old.iter().filter_map(|(_, id)| self.dead.remove(id)) {
+            let counts = self.baseline.entry(account(&letter.item.identity)).or_default();
+            counts.dead += 1;
+            counts.resolved += 1;
+        }
+        old.len() as u64
     }
 
     /// The last outcome of a task stays, however old.
@@ -233,8 +256,8 @@ struct Recount {
     bump: fn(&mut Counts),
 }
 
-/// What a history row adds to the books. An item that was set aside is counted by its open
-/// dead letter, and no longer once that was retried or discarded.
+/// What a history row adds to the books. An item that was set aside is counted by its dead
+/// letter, and no longer once that was retried or discarded.
 fn at_its_end(outcome: &str) -> Option<fn(&mut Counts)> {
     match outcome {
         "committed" => Some(|counts| counts.committed += 1),

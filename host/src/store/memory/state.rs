@@ -103,7 +103,8 @@ pub(super) struct State {
 
     pub(super) counts: BTreeMap<Account, Counts>,
     pub(super) history: BTreeMap<u64, Recorded>,
-    /// What was pruned from the history (only `committed`, `skipped`, `discarded`).
+    /// What was pruned from the history (`committed`, `skipped`, `discarded`) and of the
+    /// resolved dead letters.
     pub(super) baseline: BTreeMap<Account, Counts>,
     /// What each commit has done; none: its mark was asked for in vain, and is given up.
     pub(super) commits: BTreeMap<CommitId, Option<Committed>>,

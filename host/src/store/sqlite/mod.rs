@@ -353,9 +353,16 @@ impl Store for SqliteStore {
         self.inspection.read(move |conn| runs::slots(conn, &task, from, to, limit)).await
     }
 
-    async fn dead_letters(&self, selector: &DeadSelector, limit: u32) -> Result<Vec<DeadLetter>> {
+    async fn dead_letters(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>> {
         let selector = selector.clone();
-        self.inspection.read(move |conn| commands::dead_letters(conn, &selector, Some(limit))).await
+        self.inspection
+            .read(move |conn| commands::dead_letters(conn, &selector, letters, Some(limit)))
+            .await
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>> {

@@ -201,7 +201,8 @@ impl Planning {
             .conn
             .prepare_cached(
                 "SELECT 1 FROM besom_dead
-                 WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4 AND version = ?5",
+                 WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4 AND version = ?5
+                   AND resolved_at IS NULL",
             )?
             .exists(versioned)?)
     }

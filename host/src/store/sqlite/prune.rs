@@ -35,7 +35,7 @@ pub(super) fn prune(
         pruned.undo += prune_undo(tx, task, cutoff, limit, &mut tally)?;
     }
     tally.write(tx)?;
-    pruned.other = prune_other(tx, cutoff, limit)?;
+    pruned.other = prune_resolved(tx, cutoff, limit)? + prune_other(tx, cutoff, limit)?;
     Ok(pruned)
 }
 
@@ -71,7 +71,8 @@ fn prune_history(
     for ((task, tenant), [_, committed, skipped, _, discarded]) in gone {
         tx.conn
             .prepare_cached(
-                "INSERT INTO besom_baseline VALUES (?1, ?2, ?3, ?4, ?5)
+                "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded)
+                 VALUES (?1, ?2, ?3, ?4, ?5)
                  ON CONFLICT (task, tenant) DO UPDATE SET committed = committed + excluded.committed,
                    skipped = skipped + excluded.skipped, discarded = discarded + excluded.discarded",
             )?
@@ -79,6 +80,29 @@ fn prune_history(
     }
     tx.conn.prepare_cached("DELETE FROM besom_history WHERE id <= ?1")?.execute([last])?;
     Ok(())
+}
+
+/// Removes dead letters that were resolved long ago; the baseline goes on counting them.
+fn prune_resolved(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
+    let mut select = tx.conn.prepare_cached(
+        "SELECT id, task, tenant FROM besom_dead
+         WHERE resolved_at IS NOT NULL AND resolved_at < ?1 ORDER BY resolved_at LIMIT ?2",
+    )?;
+    let letters = select.query_map(params![cutoff.0, limit], |r| {
+        Ok((r.get::<_, i64>(0)?, r.get::<_, i64>(1)?, r.get::<_, TenantCell>(2)?))
+    })?;
+    let letters = letters.collect::<Result<Vec<_>, _>>()?;
+    for (id, task, tenant) in &letters {
+        tx.conn
+            .prepare_cached(
+                "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded, dead)
+                 VALUES (?1, ?2, 0, 0, 0, 1)
+                 ON CONFLICT (task, tenant) DO UPDATE SET dead = dead + 1",
+            )?
+            .execute(params![task, tenant])?;
+        tx.conn.prepare_cached("DELETE FROM besom_dead WHERE id = ?1")?.execute([id])?;
+    }
+    Ok(letters.len() as u64)
 }
 
 /// Removes the images of one task that have expired, from where the last time ended.

@@ -1,6 +1,6 @@
 //! Where an item goes at the end of an execution: history, retries, dead letters.
 
-use besom_core::ids::{CommitId, NodeName};
+use besom_core::ids::{CommitId, NodeName, RunId};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::{Change, Settle};
 use besom_core::time::Time;
@@ -98,6 +98,7 @@ impl Books {
         no_longer_waits(tx, task, item)?;
         // What was done is no longer left alone.
         unblock(tx, task, item)?;
+        self.resolve(tx, task, item)?;
         let history = self.history(tx, task, item, End::Committed, remarks)?;
         for change in emitted {
             if let Change::Emit { topic, key, payload } = change {
@@ -111,6 +112,23 @@ impl Books {
             }
         }
         Ok(Outcome::Committed)
+    }
+
+    /// Open dead letters of what has now been done are resolved. They stay in the books.
+    fn resolve(&mut self, tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
+        let tenant = tenant_cell(item.identity.tenant.as_ref());
+        let mut statement = tx.conn.prepare_cached(
+            "UPDATE besom_dead SET resolved_at = ?5
+             WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4 AND resolved_at IS NULL
+             RETURNING run",
+        )?;
+        let due = DueCell(item.identity.due);
+        let mut rows = statement.query(params![task, tenant, item.identity.key, due, tx.now.0])?;
+        while let Some(row) = rows.next()? {
+            self.tally.of(task, item.identity.tenant.as_ref()).resolved += 1;
+            self.tally.ended(RunId(row.get(0)?));
+        }
+        Ok(())
     }
 
     /// The item goes on, or ends, without effects. `said` is appended to the reason.
@@ -280,7 +298,8 @@ fn put_dead(tx: &mut Tx<'_>, task: i64, item: &Item, reason: &str) -> Job<()> {
     let id = tx.number()?;
     tx.conn
         .prepare_cached(
-            "INSERT INTO besom_dead VALUES
+            "INSERT INTO besom_dead (id, task, at, part, tenant, key, due, route, version,
+               payload, run, planned_at, progress, error) VALUES
                (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         )?
         .execute(params![

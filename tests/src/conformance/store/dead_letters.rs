@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Applied, Command, CommandEffect, DeadLetter, DeadSelector};
+use besom::ports::store::{
+    Applied, Audit, Command, CommandEffect, DeadLetter, DeadSelector, Letters,
+};
 use besom_core::item::Candidate;
 
 use crate::conformance::World;
-use crate::conformance::world::{ALL, apply as commits, candidate, dead, retry, skip, task};
+use crate::conformance::world::{
+    ALL, apply as commits, candidate, dead, due, retry, skip, task, tenant,
+};
 
 async fn letters(world: &World, selector: &DeadSelector) -> Vec<DeadLetter> {
-    world.store().dead_letters(selector, ALL).await.unwrap()
+    world.store().dead_letters(selector, Letters::Open, ALL).await.unwrap()
 }
 
 async fn apply(world: &World, effect: CommandEffect) -> Applied {
@@ -59,7 +63,8 @@ pub async fn dead_letters_are_selected_by_id_task_and_error(world: &mut World) {
         let keys: Vec<_> = found.iter().map(|l| l.item.identity.key.as_str()).collect();
         assert_eq!(keys, expected, "{selector:?}");
     }
-    assert_eq!(world.store().dead_letters(&DeadSelector::default(), 1).await.unwrap(), all[..1]);
+    let newest = world.store().dead_letters(&DeadSelector::default(), Letters::Open, 1).await;
+    assert_eq!(newest.unwrap(), all[..1]);
 }
 
 /// What was repaired is tried at once, as if for the first time.
@@ -168,4 +173,55 @@ pub async fn a_later_commit_lifts_a_discard(world: &mut World) {
     world.settle(repaired, commits(vec![], vec![])).await;
     assert!(is_planned(world, "v1").await);
     world.balanced().await;
+}
+
+/// What could not be done and was done later needs nobody; the books keep both items.
+pub async fn a_later_commit_resolves_an_open_dead_letter(world: &mut World) {
+    world.settle(candidate("k"), dead("corrupt")).await;
+    let set_aside = world.history().await[0].run;
+    let other = Candidate { tenant: Some(tenant("b")), ..candidate("k") };
+    world.settle(other, dead("corrupt")).await;
+    world.planned("task", vec![due("k", world.now)]).await;
+    let timer = world.timers().await.remove(0);
+    world.commit(vec![(&timer, skip("nothing to do"))]).await;
+    world.advance(Duration::from_secs(60));
+    let repaired = Candidate { version: "v2".into(), ..candidate("k") };
+    world.settle(repaired, commits(vec![], vec![])).await;
+
+    let open = letters(world, &DeadSelector::default()).await;
+    let tenants: Vec<_> = open.iter().map(|l| l.item.identity.tenant.clone()).collect();
+    assert_eq!(tenants, [Some(tenant("b"))], "another tenant's key is another item");
+    let all = DeadSelector::default();
+    let all = world.store().dead_letters(&all, Letters::All, ALL).await.unwrap();
+    assert_eq!(all.iter().map(|l| l.resolved_at).collect::<Vec<_>>(), [None, Some(world.now)]);
+    let depths = world.store().depths().await.unwrap();
+    assert_eq!(depths.iter().map(|depth| depth.dead).sum::<u64>(), 1, "one is to be looked at");
+
+    let resolved = || DeadSelector { ids: vec![all[1].id], ..DeadSelector::default() };
+    assert_eq!(apply(world, CommandEffect::RetryDead(resolved())).await.dead, 0);
+    assert_eq!(apply(world, CommandEffect::DiscardDead(resolved())).await.dead, 0);
+    assert!(is_planned(world, "v1").await, "nothing blocks what was done");
+    let before = world.balanced().await;
+    let of_a = |audit: &Audit| {
+        let row = audit.rows.iter().find(|row| row.tenant == Some(tenant("a")));
+        row.expect("tenant a").counted.clone()
+    };
+    let counted = of_a(&before);
+    assert_eq!((counted.planned, counted.committed, counted.dead), (4, 1, 1));
+    assert_eq!((counted.skipped, counted.resolved), (2, 1));
+
+    world.advance(Duration::from_secs(60));
+    world.store().prune(&world.fence, Duration::ZERO, &[], 100).await.unwrap();
+    let all = world.store().dead_letters(&DeadSelector::default(), Letters::All, ALL).await;
+    assert_eq!(all.unwrap(), open, "it is forgotten with the history, the open one is not");
+    assert_eq!(world.balanced().await, before);
+    assert_eq!(world.store().run(set_aside).await.unwrap(), None, "nothing refers to its run");
+}
+
+/// A skip does nothing, so it resolves nothing.
+pub async fn a_later_skip_leaves_a_dead_letter_open(world: &mut World) {
+    world.settle(candidate("k"), dead("corrupt")).await;
+    let next = Candidate { version: "v2".into(), ..candidate("k") };
+    world.settle(next, skip("not now")).await;
+    assert_eq!(letters(world, &DeadSelector::default()).await.len(), 1);
 }

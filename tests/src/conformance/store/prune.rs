@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom::ports::store::Pruned;
+use besom::ports::store::{Letters, Pruned};
 
 use crate::conformance::World;
 use crate::conformance::tables::thing;
@@ -41,7 +41,10 @@ pub async fn the_audit_balances_after_pruning(world: &mut World) {
     assert!(world.history().await.is_empty());
     assert_eq!(world.balanced().await, before);
     assert_eq!(before.rows[0].counted.dead, 4);
-    assert_eq!(world.store().dead_letters(&Default::default(), 100).await.unwrap().len(), 4);
+    assert_eq!(
+        world.store().dead_letters(&Default::default(), Letters::Open, 100).await.unwrap().len(),
+        4
+    );
 }
 
 /// Images go before their history, and their bytes are no longer held.
