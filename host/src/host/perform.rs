@@ -348,6 +348,7 @@ pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFla
         grants: Arc::new(definition.grants.clone()),
         limits: definition.limits.clone(),
         topics: definition.topics.clone(),
+        unmapped: definition.unmapped.clone(),
         stop: stop.clone(),
     }
 }

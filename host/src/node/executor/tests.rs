@@ -42,6 +42,7 @@ fn definition(name: &str, lane: Lane) -> Arc<TaskDefinition> {
         },
         grants: Default::default(),
         topics: Vec::new(),
+        unmapped: Vec::new(),
         per_tenant: false,
         activity: false,
         lane,
