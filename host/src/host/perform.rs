@@ -11,7 +11,7 @@ use besom_core::election::CampaignResult;
 use besom_core::ids::{CommitId, Fence, NodeName, RunId, TaskName, Tenant, Term};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::Guard;
-use besom_core::queue::Decision;
+use besom_core::queue::{Decision, apart};
 use besom_core::time::{Mono, Time};
 
 use crate::node::executor::{Command as Execute, Event as Executed};
@@ -326,7 +326,7 @@ impl Ports {
             run: scan.run,
             task: task.clone(),
             tenant: scan.tenant.clone(),
-            candidates: page.candidates,
+            candidates: apart(page.candidates),
             cursor: page.next,
             scanned: page.scanned,
             quota: scan.quota,
