@@ -139,6 +139,52 @@ pub struct Waiting {
     pub run_at: Time,
 }
 
+/// What [`Store::read_logs`] has read so far, and how much it may still read.
+#[derive(Debug)]
+pub struct LogRoom {
+    /// What was read.
+    pub items: Vec<Waiting>,
+    each: u32,
+    limit: u32,
+    bytes: usize,
+}
+
+impl LogRoom {
+    /// Room for so many items, of one stream and of all, and about so many bytes.
+    pub fn new(each: u32, limit: u32, bytes: usize) -> LogRoom {
+        LogRoom { items: Vec::new(), each, limit, bytes }
+    }
+
+    /// Items and bytes that may be read of the next stream; none: the room is used up.
+    pub fn left(&self) -> Option<(u32, usize)> {
+        let read = u32::try_from(self.items.len()).unwrap_or(u32::MAX);
+        let items = self.limit.saturating_sub(read).min(self.each);
+        let full = items == 0 || (self.bytes == 0 && !self.items.is_empty());
+        (!full).then_some((items, self.bytes))
+    }
+
+    /// Takes what a stream gave; whether the next one may be read.
+    ///
+    /// # Errors
+    /// The stream's, where nothing was read before it.
+    pub fn take<E: std::fmt::Display>(&mut self, read: Result<Vec<Waiting>, E>) -> Result<bool, E> {
+        match read {
+            Ok(items) => {
+                let bytes: usize = items.iter().map(|w| w.item.payload.len()).sum();
+                self.bytes = self.bytes.saturating_sub(bytes);
+                self.items.extend(items);
+                Ok(true)
+            }
+            // What was read is good; the stream that failed is tried again.
+            Err(error) if !self.items.is_empty() => {
+                tracing::warn!(%error, "a stream cannot be read");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// What to do with one item in a commit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
@@ -544,7 +590,8 @@ pub struct RangePage {
 
 /// One consistent view of the user's tables, for the reads of one act or one scan.
 /// `tenant` is added to every query of a collection with a tenant column; none there means
-/// all tenants.
+/// all tenants. An embedded store reads on the caller's thread: reads are made from guests'
+/// threads, where nobody else waits.
 #[async_trait]
 pub trait Snapshot: Send + Sync {
     /// Rows by key; none for a row that is not there.
@@ -695,6 +742,28 @@ pub trait Store: Send + Sync {
         limit: u32,
         bytes_max: usize,
     ) -> Result<Vec<Waiting>>;
+
+    /// The same of several streams of a task, one after the other, at most `each` items of one
+    /// and `limit` of all. A stream that fails ends the answer; it is the answer where nothing
+    /// was read before it. A store that can reads all of them in one view.
+    async fn read_logs(
+        &self,
+        task: &TaskName,
+        streams: &[(Partition, Seq)],
+        each: u32,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>> {
+        let mut room = LogRoom::new(each, limit, bytes_max);
+        for (partition, acked) in streams {
+            let Some((items, bytes)) = room.left() else { break };
+            let read = self.read_log(task, *partition, *acked, items, bytes).await;
+            if !room.take(read)? {
+                break;
+            }
+        }
+        Ok(room.items)
+    }
 
     /// Timers of these partitions by due time, then id: those after `after`.
     async fn read_timers(

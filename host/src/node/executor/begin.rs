@@ -123,13 +123,16 @@ impl Executor {
         let definition = Arc::clone(&self.definitions[&task]);
         let limit = self.batch_limit(&definition);
         // A batch spans many streams, so that a thousand partitions with ten items each
-        // still fill it; one with a long backlog is left streams for the next batch.
+        // still fill it; one with a long backlog is left streams for the next batch. How much
+        // one stream gives to a batch is learnt: where neighbours of a stream share a
+        // document, only its first items can be in one batch, and more streams have to fill it.
+        let each = self.yields.get(&task).map_or(limit, |items| (2 * items).clamp(1, limit));
         let mut expected = 0;
         let mut streams = Vec::new();
         for (partition, cursor) in self.streams.get_mut(&task).into_iter().flatten() {
             if !cursor.held && cursor.acked < cursor.tail && expected < limit {
                 cursor.held = true;
-                expected += (cursor.tail.0 - cursor.acked.0) as usize;
+                expected += ((cursor.tail.0 - cursor.acked.0) as usize).min(each);
                 streams.push((*partition, cursor.acked));
             }
         }
@@ -151,6 +154,7 @@ impl Executor {
             task: task.clone(),
             streams,
             limit: u32::try_from(limit).unwrap_or(u32::MAX),
+            each: u32::try_from(each).unwrap_or(u32::MAX),
             bytes_max: usize::try_from(definition.limits.batch_bytes).unwrap_or(usize::MAX),
         });
         self.last_turn.insert(lane, task);
@@ -192,6 +196,7 @@ impl Executor {
         let mut routes = HashSet::new();
         let mut batch: Vec<Waiting> = Vec::with_capacity(items.len());
         let mut alone = false;
+        let read = items.len();
         for waiting in items {
             let item = &waiting.item;
             let mut same_definition = false;
@@ -219,6 +224,9 @@ impl Executor {
             self.release(flight);
             return;
         }
+        if !flight.streams.is_empty() {
+            self.learn_yield(&flight, read, batch.len());
+        }
         let policy = flight.definition.retry;
         if let [single] = batch.as_slice()
             && let Some(settle) = policy.deadly(&single.item)
@@ -237,6 +245,21 @@ impl Executor {
         });
         flight.phase = Phase::Acting { items: batch };
         self.flights.insert(ticket, flight);
+    }
+}
+
+impl Executor {
+    /// Notes how many items of a stream a batch could take, where some could not be taken;
+    /// where all could, the next one asks for more.
+    fn learn_yield(&mut self, flight: &Flight, read: usize, taken: usize) {
+        let streams = flight.streams.len();
+        let items = if taken == read {
+            let known = self.yields.get(&flight.task).copied();
+            known.map_or(usize::MAX / 4, |items| items.saturating_mul(2).min(usize::MAX / 4))
+        } else {
+            taken.div_ceil(streams)
+        };
+        self.yields.insert(flight.task.clone(), items);
     }
 }
 

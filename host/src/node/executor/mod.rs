@@ -109,6 +109,8 @@ pub enum Command {
         streams: Vec<(Partition, Seq)>,
         /// Items.
         limit: u32,
+        /// Items of one stream.
+        each: u32,
         /// Bytes.
         bytes_max: usize,
     },
@@ -192,6 +194,8 @@ pub struct Executor {
     /// So many next batches of the task have a single item: one of them was refused whole.
     singly: HashMap<TaskName, u32>,
     heavy_micros_per_kib: f64,
+    /// How many items of one stream can be in one batch of the task, as it turned out.
+    yields: HashMap<TaskName, usize>,
     draining: bool,
     now: Time,
 }
@@ -223,6 +227,7 @@ impl Executor {
             failures: 0,
             singly: HashMap::new(),
             heavy_micros_per_kib: 20.0,
+            yields: HashMap::new(),
             draining: false,
             now: Time::EPOCH,
         }

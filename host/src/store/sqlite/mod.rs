@@ -259,6 +259,30 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn read_logs(
+        &self,
+        task: &TaskName,
+        streams: &[(Partition, Seq)],
+        each: u32,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>> {
+        let (task, streams) = (task.clone(), streams.to_vec());
+        self.inspection
+            .read(move |conn| {
+                let mut room = LogRoom::new(each, limit, bytes_max);
+                for (partition, acked) in streams {
+                    let Some((items, bytes)) = room.left() else { break };
+                    let read = waiting::read_log(conn, &task, partition, acked, items, bytes);
+                    if !room.take(read.map_err(Error::from))? {
+                        break;
+                    }
+                }
+                Ok(room.items)
+            })
+            .await
+    }
+
     async fn read_timers(
         &self,
         partitions: Option<&[Partition]>,
