@@ -42,6 +42,9 @@ pub struct TaskDefinition {
     pub grants: Grants,
     /// The topics it may emit to.
     pub topics: Vec<String>,
+    /// Optional columns of its plugin, as `collection.column`, that are not mapped.
+    #[serde(default)]
+    pub unmapped: Vec<String>,
     /// Whether it is scanned per tenant.
     pub per_tenant: bool,
     /// Whether it guards on activity.

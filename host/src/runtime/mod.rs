@@ -44,6 +44,7 @@ use besom_core::ids::{TaskName, Tenant};
 use besom_core::item::Item;
 use besom_core::proposal::Verdict;
 use besom_core::time::Time;
+use besom_core::value::{Field, Value};
 use tokio::sync::Semaphore;
 use wasmtime::Engine;
 use wasmtime::component::Linker;
@@ -60,7 +61,7 @@ use self::ticker::Ticker;
 use self::verdict::Court;
 use crate::ports::activity::Activity;
 use crate::ports::guests::{
-    Acted, Call, Error, Fault, Guests, Lane, Manifest, Page, StopFlag, Usage,
+    Acted, Call, Error, Fault, Guests, Lane, Manifest, Page, StopFlag, UNMAPPED_COLUMN, Usage,
 };
 use crate::ports::store::Snapshot;
 
@@ -313,6 +314,12 @@ impl Inner {
     }
 }
 
+/// What the guest has to do without.
+fn unmapped(call: &Call) -> Vec<Field> {
+    let field = |name: &String| Field::new(UNMAPPED_COLUMN, Value::Text(name.clone()));
+    call.unmapped.iter().map(field).collect()
+}
+
 fn context(call: &Call, tenant: Option<&Tenant>) -> wit::Context {
     wit::Context {
         task: call.task.as_str().to_owned(),
@@ -321,7 +328,7 @@ fn context(call: &Call, tenant: Option<&Tenant>) -> wit::Context {
         settings: convert::fields_to_wit(&call.settings),
         tenant: tenant.map(|tenant| tenant.as_str().to_owned()),
         horizon: u64::try_from(call.horizon.as_millis()).unwrap_or(u64::MAX),
-        extra: Vec::new(),
+        extra: convert::fields_to_wit(&unmapped(call)),
     }
 }
 

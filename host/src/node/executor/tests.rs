@@ -42,6 +42,7 @@ fn definition(name: &str, lane: Lane) -> Arc<TaskDefinition> {
         },
         grants: Default::default(),
         topics: Vec::new(),
+        unmapped: Vec::new(),
         per_tenant: false,
         activity: false,
         lane,
@@ -110,8 +111,13 @@ struct Bench {
 }
 
 impl Bench {
+    /// Nothing is executed ahead of its time, where that is not what is looked at.
     fn new(tasks: &[Arc<TaskDefinition>]) -> Bench {
-        let mut executor = Executor::new("n".into(), Settings::default());
+        Bench::with(Settings { due_ahead: Duration::ZERO, ..Settings::default() }, tasks)
+    }
+
+    fn with(settings: Settings, tasks: &[Arc<TaskDefinition>]) -> Bench {
+        let mut executor = Executor::new("n".into(), settings);
         let tasks = tasks.iter().map(|task| (task.name.clone(), Arc::clone(task))).collect();
         executor.define(tasks, Arc::default());
         executor.own(OWNED);
@@ -381,7 +387,7 @@ fn a_heavy_commit_lets_due_items_go_first_but_not_for_ever() {
 
 #[test]
 fn tasks_of_a_lane_take_turns() {
-    let settings = Settings { normal_batches: 1, ..Settings::default() };
+    let settings = Settings { normal_batches: 1, due_ahead: Duration::ZERO, ..Settings::default() };
     let mut bench = Bench::new(&[definition("a", Lane::Normal), definition("b", Lane::Normal)]);
     bench.executor.settings = settings;
     let mut commands = bench.fed(&[("a", 0, 3), ("b", 1, 3)], vec![], vec![]);
@@ -409,6 +415,68 @@ fn an_idle_executor_sleeps_until_the_next_due_item() {
     assert_eq!(acts(&commands), []);
     assert_eq!(bench.fill(), []);
     assert_eq!(bench.executor.deadline(), Some(at(60_000)));
+}
+
+#[test]
+fn an_item_is_executed_ahead_of_its_time_and_committed_not_before_it() {
+    let mut bench = Bench::with(Settings::default(), &[definition("expire", Lane::Due)]);
+    let timers = vec![
+        timer("expire", 1, at(60_000)),
+        timer("expire", 2, at(60_002)),
+        timer("expire", 3, at(60_010)),
+    ];
+    assert_eq!(acts(&bench.fed(&[], timers, vec![])), []);
+    bench.now = bench.executor.deadline().expect("a time before the first is due");
+    assert_eq!(bench.now, at(60_000) - Settings::default().due_ahead);
+    let commands = bench.fill();
+    // Those that need not wait long for each other are one batch, executed as of its last.
+    let [Command::Act { ticket: first, now, items, .. }] = commands.as_slice() else {
+        panic!("{commands:?}")
+    };
+    assert_eq!((*now, items.len()), (at(60_002), 2));
+    let first = *first;
+    bench.now = bench.executor.deadline().expect("a time before the last is due");
+    let (_, keys) = acts(&bench.fill())[0].clone();
+    assert_eq!((bench.now, keys), (at(59_990), vec!["3".to_owned()]));
+    assert_eq!(commits(&bench.step(Event::Acted(first, acted(&["1", "2"])))), []);
+    bench.now = at(60_001);
+    assert_eq!(commits(&bench.fill()), [], "the second is not due yet");
+    assert_eq!(bench.executor.deadline(), Some(at(60_002)));
+    bench.now = at(60_002);
+    let (ticket, batch) = commits(&bench.fill()).remove(0);
+    assert_eq!((ticket, batch.entries.len()), (first, 2));
+    // By the store's clock it was too early: both are executed anew, a moment later.
+    let early = vec![Outcome::Left(LeftOut::NotDue); 2];
+    let early = Committed { outcomes: early, at: at(60_001), runs_ended: vec![] };
+    let commands = bench.step(Event::Committed(first, Ok(early)));
+    let (again, keys) = acts(&commands)[0].clone();
+    assert_eq!(keys, ["1", "2"]);
+    assert_eq!(commits(&bench.step(Event::Acted(again, acted(&["1", "2"])))), []);
+    bench.now = at(60_003);
+    assert_eq!(commits(&bench.fill()).len(), 1);
+}
+
+#[test]
+fn what_is_late_is_executed_in_whole_batches() {
+    let mut bench = Bench::with(Settings::default(), &[definition("expire", Lane::Due)]);
+    let timers = (1..=4).map(|id| timer("expire", id, at(100 * id as i64))).collect();
+    let keys: Vec<_> = acts(&bench.fed(&[], timers, vec![])).into_iter().map(|a| a.1).collect();
+    assert_eq!(keys, [["1", "2", "3", "4"]]);
+}
+
+#[test]
+fn while_a_heavy_batch_is_at_its_commit_one_more_is_executed() {
+    let mut bench = Bench::new(&[definition("grind", Lane::Heavy)]);
+    let commands = bench.fed(&[("grind", 0, 9), ("grind", 1, 9)], vec![], vec![]);
+    let first = read_log(&commands);
+    bench.step(Event::LogRead(first, Ok(vec![logged("grind", "a", 0, 1)])));
+    let commands = bench.step(Event::Acted(first, acted(&["a"])));
+    assert_eq!(commits(&commands).len(), 1);
+    let second = read_log(&commands);
+    bench.step(Event::LogRead(second, Ok(vec![logged("grind", "b", 1, 1)])));
+    let commands = bench.step(Event::Acted(second, acted(&["b"])));
+    assert_eq!(commits(&commands).len(), 1);
+    assert!(!commands.iter().any(|command| matches!(command, Command::ReadLog { .. })));
 }
 
 #[test]

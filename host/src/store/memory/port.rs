@@ -21,8 +21,8 @@ use crate::ports::activity::{self, Activity};
 use crate::ports::store::{
     Applied, Arrivals, Audit, Batch, BeforeImage, Claim, Command, CommandEffect, CommandRow,
     Committed, DeadLetter, DeadSelector, Depth, Error, FenceState, HistoryQuery, HistoryRow,
-    MappingFault, NodeRow, PartitionRow, PlanPage, Planned, Pruned, Raised, Result, RingPosition,
-    Snapshot, Store, Stream, Waiting,
+    Letters, MappingFault, NodeRow, PartitionRow, PlanPage, Planned, Pruned, Raised, Result,
+    RingPosition, Snapshot, Store, Stream, Waiting,
 };
 
 #[async_trait]
@@ -271,9 +271,14 @@ impl Store for MemoryStore {
         self.perform(On::Read, |state| Ok(state.list_slots(task, from, to, limit)))
     }
 
-    async fn dead_letters(&self, selector: &DeadSelector, limit: u32) -> Result<Vec<DeadLetter>> {
+    async fn dead_letters(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>> {
         self.perform(On::Read, |state| {
-            let selected = state.select_dead(selector).into_iter();
+            let selected = state.select_dead(selector, letters).into_iter();
             Ok(selected.take(limit as usize).cloned().collect())
         })
     }

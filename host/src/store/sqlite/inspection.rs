@@ -20,7 +20,7 @@ pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
         let (log, timers, retries, dead) = conn
             .prepare_cached(
                 "SELECT coalesce(sum(log), 0), coalesce(sum(timers), 0),
-                   coalesce(sum(retries), 0), coalesce(sum(dead), 0)
+                   coalesce(sum(retries), 0), coalesce(sum(dead - resolved), 0)
                  FROM besom_counter WHERE task = ?1",
             )?
             .query_row([id], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)))?;

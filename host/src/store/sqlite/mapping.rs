@@ -51,7 +51,21 @@ impl Mapping {
 
 /// An identifier, quoted for SQLite.
 pub(super) fn quote(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
+    let mut sql = String::with_capacity(name.len() + 2);
+    push_quoted(name, &mut sql);
+    sql
+}
+
+/// The same, written behind what is there.
+pub(super) fn push_quoted(name: &str, sql: &mut String) {
+    sql.push('"');
+    for (i, part) in name.split('"').enumerate() {
+        if i > 0 {
+            sql.push_str("\"\"");
+        }
+        sql.push_str(part);
+    }
+    sql.push('"');
 }
 
 impl Table {
@@ -154,7 +168,7 @@ impl Table {
     ) -> Result<(), Refusal> {
         for (name, value) in self.collection.key.iter().zip(values) {
             sql.push_str(" AND ");
-            sql.push_str(&quote(name));
+            push_quoted(name, sql);
             sql.push_str(" = ?");
             params.push(self.cell(name, value, Round::Down)?);
         }
@@ -174,7 +188,7 @@ impl Table {
             Comparison::AtLeast => (" >= ?", Round::Up),
             Comparison::AtMost => (" <= ?", Round::Down),
         };
-        sql.push_str(&quote(&condition.column));
+        push_quoted(&condition.column, sql);
         sql.push_str(operator);
         params.push(self.cell(&condition.column, &condition.value, round)?);
         Ok(())

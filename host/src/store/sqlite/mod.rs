@@ -284,6 +284,30 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn read_logs(
+        &self,
+        task: &TaskName,
+        streams: &[(Partition, Seq)],
+        each: u32,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>> {
+        let (task, streams) = (task.clone(), streams.to_vec());
+        self.inspection
+            .read(move |conn| {
+                let mut room = LogRoom::new(each, limit, bytes_max);
+                for (partition, acked) in streams {
+                    let Some((items, bytes)) = room.left() else { break };
+                    let read = waiting::read_log(conn, &task, partition, acked, items, bytes);
+                    if !room.take(read.map_err(Error::from))? {
+                        break;
+                    }
+                }
+                Ok(room.items)
+            })
+            .await
+    }
+
     async fn read_timers(
         &self,
         partitions: Option<&[Partition]>,
@@ -378,9 +402,16 @@ impl Store for SqliteStore {
         self.inspection.read(move |conn| runs::slots(conn, &task, from, to, limit)).await
     }
 
-    async fn dead_letters(&self, selector: &DeadSelector, limit: u32) -> Result<Vec<DeadLetter>> {
+    async fn dead_letters(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>> {
         let selector = selector.clone();
-        self.inspection.read(move |conn| commands::dead_letters(conn, &selector, Some(limit))).await
+        self.inspection
+            .read(move |conn| commands::dead_letters(conn, &selector, letters, Some(limit)))
+            .await
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>> {
