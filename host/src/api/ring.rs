@@ -24,8 +24,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use besom_core::ring::{Change, Error, HashName, HashRing, Hasher, Placement, ServerName};
-use serde::de::DeserializeOwned;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 /// The longest name of a server, and the longest key, in bytes.
@@ -132,11 +132,11 @@ async fn change_server(
 ) -> Response {
     let (query, body) = match both(query, &body, r#"{"name": "server_0"}"#) {
         Ok(both) => both,
-        Err(refusal) => return refusal,
+        Err(refusal) => return refusal.into_response(),
     };
     let name = match name(query.name.or(body.name), "name") {
         Ok(name) => ServerName::from(name),
-        Err(refusal) => return refusal,
+        Err(refusal) => return refusal.into_response(),
     };
     let weight = query.weight.or(body.weight);
     let rehash = query.rehash.or(body.rehash).unwrap_or(false);
@@ -160,16 +160,19 @@ async fn change_server(
                 Error::Unknown(_) => StatusCode::NOT_FOUND,
                 Error::TooMany { .. } => StatusCode::BAD_REQUEST,
             };
-            refuse(status, &error.to_string())
+            Refusal(status, error.to_string()).into_response()
         }
-        Err(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, "the change has failed"),
+        Err(_) => {
+            let words = "the change has failed".to_owned();
+            Refusal(StatusCode::INTERNAL_SERVER_ERROR, words).into_response()
+        }
     }
 }
 
 async fn get_key(State(served): State<Arc<ServedRing>>, Path(key): Path<String>) -> Response {
     let key = match name(Some(key), "key") {
         Ok(key) => key,
-        Err(refusal) => return refusal,
+        Err(refusal) => return refusal.into_response(),
     };
     served.with(|ring| {
         let hash = ring.hasher().hash(key.as_bytes());
@@ -191,12 +194,12 @@ async fn add_key(
 ) -> Response {
     let key = match key(query, &body) {
         Ok(key) => key,
-        Err(refusal) => return refusal,
+        Err(refusal) => return refusal.into_response(),
     };
     served.with(|ring| {
         if ring.servers().map(|(.., keys)| keys).sum::<usize>() >= KEYS_MAX {
             let words = format!("the ring is full: it stores at most {KEYS_MAX} keys");
-            return refuse(StatusCode::INSUFFICIENT_STORAGE, &words);
+            return Refusal(StatusCode::INSUFFICIENT_STORAGE, words).into_response();
         }
         let server = ring.add_key(&key);
         Json(json!({ "key": key, "server": server, "stored": server.is_some() })).into_response()
@@ -210,16 +213,13 @@ async fn remove_key(
 ) -> Response {
     let key = match key(query, &body) {
         Ok(key) => key,
-        Err(refusal) => return refusal,
+        Err(refusal) => return refusal.into_response(),
     };
     let removed = served.with(|ring| ring.remove_key(&key));
     Json(json!({ "key": key, "removed": removed })).into_response()
 }
 
-fn key(
-    query: Result<Query<KeyRequest>, QueryRejection>,
-    body: &[u8],
-) -> Result<String, Response> {
+fn key(query: Result<Query<KeyRequest>, QueryRejection>, body: &[u8]) -> Result<String, Refusal> {
     let (query, body) = both(query, body, r#"{"key": "..."}"#)?;
     name(query.key.or(body.key), "key")
 }
@@ -229,8 +229,8 @@ fn both<T: DeserializeOwned + Default>(
     query: Result<Query<T>, QueryRejection>,
     body: &[u8],
     example: &str,
-) -> Result<(T, T), Response> {
-    let bad = |words: String| refuse(StatusCode::BAD_REQUEST, &words);
+) -> Result<(T, T), Refusal> {
+    let bad = |words: String| Refusal(StatusCode::BAD_REQUEST, words);
     let Query(query) = query.map_err(|e| bad(format!("the query is not understood: {e}")))?;
     if body.is_empty() {
         return Ok((query, T::default()));
@@ -240,20 +240,25 @@ fn both<T: DeserializeOwned + Default>(
     Ok((query, body))
 }
 
-fn name(said: Option<String>, what: &str) -> Result<String, Response> {
+fn name(said: Option<String>, what: &str) -> Result<String, Refusal> {
     match said.filter(|name| !name.is_empty()) {
         None => {
             let words = format!("say the {what}: ?{what}=... or {{\"{what}\": \"...\"}}");
-            Err(refuse(StatusCode::BAD_REQUEST, &words))
+            Err(Refusal(StatusCode::BAD_REQUEST, words))
         }
         Some(name) if name.len() > NAME_BYTES_MAX => {
             let words = format!("a {what} has at most {NAME_BYTES_MAX} bytes");
-            Err(refuse(StatusCode::BAD_REQUEST, &words))
+            Err(Refusal(StatusCode::BAD_REQUEST, words))
         }
         Some(name) => Ok(name),
     }
 }
 
-fn refuse(status: StatusCode, words: &str) -> Response {
-    (status, Json(json!({ "error": words }))).into_response()
+/// A request that is not carried out, and why.
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({ "error": self.1 }))).into_response()
+    }
 }

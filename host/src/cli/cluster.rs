@@ -39,11 +39,8 @@ pub fn etcd(config: &Config, incarnation: &NodeName) -> Result<Option<Arc<Etcd>>
         },
     };
     let name = config.node.name.clone().unwrap_or_else(hostname);
-    let identity = Identity {
-        name: name.into(),
-        incarnation: incarnation.clone(),
-        hostname: hostname(),
-    };
+    let identity =
+        Identity { name: name.into(), incarnation: incarnation.clone(), hostname: hostname() };
     let clocks = Clocks::of_machine(Arc::new(crate::host::clock::wall));
     Ok(Some(Arc::new(Etcd::new(identity, options, clocks)?)))
 }

@@ -14,6 +14,7 @@ pub mod demo;
 pub mod doc;
 pub mod failure;
 pub mod log;
+pub mod node;
 pub mod open;
 pub mod output;
 pub mod ring;
@@ -95,7 +96,10 @@ pub enum Verb {
     /// Schedules: the next times of an expression.
     #[command(subcommand)]
     Schedule(schedule::Verb),
-    /// Rings of servers and keys: simulate, serve.
+    /// Nodes of the cluster: list, drain, resume.
+    #[command(subcommand)]
+    Node(node::Verb),
+    /// Rings: the cluster's (show, owner), and others (simulate, serve).
     #[command(subcommand)]
     Ring(ring::Verb),
     /// Check the configuration with all its plugins, and the mapping against the database.
@@ -137,6 +141,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Runs(verb) => verb.run(global).await,
         Verb::Doc(verb) => verb.run(global).await,
         Verb::Schedule(verb) => verb.run(global),
+        Verb::Node(verb) => verb.run(global).await,
         Verb::Ring(verb) => verb.run(global).await,
         Verb::Check(args) => args.run(global).await,
         Verb::Config(verb) => verb.run(global),

@@ -1,7 +1,8 @@
-//! `besom ring`: consistent hashing on its own, to be tried out and to be used.
+//! `besom ring`: the cluster's ring, and consistent hashing on its own, to be tried and used.
 
 mod experiments;
 mod serve;
+mod show;
 mod simulate;
 
 use clap::Subcommand;
@@ -16,6 +17,10 @@ pub enum Verb {
     /// Without --mode all experiments run: distribution, a lost server, an added server,
     /// and what virtual nodes cost.
     Simulate(simulate::Args),
+    /// Show how many partitions each node of the cluster should have.
+    Show(show::Show),
+    /// Say which partition a key belongs to, and which node should own it.
+    Owner(show::Owner),
     /// Serve a ring of servers and keys over HTTP, as [ring] in the configuration says.
     Serve(serve::Args),
 }
@@ -25,6 +30,8 @@ impl Verb {
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         match self {
             Verb::Simulate(args) => args.run(global),
+            Verb::Show(args) => args.run(global).await,
+            Verb::Owner(args) => args.run(global).await,
             Verb::Serve(args) => args.run(global).await,
         }
     }

@@ -49,10 +49,9 @@ impl Coordination {
 
     /// Relative paths are meant from `dir`.
     pub(super) fn settle_paths(&mut self, dir: &Path) {
-        for path in [&mut self.password_file, &mut self.ca, &mut self.cert, &mut self.key] {
-            if let Some(path) = path {
-                *path = dir.join(&path);
-            }
+        let files = [&mut self.password_file, &mut self.ca, &mut self.cert, &mut self.key];
+        for path in files.into_iter().flatten() {
+            *path = dir.join(&path);
         }
     }
 }

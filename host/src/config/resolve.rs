@@ -206,12 +206,7 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Where the keys of the sections stand, by section.
 type Places = BTreeMap<&'static str, Spans>;
 
-fn judge(
-    sections: &Sections,
-    source: &Source,
-    places: &Places,
-    problems: &mut Vec<Diagnostic>,
-) {
+fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut Vec<Diagnostic>) {
     let place = |span: Option<&Span>| span.map_or_else(|| source.whole(), |span| source.at(span));
     let at = |section: &str, key: &str| places.get(section).and_then(|spans| spans.get(key));
     let lease = at("lease", "renew").or_else(|| at("lease", "ttl"));

@@ -13,7 +13,9 @@ use etcd_client::{Client, PermissionType};
 
 const TTL: Duration = Duration::from_secs(15);
 
-fn handle(name: &str, options: Options) -> Result<Etcd> {
+fn handle(name: &str, mut options: Options) -> Result<Etcd> {
+    // Hashing a password is slow on purpose, and the machine may be busy.
+    options.attempt_timeout = Duration::from_secs(60);
     let identity = Identity {
         name: name.into(),
         incarnation: format!("{name}-a").as_str().into(),
@@ -86,8 +88,8 @@ fn only_who_shows_the_right_password_and_may_write_is_served() {
     let cluster = Cluster::start(1);
     let with = |who: Option<(&str, &str)>| {
         let mut options = Options::new(cluster.urls(), "secret", TTL);
-        options.credentials =
-            who.map(|(user, password)| Credentials { user: user.into(), password: password.into() });
+        options.credentials = who
+            .map(|(user, password)| Credentials { user: user.into(), password: password.into() });
         options.jitter_max = Duration::ZERO;
         handle("n1", options).expect("a handle")
     };
@@ -136,8 +138,21 @@ impl Authority {
     fn new() -> Option<Authority> {
         let authority = Authority(tempfile::tempdir().expect("a directory"));
         let there = authority.openssl(&[
-            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-            "-days", "30", "-subj", "/CN=test authority", "-keyout", "ca.key", "-out", "ca.pem",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-days",
+            "30",
+            "-subj",
+            "/CN=test authority",
+            "-keyout",
+            "ca.key",
+            "-out",
+            "ca.pem",
         ]);
         there.then_some(authority)
     }
@@ -162,12 +177,35 @@ impl Authority {
         let (key, request, pem) =
             (format!("{name}.key"), format!("{name}.csr"), format!("{name}.pem"));
         self.openssl(&[
-            "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj",
-            "/CN=node", "-keyout", &key, "-out", &request,
+            "req",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:P-256",
+            "-nodes",
+            "-subj",
+            "/CN=node",
+            "-keyout",
+            &key,
+            "-out",
+            &request,
         ]);
         self.openssl(&[
-            "x509", "-req", "-in", &request, "-CA", "ca.pem", "-CAkey", "ca.key",
-            "-CAcreateserial", "-days", days, "-extfile", "ext", "-out", &pem,
+            "x509",
+            "-req",
+            "-in",
+            &request,
+            "-CA",
+            "ca.pem",
+            "-CAkey",
+            "ca.key",
+            "-CAcreateserial",
+            "-days",
+            days,
+            "-extfile",
+            "ext",
+            "-out",
+            &pem,
         ]);
     }
 
@@ -180,10 +218,19 @@ impl Authority {
     }
 
     fn server(&self, name: &str) -> Cluster {
-        let (cert, key, ca) =
-            (self.path(&format!("{name}.pem")), self.path(&format!("{name}.key")), self.path("ca.pem"));
+        let (cert, key, ca) = (
+            self.path(&format!("{name}.pem")),
+            self.path(&format!("{name}.key")),
+            self.path("ca.pem"),
+        );
         let arguments = [
-            "--cert-file", &*cert, "--key-file", &key, "--trusted-ca-file", &ca, "--client-cert-auth",
+            "--cert-file",
+            &*cert,
+            "--key-file",
+            &key,
+            "--trusted-ca-file",
+            &ca,
+            "--client-cert-auth",
         ];
         Cluster::start_with(&program(), 1, &arguments)
     }
@@ -213,6 +260,17 @@ fn transport_is_secured_both_ways_and_a_bad_certificate_is_refused() {
         }
         let without = with(Some(authority.read("ca.pem")), false).expect("a handle");
         without.leader().await.expect_err("it shows no certificate");
-        refused(with(Some(b"no PEM".to_vec()), false).map(|_| ()), &["PEM"]);
+        let text = with(Some(b"no PEM".to_vec()), false).map(|_| ());
+        refused(text, &["PEM", "[coordination] ca"]);
+    });
+    drop(cluster);
+    authority.issue("late", "-1");
+    let cluster = authority.server("late");
+    block_on(async {
+        let mut options = Options::new(cluster.urls(), "secure", TTL);
+        let pair = (authority.read("node.pem"), authority.read("node.key"));
+        options.tls = Tls { ca: Some(authority.read("ca.pem")), identity: Some(pair) };
+        let node = handle("n1", options).expect("a handle");
+        refused(node.leader().await, &["Expired", "[coordination]"]);
     });
 }

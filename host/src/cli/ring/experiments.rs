@@ -7,7 +7,9 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use besom_core::ids::Partition;
-use besom_core::ring::simulate::{Event, Mode, Outcome, PARTITIONS, key_hashes, server_name, simulate};
+use besom_core::ring::simulate::{
+    Event, Mode, Outcome, PARTITIONS, key_hashes, server_name, simulate,
+};
 use besom_core::ring::{
     Assignment, Error, HashRing, Md5, Placement, RingMember, ServerName, VIRTUAL_NODES,
 };
@@ -174,7 +176,8 @@ fn partitions_growth(setting: Setting, hashes: &Hashes) -> Result<Growth, Error>
         black_box(Assignment::of(&members(servers), PARTITIONS));
         let took = started.elapsed();
         let vnodes = count(setting.vnodes);
-        let outcome = simulate(setting.mode, servers, vnodes, hashes.of(setting.mode), Some(event))?;
+        let outcome =
+            simulate(setting.mode, servers, vnodes, hashes.of(setting.mode), Some(event))?;
         Ok(Step::new(outcome.rehashed, outcome.moved.unwrap_or(0), took))
     };
     let added = step(SERVERS, Event::Add)?;
@@ -294,7 +297,14 @@ impl Findings {
         out += &table.render();
         out += "\nA fifth server is added, then removed, with the stored keys\n\n";
         let headings = [
-            "MODE", ">VNODES", ">ADD: HASHED", ">MOVED", ">MS", ">REMOVE: HASHED", ">MOVED", ">MS",
+            "MODE",
+            ">VNODES",
+            ">ADD: HASHED",
+            ">MOVED",
+            ">MS",
+            ">REMOVE: HASHED",
+            ">MOVED",
+            ">MS",
         ];
         let mut table = Table::new(&headings, "");
         for growth in &self.growth {

@@ -72,18 +72,18 @@ cert = \"node.pem\"
 besom.toml:2:8: error: `localhost:2379` is not an endpoint of etcd
   2 | etcd = ["localhost:2379"]
     |        ^^^^^^^^^^^^^^^^^^ write http://host:2379 or https://host:2379
-besom.toml:3:12: error: `a/b` cannot be the name of a cluster
+besom.toml:3:11: error: `a/b` cannot be the name of a cluster
   3 | cluster = "a/b"
-    |            ^^^ write letters, digits, '-', '_' and '.', at most 128
-besom.toml:4:9: error: coordination.user is of no use without password_file
+    |           ^^^^^ write letters, digits, '-', '_' and '.', at most 128
+besom.toml:4:8: error: coordination.user is of no use without password_file
   4 | user = "besom"
-    |         ^^^^^ set coordination.password_file as well, or remove user
-besom.toml:5:9: error: coordination.cert is for https, and every endpoint is http
+    |        ^^^^^^^ set coordination.password_file as well, or remove user
+besom.toml:5:8: error: coordination.cert is of no use without key
   5 | cert = "node.pem"
-    |         ^^^^^^^^ write https:// in coordination.etcd, or remove it
-besom.toml:5:9: error: coordination.cert is of no use without key
+    |        ^^^^^^^^^^ set coordination.key as well, or remove cert
+besom.toml:5:8: error: coordination.cert is for https, and every endpoint is http
   5 | cert = "node.pem"
-    |         ^^^^^^^^ set coordination.key as well, or remove cert
+    |        ^^^^^^^^^^ write https:// in coordination.etcd, or remove it
 "#,
     );
     check(
@@ -97,15 +97,15 @@ hash = \"md6\"
 virtual_nodes = 0
 ",
         r#"
-besom.toml:2:9: error: `etcd` is a list of texts, not text
+besom.toml:2:8: error: `etcd` is a list of texts, not text
   2 | etcd = "http://a:2379"
-    |         ^^^^^^^^^^^^^ write for instance etcd = ["text"]
+    |        ^^^^^^^^^^^^^^^ write for instance etcd = ["text"]
 besom.toml:3:1: error: unknown key `clutser` in [coordination]
   3 | clutser = "a"
     | ^^^^^^^ did you mean `cluster`?
-besom.toml:6:9: error: `md6` is no value of `hash`
+besom.toml:6:8: error: `md6` is no value of `hash`
   6 | hash = "md6"
-    |         ^^^ did you mean "md5"?
+    |        ^^^^^ did you mean "md5"?
 besom.toml:7:17: error: 0 is too little
   7 | virtual_nodes = 0
     |                 ^ the least is 1

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use etcd_client::{Channel, Client, ConnectOptions, GetOptions, GetResponse, Txn, TxnOpResponse, TxnResponse};
+use etcd_client::{
+    Channel, Client, ConnectOptions, GetOptions, GetResponse, Txn, TxnOpResponse, TxnResponse,
+};
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
@@ -108,11 +110,7 @@ impl Endpoints {
 
     /// One attempt, within its time. A connection that turns out to be broken is made anew
     /// once: a restarted server costs no failed call.
-    async fn attempt<T, F>(
-        &self,
-        index: usize,
-        call: &impl Fn(Client) -> F,
-    ) -> (usize, Outcome<T>)
+    async fn attempt<T, F>(&self, index: usize, call: &impl Fn(Client) -> F) -> (usize, Outcome<T>)
     where
         F: Future<Output = std::result::Result<T, etcd_client::Error>>,
     {
@@ -219,6 +217,7 @@ fn endpoint(address: &str, options: &Options) -> Result<Endpoint> {
         return Err(refused("no host".into()));
     }
     if secure {
+        check_pem(&options.tls)?;
         endpoint = endpoint.tls_config(tls(&options.tls)).map_err(|error| {
             match Error::from(of_transport(&error)) {
                 Error::Unavailable(said) | Error::Refused(said) => Error::Refused(format!(
@@ -233,6 +232,31 @@ fn endpoint(address: &str, options: &Options) -> Result<Endpoint> {
         .http2_keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(options.attempt_timeout)
         .keep_alive_while_idle(true))
+}
+
+/// What is not PEM would count as an empty list of certificates.
+fn check_pem(tls: &Tls) -> Result<()> {
+    let (cert, key) = match &tls.identity {
+        Some((cert, key)) => (Some(cert), Some(key)),
+        None => (None, None),
+    };
+    for (setting, file, what) in [
+        ("ca", tls.ca.as_ref(), "CERTIFICATE"),
+        ("cert", cert, "CERTIFICATE"),
+        ("key", key, "PRIVATE KEY"),
+    ] {
+        let Some(file) = file else { continue };
+        let found = String::from_utf8_lossy(file)
+            .lines()
+            .any(|line| line.starts_with("-----BEGIN") && line.contains(what));
+        if !found {
+            return Err(Error::Refused(format!(
+                "the file of [coordination] {setting} holds no {}: it has to be a PEM file",
+                what.to_ascii_lowercase()
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn tls(tls: &Tls) -> ClientTlsConfig {

@@ -61,9 +61,9 @@ fn of_status(status: Status) -> Fault {
             "etcd does not know this user or password: check [coordination] user and password_file"
                 .into(),
         ),
-        Code::InvalidArgument if said.contains("user name is empty") => Fault::Refused(
-            "etcd wants a user: set [coordination] user and password_file".into(),
-        ),
+        Code::InvalidArgument if said.contains("user name is empty") => {
+            Fault::Refused("etcd wants a user: set [coordination] user and password_file".into())
+        }
         Code::FailedPrecondition if said.contains("authentication is not enabled") => {
             Fault::Refused(
                 "etcd's authentication is off: remove [coordination] user, or turn it on".into(),

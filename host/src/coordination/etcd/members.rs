@@ -7,6 +7,7 @@ use super::Etcd;
 use super::endpoints::revision;
 use super::keys::{MemberValue, decode, encode};
 use super::session::Session;
+use super::watch::Roll;
 use crate::ports::coordination::{Error, Result};
 use crate::ports::members::{Announcement, Member, MemberState, Membership};
 
@@ -93,17 +94,17 @@ impl Etcd {
         let options = GetOptions::new().with_prefix();
         let found = self.endpoints.get(prefix.clone(), Some(options)).await?;
         let mut members = Vec::with_capacity(found.kvs().len());
-        let mut roll = Vec::with_capacity(found.kvs().len());
+        let mut keys = Vec::with_capacity(found.kvs().len());
         for kv in found.kvs() {
             let key = String::from_utf8_lossy(kv.key());
             let name = key.strip_prefix(&prefix).unwrap_or(&key);
             let value: MemberValue = decode(&key, kv.value())?;
             members.push(value.into_member(name));
-            roll.push((kv.key().to_vec(), kv.mod_revision()));
+            keys.push((kv.key().to_vec(), kv.mod_revision()));
         }
         members.sort_by(|a: &Member, b: &Member| a.name.cmp(&b.name));
         let revision = revision(found.header()).unsigned_abs();
-        self.lock().roll = Some((revision, roll));
+        self.lock().roll = Some(Roll { revision, keys });
         Ok(Membership { revision, members })
     }
 }

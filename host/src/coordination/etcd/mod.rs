@@ -46,7 +46,7 @@ use endpoints::Endpoints;
 use keys::Keys;
 pub use options::{Credentials, Options, Tls};
 use session::{Rival, Session};
-use watch::Seen;
+use watch::{Roll, Seen};
 
 /// Who this start of a node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,8 +104,8 @@ struct Inner {
     attempts: VecDeque<Attempt>,
     leading: Option<Leading>,
     seen: Option<Seen>,
-    /// The last membership read: its revision, and each key with when it was changed.
-    roll: Option<(u64, Vec<(Vec<u8>, i64)>)>,
+    /// The last membership read.
+    roll: Option<Roll>,
 }
 
 impl Etcd {

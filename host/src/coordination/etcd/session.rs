@@ -172,7 +172,8 @@ impl Etcd {
         if answer.succeeded() {
             return Ok(Session { lease, created: revision(answer.header()) });
         }
-        let found = super::endpoints::gets(&answer).into_iter().find_map(|mut g| g.take_kvs().pop());
+        let found =
+            super::endpoints::gets(&answer).into_iter().find_map(|mut g| g.take_kvs().pop());
         let Some(kv) = found else {
             return Err(Error::Unavailable("the member came and went; try again".into()));
         };

@@ -25,6 +25,15 @@ pub(super) struct Seen {
     pub(super) nonce: Option<String>,
 }
 
+/// The members as they were last read.
+#[derive(Debug, Clone)]
+pub(super) struct Roll {
+    /// When.
+    pub(super) revision: u64,
+    /// Each key, and the revision at which it was changed last.
+    pub(super) keys: Vec<(Vec<u8>, i64)>,
+}
+
 impl Etcd {
     /// Returns when the leader may have changed since it was last read.
     pub(super) async fn leader_changed(&self) {
@@ -72,7 +81,7 @@ impl Etcd {
     /// Returns when the members may have changed after that revision.
     pub(super) async fn roll_changed(&self, since: u64) {
         let kept = self.lock().roll.clone();
-        let known = kept.filter(|(revision, _)| *revision == since).map(|(_, roll)| roll);
+        let known = kept.filter(|roll| roll.revision == since).map(|roll| roll.keys);
         let from = i64::try_from(since).unwrap_or(i64::MAX).saturating_add(1);
         loop {
             let watch = self.watch(self.keys.members(), true, from, |_| true);
@@ -81,7 +90,7 @@ impl Etcd {
                 () = tokio::time::sleep(self.poll_after()) => {}
             }
             if self.read_members().await.is_ok() {
-                let now = self.lock().roll.clone().map(|(_, roll)| roll);
+                let now = self.lock().roll.clone().map(|roll| roll.keys);
                 if now != known {
                     return;
                 }

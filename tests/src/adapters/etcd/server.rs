@@ -15,8 +15,11 @@ const PROGRAM: &str = "BESOM_TEST_ETCD";
 const START_TRIES_MAX: usize = 5;
 
 /// Said by every version once it answers.
-const READY: [&str; 3] =
-    ["ready to serve client requests", "serving client traffic", "serving insecure client requests"];
+const READY: [&str; 3] = [
+    "ready to serve client requests",
+    "serving client traffic",
+    "serving insecure client requests",
+];
 
 /// Holds the server on its end of a pipe: however the test process ends, the pipe closes.
 const GUARD: &str = r#"
@@ -25,6 +28,7 @@ echo "pid $!"
 exec >/dev/null
 read -r _
 kill -9 $! 2>/dev/null
+wait
 "#;
 
 /// The program of etcd.
@@ -78,17 +82,13 @@ impl Cluster {
     fn try_start(program: &Path, count: usize, more: &[&str]) -> Result<Cluster, String> {
         // In memory where there is a place for it: tests do not judge the disk.
         let memory = Path::new("/dev/shm");
-        let directory = if memory.is_dir() {
-            tempfile::tempdir_in(memory)
-        } else {
-            tempfile::tempdir()
-        };
+        let directory =
+            if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         let directory = directory.map_err(|e| e.to_string())?;
         let scheme = if more.contains(&"--cert-file") { "https" } else { "http" };
         let ports = free_ports(count * 2);
-        let peers: Vec<String> = (0..count)
-            .map(|n| format!("m{n}=http://127.0.0.1:{}", ports[count + n]))
-            .collect();
+        let peers: Vec<String> =
+            (0..count).map(|n| format!("m{n}=http://127.0.0.1:{}", ports[count + n])).collect();
         let members = (0..count).map(|n| {
             let url = format!("{scheme}://127.0.0.1:{}", ports[n]);
             let peer = format!("http://127.0.0.1:{}", ports[count + n]);
@@ -132,11 +132,6 @@ impl Cluster {
 }
 
 impl Member {
-    /// Its address.
-    pub fn url(&self) -> &str {
-        &self.url
-    }
-
     /// Kills it.
     pub fn kill(&mut self) {
         self.signal(Signal::KILL);
@@ -185,7 +180,7 @@ impl Member {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Its input ends, and it ends the server; waiting leaves no zombie.
+        // Its input ends, and it ends the server and waits for it: the port is free then.
         drop(self.guard.stdin.take());
         let _ = self.guard.wait();
     }

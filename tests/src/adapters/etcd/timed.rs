@@ -66,10 +66,8 @@ impl Timeline {
         options.hedge_after = Duration::from_secs(30);
         options.jitter_max = Duration::ZERO;
         let timeline = Arc::clone(self);
-        let clocks = Clocks {
-            since_boot: Arc::new(move || timeline.now()),
-            wall: Arc::new(|| START),
-        };
+        let clocks =
+            Clocks { since_boot: Arc::new(move || timeline.now()), wall: Arc::new(|| START) };
         let timed = Arc::new(Timed {
             etcd: Etcd::new(identity, options, clocks).expect("a handle"),
             name: name.into(),
