@@ -221,7 +221,7 @@ fn every_conformance_case_is_on_the_list() {
     let listed: BTreeSet<&str> =
         list.lines().filter_map(|line| line.trim().strip_suffix(',')).collect();
     let mut cases = files("tests/src/conformance/store", "rs");
-    for port in ["activity.rs", "coordination.rs"] {
+    for port in ["activity.rs", "coordination.rs", "members.rs"] {
         cases.push(root().join("tests/src/conformance").join(port));
     }
     let mut missing = Vec::new();

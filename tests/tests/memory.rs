@@ -11,6 +11,7 @@ use besom_tests::adapters::memory::Memory;
 use besom_tests::conformance::Fixture;
 use besom_tests::conformance::activity::Observed;
 use besom_tests::conformance::coordination::Contest;
+use besom_tests::conformance::members::Company;
 
 mod store {
     use super::*;
@@ -62,4 +63,29 @@ mod coordination {
     }
 
     besom_tests::coordination_conformance!(crate::coordination::open);
+}
+
+mod members {
+    use super::*;
+
+    async fn open() -> Company {
+        let hand = Hand::new();
+        let lease = MemoryLease::new(Duration::from_secs(15), hand.clock());
+        let handle = |name: &str, incarnation: &str| {
+            Arc::new(lease.handle_named(name.into(), incarnation.into(), "host"))
+        };
+        let (one, two) = (handle("n1", "n1-a"), handle("n2", "n2-a"));
+        let twin = handle("n1", "n1-b");
+        Company {
+            one: one.clone(),
+            one_leads: one,
+            two: two.clone(),
+            two_leads: two,
+            twin,
+            advance: Box::new(move |span| hand.advance(span)),
+            keep: Box::new(()),
+        }
+    }
+
+    besom_tests::members_conformance!(crate::members::open);
 }

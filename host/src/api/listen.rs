@@ -28,6 +28,9 @@ pub enum Error {
     /// Something else is there.
     #[error("{0}: this is not a socket; name another path, or move it away")]
     NotASocket(PathBuf),
+    /// Everybody could call.
+    #[error("{0}: other machines can reach this address; name a token file, or listen on loopback")]
+    Open(SocketAddr),
     /// The token cannot be used.
     #[error("{path}: {words}")]
     Token {
@@ -80,8 +83,8 @@ impl Token {
 pub enum Listener {
     /// A Unix socket, removed at the end.
     Unix(UnixListener, PathBuf),
-    /// TCP, with the token its callers show.
-    Tcp(TcpListener, Token),
+    /// TCP, with the token its callers show; none: only this machine can call.
+    Tcp(TcpListener, Option<Token>),
 }
 
 impl Listener {
@@ -119,7 +122,22 @@ impl Listener {
         let listener = TcpListener::bind(address)
             .await
             .map_err(|error| Error::Io { at: address.to_string(), error })?;
-        Ok(Listener::Tcp(listener, token))
+        Ok(Listener::Tcp(listener, Some(token)))
+    }
+
+    /// Binds a TCP address that only this machine can reach, for what every local user may
+    /// see and change.
+    ///
+    /// # Errors
+    /// [`Error::Open`] for any other address, or what the system refuses.
+    pub async fn tcp_of_this_machine(address: SocketAddr) -> Result<Listener, Error> {
+        if !address.ip().is_loopback() {
+            return Err(Error::Open(address));
+        }
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|error| Error::Io { at: address.to_string(), error })?;
+        Ok(Listener::Tcp(listener, None))
     }
 
     /// Serves until `stop` becomes true, and then until the open requests are answered, but
@@ -163,7 +181,11 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn only_with_token(State(token): State<Token>, request: Request, next: Next) -> Response {
+async fn only_with_token(
+    State(token): State<Option<Token>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let headers = request.headers();
     if headers.contains_key(header::ORIGIN) {
         return (StatusCode::FORBIDDEN, "not for web pages").into_response();
@@ -176,6 +198,7 @@ async fn only_with_token(State(token): State<Token>, request: Request, next: Nex
     if !plain {
         return (StatusCode::FORBIDDEN, "name the host by its address").into_response();
     }
+    let Some(token) = token else { return next.run(request).await };
     let shown = headers
         .get(header::AUTHORIZATION)
         .and_then(|value| value.to_str().ok())

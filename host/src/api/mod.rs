@@ -1,4 +1,5 @@
-//! What the host listens to: an endpoint for products that report activity.
+//! What the host listens to: an endpoint for products that report activity, and, on its own,
+//! a ring of servers and keys.
 //!
 //! A Unix socket of mode 0600 by default. TCP is opt-in and needs a token, because loopback
 //! is open to every local user and, through a browser, to every page: a request over TCP
@@ -6,6 +7,7 @@
 
 mod activity;
 mod listen;
+pub mod ring;
 #[cfg(test)]
 mod tests;
 

@@ -17,6 +17,8 @@ use super::{Error, Listener, Token, router};
 use crate::activity::memory::MemoryActivity;
 use crate::ports::activity::Timeouts;
 
+mod ring;
+
 /// Longer than anything here takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -49,8 +51,11 @@ struct Serving {
 
 impl Serving {
     fn start(listener: Listener, observed: &Observed) -> Serving {
+        Serving::of(listener, router(observed.activity.clone()))
+    }
+
+    fn of(listener: Listener, router: axum::Router) -> Serving {
         let (stop, stopping) = watch::channel(false);
-        let router = router(observed.activity.clone());
         Serving { stop, task: tokio::spawn(listener.serve(router, stopping)) }
     }
 

@@ -7,14 +7,17 @@
 pub mod assembly;
 pub mod audit;
 pub mod check;
+pub mod cluster;
 pub mod config;
 pub mod dead;
 pub mod demo;
 pub mod doc;
 pub mod failure;
 pub mod log;
+pub mod node;
 pub mod open;
 pub mod output;
+pub mod ring;
 pub mod run;
 pub mod runs;
 pub mod schedule;
@@ -93,6 +96,12 @@ pub enum Verb {
     /// Schedules: the next times of an expression.
     #[command(subcommand)]
     Schedule(schedule::Verb),
+    /// Nodes of the cluster: list, drain, resume.
+    #[command(subcommand)]
+    Node(node::Verb),
+    /// Rings: the cluster's (show, owner), and others (simulate, serve).
+    #[command(subcommand)]
+    Ring(ring::Verb),
     /// Check the configuration with all its plugins, and the mapping against the database.
     Check(check::Args),
     /// The configuration: its schema, and a first one with comments.
@@ -132,6 +141,8 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Runs(verb) => verb.run(global).await,
         Verb::Doc(verb) => verb.run(global).await,
         Verb::Schedule(verb) => verb.run(global),
+        Verb::Node(verb) => verb.run(global).await,
+        Verb::Ring(verb) => verb.run(global).await,
         Verb::Check(args) => args.run(global).await,
         Verb::Config(verb) => verb.run(global),
     }

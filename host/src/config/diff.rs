@@ -62,7 +62,7 @@ impl Config {
         keys
     }
 
-    fn sections(&self) -> [(&'static str, serde_json::Value); 9] {
+    fn sections(&self) -> [(&'static str, serde_json::Value); 11] {
         fn json(value: &impl serde::Serialize) -> serde_json::Value {
             // Plain data with text keys: there is nothing that JSON could not hold.
             serde_json::to_value(value).unwrap_or_default()
@@ -77,6 +77,8 @@ impl Config {
             ("retention", json(&self.retention)),
             ("runtime", json(&self.runtime)),
             ("plugins", json(&self.plugins)),
+            ("coordination", json(&self.coordination)),
+            ("ring", json(&self.ring)),
         ]
     }
 

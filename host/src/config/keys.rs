@@ -39,6 +39,8 @@ pub enum Slot<T: 'static> {
     Text(fn(&mut T) -> &mut String),
     /// Text that may be left out.
     OptionalText(fn(&mut T) -> &mut Option<String>),
+    /// Texts, each once; in the environment and in flags they are separated by commas.
+    Texts(fn(&mut T) -> &mut Vec<String>),
     /// A file or directory; a relative one is meant from the configuration's directory.
     Path(fn(&mut T) -> &mut PathBuf),
     /// A path that may be left out.
@@ -95,6 +97,23 @@ impl<T> Key<T> {
                 self.read_text(target, &n.to_string())
             }
             (Slot::Bytes(..), Node::Text(text)) => self.read_text(target, text),
+            (Slot::Texts(at), Node::Array(items)) => {
+                let mut texts = Vec::with_capacity(items.len());
+                for (_, item) in items {
+                    match item {
+                        Node::Text(text) => texts.push(text.as_str()),
+                        Node::Broken => {}
+                        other => {
+                            let name = self.name;
+                            let noun = other.noun();
+                            return Err(Fault::new(format!("`{name}` lists texts, not {noun}"))
+                                .fix("write each between double quotes"));
+                        }
+                    }
+                }
+                *at(target) = each_once(self.name, &texts)?;
+                Ok(())
+            }
             (Slot::Bool(at), Node::Bool(b)) => {
                 *at(target) = *b;
                 Ok(())
@@ -141,6 +160,10 @@ impl<T> Key<T> {
             }
             Slot::Text(at) => *at(target) = given(self.name, text)?.to_owned(),
             Slot::OptionalText(at) => *at(target) = Some(given(self.name, text)?.to_owned()),
+            Slot::Texts(at) => {
+                let texts: Vec<&str> = text.split(',').map(str::trim).collect();
+                *at(target) = each_once(self.name, &texts)?;
+            }
             Slot::Path(at) => *at(target) = PathBuf::from(given(self.name, text)?),
             Slot::OptionalPath(at) => *at(target) = Some(PathBuf::from(given(self.name, text)?)),
             Slot::OptionalAddress(at) => {
@@ -182,6 +205,7 @@ impl<T> Key<T> {
     fn example(&self) -> String {
         let value = match (&self.slot, self.default) {
             (Slot::OptionalAddress(_), _) => "\"127.0.0.1:7350\"",
+            (Slot::Texts(_), _) => "[\"text\"]",
             (Slot::Choice(choices, _), _) => return format!("{} = \"{}\"", self.name, choices[0]),
             (_, "") => "\"text\"",
             (_, default) => default,
@@ -199,6 +223,7 @@ impl<T> Slot<T> {
             Slot::Bytes(..) => "a size such as \"64MiB\"",
             Slot::Bool(_) => "true or false",
             Slot::Text(_) | Slot::OptionalText(_) => "text",
+            Slot::Texts(_) => "a list of texts",
             Slot::Path(_) | Slot::OptionalPath(_) => "a path",
             Slot::OptionalAddress(_) => "an address and a port",
             Slot::Choice(..) => "a word",
@@ -208,6 +233,18 @@ impl<T> Slot<T> {
 
 fn number<N: std::str::FromStr>(text: &str) -> Result<N, Fault> {
     text.parse().map_err(|_| Fault::new(format!("`{text}` is not a whole number that fits here")))
+}
+
+fn each_once(name: &str, texts: &[&str]) -> Result<Vec<String>, Fault> {
+    let mut kept: Vec<String> = Vec::with_capacity(texts.len());
+    for text in texts {
+        let text = given(&format!("an entry of {name}"), text)?;
+        if kept.iter().any(|other| other == text) {
+            return Err(Fault::new(format!("`{text}` stands in `{name}` twice")).fix("remove one"));
+        }
+        kept.push(text.to_owned());
+    }
+    Ok(kept)
 }
 
 fn given<'a>(name: &str, text: &'a str) -> Result<&'a str, Fault> {

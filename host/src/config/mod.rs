@@ -14,6 +14,7 @@
 //! No step stops at the first error: each notes what it finds and goes on, so that all of
 //! it is reported at once, with places.
 
+pub mod cluster;
 pub mod collection;
 pub mod diagnostic;
 pub mod diff;
@@ -47,6 +48,7 @@ pub use template::template;
 
 use crate::ports::guests::Manifest;
 use crate::task::TaskDefinition;
+use cluster::{Coordination, Ring};
 use sections::{Activity, Api, Host, Lease, Node, Plugins, Retention, Runtime, Sections, Store};
 
 /// A configuration that holds: everything a host needs to run.
@@ -72,6 +74,10 @@ pub struct Config {
     pub runtime: Runtime,
     /// `[plugins]`
     pub plugins: Plugins,
+    /// `[coordination]`
+    pub coordination: Coordination,
+    /// `[ring]`
+    pub ring: Ring,
     /// The tasks, by name. A task that is not in the file does not run.
     pub tasks: BTreeMap<TaskName, Arc<TaskDefinition>>,
     /// The manifests of the tasks' plugins, by digest.
@@ -95,6 +101,8 @@ impl Config {
             retention: s.retention,
             runtime: s.runtime,
             plugins: s.plugins,
+            coordination: s.coordination,
+            ring: s.ring,
             tasks: BTreeMap::new(),
             manifests: BTreeMap::new(),
             collections: Arc::new(collections),

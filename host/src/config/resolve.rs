@@ -8,13 +8,14 @@ use besom_core::collection::Collections;
 use besom_core::ids::TaskName;
 
 use super::Config;
+use super::cluster;
 use super::collection::{self, CollectionPlaces};
 use super::diagnostic::{Diagnostic, Place, Problems, Source};
 use super::keys::suggestion;
 use super::sections::{SECTIONS, Sections};
 use super::task::RawTask;
 use super::tree::{self, Span, Table};
-use super::walk::Walker;
+use super::walk::{Spans, Walker};
 use crate::ports::guests::Manifest;
 use crate::ports::store::MappingFault;
 
@@ -104,14 +105,13 @@ impl RawConfig {
         let mut walker = Walker { source: &source, problems: &mut problems };
 
         let mut sections = Sections::defaults();
-        let (mut tasks, mut collections, mut lease) = (Vec::new(), Table::default(), None);
+        let (mut tasks, mut collections) = (Vec::new(), Table::default());
+        let mut places = Places::new();
         for entry in &root.0 {
             if let Some(section) = SECTIONS.iter().find(|s| s.name == entry.key) {
                 if let Some(table) = walker.table(entry, &format!("[{}]", entry.key)) {
                     let spans = walker.read(section.name, table, section.keys, &[], &mut sections);
-                    if section.name == "lease" {
-                        lease = spans.get("renew").or_else(|| spans.get("ttl")).cloned();
-                    }
+                    places.insert(section.name, spans);
                 }
             } else if entry.key == "tasks" {
                 if let Some(table) = walker.table(entry, "[tasks.NAME]") {
@@ -134,7 +134,7 @@ impl RawConfig {
         problems.retain(|d| !matches!(d.place, Place::Line { line, .. } if broken.contains(&line)));
         problems.extend(syntax);
         override_sections(&mut sections, overrides, &mut problems);
-        judge(&sections, &source, lease.as_ref(), &mut problems);
+        judge(&sections, &source, &places, &mut problems);
         let dir = origin.parent().unwrap_or(Path::new(""));
         sections.settle_paths(dir);
         Parsed { origin: origin.to_owned(), source, sections, tasks, collections, problems }
@@ -203,13 +203,13 @@ fn override_sections(
 /// The longest path of a Unix socket, in bytes (`sun_path` with its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-fn judge(
-    sections: &Sections,
-    source: &Source,
-    lease: Option<&Span>,
-    problems: &mut Vec<Diagnostic>,
-) {
+/// Where the keys of the sections stand, by section.
+type Places = BTreeMap<&'static str, Spans>;
+
+fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut Vec<Diagnostic>) {
     let place = |span: Option<&Span>| span.map_or_else(|| source.whole(), |span| source.at(span));
+    let at = |section: &str, key: &str| places.get(section).and_then(|spans| spans.get(key));
+    let lease = at("lease", "renew").or_else(|| at("lease", "ttl"));
     let limit = sections.lease.ttl / 3;
     if sections.lease.renew > limit {
         let message = format!(
@@ -220,6 +220,7 @@ fn judge(
         let fix = format!("set lease.renew to at most {}", super::quantity::show_duration(limit));
         problems.push(Diagnostic::error(place(lease), message).fix(fix));
     }
+    cluster::judge(sections, |key| place(at("coordination", key)), problems);
     if sections.activity.tcp.is_some() && sections.activity.token_file.is_none() {
         problems.push(
             Diagnostic::error(

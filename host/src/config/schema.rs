@@ -126,6 +126,11 @@ fn object<T>(doc: &str, keys: &[Key<T>], more: Map<String, Value>) -> Value {
             }),
             Slot::Bool(_) => json!({ "type": "boolean" }),
             Slot::Choice(choices, _) => json!({ "enum": choices }),
+            Slot::Texts(_) => json!({
+                "type": "array",
+                "items": { "type": "string", "minLength": 1 },
+                "uniqueItems": true,
+            }),
             Slot::Text(_)
             | Slot::OptionalText(_)
             | Slot::Path(_)

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::cluster::{self, Coordination, Ring};
 use super::keys::{Key, Slot};
 
 /// Where the database is.
@@ -117,6 +118,10 @@ pub struct Sections {
     pub runtime: Runtime,
     /// `[plugins]`
     pub plugins: Plugins,
+    /// `[coordination]`
+    pub coordination: Coordination,
+    /// `[ring]`
+    pub ring: Ring,
 }
 
 /// A section.
@@ -311,6 +316,8 @@ pub static SECTIONS: &[Section] = &[
             slot: Slot::Path(|s| &mut s.plugins.dir),
         }],
     },
+    cluster::COORDINATION,
+    cluster::RING,
 ];
 
 impl Sections {
@@ -336,6 +343,7 @@ impl Sections {
             *path = if path.as_os_str().is_empty() { beside.join(name) } else { dir.join(&path) };
         }
         self.plugins.dir = dir.join(&self.plugins.dir);
+        self.coordination.settle_paths(dir);
         if let Some(path) = &mut self.activity.token_file {
             *path = dir.join(&path);
         }

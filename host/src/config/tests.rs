@@ -13,6 +13,8 @@ use crate::ports::guests::{CollectionRequest, Lane, Setting, SettingKind};
 use crate::ports::store::MappingFault;
 use crate::task::{CatchUp, Overlap};
 
+mod cluster;
+
 fn setting(name: &str, kind: SettingKind, default: Option<Value>) -> Setting {
     Setting { name: name.into(), kind, default, minimum: None, maximum: None, doc: "a doc".into() }
 }

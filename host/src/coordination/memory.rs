@@ -1,24 +1,30 @@
-//! One lease in the memory of one process, shared by several handles: the meaning of the
-//! coordination port, for tests and simulations.
+//! A lease service in the memory of one process, shared by several handles: the meaning of
+//! the ports of coordination and membership, for tests and simulations.
 //!
-//! It decides what a lease service decides (who holds, until when, under which term) and
-//! nothing of an election. Terms only grow, over every loss and resignation.
+//! It decides what a lease service decides (who holds, until when, under which term, who is
+//! there) and nothing of an election. Every node has one lease; its member and, while it
+//! leads, the leadership hang on it. Terms only grow, over every loss and resignation.
 
+mod members;
+
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use besom_core::ids::{Fence, NodeName, Term};
+use besom_core::ring::ServerName;
 use besom_core::time::Time;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::ports::coordination::{Campaign, Coordination, Error, LeaderRecord, Result};
+use crate::ports::members::Member;
 
 /// An injected clock.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// The lease that the handles share.
+/// The service that the handles share.
 pub struct MemoryLease {
     ttl: Duration,
     clock: Clock,
@@ -30,67 +36,133 @@ pub struct MemoryLease {
 struct LeaseState {
     /// The highest term ever given.
     term: Term,
-    held: Option<Held>,
+    leader: Option<LeaderRecord>,
+    /// By incarnation, until they end.
+    leases: BTreeMap<NodeName, Lease>,
+    /// Grows with every change of the members.
+    revision: u64,
 }
 
-#[derive(Clone)]
-struct Held {
-    record: LeaderRecord,
+/// A node's lease, and the member that hangs on it.
+struct Lease {
     expires_at: Time,
+    member: Member,
+    /// Whether the node has joined; otherwise a campaign has registered it.
+    joined: bool,
+}
+
+impl LeaseState {
+    /// Removes what has ended by now, and what hung on it.
+    fn expire(&mut self, now: Time) {
+        let before = self.leases.len();
+        self.leases.retain(|_, lease| lease.expires_at > now);
+        if self.leases.len() != before {
+            self.revision += 1;
+        }
+        let leases = &self.leases;
+        self.leader = self.leader.take().filter(|leader| leases.contains_key(&leader.node));
+    }
+
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        self.leases.values().map(|lease| &lease.member)
+    }
+
+    /// Prolongs a node's lease. False: it has none.
+    fn prolong(&mut self, node: &NodeName, until: Time) -> bool {
+        let lease = self.leases.get_mut(node);
+        lease.map(|lease| lease.expires_at = until).is_some()
+    }
+
+    /// Ends a node's lease, with what hangs on it.
+    fn revoke(&mut self, node: &NodeName) {
+        if self.leases.remove(node).is_some() {
+            self.revision += 1;
+        }
+        self.leader = self.leader.take().filter(|leader| leader.node != *node);
+    }
 }
 
 impl MemoryLease {
-    /// A free lease that lasts `ttl` from each renewal.
+    /// A service whose leases last `ttl` from each renewal.
     pub fn new(ttl: Duration, clock: Clock) -> Arc<MemoryLease> {
         let (changes, _) = watch::channel(0);
         Arc::new(MemoryLease { ttl, clock, state: Mutex::default(), changes })
     }
 
-    /// The view of one node.
+    /// The view of one node, whose lasting name is the name of its incarnation.
     pub fn handle(self: &Arc<Self>, node: NodeName, hostname: &str) -> MemoryCoordination {
+        self.handle_named(node.as_str().into(), node, hostname)
+    }
+
+    /// The view of one incarnation of a node.
+    pub fn handle_named(
+        self: &Arc<Self>,
+        name: ServerName,
+        node: NodeName,
+        hostname: &str,
+    ) -> MemoryCoordination {
         MemoryCoordination {
             lease: Arc::clone(self),
+            name,
             node,
             hostname: hostname.to_owned(),
             faults: Mutex::default(),
+            own: Mutex::default(),
         }
     }
 
-    /// Ends the lease as if it had expired, without a word to its holder.
+    /// Ends the leader's lease as if it had expired, without a word to its holder.
     pub fn expire(&self) {
-        self.lock().held = None;
+        let mut state = self.lock();
+        if let Some(leader) = state.leader.take() {
+            state.revoke(&leader.node);
+        }
+        drop(state);
         self.announce();
     }
 
     /// Sets the highest term back, as a service does that was restored from a backup.
     pub fn restore(&self, term: Term) {
-        *self.lock() = LeaseState { term, held: None };
+        let mut state = self.lock();
+        let revision = state.revision + 1;
+        *state = LeaseState { term, revision, ..LeaseState::default() };
+        drop(state);
         self.announce();
     }
 
+    /// The state as it is now: what has ended is gone.
     fn lock(&self) -> MutexGuard<'_, LeaseState> {
-        // A panic of another holder cannot leave the lease half written.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let now = (self.clock)();
+        // A panic of another holder cannot leave the leases half written.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.expire(now);
+        state
     }
 
     fn announce(&self) {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    fn campaign(&self, node: &NodeName, hostname: &str, at_least: Option<Term>) -> Campaign {
-        let now = (self.clock)();
+    fn campaign(&self, member: Member, hostname: &str, at_least: Option<Term>) -> Campaign {
+        let (now, node) = ((self.clock)(), &member.incarnation.clone());
         let mut state = self.lock();
-        if let Some(held) = state.held.as_mut().filter(|held| held.expires_at > now) {
-            if held.record.node != *node {
-                let leader = held.record.clone();
-                return Campaign::Held { leader, retry_in: held.expires_at.since(now) };
+        // Whatever comes of it, the candidate has a lease from now on, and is a member.
+        if !state.prolong(node, now + self.ttl) {
+            let lease = Lease { expires_at: now + self.ttl, member, joined: false };
+            state.leases.insert(node.clone(), lease);
+            state.revision += 1;
+        }
+        if let Some(record) = &mut state.leader {
+            if record.node != *node {
+                let leader = record.clone();
+                let expires_at = state.leases.get(&leader.node).map_or(now, |l| l.expires_at);
+                return Campaign::Held { leader, retry_in: expires_at.since(now) };
             }
             // Its own success, of which it may not have heard; unless the store knows a
             // higher term, for then this one could never raise the fence.
-            if at_least.is_none_or(|least| held.record.term > least) {
-                held.record.renewed_at = now;
-                held.expires_at = now + self.ttl;
-                return Campaign::Won(fence_of(&held.record));
+            if at_least.is_none_or(|least| record.term > least) {
+                record.renewed_at = now;
+                return Campaign::Won(fence_of(record));
             }
         }
         let term = Term(state.term.max(at_least.unwrap_or_default()).0 + 1);
@@ -103,7 +175,7 @@ impl MemoryLease {
             renewed_at: now,
         };
         let fence = fence_of(&record);
-        *state = LeaseState { term, held: Some(Held { record, expires_at: now + self.ttl }) };
+        (state.term, state.leader) = (term, Some(record));
         drop(state);
         self.announce();
         Campaign::Won(fence)
@@ -112,28 +184,24 @@ impl MemoryLease {
     fn renew(&self, fence: &Fence) -> bool {
         let now = (self.clock)();
         let mut state = self.lock();
-        let held = state
-            .held
-            .as_mut()
-            .filter(|held| held.expires_at > now && fence_of(&held.record) == *fence);
-        let Some(held) = held else { return false };
-        held.record.renewed_at = now;
-        held.expires_at = now + self.ttl;
-        true
+        let held = state.leader.as_mut().filter(|record| fence_of(record) == *fence);
+        let Some(record) = held else { return false };
+        record.renewed_at = now;
+        let node = record.node.clone();
+        state.prolong(&node, now + self.ttl)
     }
 
     fn resign(&self, fence: &Fence) {
         let mut state = self.lock();
-        if state.held.as_ref().is_some_and(|held| fence_of(&held.record) == *fence) {
-            state.held = None;
+        if state.leader.as_ref().is_some_and(|record| fence_of(record) == *fence) {
+            state.leader = None;
             drop(state);
             self.announce();
         }
     }
 
     fn leader(&self) -> Option<LeaderRecord> {
-        let now = (self.clock)();
-        self.lock().held.as_ref().filter(|held| held.expires_at > now).map(|h| h.record.clone())
+        self.lock().leader.clone()
     }
 }
 
@@ -156,12 +224,14 @@ struct Faults {
     lose_answer: bool,
 }
 
-/// One node's handle of a [`MemoryLease`]. All but [`Coordination::changed`] never suspend.
+/// One node's handle of a [`MemoryLease`]. Only waiting for changes ever suspends.
 pub struct MemoryCoordination {
     lease: Arc<MemoryLease>,
+    name: ServerName,
     node: NodeName,
     hostname: String,
     faults: Mutex<Faults>,
+    own: Mutex<members::Own>,
 }
 
 impl MemoryCoordination {
@@ -195,7 +265,10 @@ impl MemoryCoordination {
 #[async_trait]
 impl Coordination for MemoryCoordination {
     async fn campaign(&self, at_least: Option<Term>) -> Result<Campaign> {
-        self.call(|lease| lease.campaign(&self.node, &self.hostname, at_least))
+        self.call(|lease| {
+            self.check_rival()?;
+            Ok(lease.campaign(self.candidate(), &self.hostname, at_least))
+        })?
     }
 
     async fn renew(&self, fence: &Fence) -> Result<bool> {
@@ -211,6 +284,13 @@ impl Coordination for MemoryCoordination {
     }
 
     async fn changed(&self, timeout: Duration) {
+        self.wait(timeout).await;
+    }
+}
+
+impl MemoryCoordination {
+    /// Waits for any change of the service.
+    async fn wait(&self, timeout: Duration) {
         // Without a timer (a simulation) the hint comes at once: the caller asks again.
         if tokio::runtime::Handle::try_current().is_err() {
             return;

@@ -1,6 +1,9 @@
-//! Who leads, as different services tell it. The port is [`crate::ports::coordination`];
-//! what follows from the answers is decided in `besom_core::election`.
+//! Who leads and who is there, as different services tell it. The ports are
+//! [`crate::ports::coordination`] and [`crate::ports::members`]; what follows from the answers
+//! is decided in `besom_core::election` and `besom_core::membership`.
 
+pub mod etcd;
 mod lease_file;
 pub mod memory;
+pub mod sole;
 pub mod store_lease;

@@ -5,4 +5,5 @@ pub mod activity;
 pub mod coordination;
 pub mod embedded;
 pub mod guests;
+pub mod members;
 pub mod store;

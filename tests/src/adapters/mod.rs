@@ -1,5 +1,6 @@
 //! The adapters as the suites see them: each with a clock that tests set.
 
+pub mod etcd;
 pub mod lease;
 pub mod memory;
 pub mod sqlite;

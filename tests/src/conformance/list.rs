@@ -263,6 +263,30 @@ macro_rules! coordination_conformance {
     };
 }
 
+/// Instantiates the membership's suite.
+#[macro_export]
+macro_rules! members_conformance {
+    ($open:path) => {
+        $crate::conformance_cases! { $open, run_with:
+            members {
+                a_node_that_joined_is_a_member,
+                a_member_says_something_new_by_joining_again,
+                the_ring_is_made_of_active_members,
+                a_member_that_is_kept_alive_stays,
+                a_member_that_is_not_kept_alive_is_gone,
+                joining_again_prolongs_the_lease,
+                a_member_that_left_is_gone_at_once,
+                a_state_is_set_by_anyone,
+                a_second_node_of_one_name_waits_and_is_then_refused,
+                a_new_incarnation_follows_a_dead_one,
+                whoever_leaves_leads_no_longer,
+                a_candidate_that_has_not_joined_is_joining,
+                a_change_of_the_members_is_announced,
+            }
+        }
+    };
+}
+
 /// A `#[test]` for each case of each subject.
 #[macro_export]
 #[doc(hidden)]

@@ -8,6 +8,7 @@ pub mod activity;
 pub mod coordination;
 pub mod fixture;
 pub mod list;
+pub mod members;
 pub mod store;
 pub mod tables;
 pub mod world;

@@ -1,0 +1,264 @@
+//! A ring of servers and keys over HTTP.
+//!
+//! | method | path | body | |
+//! | --- | --- | --- | --- |
+//! | GET | /ring | | the servers, and how keys get to them |
+//! | POST | /ring/server | `{"name", "weight"?, "rehash"?}` | adds a server |
+//! | DELETE | /ring/server | `{"name", "rehash"?}` | removes it |
+//! | GET | /ring/key/{key} | | its owner, and whether it is stored there |
+//! | POST | /ring/key | `{"key"}` | stores it on its owner |
+//! | DELETE | /ring/key | `{"key"}` | removes it |
+//!
+//! What a body says may also stand in the query. `rehash` moves the stored keys to where they
+//! belong after the change, and the answer counts them. The same lies under
+//! `/consistenthash`. The ring is in memory: it models servers and does not run them.
+
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use besom_core::ring::{Change, Error, HashName, HashRing, Hasher, Placement, ServerName};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+/// The longest name of a server, and the longest key, in bytes.
+pub const NAME_BYTES_MAX: usize = 512;
+/// The longest body, in bytes.
+const BODY_BYTES_MAX: usize = 4 * 1024;
+/// The most keys that are stored.
+pub const KEYS_MAX: usize = 10_000_000;
+
+type AnyHasher = Box<dyn Hasher + Send + Sync>;
+
+/// A ring as it is served.
+pub struct ServedRing {
+    hash: HashName,
+    virtual_nodes: NonZeroU32,
+    ring: Mutex<HashRing<AnyHasher>>,
+}
+
+impl ServedRing {
+    /// An empty ring.
+    pub fn new(hash: HashName, placement: Placement, virtual_nodes: NonZeroU32) -> Arc<ServedRing> {
+        let ring = Mutex::new(HashRing::new(hash.hasher(), placement, virtual_nodes));
+        Arc::new(ServedRing { hash, virtual_nodes, ring })
+    }
+
+    fn with<T>(&self, use_ring: impl FnOnce(&mut HashRing<AnyHasher>) -> T) -> T {
+        // A change that panicked half way is a fault of the program; the ring goes on.
+        use_ring(&mut self.ring.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServerRequest {
+    name: Option<String>,
+    weight: Option<NonZeroU32>,
+    rehash: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyRequest {
+    key: Option<String>,
+}
+
+/// The endpoint over a ring.
+pub fn router(ring: Arc<ServedRing>) -> Router {
+    let paths = Router::new()
+        .route("/", get(show))
+        .route("/server", post(add_server).delete(remove_server))
+        .route("/key", post(add_key).delete(remove_key))
+        .route("/key/{key}", get(get_key))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(ring);
+    Router::new().nest("/ring", paths.clone()).nest("/consistenthash", paths)
+}
+
+async fn show(State(served): State<Arc<ServedRing>>) -> Response {
+    let (placement, servers) = served.with(|ring| {
+        let of = |(name, weight, keys): (&ServerName, NonZeroU32, usize)| {
+            json!({ "name": name, "weight": weight, "keys": keys })
+        };
+        (ring.placement(), ring.servers().map(of).collect::<Vec<_>>())
+    });
+    let (hash, virtual_nodes) = (served.hash, served.virtual_nodes);
+    Json(json!({
+        "hash": hash, "placement": placement, "virtual_nodes": virtual_nodes, "servers": servers,
+    }))
+    .into_response()
+}
+
+async fn add_server(
+    State(served): State<Arc<ServedRing>>,
+    query: Result<Query<ServerRequest>, QueryRejection>,
+    body: Bytes,
+) -> Response {
+    change_server(served, query, body, |ring, name, weight, rehash| {
+        ring.add_server(name, weight.unwrap_or(NonZeroU32::MIN), rehash)
+    })
+    .await
+}
+
+async fn remove_server(
+    State(served): State<Arc<ServedRing>>,
+    query: Result<Query<ServerRequest>, QueryRejection>,
+    body: Bytes,
+) -> Response {
+    change_server(served, query, body, |ring, name, _, rehash| ring.remove_server(name, rehash))
+        .await
+}
+
+async fn change_server(
+    served: Arc<ServedRing>,
+    query: Result<Query<ServerRequest>, QueryRejection>,
+    body: Bytes,
+    change: impl FnOnce(
+        &mut HashRing<AnyHasher>,
+        ServerName,
+        Option<NonZeroU32>,
+        bool,
+    ) -> Result<Change, Error>
+    + Send
+    + 'static,
+) -> Response {
+    let (query, body) = match both(query, &body, r#"{"name": "server_0"}"#) {
+        Ok(both) => both,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let name = match name(query.name.or(body.name), "name") {
+        Ok(name) => ServerName::from(name),
+        Err(refusal) => return refusal.into_response(),
+    };
+    let weight = query.weight.or(body.weight);
+    let rehash = query.rehash.or(body.rehash).unwrap_or(false);
+    let asked = name.clone();
+    // Moving the keys may take seconds.
+    let changed = tokio::task::spawn_blocking(move || {
+        served.with(|ring| change(ring, asked, weight, rehash).map(|c| (c, ring.servers().count())))
+    });
+    match changed.await {
+        Ok(Ok((change, servers))) => Json(json!({
+            "name": name,
+            "servers": servers,
+            "rehashed": change.rehashed,
+            "moved": change.moved,
+            "lost": change.lost,
+        }))
+        .into_response(),
+        Ok(Err(error)) => {
+            let status = match error {
+                Error::Exists(_) => StatusCode::CONFLICT,
+                Error::Unknown(_) => StatusCode::NOT_FOUND,
+                Error::TooMany { .. } => StatusCode::BAD_REQUEST,
+            };
+            Refusal(status, error.to_string()).into_response()
+        }
+        Err(_) => {
+            let words = "the change has failed".to_owned();
+            Refusal(StatusCode::INTERNAL_SERVER_ERROR, words).into_response()
+        }
+    }
+}
+
+async fn get_key(State(served): State<Arc<ServedRing>>, Path(key): Path<String>) -> Response {
+    let key = match name(Some(key), "key") {
+        Ok(key) => key,
+        Err(refusal) => return refusal.into_response(),
+    };
+    served.with(|ring| {
+        let hash = ring.hasher().hash(key.as_bytes());
+        let found = ring.get_key(&key);
+        Json(json!({
+            "key": key,
+            "hash": hash,
+            "server": found.map(|found| found.owner),
+            "stored": found.is_some_and(|found| found.stored),
+        }))
+        .into_response()
+    })
+}
+
+async fn add_key(
+    State(served): State<Arc<ServedRing>>,
+    query: Result<Query<KeyRequest>, QueryRejection>,
+    body: Bytes,
+) -> Response {
+    let key = match key(query, &body) {
+        Ok(key) => key,
+        Err(refusal) => return refusal.into_response(),
+    };
+    served.with(|ring| {
+        if ring.servers().map(|(.., keys)| keys).sum::<usize>() >= KEYS_MAX {
+            let words = format!("the ring is full: it stores at most {KEYS_MAX} keys");
+            return Refusal(StatusCode::INSUFFICIENT_STORAGE, words).into_response();
+        }
+        let server = ring.add_key(&key);
+        Json(json!({ "key": key, "server": server, "stored": server.is_some() })).into_response()
+    })
+}
+
+async fn remove_key(
+    State(served): State<Arc<ServedRing>>,
+    query: Result<Query<KeyRequest>, QueryRejection>,
+    body: Bytes,
+) -> Response {
+    let key = match key(query, &body) {
+        Ok(key) => key,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let removed = served.with(|ring| ring.remove_key(&key));
+    Json(json!({ "key": key, "removed": removed })).into_response()
+}
+
+fn key(query: Result<Query<KeyRequest>, QueryRejection>, body: &[u8]) -> Result<String, Refusal> {
+    let (query, body) = both(query, body, r#"{"key": "..."}"#)?;
+    name(query.key.or(body.key), "key")
+}
+
+/// What query and body say; each may say nothing.
+fn both<T: DeserializeOwned + Default>(
+    query: Result<Query<T>, QueryRejection>,
+    body: &[u8],
+    example: &str,
+) -> Result<(T, T), Refusal> {
+    let bad = |words: String| Refusal(StatusCode::BAD_REQUEST, words);
+    let Query(query) = query.map_err(|e| bad(format!("the query is not understood: {e}")))?;
+    if body.is_empty() {
+        return Ok((query, T::default()));
+    }
+    let body = serde_json::from_slice(body)
+        .map_err(|e| bad(format!("the body is not understood: {e}; send {example}")))?;
+    Ok((query, body))
+}
+
+fn name(said: Option<String>, what: &str) -> Result<String, Refusal> {
+    match said.filter(|name| !name.is_empty()) {
+        None => {
+            let words = format!("say the {what}: ?{what}=... or {{\"{what}\": \"...\"}}");
+            Err(Refusal(StatusCode::BAD_REQUEST, words))
+        }
+        Some(name) if name.len() > NAME_BYTES_MAX => {
+            let words = format!("a {what} has at most {NAME_BYTES_MAX} bytes");
+            Err(Refusal(StatusCode::BAD_REQUEST, words))
+        }
+        Some(name) => Ok(name),
+    }
+}
+
+/// A request that is not carried out, and why.
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({ "error": self.1 }))).into_response()
+    }
+}

@@ -1,0 +1,89 @@
+//! From `[coordination]` to a handle of etcd: files read, names settled. Nothing is connected
+//! by that.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use besom_core::ids::NodeName;
+
+use super::Failure;
+use crate::config::Config;
+use crate::coordination::etcd::{Clocks, Credentials, Etcd, Identity, Options, Tls};
+use crate::host::setup::hostname;
+
+/// The handle of this incarnation; none: the configuration names no etcd.
+///
+/// # Errors
+/// Files that cannot be read or that others can read, and names that cannot be keys.
+pub fn etcd(config: &Config, incarnation: &NodeName) -> Result<Option<Arc<Etcd>>, Failure> {
+    let c = &config.coordination;
+    if !c.is_cluster() {
+        return Ok(None);
+    }
+    let mut options = Options::new(c.etcd.clone(), &c.cluster, config.lease.ttl);
+    if let (Some(user), Some(file)) = (&c.user, &c.password_file) {
+        let password = String::from_utf8(secret("password_file", file)?)
+            .map_err(|_| unusable("password_file", file, "it is not UTF-8"))?;
+        let password = password.trim_end_matches(['\r', '\n']).to_owned();
+        if password.is_empty() {
+            return Err(unusable("password_file", file, "it is empty: put the password into it"));
+        }
+        options.credentials = Some(Credentials { user: user.clone(), password });
+    }
+    options.tls = Tls {
+        ca: c.ca.as_deref().map(|file| read("ca", file)).transpose()?,
+        identity: match (&c.cert, &c.key) {
+            (Some(cert), Some(key)) => Some((read("cert", cert)?, secret("key", key)?)),
+            _ => None,
+        },
+    };
+    let name = config.node.name.clone().unwrap_or_else(hostname);
+    let identity =
+        Identity { name: name.into(), incarnation: incarnation.clone(), hostname: hostname() };
+    let clocks = Clocks::of_machine(Arc::new(crate::host::clock::wall));
+    Ok(Some(Arc::new(Etcd::new(identity, options, clocks)?)))
+}
+
+fn read(setting: &str, file: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(file).map_err(|error| unusable(setting, file, &error.to_string()))
+}
+
+/// A file that only its owner can read.
+fn secret(setting: &str, file: &Path) -> Result<Vec<u8>, Failure> {
+    let metadata = std::fs::metadata(file);
+    let mode = metadata.map_err(|error| unusable(setting, file, &error.to_string()))?;
+    let mode = mode.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        let words = format!("others can read it (mode {mode:o}): chmod 600");
+        return Err(unusable(setting, file, &words));
+    }
+    read(setting, file)
+}
+
+fn unusable(setting: &str, file: &Path, words: &str) -> Failure {
+    Failure::Failed(format!("[coordination] {setting}: {}: {words}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_secret_that_others_can_read_is_refused_with_the_setting() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("password");
+        let missing = secret("password_file", &file).unwrap_err().to_string();
+        assert!(missing.contains("[coordination] password_file"), "{missing}");
+        std::fs::write(&file, "right\n").unwrap();
+        for (mode, fine) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            match secret("password_file", &file) {
+                Ok(bytes) => assert!(fine && bytes == b"right\n", "{mode:o}"),
+                Err(error) => {
+                    assert!(!fine && error.to_string().contains("chmod 600"), "{mode:o}: {error}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `besom node`: the members of a cluster, and what they take part in.
+
+use std::sync::Arc;
+
+use besom_core::ids::NodeName;
+use besom_core::ring::ServerName;
+use clap::Subcommand;
+use serde_json::json;
+
+use super::output::{self, Table};
+use super::{Exit, Failure, Global, cluster};
+use crate::config::{Config, Overrides, read};
+use crate::coordination::etcd::Etcd;
+use crate::model::default_collections;
+use crate::ports::coordination::Coordination as _;
+use crate::ports::members::{MemberState, Members as _};
+
+/// `besom node`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// List the members of the cluster.
+    Ls,
+    /// Let a node finish what it has and give it nothing new.
+    Drain(Name),
+    /// Give a drained node its share again.
+    Resume(Name),
+}
+
+/// A node's name.
+#[derive(Debug, clap::Args)]
+pub struct Name {
+    /// As `besom node ls` shows it.
+    #[arg(value_name = "NODE")]
+    name: String,
+}
+
+impl Verb {
+    /// Asks etcd, and prints.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let etcd = handle(&configuration(global)?)?;
+        match self {
+            Verb::Ls => list(global, &etcd).await,
+            Verb::Drain(name) => set(global, &etcd, name, MemberState::Draining).await,
+            Verb::Resume(name) => set(global, &etcd, name, MemberState::Active).await,
+        }
+    }
+}
+
+/// The configuration, its tasks left aside.
+pub fn configuration(global: &Global) -> Result<Config, Failure> {
+    let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+    Ok(parsed.outline(&default_collections()).finish()?)
+}
+
+/// The cluster's etcd, for somebody who only looks and sets states: no member is registered.
+pub fn handle(config: &Config) -> Result<Arc<Etcd>, Failure> {
+    let nobody = NodeName::from("besom-cli");
+    cluster::etcd(config, &nobody)?.ok_or_else(|| {
+        Failure::Usage(
+            "this host is in no cluster: [coordination] etcd names the members of etcd".into(),
+        )
+    })
+}
+
+async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
+    let membership = etcd.members().await?;
+    let leader = etcd.leader().await?;
+    let leads = |incarnation: &NodeName| leader.as_ref().is_some_and(|l| l.node == *incarnation);
+    let json: Vec<_> = membership
+        .members
+        .iter()
+        .map(|member| {
+            json!({
+                "name": member.name,
+                "incarnation": member.incarnation,
+                "addr": member.addr,
+                "weight": member.weight,
+                "state": member.state,
+                "leads": leads(&member.incarnation),
+            })
+        })
+        .collect();
+    output::show(global.output, &json, || {
+        let headings = ["NODE", "STATE", ">WEIGHT", "LEADS", "ADDRESS", "INCARNATION"];
+        let mut table = Table::new(&headings, "No node has joined.");
+        for member in &membership.members {
+            let state = match member.state {
+                MemberState::Joining => "joining",
+                MemberState::Active => "active",
+                MemberState::Draining => "draining",
+            };
+            table.row([
+                member.name.to_string(),
+                state.to_owned(),
+                member.weight.to_string(),
+                if leads(&member.incarnation) { "yes".into() } else { String::new() },
+                member.addr.clone(),
+                member.incarnation.to_string(),
+            ]);
+        }
+        table.render()
+    })?;
+    Ok(Exit::Fine)
+}
+
+async fn set(
+    global: &Global,
+    etcd: &Etcd,
+    Name { name }: Name,
+    state: MemberState,
+) -> Result<Exit, Failure> {
+    let name = ServerName::from(name);
+    if !etcd.set_state(&name, state).await? {
+        let members = etcd.members().await?.members;
+        let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
+        let near = crate::config::keys::suggestion(name.as_str(), names);
+        return Err(Failure::Usage(format!("there is no node `{name}`: {near}")));
+    }
+    output::show(global.output, &json!({ "name": name, "state": state }), || match state {
+        MemberState::Draining => format!("{name} is draining: it gets nothing new.\n"),
+        MemberState::Active | MemberState::Joining => format!("{name} gets its share again.\n"),
+    })?;
+    Ok(Exit::Fine)
+}

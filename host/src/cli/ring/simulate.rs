@@ -1,0 +1,174 @@
+//! `besom ring simulate --mode ...`: one distribution, and one change of servers.
+
+use std::num::NonZeroU32;
+
+use besom_core::ring::VIRTUAL_NODES;
+use besom_core::ring::simulate::{Event, Mode, Outcome, key_hashes, simulate};
+
+use super::super::output::{self, Table};
+use super::super::{Exit, Failure, Global};
+use super::experiments;
+
+/// Keys, if nothing is said: "0" to "999999".
+const KEYS_DEFAULT: u64 = 1_000_000;
+
+/// The most keys: minutes of work.
+const KEYS_MAX: u64 = 1_000_000_000;
+
+/// Servers, if nothing is said.
+const SERVERS_DEFAULT: u32 = 4;
+
+/// The most servers.
+const SERVERS_MAX: u32 = 100_000;
+
+/// Virtual nodes of a server in mode md5, if nothing is said.
+const MD5_VIRTUAL_NODES_DEFAULT: u32 = 100;
+
+/// How wide the longest bar is.
+const BAR_CELLS_MAX: u64 = 40;
+
+/// `besom ring simulate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// How keys get to servers.
+    #[arg(long, value_enum)]
+    mode: Option<ModeName>,
+    /// How many servers there are, server_0 and so on.
+    #[arg(long, value_name = "N", requires = "mode",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(SERVERS_MAX)))]
+    servers: Option<u32>,
+    /// Points of each server on the circle: 1,024 in mode xxh3 and 100 in mode md5, if
+    /// nothing is said. In mode modulo they mean nothing.
+    #[arg(long, value_name = "N", requires = "mode")]
+    vnodes: Option<NonZeroU32>,
+    /// How many keys, "0" and so on.
+    #[arg(long, value_name = "N", default_value_t = KEYS_DEFAULT,
+        value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX))]
+    keys: u64,
+    /// Remove the server with this number.
+    #[arg(long, value_name = "I", requires = "mode", conflicts_with = "add")]
+    remove: Option<u32>,
+    /// Add a server with the next number.
+    #[arg(long, requires = "mode")]
+    add: bool,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum ModeName {
+    /// As a cluster does: XXH3, 1,024 partitions, bounded load.
+    Xxh3,
+    /// The first four bytes of MD5, directly on the circle.
+    Md5,
+    /// The same hash by remainder.
+    Modulo,
+}
+
+impl Args {
+    /// Computes and prints.
+    pub fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let Some(mode) = self.mode else { return experiments::run(global, self.keys) };
+        let (mode, virtual_nodes) = match mode {
+            ModeName::Xxh3 => (Mode::Xxh3, VIRTUAL_NODES),
+            ModeName::Md5 => (Mode::Md5, MD5_VIRTUAL_NODES_DEFAULT),
+            ModeName::Modulo => (Mode::Modulo, 1),
+        };
+        let virtual_nodes =
+            self.vnodes.or(NonZeroU32::new(virtual_nodes)).unwrap_or(NonZeroU32::MIN);
+        let servers = self.servers.unwrap_or(SERVERS_DEFAULT);
+        let event = match (self.remove, self.add) {
+            (Some(number), _) if number >= servers => {
+                return Err(Failure::Usage(format!(
+                    "--remove {number}: the servers are 0 to {}",
+                    servers - 1
+                )));
+            }
+            (Some(number), _) => Some(Event::Remove(number)),
+            (None, true) => Some(Event::Add),
+            (None, false) => None,
+        };
+        let outcome = simulate(mode, servers, virtual_nodes, key_hashes(mode, self.keys), event)
+            .map_err(|error| Failure::Usage(format!("{error}: lower --servers or --vnodes")))?;
+        output::show(global.output, &outcome, || render(&outcome))?;
+        Ok(Exit::Fine)
+    }
+}
+
+/// The outcome for people.
+fn render(outcome: &Outcome) -> String {
+    let most = outcome.owned.iter().chain(outcome.after.iter().flatten()).copied().max();
+    let most = most.unwrap_or(0);
+    let Some(after) = &outcome.after else {
+        let mut table = Table::new(&["SERVER", ">KEYS", "SHARE"], "There are no servers.");
+        for (server, owned) in outcome.owned.iter().enumerate() {
+            table.row([server.to_string(), owned.to_string(), bar(*owned, most)]);
+        }
+        return table.render();
+    };
+    let headings = ["SERVER", ">BEFORE", ">AFTER", ">KEPT", "SHARE"];
+    let mut table = Table::new(&headings, "There are no servers.");
+    for (server, now) in after.iter().enumerate() {
+        let before = outcome.owned.get(server).copied().unwrap_or(0);
+        let kept = outcome.kept_by.get(server).copied().unwrap_or(0);
+        table.row([
+            server.to_string(),
+            before.to_string(),
+            now.to_string(),
+            kept.to_string(),
+            bar(*now, most),
+        ]);
+    }
+    let (kept, moved) = (outcome.kept.unwrap_or(0), outcome.moved.unwrap_or(0));
+    let all = (kept + moved).max(1);
+    format!(
+        "{}\n{kept} keys kept their server ({}), {moved} moved, {} were hashed again.\n",
+        table.render(),
+        percent(kept, all),
+        outcome.rehashed,
+    )
+}
+
+/// A bar whose length is a value beside the largest one.
+pub fn bar(value: u64, most: u64) -> String {
+    let cells = (value * BAR_CELLS_MAX + most / 2).checked_div(most).unwrap_or(0);
+    // Something is not nothing.
+    let cells = cells.max(u64::from(value > 0));
+    "█".repeat(usize::try_from(cells).unwrap_or(0))
+}
+
+/// A part of a whole.
+pub fn percent(part: u64, whole: u64) -> String {
+    format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_their_values_and_never_lie_about_nothing() {
+        for (value, most, cells) in [(0, 0, 0), (0, 9, 0), (1, 1_000, 1), (5, 10, 20), (7, 7, 40)] {
+            assert_eq!(bar(value, most).chars().count(), cells, "{value} of {most}");
+        }
+    }
+
+    #[test]
+    fn what_programs_read_has_exactly_its_names() {
+        let count = |n| NonZeroU32::new(n).unwrap();
+        let text = |event| {
+            let hashes = key_hashes(Mode::Md5, 1_000);
+            let outcome = simulate(Mode::Md5, 4, count(4), hashes, event).unwrap();
+            (serde_json::to_value(&outcome).unwrap(), render(&outcome))
+        };
+        let names = |json: &serde_json::Value| -> Vec<String> {
+            json.as_object().unwrap().keys().cloned().collect()
+        };
+        let (json, shown) = text(None);
+        assert_eq!(names(&json), ["owned", "rehashed"]);
+        assert!(shown.contains("SERVER") && shown.contains('█'), "{shown}");
+        for event in [Event::Remove(0), Event::Add] {
+            let (json, shown) = text(Some(event));
+            assert_eq!(names(&json), ["owned", "after", "kept", "moved", "rehashed"]);
+            assert!(shown.contains("kept their server"), "{shown}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! `[coordination]` and `[ring]`: how the nodes of a cluster find each other, and the ring
+//! that is served on its own.
+
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use besom_core::ring::{HashName, Placement};
+use serde::Serialize;
+
+use super::diagnostic::{Diagnostic, Place};
+use super::keys::{Key, Slot};
+use super::sections::{Section, Sections};
+
+/// How the nodes of a cluster find each other.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Coordination {
+    /// The members of etcd; none: the store's own lease elects.
+    pub etcd: Vec<String>,
+    /// The cluster's name, a part of every key.
+    pub cluster: String,
+    /// The user of etcd.
+    pub user: Option<String>,
+    /// The file with its password.
+    pub password_file: Option<PathBuf>,
+    /// The authorities of etcd's certificates, as PEM.
+    pub ca: Option<PathBuf>,
+    /// This node's certificate, as PEM.
+    pub cert: Option<PathBuf>,
+    /// Its key, as PEM.
+    pub key: Option<PathBuf>,
+}
+
+/// The ring of `besom ring serve`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Ring {
+    /// The hash function.
+    pub hash: HashName,
+    /// How a hash becomes a server.
+    pub placement: Placement,
+    /// Points of a server of weight 1.
+    pub virtual_nodes: u32,
+}
+
+impl Coordination {
+    /// Whether this node is one of a cluster.
+    pub fn is_cluster(&self) -> bool {
+        !self.etcd.is_empty()
+    }
+
+    /// Relative paths are meant from `dir`.
+    pub(super) fn settle_paths(&mut self, dir: &Path) {
+        let files = [&mut self.password_file, &mut self.ca, &mut self.cert, &mut self.key];
+        for path in files.into_iter().flatten() {
+            *path = dir.join(&path);
+        }
+    }
+}
+
+impl Ring {
+    /// Points of a server of weight 1.
+    pub fn virtual_nodes(&self) -> NonZeroU32 {
+        NonZeroU32::new(self.virtual_nodes).unwrap_or(NonZeroU32::MIN)
+    }
+}
+
+/// The most points of a server of weight 1.
+const VIRTUAL_NODES_MAX: u32 = 1 << 20;
+
+/// The longest name of a cluster, in bytes.
+const CLUSTER_BYTES_MAX: usize = 128;
+
+/// `[coordination]`
+pub(super) const COORDINATION: Section = Section {
+    name: "coordination",
+    doc: "How the nodes of a cluster find each other. Without it the store elects the leader.",
+    keys: &[
+        Key {
+            name: "etcd",
+            default: "",
+            doc: "The members of etcd, such as [\"http://10.0.0.1:2379\"]; https for TLS.",
+            slot: Slot::Texts(|s| &mut s.coordination.etcd),
+        },
+        Key {
+            name: "cluster",
+            default: "\"besom\"",
+            doc: "The cluster's name, the same on all its nodes and on no other's.",
+            slot: Slot::Text(|s| &mut s.coordination.cluster),
+        },
+        Key {
+            name: "user",
+            default: "",
+            doc: "The user of etcd, if its authentication is on; needs password_file.",
+            slot: Slot::OptionalText(|s| &mut s.coordination.user),
+        },
+        Key {
+            name: "password_file",
+            default: "",
+            doc: "The file (mode 0600) with that user's password.",
+            slot: Slot::OptionalPath(|s| &mut s.coordination.password_file),
+        },
+        Key {
+            name: "ca",
+            default: "",
+            doc: "The authorities that etcd's certificates are held against (PEM); by default the system's.",
+            slot: Slot::OptionalPath(|s| &mut s.coordination.ca),
+        },
+        Key {
+            name: "cert",
+            default: "",
+            doc: "This node's certificate (PEM), if etcd wants one; needs key.",
+            slot: Slot::OptionalPath(|s| &mut s.coordination.cert),
+        },
+        Key {
+            name: "key",
+            default: "",
+            doc: "That certificate's key (PEM, mode 0600).",
+            slot: Slot::OptionalPath(|s| &mut s.coordination.key),
+        },
+    ],
+};
+
+/// `[ring]`
+pub(super) const RING: Section = Section {
+    name: "ring",
+    doc: "The ring of `besom ring serve`. The cluster's own has nothing to be set.",
+    keys: &[
+        Key {
+            name: "hash",
+            default: "\"xxh3\"",
+            doc: "The hash function: \"xxh3\", or \"md5\" (its first four bytes).",
+            slot: Slot::Choice(&["xxh3", "md5"], |s, word| {
+                s.ring.hash = if word == "md5" { HashName::Md5 } else { HashName::Xxh3 };
+            }),
+        },
+        Key {
+            name: "placement",
+            default: "\"consistent\"",
+            doc: "How a hash becomes a server: \"consistent\", or \"modulo\".",
+            slot: Slot::Choice(&["consistent", "modulo"], |s, word| {
+                s.ring.placement =
+                    if word == "modulo" { Placement::Modulo } else { Placement::Consistent };
+            }),
+        },
+        Key {
+            name: "virtual_nodes",
+            default: "1024",
+            doc: "Points on the circle of a server of weight 1.",
+            slot: Slot::U32(|s| &mut s.ring.virtual_nodes, 1, VIRTUAL_NODES_MAX),
+        },
+    ],
+};
+
+/// What is wrong with keys that are each right on their own. `place` finds a key of
+/// `[coordination]`.
+pub(super) fn judge(
+    sections: &Sections,
+    place: impl Fn(&str) -> Place,
+    problems: &mut Vec<Diagnostic>,
+) {
+    let c = &sections.coordination;
+    let mut wrong = |key: &str, message: String, fix: &str| {
+        problems.push(Diagnostic::error(place(key), message).fix(fix));
+    };
+    for endpoint in &c.etcd {
+        let rest = endpoint.strip_prefix("http://").or(endpoint.strip_prefix("https://"));
+        if !rest.is_some_and(|host| host.contains(':') && !host.starts_with(':')) {
+            let message = format!("`{endpoint}` is not an endpoint of etcd");
+            wrong("etcd", message, "write http://host:2379 or https://host:2379");
+        }
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if !c.cluster.chars().all(plain) || c.cluster.len() > CLUSTER_BYTES_MAX {
+        let message = format!("`{}` cannot be the name of a cluster", c.cluster);
+        let fix = format!("write letters, digits, '-', '_' and '.', at most {CLUSTER_BYTES_MAX}");
+        wrong("cluster", message, &fix);
+    }
+    for (have, other, has, lacks) in [
+        ("user", "password_file", c.user.is_some(), c.password_file.is_none()),
+        ("password_file", "user", c.password_file.is_some(), c.user.is_none()),
+        ("cert", "key", c.cert.is_some(), c.key.is_none()),
+        ("key", "cert", c.key.is_some(), c.cert.is_none()),
+    ] {
+        if has && lacks {
+            let message = format!("coordination.{have} is of no use without {other}");
+            wrong(have, message, &format!("set coordination.{other} as well, or remove {have}"));
+        }
+    }
+    let secure = c.etcd.iter().any(|endpoint| endpoint.starts_with("https://"));
+    for (key, there) in [("ca", c.ca.is_some()), ("cert", c.cert.is_some())] {
+        if there && !c.etcd.is_empty() && !secure {
+            let message = format!("coordination.{key} is for https, and every endpoint is http");
+            wrong(key, message, "write https:// in coordination.etcd, or remove it");
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The names of the keys and the form of their values.
+
+use std::num::NonZeroU32;
+
+use besom_core::ids::{Fence, NodeName, Term};
+use besom_core::ring::ServerName;
+use besom_core::time::Time;
+use serde::{Deserialize, Serialize};
+
+use crate::ports::coordination::{Error, LeaderRecord, Result};
+use crate::ports::members::{Announcement, Member, MemberState};
+
+/// The longest name of a cluster or a node, in bytes.
+pub const NAME_BYTES_MAX: usize = 128;
+
+/// The names of a cluster's keys.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
+    prefix: String,
+    own: String,
+}
+
+impl Keys {
+    /// The keys of a cluster, as that node uses them.
+    pub(super) fn new(cluster: &str, node: &str) -> Result<Keys> {
+        check("cluster", "[coordination] cluster", cluster)?;
+        check("node", "[node] name", node)?;
+        let prefix = format!("/besom/{cluster}/");
+        Ok(Keys { own: format!("{prefix}members/{node}"), prefix })
+    }
+
+    pub(super) fn term(&self) -> String {
+        format!("{}term", self.prefix)
+    }
+
+    pub(super) fn leader(&self) -> String {
+        format!("{}leader", self.prefix)
+    }
+
+    pub(super) fn store(&self) -> String {
+        format!("{}store", self.prefix)
+    }
+
+    /// The prefix of all members.
+    pub(super) fn members(&self) -> String {
+        format!("{}members/", self.prefix)
+    }
+
+    /// The member of this node.
+    pub(super) fn own(&self) -> String {
+        self.own.clone()
+    }
+
+    /// The member of that name.
+    pub(super) fn member(&self, name: &ServerName) -> String {
+        format!("{}members/{name}", self.prefix)
+    }
+}
+
+/// A name is one level of a key and readable in every tool.
+fn check(what: &str, setting: &str, name: &str) -> Result<()> {
+    let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(fine) {
+        return Err(Error::Refused(format!(
+            "`{name}` cannot be the name of a {what}: write letters, digits, '-', '_' and '.' \
+             in {setting}, at most {NAME_BYTES_MAX}"
+        )));
+    }
+    Ok(())
+}
+
+/// The value of `leader`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct LeaderValue {
+    pub(super) node: NodeName,
+    pub(super) hostname: String,
+    pub(super) term: Term,
+    /// Names the attempt, so that whoever made it finds it again.
+    pub(super) nonce: String,
+    #[serde(with = "hex")]
+    pub(super) token_sha256: [u8; 32],
+    /// Microseconds since 1970, as the rest.
+    pub(super) elected_at: Time,
+    pub(super) renewed_at: Time,
+}
+
+impl LeaderValue {
+    pub(super) fn fence(&self) -> Fence {
+        Fence { term: self.term, token_hash: self.token_sha256 }
+    }
+
+    pub(super) fn into_record(self) -> LeaderRecord {
+        LeaderRecord {
+            node: self.node,
+            hostname: self.hostname,
+            term: self.term,
+            token_hash: self.token_sha256,
+            elected_at: self.elected_at,
+            renewed_at: self.renewed_at,
+        }
+    }
+}
+
+/// The value of `members/{node}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct MemberValue {
+    pub(super) incarnation: NodeName,
+    pub(super) addr: String,
+    pub(super) weight: NonZeroU32,
+    pub(super) state: MemberState,
+}
+
+impl MemberValue {
+    pub(super) fn new(incarnation: &NodeName, said: &Announcement) -> MemberValue {
+        MemberValue {
+            incarnation: incarnation.clone(),
+            addr: said.addr.clone(),
+            weight: said.weight,
+            state: said.state,
+        }
+    }
+
+    pub(super) fn into_member(self, name: &str) -> Member {
+        Member {
+            name: name.into(),
+            incarnation: self.incarnation,
+            addr: self.addr,
+            weight: self.weight,
+            state: self.state,
+        }
+    }
+}
+
+/// A value as it is written.
+pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|e| Error::Refused(format!("a value is no JSON: {e}")))
+}
+
+/// A value as it was written by this version or another.
+pub(super) fn decode<T: for<'de> Deserialize<'de>>(key: &str, value: &[u8]) -> Result<T> {
+    serde_json::from_slice(value).map_err(|e| {
+        Error::Refused(format!(
+            "the key {key} in etcd is not understood ({e}): something else writes there, or a \
+             newer version; use another [coordination] cluster"
+        ))
+    })
+}
+
+mod hex {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8; 32], s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<[u8; 32], D::Error> {
+        let text = String::deserialize(d)?;
+        let wrong = || D::Error::custom("not 64 hexadecimal digits");
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(wrong());
+        }
+        let mut bytes = [0; 32];
+        for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| wrong())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| wrong())?;
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,261 @@
+//! A node's lease and what hangs on it.
+//!
+//! ```text
+//!   none ──grant, register──> session ──keep alive──> session
+//!                                └── lost, left ──> none
+//! ```
+
+use std::time::Duration;
+
+use besom_core::ids::NodeName;
+use etcd_client::{Compare, CompareOp, KeyValue, LeaseGrantOptions, PutOptions, Txn, TxnOp};
+use rand::Rng as _;
+use tonic::Code;
+
+use super::endpoints::{Outcome, revision};
+use super::fault::Fault;
+use super::keys::{MemberValue, decode, encode};
+use super::{Etcd, random};
+use crate::ports::coordination::{Error, Result};
+use crate::ports::members::{Announcement, MemberState};
+
+/// Said of a key whose lease had to be granted or found.
+const LEASE_NOT_FOUND: &str = "lease not found";
+
+/// A lease, and the member that hangs on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Session {
+    pub(super) lease: i64,
+    /// The revision at which the member was created: names this registration of it.
+    pub(super) created: i64,
+}
+
+/// Another incarnation that has this node's name, and since when it is in the way.
+#[derive(Debug, Clone)]
+pub(super) struct Rival {
+    incarnation: NodeName,
+    since: Duration,
+}
+
+impl Etcd {
+    /// The session, made if there is none: its member is then [`MemberState::Joining`].
+    pub(super) async fn session(&self) -> Result<Session> {
+        let kept = self.lock().session;
+        match kept {
+            Some(session) => Ok(session),
+            None => {
+                let (session, _) = self.make_session(None).await?;
+                Ok(session)
+            }
+        }
+    }
+
+    /// Makes a session, or takes the one that another caller has just made. Says whether it
+    /// was made with this announcement.
+    pub(super) async fn make_session(
+        &self,
+        said: Option<&Announcement>,
+    ) -> Result<(Session, bool)> {
+        let _making = self.making.lock().await;
+        let kept = self.lock().session;
+        if let Some(session) = kept {
+            return Ok((session, false));
+        }
+        let value = self.member_value(said);
+        self.check_rival().await?;
+        let lease = self.grant().await?;
+        let session = match self.register(lease, &value).await {
+            Ok(session) => session,
+            Err(error) => {
+                // Nothing hangs on it; should this fail as well, it runs out.
+                let _ = self.revoke(lease).await;
+                return Err(error);
+            }
+        };
+        let mut inner = self.lock();
+        inner.session = Some(session);
+        inner.rival = None;
+        inner.joined = said.is_some();
+        Ok((session, true))
+    }
+
+    /// What this node says of itself, or, before it has said anything, that it is there.
+    pub(super) fn member_value(&self, said: Option<&Announcement>) -> MemberValue {
+        let known = match said {
+            Some(said) => said.clone(),
+            None => {
+                let announced = self.lock().announced.clone();
+                let (addr, weight) = announced
+                    .map_or((String::new(), std::num::NonZeroU32::MIN), |a| (a.addr, a.weight));
+                Announcement { addr, weight, state: MemberState::Joining }
+            }
+        };
+        MemberValue::new(&self.identity.incarnation, &known)
+    }
+
+    /// Grants a lease under an id of our own, so that asking twice grants one.
+    async fn grant(&self) -> Result<i64> {
+        let id = random().random_range(1..=i64::MAX);
+        let ttl = self.options.ttl_s();
+        let granted = self
+            .endpoints
+            .call(|client| async move {
+                let options = LeaseGrantOptions::new().with_id(id);
+                client.lease_client().grant(ttl, Some(options)).await
+            })
+            .await;
+        match granted {
+            Ok(_) => Ok(id),
+            Err(fault) if fault.is(Code::FailedPrecondition) && says(&fault, "already exists") => {
+                Ok(id)
+            }
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// Fails while another incarnation has this node's name.
+    async fn check_rival(&self) -> Result<()> {
+        let found = self.endpoints.get(self.keys.own(), None).await?;
+        match found.kvs().first() {
+            Some(kv) => self.judge_rival(kv),
+            None => Ok(()),
+        }
+    }
+
+    /// An earlier incarnation that is dead goes with its lease; one that outlives a lease
+    /// from when it was first seen is alive.
+    fn judge_rival(&self, kv: &KeyValue) -> Result<()> {
+        let value: MemberValue = decode(&self.keys.own(), kv.value())?;
+        if value.incarnation == self.identity.incarnation {
+            return Ok(());
+        }
+        let now = (self.clocks.since_boot)();
+        let mut inner = self.lock();
+        let since = match &inner.rival {
+            Some(rival) if rival.incarnation == value.incarnation => rival.since,
+            _ => {
+                let incarnation = value.incarnation.clone();
+                inner.rival = Some(Rival { incarnation, since: now });
+                now
+            }
+        };
+        drop(inner);
+        let name = &self.identity.name;
+        let seen = now.saturating_sub(since);
+        let lease = Duration::from_secs(self.options.ttl_s().unsigned_abs());
+        if seen > lease {
+            return Err(Error::Refused(format!(
+                "another node of the cluster `{}` is alive under the name `{name}` ({} at `{}`): \
+                 give each node its own [node] name",
+                self.options.cluster, value.incarnation, value.addr
+            )));
+        }
+        Err(Error::Unavailable(format!(
+            "`{name}` is still registered by {}; if that has ended, its lease does so within {} s",
+            value.incarnation,
+            (lease - seen).as_secs() + 1
+        )))
+    }
+
+    /// Registers the member under a lease.
+    async fn register(&self, lease: i64, value: &MemberValue) -> Result<Session> {
+        let (key, bytes) = (self.keys.own(), encode(value)?);
+        let put = |lease| {
+            let options = PutOptions::new().with_lease(lease);
+            TxnOp::put(key.clone(), bytes.clone(), Some(options))
+        };
+        let txn = Txn::new()
+            .when([Compare::create_revision(key.clone(), CompareOp::Equal, 0)])
+            .and_then([put(lease)])
+            .or_else([TxnOp::get(key.clone(), None)]);
+        let answer = self.endpoints.txn(txn).await?;
+        if answer.succeeded() {
+            return Ok(Session { lease, created: revision(answer.header()) });
+        }
+        let found =
+            super::endpoints::gets(&answer).into_iter().find_map(|mut g| g.take_kvs().pop());
+        let Some(kv) = found else {
+            return Err(Error::Unavailable("the member came and went; try again".into()));
+        };
+        self.judge_rival(&kv)?;
+        let session = Session { lease, created: kv.create_revision() };
+        if kv.lease() == lease {
+            // Sent twice, and the first arrived.
+            return Ok(session);
+        }
+        // Ours, of a session whose end we took for granted: it moves to this lease.
+        let same = Compare::create_revision(key.clone(), CompareOp::Equal, session.created);
+        let answer = self.endpoints.txn(Txn::new().when([same]).and_then([put(lease)])).await?;
+        if answer.succeeded() {
+            return Ok(session);
+        }
+        Err(Error::Unavailable("the member changed meanwhile; try again".into()))
+    }
+
+    /// Prolongs a lease. False: it has ended.
+    pub(super) async fn prolong(&self, session: Session) -> Outcome<bool> {
+        let kept = self
+            .endpoints
+            .call(|client| async move {
+                // A stream for each renewal: one that has broken is never waited on.
+                match client.lease_client().keep_alive(session.lease).await {
+                    Ok(_) => Ok(true),
+                    Err(etcd_client::Error::LeaseKeepAliveError(said))
+                        if said.contains(LEASE_NOT_FOUND) =>
+                    {
+                        Ok(false)
+                    }
+                    Err(error) => Err(error),
+                }
+            })
+            .await;
+        match kept {
+            Err(fault) if fault.is(Code::NotFound) => Ok(false),
+            kept => kept,
+        }
+    }
+
+    /// How long a lease still lasts without renewal.
+    pub(super) async fn remaining(&self, lease: i64) -> Outcome<Duration> {
+        let left = self
+            .endpoints
+            .call(|client| async move { client.lease_client().time_to_live(lease, None).await })
+            .await?;
+        Ok(Duration::from_secs(u64::try_from(left.ttl()).unwrap_or(0)))
+    }
+
+    /// Ends a lease, with all that hangs on it. One that has ended is no error.
+    pub(super) async fn revoke(&self, lease: i64) -> Outcome<()> {
+        let revoked = self
+            .endpoints
+            .call(|client| async move { client.lease_client().revoke(lease).await })
+            .await;
+        match revoked {
+            Err(fault) if fault.is(Code::NotFound) => Ok(()),
+            revoked => revoked.map(|_| ()),
+        }
+    }
+
+    /// Forgets a session that has ended, unless there is another by now.
+    pub(super) fn forget(&self, ended: Session) {
+        let mut inner = self.lock();
+        if inner.session == Some(ended) {
+            inner.session = None;
+            inner.joined = false;
+            inner.leading = None;
+        }
+    }
+
+    /// Leaves: ends the lease, and with it membership and leadership.
+    pub(super) async fn end_session(&self) -> Result<()> {
+        let kept = self.lock().session;
+        let Some(session) = kept else { return Ok(()) };
+        self.revoke(session.lease).await?;
+        self.forget(session);
+        Ok(())
+    }
+}
+
+fn says(fault: &Fault, words: &str) -> bool {
+    matches!(fault, Fault::Answer(status) if status.message().contains(words))
+}

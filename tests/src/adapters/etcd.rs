@@ -1,0 +1,8 @@
+//! etcd as the suites see it: real servers, started on free ports, and handles whose leases
+//! run on a clock that tests move on.
+
+mod server;
+mod timed;
+
+pub use server::{Cluster, program};
+pub use timed::{TTL, Timeline};
