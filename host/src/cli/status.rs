@@ -27,7 +27,8 @@ pub struct Report {
     pub term: Option<u64>,
     /// When it was elected.
     pub leading_since: Option<String>,
-    /// The nodes, as they were last seen.
+    /// The nodes, as they were last seen; those that vanished for as long as
+    /// `retention.nodes` says.
     pub nodes: Vec<NodeStatus>,
     /// The tasks of the configuration, then orphaned ones.
     pub tasks: Vec<TaskStatus>,
@@ -46,7 +47,7 @@ pub struct NodeStatus {
     pub node: String,
     /// What it last said; `gone` when that is too long ago.
     pub state: String,
-    /// When.
+    /// When; one that is gone has been since then.
     pub seen_at: String,
 }
 
@@ -126,11 +127,14 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             ..waiting(name, depth, now)
         });
     }
+    // Who has left says nothing; who has been gone for long is a thing of the past, whether
+    // or not a leader has forgotten it yet.
     let nodes = nodes
         .iter()
+        .filter(|n| n.state != "stopped" && now.since(n.seen_at) <= outline.nodes_shown)
         .map(|n| NodeStatus {
             node: n.node.to_string(),
-            state: if alive(n) || n.state == "stopped" { n.state.clone() } else { "gone".into() },
+            state: if alive(n) { n.state.clone() } else { "gone".into() },
             seen_at: n.seen_at.to_string(),
         })
         .collect();

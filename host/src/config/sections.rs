@@ -80,6 +80,8 @@ pub struct Host {
 pub struct Retention {
     /// The history of items, slots and runs.
     pub history: Duration,
+    /// Nodes that vanished.
+    pub nodes: Duration,
 }
 
 /// The WebAssembly runtime.
@@ -284,12 +286,20 @@ pub static SECTIONS: &[Section] = &[
     Section {
         name: "retention",
         doc: "How long things are kept.",
-        keys: &[Key {
-            name: "history",
-            default: "\"30d\"",
-            doc: "The history of items, slots and runs. The audit balances all the same.",
-            slot: Slot::Duration(|s| &mut s.retention.history, ms(60_000), ms(36_500 * DAY_MS)),
-        }],
+        keys: &[
+            Key {
+                name: "history",
+                default: "\"30d\"",
+                doc: "The history of items, slots and runs. The audit balances all the same.",
+                slot: Slot::Duration(|s| &mut s.retention.history, ms(60_000), ms(36_500 * DAY_MS)),
+            },
+            Key {
+                name: "nodes",
+                default: "\"1d\"",
+                doc: "How long a node that vanished is shown as gone; one that stops leaves at once.",
+                slot: Slot::Duration(|s| &mut s.retention.nodes, ms(60_000), ms(36_500 * DAY_MS)),
+            },
+        ],
     },
     Section {
         name: "runtime",

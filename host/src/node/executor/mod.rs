@@ -99,10 +99,10 @@ pub enum Event {
     RetriesRead(u64, store::Result<Vec<Waiting>>),
     /// Verdicts.
     Acted(Ticket, Result<Acted, guests::Error>),
-    /// The result of a commit.
-    Committed(Ticket, store::Result<Committed>),
-    /// What the store knows of a commit of unknown result.
-    Found(Ticket, store::Result<Option<Committed>>),
+    /// The result of the commit of that mark.
+    Committed(Ticket, CommitId, store::Result<Committed>),
+    /// What the store knows of the commit of that mark.
+    Found(Ticket, CommitId, store::Result<Option<Committed>>),
 }
 
 /// What is to be done.
@@ -377,8 +377,8 @@ impl Executor {
                 self.retries.read(now, number, result.ok());
             }
             Event::Acted(ticket, result) => self.acted(ticket, result, out),
-            Event::Committed(ticket, result) => self.committed(ticket, result, out),
-            Event::Found(ticket, result) => self.found(ticket, result, out),
+            Event::Committed(ticket, mark, result) => self.committed(ticket, mark, result, out),
+            Event::Found(ticket, mark, result) => self.found(ticket, mark, result, out),
         }
     }
 
