@@ -450,7 +450,7 @@ fn an_item_is_executed_ahead_of_its_time_and_committed_not_before_it() {
     // By the store's clock it was too early: both are executed anew, a moment later.
     let early = vec![Outcome::Left(LeftOut::NotDue); 2];
     let early = Committed { outcomes: early, at: at(60_001), runs_ended: vec![] };
-    let commands = bench.step(Event::Committed(first, Ok(early)));
+    let commands = bench.step(Event::Committed(first, batch.id, Ok(early)));
     let (again, keys) = acts(&commands)[0].clone();
     assert_eq!(keys, ["1", "2"]);
     assert_eq!(commits(&bench.step(Event::Acted(again, acted(&["1", "2"])))), []);
