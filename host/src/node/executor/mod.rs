@@ -54,6 +54,8 @@ pub struct Settings {
     pub heavy_batches: usize,
     /// The longest that a heavy commit waits for due items.
     pub heavy_wait_max: Duration,
+    /// Items in one commit, whatever a task's own limit says.
+    pub commit_items: usize,
     /// Bytes of changes in one commit; a single item may exceed it.
     pub commit_bytes: usize,
     /// The longest that a commit which the store could not take is kept before its items
@@ -77,6 +79,7 @@ impl Default for Settings {
             normal_batches: 2,
             heavy_batches: 1,
             heavy_wait_max: Duration::from_secs(2),
+            commit_items: 1_000,
             commit_bytes: 8 << 20,
             commit_age_max: Duration::from_secs(10),
             window: 8_192,

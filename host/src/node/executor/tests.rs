@@ -467,6 +467,24 @@ fn what_is_late_is_executed_in_whole_batches() {
 }
 
 #[test]
+fn no_batch_has_more_items_than_one_commit_may_have() {
+    let settings = Settings { commit_items: 3, due_ahead: Duration::ZERO, ..Settings::default() };
+    for retried in [false, true] {
+        let mut bench = Bench::with(settings.clone(), &[definition("sweep", Lane::Normal)]);
+        let late: Vec<Waiting> = (1..=4)
+            .map(|id| match retried {
+                false => timer("sweep", id, at(500)),
+                true => Waiting { source: Source::Retry(id), ..timer("sweep", id, at(500)) },
+            })
+            .collect();
+        let (timers, retries) = if retried { (vec![], late) } else { (late, vec![]) };
+        let sizes: Vec<usize> =
+            acts(&bench.fed(&[], timers, retries)).iter().map(|(_, keys)| keys.len()).collect();
+        assert_eq!(sizes, [3, 1], "the task itself would take four");
+    }
+}
+
+#[test]
 fn while_a_heavy_batch_is_at_its_commit_one_more_is_executed() {
     let mut bench = Bench::new(&[definition("grind", Lane::Heavy)]);
     let commands = bench.fed(&[("grind", 0, 9), ("grind", 1, 9)], vec![], vec![]);
