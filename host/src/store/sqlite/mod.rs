@@ -15,6 +15,7 @@ mod entity_model;
 mod error;
 mod fault;
 mod guards;
+mod hint;
 mod images;
 mod inspection;
 mod items;
