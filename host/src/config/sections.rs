@@ -59,6 +59,12 @@ pub struct Api {
 pub struct Host {
     /// Threads that guests run on; 0: one per processor.
     pub guest_threads: u32,
+    /// Batches of due items, of the normal lane and of heavy work that are executed at once.
+    pub due_batches: u32,
+    /// See there.
+    pub normal_batches: u32,
+    /// See there.
+    pub heavy_batches: u32,
     /// Items of one commit.
     pub batch_items: u32,
     /// Bytes of the payloads and changes of one commit.
@@ -238,6 +244,24 @@ pub static SECTIONS: &[Section] = &[
                 default: "0",
                 doc: "Threads that plugins run on; 0: one per processor.",
                 slot: Slot::U32(|s| &mut s.host.guest_threads, 0, 1024),
+            },
+            Key {
+                name: "due_batches",
+                default: "2",
+                doc: "Batches of due items executed at once.",
+                slot: Slot::U32(|s| &mut s.host.due_batches, 1, 64),
+            },
+            Key {
+                name: "normal_batches",
+                default: "2",
+                doc: "Batches of normal tasks executed at once.",
+                slot: Slot::U32(|s| &mut s.host.normal_batches, 1, 64),
+            },
+            Key {
+                name: "heavy_batches",
+                default: "2",
+                doc: "Batches of heavy tasks executed at once, on threads of low priority.",
+                slot: Slot::U32(|s| &mut s.host.heavy_batches, 1, 64),
             },
             Key {
                 name: "batch_items",
