@@ -45,7 +45,7 @@ pub struct TaskDefinition {
     /// Optional columns of its plugin, as `collection.column`, that are not mapped.
     #[serde(default)]
     pub unmapped: Vec<String>,
-    /// Whether it is scanned per tenant.
+    /// Whether it is scanned per tenant: its plugin wants to be, and a collection has one.
     pub per_tenant: bool,
     /// Whether it guards on activity.
     pub activity: bool,

@@ -199,12 +199,11 @@ fn workspaces_without_a_column_for_the_users_choice_are_usable_with_a_warning() 
     let db = rusqlite::Connection::open(site.dir().join("besom.db")).expect("opened");
     db.execute_batch(
         "PRAGMA journal_mode = WAL;
-         CREATE TABLE workspaces (project_id TEXT NOT NULL, workspace_id TEXT NOT NULL,
+         CREATE TABLE workspaces (workspace_id TEXT NOT NULL PRIMARY KEY,
              status TEXT NOT NULL, operation TEXT NOT NULL, desired_state TEXT NOT NULL,
-             standby_ttl_seconds INTEGER, archive_ttl_seconds INTEGER, last_access_at INTEGER,
-             PRIMARY KEY (project_id, workspace_id));
-         CREATE INDEX by_status ON workspaces (project_id, status, operation, last_access_at);
-         INSERT INTO workspaces VALUES ('a', 'w', 'STANDBY', 'NONE', 'STANDBY', NULL, 60, 0);",
+             standby_ttl_seconds INTEGER, archive_ttl_seconds INTEGER, last_access_at INTEGER);
+         CREATE INDEX by_status ON workspaces (status, operation, last_access_at);
+         INSERT INTO workspaces VALUES ('w', 'STANDBY', 'NONE', 'STANDBY', NULL, 60, 0);",
     )
     .expect("a table");
     let (code, ran) = site.json(&["run", "ttl"]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use besom::ports::store::{
     Batch, Command, CommandEffect, Committed, DeadSelector, Decision, Entry, Letters, Outcome,
-    PlanPage, Planned, Waiting,
+    PlanPage, Planned, Retention, Waiting,
 };
 use besom_core::ids::{CommitId, OwnerEpoch};
 use besom_core::item::{Candidate, Item, Source};
@@ -260,7 +260,8 @@ async fn perform(world: &mut World, step: Step, term: u64) -> Result {
         }
         Step::Prune { history, undo, limit } => {
             let undo: Vec<_> = TASKS.iter().map(|name| (task(name), undo)).collect();
-            let pruned = world.store().prune(&world.fence, history, &undo, limit).await.unwrap();
+            let keep = Retention { history, undo: &undo, nodes: history };
+            let pruned = world.store().prune(&world.fence, keep, limit).await.unwrap();
             Result::Pruned { history: pruned.history, undo: pruned.undo }
         }
     }

@@ -14,58 +14,10 @@
 //!                                leave: Inside ──> Leaving ──> Gone
 //! ```
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use crate::election::Timing;
-use crate::ids::NodeName;
-use crate::ownership::RingPosition;
-use crate::ring::{RingMember, ServerName};
 use crate::time::Mono;
-
-/// A node as the others see it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Member {
-    /// This incarnation.
-    pub node: NodeName,
-    /// The name that outlives a restart, by which the ring knows it.
-    pub name: String,
-    /// Where its interfaces listen; empty: nowhere.
-    pub address: String,
-    /// Its share of the work beside the others'; 0: none.
-    pub weight: u32,
-    /// It finishes what it has and takes nothing more.
-    pub draining: bool,
-}
-
-/// The members at one revision.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Members {
-    /// Which.
-    pub at: RingPosition,
-    /// All of them, in the order of their names.
-    pub list: Vec<Member>,
-}
-
-impl Members {
-    /// Whether that incarnation is among them.
-    pub fn contains(&self, node: &NodeName) -> bool {
-        self.list.iter().any(|member| member.node == *node)
-    }
-
-    /// Those who share the work.
-    pub fn ring(&self) -> Vec<RingMember> {
-        let working = self.list.iter().filter(|member| !member.draining);
-        working
-            .filter_map(|member| {
-                let name = ServerName::from(member.name.as_str());
-                NonZeroU32::new(member.weight).map(|weight| RingMember { name, weight })
-            })
-            .collect()
-    }
-}
 
 /// What has happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

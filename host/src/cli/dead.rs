@@ -4,7 +4,7 @@ use besom_core::ids::TaskName;
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::output::{self, Facts, Table};
+use super::output::{self, Facts, Stamp, Table};
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
 use crate::ports::store::{Command, DeadLetter, DeadSelector, Letters};
@@ -96,11 +96,11 @@ struct Row {
     task: String,
     tenant: Option<String>,
     key: String,
-    due: Option<String>,
+    due: Option<Stamp>,
     version: String,
     run: u64,
-    at: String,
-    resolved_at: Option<String>,
+    at: Stamp,
+    resolved_at: Option<Stamp>,
     attempts: u32,
     deaths: u32,
     error: Option<String>,
@@ -115,11 +115,11 @@ impl From<&DeadLetter> for Row {
             task: item.identity.task.to_string(),
             tenant: item.identity.tenant.as_ref().map(ToString::to_string),
             key: item.identity.key.clone(),
-            due: item.identity.due.map(|t| t.to_string()),
+            due: item.identity.due.map(Stamp),
             version: item.version.clone(),
             run: item.run.0,
-            at: dead.at.to_string(),
-            resolved_at: dead.resolved_at.map(|t| t.to_string()),
+            at: Stamp(dead.at),
+            resolved_at: dead.resolved_at.map(Stamp),
             attempts: item.attempts,
             deaths: item.deaths,
             error: item.errors.last().cloned(),
@@ -175,7 +175,7 @@ fn list(rows: &[Row]) -> String {
             r.task.clone(),
             output::text(r.tenant.clone()),
             r.key.clone(),
-            r.at.clone(),
+            r.at.to_string(),
             r.attempts.to_string(),
             match (&r.resolved_at, r.error.clone().unwrap_or_default()) {
                 (Some(_), error) => format!("(resolved) {error}"),
@@ -191,8 +191,8 @@ impl Row {
         let mut facts = Facts::default();
         facts.add("id", self.id).add("task", &self.task);
         facts.add("tenant", output::text(self.tenant.clone())).add("key", &self.key);
-        facts.add("due", output::text(self.due.clone())).add("version", &self.version);
-        facts.add("planned by run", self.run).add("set aside", &self.at);
+        facts.add("due", output::text(self.due)).add("version", &self.version);
+        facts.add("planned by run", self.run).add("set aside", self.at);
         if let Some(at) = &self.resolved_at {
             facts.add("resolved by a later commit", at);
         }

@@ -291,6 +291,9 @@ impl RawTask {
         let unmapped = optional.filter(|(collection, column)| {
             !collections.get(*collection).is_some_and(|mapped| is_mapped(mapped, column))
         });
+        // Where no collection has a tenant there is none to cycle through: all is one scan.
+        let has_tenants =
+            grants.keys().any(|name| collections.get(name).is_some_and(|c| c.tenant.is_some()));
         TaskDefinition {
             name: TaskName::from(self.name.as_str()),
             plugin: self.plain.plugin.clone(),
@@ -319,7 +322,7 @@ impl RawTask {
             unmapped: unmapped
                 .map(|(collection, column)| format!("{collection}.{column}"))
                 .collect(),
-            per_tenant: manifest.per_tenant,
+            per_tenant: manifest.per_tenant && has_tenants,
             activity: manifest.activity,
             lane: manifest.lane,
             tenants_per_run: read.host.tenants_per_run,

@@ -20,7 +20,7 @@ use crate::node::{Command, Event, Raise};
 use crate::ports::activity::{Activity, State};
 use crate::ports::coordination::{Campaign, Coordination};
 use crate::ports::guests::{self, Call, Guests, StopFlag};
-use crate::ports::store::{self, Batch, PlanPage, Planned, Store};
+use crate::ports::store::{self, Batch, PlanPage, Planned, Retention, Store};
 use crate::task::TaskDefinition;
 
 /// The adapters a node works with, and the bounds of their use.
@@ -40,6 +40,8 @@ pub struct Ports {
     pub snapshot_max: Duration,
     /// How long history is kept.
     pub history_retention: Duration,
+    /// How long a node that vanished is remembered.
+    pub node_retention: Duration,
     /// How long before-images are kept, per task.
     pub undo_retention: Vec<(TaskName, Duration)>,
 }
@@ -127,8 +129,12 @@ impl Ports {
     }
 
     async fn prune(&self, fence: &Fence) -> store::Result<bool> {
-        let (history, undo) = (self.history_retention, &self.undo_retention);
-        let pruned = self.store.prune(fence, history, undo, PRUNE_ROWS).await?;
+        let keep = Retention {
+            history: self.history_retention,
+            undo: &self.undo_retention,
+            nodes: self.node_retention,
+        };
+        let pruned = self.store.prune(fence, keep, PRUNE_ROWS).await?;
         let most = pruned.history.max(pruned.undo).max(pruned.other);
         Ok(most >= u64::from(PRUNE_ROWS))
     }
@@ -174,9 +180,11 @@ impl Ports {
                 if let Err(error) = &result {
                     say_waits("a batch cannot be committed", error);
                 }
-                Executed::Committed(ticket, result)
+                Executed::Committed(ticket, batch.id, result)
             }
-            Execute::FindCommit(ticket, id) => Executed::Found(ticket, store.find_commit(id).await),
+            Execute::FindCommit(ticket, id) => {
+                Executed::Found(ticket, id, store.find_commit(id).await)
+            }
             Execute::Report(report) => {
                 tracing::debug!(
                     term = term.0, task = %report.task, committed = report.committed,

@@ -14,13 +14,14 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use besom_core::election::Timing;
-use besom_core::ids::{NodeName, OwnerEpoch, Partition};
-use besom_core::membership::{self, Members, Membership};
+use besom_core::ids::{NodeName, OwnerEpoch, Partition, Term};
+use besom_core::membership;
 use besom_core::ownership::{self, Claim, Ownership, PartitionRow, RingPosition};
 use besom_core::plan::Run;
 use besom_core::ring::Assignment;
 use besom_core::time::Mono;
 
+use crate::ports::members::Membership;
 use crate::ports::store::{self, Arrivals};
 
 /// What a node of a cluster needs to hold anything.
@@ -52,8 +53,8 @@ pub enum Event {
     Kept(Mono, Option<bool>),
     /// The membership was given up.
     Left,
-    /// The members, as far as they are known.
-    Members(Members),
+    /// The members, and the leader's term, as far as they are known.
+    Members(Term, Membership),
     /// The store's table of partitions.
     Table(store::Result<Vec<PartitionRow>>),
     /// What of a claim was won.
@@ -99,9 +100,10 @@ pub enum Notice {
 pub struct Holdings {
     settings: Settings,
     node: NodeName,
-    membership: Membership,
+    lease: membership::Membership,
     ownership: Ownership,
-    members: Members,
+    /// The members, at that position; none: nobody has said yet.
+    members: Option<(RingPosition, Membership)>,
     mark: u64,
     look_at: Mono,
     looking: bool,
@@ -113,9 +115,9 @@ impl Holdings {
     /// A node that joins at once.
     pub fn new(node: NodeName, timing: Timing, settings: Settings, now: Mono) -> Holdings {
         Holdings {
-            membership: Membership::new(timing, now),
+            lease: membership::Membership::new(timing, now),
             ownership: Ownership::new(node.clone(), settings.verify_every),
-            members: Members::default(),
+            members: None,
             mark: 0,
             look_at: now,
             looking: false,
@@ -127,12 +129,12 @@ impl Holdings {
 
     /// Whether new work may be begun.
     pub fn may_begin(&self, now: Mono) -> bool {
-        self.membership.may_begin(now)
+        self.lease.may_begin(now)
     }
 
     /// The members as this node knows them.
-    pub fn members(&self) -> &Members {
-        &self.members
+    pub fn members(&self) -> Option<&Membership> {
+        self.members.as_ref().map(|(_, members)| members)
     }
 
     /// What it owns, and what it should own.
@@ -142,18 +144,18 @@ impl Holdings {
 
     /// Whether the membership has been given up.
     pub fn has_left(&self) -> bool {
-        self.membership.is_gone()
+        self.lease.is_gone()
     }
 
     /// When [`Holdings::tick`] is wanted next.
     pub fn deadlines(&self) -> impl Iterator<Item = Mono> {
-        let look = (self.membership.is_inside() && !self.looking).then_some(self.look_at);
-        [self.membership.deadline(), self.ownership.deadline(), look].into_iter().flatten()
+        let look = (self.lease.is_inside() && !self.looking).then_some(self.look_at);
+        [self.lease.deadline(), self.ownership.deadline(), look].into_iter().flatten()
     }
 
     /// Time has passed.
     pub fn tick(&mut self, now: Mono, notices: &mut Vec<Notice>, out: &mut Vec<Command>) {
-        self.of_membership(now, membership::Event::Tick, notices, out);
+        self.of_lease(now, membership::Event::Tick, notices, out);
         self.of_ownership(now, ownership::Event::Tick, notices, out);
         self.look(now, out);
     }
@@ -171,7 +173,7 @@ impl Holdings {
 
     /// Gives the membership up, for good.
     pub fn leave(&mut self, now: Mono, notices: &mut Vec<Notice>, out: &mut Vec<Command>) {
-        self.of_membership(now, membership::Event::Leave, notices, out);
+        self.of_lease(now, membership::Event::Leave, notices, out);
     }
 
     /// Takes an answer in.
@@ -185,14 +187,14 @@ impl Holdings {
         match event {
             Event::Joined(sent, joined) => {
                 let event = membership::Event::Joined { sent, joined };
-                self.of_membership(now, event, notices, out);
+                self.of_lease(now, event, notices, out);
             }
             Event::Kept(sent, kept) => {
                 let event = membership::Event::Kept { sent, kept };
-                self.of_membership(now, event, notices, out);
+                self.of_lease(now, event, notices, out);
             }
-            Event::Left => self.of_membership(now, membership::Event::Left, notices, out),
-            Event::Members(members) => self.on_members(now, members, notices, out),
+            Event::Left => self.of_lease(now, membership::Event::Left, notices, out),
+            Event::Members(term, members) => self.on_members(now, term, members, notices, out),
             Event::Table(rows) => {
                 self.of_ownership(now, ownership::Event::Table(rows.ok()), notices, out);
             }
@@ -206,15 +208,20 @@ impl Holdings {
     fn on_members(
         &mut self,
         now: Mono,
-        members: Members,
+        term: Term,
+        members: Membership,
         notices: &mut Vec<Notice>,
         out: &mut Vec<Command>,
     ) {
-        if members.at < self.members.at {
+        let at = RingPosition { term, revision: members.revision };
+        let known = self.members.as_ref();
+        if known.is_some_and(|(position, _)| *position > at) {
             return;
         }
-        let gone = self.members.list.iter().any(|member| !members.contains(&member.node));
-        self.members = members;
+        let is_there = |node: &NodeName| members.members.iter().any(|m| m.incarnation == *node);
+        let gone = known
+            .is_some_and(|(_, old)| old.members.iter().any(|m| !is_there(&m.incarnation)));
+        self.members = Some((at, members));
         if gone {
             notices.push(Notice::Gone);
         }
@@ -223,20 +230,20 @@ impl Holdings {
 
     /// Computes the ring anew.
     fn turn(&mut self, now: Mono, notices: &mut Vec<Notice>, out: &mut Vec<Command>) {
-        // Not one of them (yet): what the others should own is their business.
-        let Some(own) = self.members.list.iter().find(|member| member.node == self.node) else {
+        let Some((at, members)) = self.members.as_ref().filter(|_| self.lease.is_inside()) else {
             return;
         };
-        if !self.membership.is_inside() {
+        // Not one of them (yet): what the others should own is their business.
+        let Some(own) = members.members.iter().find(|m| m.incarnation == self.node) else {
             return;
-        }
-        let ring = Assignment::of(&self.members.ring(), self.settings.partitions);
-        let mine = ring.owned_by(&own.name).collect();
-        let event = ownership::Event::Ring(self.members.at, mine);
+        };
+        let ring = Assignment::of(&members.ring(), self.settings.partitions);
+        let mine = ring.owned_by(own.name.as_str()).collect();
+        let event = ownership::Event::Ring(*at, mine);
         self.of_ownership(now, event, notices, out);
     }
 
-    fn of_membership(
+    fn of_lease(
         &mut self,
         now: Mono,
         event: membership::Event,
@@ -244,7 +251,7 @@ impl Holdings {
         out: &mut Vec<Command>,
     ) {
         let mut commands = Vec::new();
-        self.membership.step(now, event, &mut commands);
+        self.lease.step(now, event, &mut commands);
         for command in commands {
             match command {
                 membership::Command::Join => out.push(Command::Join),
@@ -282,7 +289,7 @@ impl Holdings {
     }
 
     fn look(&mut self, now: Mono, out: &mut Vec<Command>) {
-        if self.membership.is_inside() && !self.looking && now >= self.look_at {
+        if self.lease.is_inside() && !self.looking && now >= self.look_at {
             self.looking = true;
             self.look_again = false;
             out.push(Command::LookForArrivals(self.mark));

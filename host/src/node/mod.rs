@@ -14,6 +14,7 @@
 
 pub mod executor;
 pub mod flight;
+pub mod holdings;
 pub mod planner;
 mod weight;
 pub mod window;

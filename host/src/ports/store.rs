@@ -456,7 +456,9 @@ pub struct Counts {
     pub discarded: u64,
     /// In the log, the timers and the retries.
     pub pending: u64,
-    /// Of the dead ones: resolved.
+    /// Of the dead ones: resolved. For the recount alone: it is no part of the sum, and of no
+    /// report.
+    #[serde(skip)]
     pub resolved: u64,
 }
 
@@ -537,12 +539,23 @@ pub struct Depth {
 pub struct NodeRow {
     /// Its name.
     pub node: NodeName,
-    /// `starting`, `leading`, `following`, `draining`, `stopped`.
+    /// `following`, `leading`, `draining`, `stopped`.
     pub state: String,
     /// When it last said so.
     pub seen_at: Time,
     /// Its configuration's digest.
     pub config_digest: String,
+}
+
+/// How long things are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention<'a> {
+    /// History, slots, runs, commands, delivered messages, what the tasks have settled.
+    pub history: Duration,
+    /// Before-images, by task; those of a task that is not named go with their history row.
+    pub undo: &'a [(TaskName, Duration)],
+    /// Nodes, from when they were last seen.
+    pub nodes: Duration,
 }
 
 /// What is removed by [`Store::prune`].
@@ -902,22 +915,18 @@ pub trait Store: Send + Sync {
     /// Writes this node's row.
     async fn report_node(&self, node: &NodeRow) -> Result<()>;
 
-    /// All nodes seen.
+    /// All nodes seen and not forgotten.
     async fn nodes(&self) -> Result<Vec<NodeRow>>;
 
+    /// Forgets a node that has left. One that is not known is forgotten already.
+    async fn forget_node(&self, node: &NodeName) -> Result<()>;
+
     /// Removes, at most `limit` rows of each kind (of before-images, of each task), what is
-    /// older than the retentions; what leaves the history is added to the baseline in the same transaction. `undo` is per
-    /// task; images of a task that is not named go with their history row. A run stays while
-    /// an item or an open dead letter refers to it. A settled skip is forgotten with the
-    /// history, so that what was left alone is looked at again once in a retention; what
-    /// somebody gave up is not.
-    async fn prune(
-        &self,
-        fence: &Fence,
-        history: Duration,
-        undo: &[(TaskName, Duration)],
-        limit: u32,
-    ) -> Result<Pruned>;
+    /// older than its retention; what leaves the history is added to the baseline in the same
+    /// transaction. A run stays while an item or an open dead letter refers to it. A settled
+    /// skip is forgotten with the history, so that what was left alone is looked at again once
+    /// in a retention; what somebody gave up is not.
+    async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned>;
 }
 
 /// A row as it was before a commit changed it.

@@ -10,7 +10,8 @@
 //! This decides what a guest may do and what its failure is called. It does not decide what
 //! becomes of an item that failed, nor whether a proposal is carried out.
 //!
-//! Guests run on threads of their own, so a guest that spins never delays the caller; the
+//! Guests run on threads of their own, those of heavy tasks on threads of low priority, so a
+//! guest that spins never delays the caller, nor a heavy one what is due; the
 //! caller only waits for the result. Dropping that wait ends the guest.
 
 mod access;
@@ -83,13 +84,34 @@ struct Inner {
     permits: Arc<Semaphore>,
     plugins: RwLock<HashMap<String, Arc<Plugin>>>,
     threads: Threads,
+    /// For heavy tasks and for compiling: whatever else wants a processor goes first.
+    patient: Threads,
 }
+
+/// How far heavy tasks stand back: a guest that computes for seconds on every processor must
+/// not delay the microseconds of one that is due.
+const PATIENT_NICE: i32 = 10;
 
 /// The guests' own async runtime. It is shut down without waiting, because it may be
 /// dropped inside another one; a guest ends at its next look up.
 struct Threads(Option<tokio::runtime::Runtime>);
 
 impl Threads {
+    fn start(name: &str, count: usize, nice: i32) -> std::io::Result<Threads> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(count.max(1))
+            .thread_name(name)
+            .on_thread_start(move || {
+                // On Linux this is the thread's own. Without it the guests share alike.
+                if nice > 0 && rustix::process::nice(nice).is_err() {
+                    tracing::debug!("a thread for heavy tasks runs at the usual priority");
+                }
+            })
+            .enable_all()
+            .build()?;
+        Ok(Threads(Some(runtime)))
+    }
+
     fn handle(&self) -> &tokio::runtime::Handle {
         self.0.as_ref().expect("taken only by drop").handle()
     }
@@ -123,16 +145,12 @@ impl Runtime {
                 .inspect_err(|error| tracing::warn!(%error, "plugins are compiled at every start"))
                 .ok()
         });
-        let threads = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(settings.threads.max(1))
-            .thread_name("besom-guest")
-            .enable_all()
-            .build()?;
         Ok(Runtime(Arc::new(Inner {
             ticker: Arc::new(Ticker::start(&engine, settings.tick)?),
             permits: Arc::new(Semaphore::new(settings.instances_max as usize)),
             plugins: RwLock::default(),
-            threads: Threads(Some(threads)),
+            threads: Threads::start("besom-guest", settings.threads, 0)?,
+            patient: Threads::start("besom-patient", settings.threads, PATIENT_NICE)?,
             cache,
             linker,
             engine,
@@ -202,7 +220,7 @@ impl Runtime {
         work: impl FnOnce(&Inner) -> Result<T, LoadError> + Send + 'static,
     ) -> Result<T, LoadError> {
         let inner = Arc::clone(&self.0);
-        let done = self.0.threads.handle().spawn_blocking(move || work(&inner)).await;
+        let done = self.0.patient.handle().spawn_blocking(move || work(&inner)).await;
         done.unwrap_or_else(|error| Err(LoadError::Compile(format!("the compiler: {error}"))))
     }
 
@@ -269,8 +287,12 @@ impl Runtime {
             }
         };
         let running = self.0.ticker.enter();
+        let threads = match caller.plugin.manifest.lane {
+            Lane::Heavy => &self.0.patient,
+            Lane::Due | Lane::Normal => &self.0.threads,
+        };
         let work = work(caller);
-        let mut wait = Wait(self.0.threads.handle().spawn(async move {
+        let mut wait = Wait(threads.handle().spawn(async move {
             let result = work.await;
             drop((running, permit));
             result

@@ -23,6 +23,7 @@ macro_rules! store_conformance {
                 history_is_found_by_task_tenant_key_and_run,
                 depths_count_what_waits_and_since_when,
                 nodes_report_themselves,
+                nodes_are_forgotten,
             }
             changes {
                 every_kind_of_value_comes_back_as_it_was,

@@ -33,7 +33,7 @@ impl Executor {
         if self.singly.get(&definition.name).is_some_and(|left| *left > 0) {
             1
         } else {
-            definition.limits.batch_items.max(1) as usize
+            (definition.limits.batch_items.max(1) as usize).min(self.settings.commit_items)
         }
     }
 
@@ -80,7 +80,7 @@ impl Executor {
         let (of_runs, definitions) = (&self.of_runs, &self.definitions);
         let mut chosen: Option<Arc<TaskDefinition>> = None;
         let mut left = usize::MAX;
-        let singly = &self.singly;
+        let (singly, commit_items) = (&self.singly, self.settings.commit_items);
         let taken = self.retries.take(until, usize::MAX, |waiting| {
             let task = &waiting.item.identity.task;
             let Some(definition) = of_runs.get(&waiting.item.run).or(definitions.get(task)) else {
@@ -89,7 +89,7 @@ impl Executor {
             match &chosen {
                 None if room.contains(&definition.lane) => {
                     chosen = Some(Arc::clone(definition));
-                    left = definition.limits.batch_items.max(1) as usize;
+                    left = (definition.limits.batch_items.max(1) as usize).min(commit_items);
                     if singly.get(task).is_some_and(|n| *n > 0) {
                         left = 1;
                     }

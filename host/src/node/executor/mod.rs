@@ -54,6 +54,8 @@ pub struct Settings {
     pub heavy_batches: usize,
     /// The longest that a heavy commit waits for due items.
     pub heavy_wait_max: Duration,
+    /// Items in one commit, whatever a task's own limit says.
+    pub commit_items: usize,
     /// Bytes of changes in one commit; a single item may exceed it.
     pub commit_bytes: usize,
     /// The longest that a commit which the store could not take is kept before its items
@@ -77,6 +79,7 @@ impl Default for Settings {
             normal_batches: 2,
             heavy_batches: 1,
             heavy_wait_max: Duration::from_secs(2),
+            commit_items: 1_000,
             commit_bytes: 8 << 20,
             commit_age_max: Duration::from_secs(10),
             window: 8_192,
@@ -99,10 +102,10 @@ pub enum Event {
     RetriesRead(u64, store::Result<Vec<Waiting>>),
     /// Verdicts.
     Acted(Ticket, Result<Acted, guests::Error>),
-    /// The result of a commit.
-    Committed(Ticket, store::Result<Committed>),
-    /// What the store knows of a commit of unknown result.
-    Found(Ticket, store::Result<Option<Committed>>),
+    /// The result of the commit of that mark.
+    Committed(Ticket, CommitId, store::Result<Committed>),
+    /// What the store knows of the commit of that mark.
+    Found(Ticket, CommitId, store::Result<Option<Committed>>),
 }
 
 /// What is to be done.
@@ -377,8 +380,8 @@ impl Executor {
                 self.retries.read(now, number, result.ok());
             }
             Event::Acted(ticket, result) => self.acted(ticket, result, out),
-            Event::Committed(ticket, result) => self.committed(ticket, result, out),
-            Event::Found(ticket, result) => self.found(ticket, result, out),
+            Event::Committed(ticket, mark, result) => self.committed(ticket, mark, result, out),
+            Event::Found(ticket, mark, result) => self.found(ticket, mark, result, out),
         }
     }
 

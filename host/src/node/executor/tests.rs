@@ -1,4 +1,4 @@
-use besom_core::ids::{RunId, Term};
+use besom_core::ids::RunId;
 use besom_core::item::Identity;
 use besom_core::plan::{CatchUp, Overlap};
 use besom_core::proposal::{Change, OnGuardFailed, Proposal, Settle, Verdict};
@@ -204,6 +204,7 @@ fn acted(keys: &[&str]) -> Result<Acted, guests::Error> {
 fn all_committed(batch: &Batch) -> Event {
     Event::Committed(
         Ticket(0),
+        batch.id,
         Ok(Committed {
             outcomes: batch.entries.iter().map(|_| Outcome::Committed).collect(),
             at: at(0),
@@ -214,7 +215,7 @@ fn all_committed(batch: &Batch) -> Event {
 
 fn for_ticket(event: Event, ticket: Ticket) -> Event {
     match event {
-        Event::Committed(_, result) => Event::Committed(ticket, result),
+        Event::Committed(_, mark, result) => Event::Committed(ticket, mark, result),
         other => other,
     }
 }
@@ -277,7 +278,7 @@ fn a_commit_that_the_store_could_not_take_is_sent_again_unchanged() {
         let (ticket, _) =
             acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
         let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
-        assert_eq!(commits(&bench.step(Event::Committed(ticket, Err(error)))), []);
+        assert_eq!(commits(&bench.step(Event::Committed(ticket, batch.id, Err(error)))), []);
         bench.now = bench.executor.deadline().expect("a time to try again");
         assert_eq!(commits(&bench.fill()), [(ticket, batch)]);
     }
@@ -289,16 +290,16 @@ fn an_unknown_result_is_looked_up_before_anything_else_happens_to_the_items() {
     let (ticket, _) = acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
     let unknown = Err(store::Error::Unknown("cut off".into()));
-    let commands = bench.step(Event::Committed(ticket, unknown));
+    let commands = bench.step(Event::Committed(ticket, batch.id, unknown));
     assert_eq!(commands, [Command::FindCommit(ticket, batch.id)]);
     // It never happened: the same batch is sent again, under another mark.
-    let (_, again) = commits(&bench.step(Event::Found(ticket, Ok(None)))).remove(0);
+    let (_, again) = commits(&bench.step(Event::Found(ticket, batch.id, Ok(None)))).remove(0);
     assert_ne!(again.id, batch.id);
     assert_eq!(again.entries, batch.entries);
     let unknown = Err(store::Error::Unknown("cut off".into()));
-    bench.step(Event::Committed(ticket, unknown));
+    bench.step(Event::Committed(ticket, again.id, unknown));
     let found = Committed { outcomes: vec![Outcome::Committed], at: at(0), runs_ended: vec![] };
-    let commands = bench.step(Event::Found(ticket, Ok(Some(found))));
+    let commands = bench.step(Event::Found(ticket, again.id, Ok(Some(found))));
     assert!(matches!(commands.as_slice(), [Command::Report(Report { committed: 1, .. })]));
     assert!(bench.executor.is_idle());
 }
@@ -343,14 +344,15 @@ fn a_batch_that_the_store_refuses_comes_back_one_by_one() {
     let timers = vec![timer("sweep", 5, at(400)), timer("sweep", 6, at(500))];
     let (ticket, keys) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
     assert_eq!(keys.len(), 2);
-    bench.step(Event::Acted(ticket, acted(&["5", "6"])));
+    let (_, both) = commits(&bench.step(Event::Acted(ticket, acted(&["5", "6"])))).remove(0);
     let refused = || Err(store::Error::Invalid("no such column".into()));
-    let commands = bench.step(Event::Committed(ticket, refused()));
+    let commands = bench.step(Event::Committed(ticket, both.id, refused()));
     let (ticket, keys) = acts(&commands)[0].clone();
     assert_eq!(keys, ["5"]);
-    bench.step(Event::Acted(ticket, acted(&["5"])));
-    let commands = bench.step(Event::Committed(ticket, refused()));
+    let (_, single) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+    let commands = bench.step(Event::Committed(ticket, single.id, refused()));
     let (_, batch) = commits(&commands).remove(0);
+    assert_ne!(batch.id, single.id, "another content is another commit");
     assert!(matches!(
         &batch.entries[0].decision,
         Decision::Settle(Settle::Retry { reason, .. }) if reason == "no such column"
@@ -448,7 +450,7 @@ fn an_item_is_executed_ahead_of_its_time_and_committed_not_before_it() {
     // By the store's clock it was too early: both are executed anew, a moment later.
     let early = vec![Outcome::Left(LeftOut::NotDue); 2];
     let early = Committed { outcomes: early, at: at(60_001), runs_ended: vec![] };
-    let commands = bench.step(Event::Committed(first, Ok(early)));
+    let commands = bench.step(Event::Committed(first, batch.id, Ok(early)));
     let (again, keys) = acts(&commands)[0].clone();
     assert_eq!(keys, ["1", "2"]);
     assert_eq!(commits(&bench.step(Event::Acted(again, acted(&["1", "2"])))), []);
@@ -462,6 +464,24 @@ fn what_is_late_is_executed_in_whole_batches() {
     let timers = (1..=4).map(|id| timer("expire", id, at(100 * id as i64))).collect();
     let keys: Vec<_> = acts(&bench.fed(&[], timers, vec![])).into_iter().map(|a| a.1).collect();
     assert_eq!(keys, [["1", "2", "3", "4"]]);
+}
+
+#[test]
+fn no_batch_has_more_items_than_one_commit_may_have() {
+    let settings = Settings { commit_items: 3, due_ahead: Duration::ZERO, ..Settings::default() };
+    for retried in [false, true] {
+        let mut bench = Bench::with(settings.clone(), &[definition("sweep", Lane::Normal)]);
+        let late: Vec<Waiting> = (1..=4)
+            .map(|id| match retried {
+                false => timer("sweep", id, at(500)),
+                true => Waiting { source: Source::Retry(id), ..timer("sweep", id, at(500)) },
+            })
+            .collect();
+        let (timers, retries) = if retried { (vec![], late) } else { (late, vec![]) };
+        let sizes: Vec<usize> =
+            acts(&bench.fed(&[], timers, retries)).iter().map(|(_, keys)| keys.len()).collect();
+        assert_eq!(sizes, [3, 1], "the task itself would take four");
+    }
 }
 
 #[test]
@@ -487,7 +507,6 @@ fn who_owns_nothing_begins_nothing() {
     bench.now = at(6_000);
     assert_eq!(bench.fill(), []);
     assert_eq!(bench.executor.deadline(), None);
-    let _ = Term(0);
 }
 
 #[test]
@@ -499,9 +518,45 @@ fn an_answer_that_comes_twice_changes_nothing_the_second_time() {
     assert_eq!(bench.step(read()), []);
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["a"])))).remove(0);
     assert_eq!(bench.step(Event::Acted(ticket, acted(&["a"]))), []);
-    assert_eq!(bench.step(Event::Found(ticket, Ok(None))), []);
+    assert_eq!(bench.step(Event::Found(ticket, batch.id, Ok(None))), []);
     bench.step(for_ticket(all_committed(&batch), ticket));
     assert!(bench.executor.is_idle());
     bench.step(for_ticket(all_committed(&batch), ticket));
     assert!(bench.executor.is_idle() && bench.executor.is_drained(bench.now));
+}
+
+#[test]
+fn an_answer_about_an_earlier_mark_says_nothing_of_a_later_one() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let (ticket, _) = acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
+    let (_, first) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+    let unknown = || Err(store::Error::Unknown("cut off".into()));
+    bench.step(Event::Committed(ticket, first.id, unknown()));
+    let (_, second) = commits(&bench.step(Event::Found(ticket, first.id, Ok(None)))).remove(0);
+    // Copies of what was said of the first, while the second is being committed.
+    let refused = Err(store::Error::Invalid("the commit was given up".into()));
+    assert_eq!(bench.step(Event::Committed(ticket, first.id, refused)), []);
+    assert_eq!(bench.step(Event::Committed(ticket, first.id, unknown())), []);
+    assert_eq!(bench.step(Event::Found(ticket, first.id, Ok(None))), []);
+    let commands = bench.step(for_ticket(all_committed(&second), ticket));
+    assert!(matches!(commands.as_slice(), [Command::Report(Report { committed: 1, .. })]));
+    assert!(bench.executor.is_idle());
+}
+
+#[test]
+fn a_late_success_counts_whatever_its_batch_waits_for_meanwhile() {
+    let busy = || store::Error::Busy("locked".into());
+    let unknown = || store::Error::Unknown("cut off".into());
+    for failed in [busy as fn() -> store::Error, unknown] {
+        let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+        let (ticket, _) =
+            acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
+        let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+        bench.step(Event::Committed(ticket, batch.id, Err(failed())));
+        let commands = bench.step(for_ticket(all_committed(&batch), ticket));
+        let landed =
+            |command: &Command| matches!(command, Command::Report(Report { committed: 1, .. }));
+        assert!(commands.iter().any(landed), "{commands:?}");
+        assert!(bench.executor.is_idle());
+    }
 }

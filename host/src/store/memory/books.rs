@@ -1,7 +1,6 @@
 //! The books: what the history says, the recount of the counters, and what pruning removes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use besom_core::ids::{CommitId, Fence, RunId, TaskName};
 use besom_core::item::{Identity, Item};
@@ -11,6 +10,7 @@ use besom_core::time::Time;
 use super::state::{Account, Recorded, State, account};
 use crate::ports::store::{
     Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, Pruned, Result,
+    Retention,
 };
 
 impl State {
@@ -135,18 +135,19 @@ impl State {
     pub(super) fn prune(
         &mut self,
         fence: &Fence,
-        history: Duration,
-        undo: &[(TaskName, Duration)],
+        keep: Retention<'_>,
         limit: u32,
         now: Time,
     ) -> Result<Pruned> {
         self.check_fence(fence)?;
-        let before = now - history;
+        let before = now - keep.history;
         let mut pruned = self.prune_history(before, limit);
-        for (task, retention) in undo {
+        for (task, retention) in keep.undo {
             pruned.undo += self.prune_images(task, now - *retention, limit);
         }
-        pruned.other = self.prune_others(before, limit);
+        let silent = now - keep.nodes;
+        pruned.other = self.prune_others(before, limit)
+            + remove_old(&mut self.nodes, limit, |_, node| node.seen_at < silent);
         Ok(pruned)
     }
 

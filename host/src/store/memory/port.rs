@@ -22,7 +22,7 @@ use crate::ports::store::{
     Applied, Arrivals, Audit, Batch, BeforeImage, Claim, Command, CommandEffect, CommandRow,
     Committed, DeadLetter, DeadSelector, Depth, Error, FenceState, HistoryQuery, HistoryRow,
     Letters, MappingFault, NodeRow, PartitionRow, PlanPage, Planned, Pruned, Raised, Result,
-    RingPosition, Snapshot, Store, Stream, Waiting,
+    Retention, RingPosition, Snapshot, Store, Stream, Waiting,
 };
 
 #[async_trait]
@@ -308,15 +308,16 @@ impl Store for MemoryStore {
         self.perform(On::Read, |state| Ok(state.nodes.values().cloned().collect()))
     }
 
-    async fn prune(
-        &self,
-        fence: &Fence,
-        history: Duration,
-        undo: &[(TaskName, Duration)],
-        limit: u32,
-    ) -> Result<Pruned> {
+    async fn forget_node(&self, node: &NodeName) -> Result<()> {
+        self.perform(On::Write, |state| {
+            state.nodes.remove(node);
+            Ok(())
+        })
+    }
+
+    async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
         let now = self.time();
-        self.perform(On::Write, |state| state.prune(fence, history, undo, limit, now))
+        self.perform(On::Write, |state| state.prune(fence, keep, limit, now))
     }
 }
 

@@ -9,6 +9,7 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::effects::{Effects, Stop};
 use super::error::Job;
+use super::hint;
 use crate::ports::activity::{State, Timeouts};
 
 /// How a guard on activity is answered.
@@ -72,7 +73,8 @@ impl<'a> Effects<'a> {
 
     fn matches(&self, filter: &Filter) -> Result<bool, Stop> {
         let table = self.mapping.table(&filter.collection)?;
-        let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
+        let hint = hint::of_question(self.conn, table, true, &filter.conditions)?;
+        let mut sql = format!("SELECT 1 FROM {}{hint} WHERE ", table.name);
         let mut params = Vec::new();
         table.push_tenant(self.tenant, &mut sql, &mut params)?;
         table.push_conditions(&filter.conditions, &mut sql, &mut params)?;

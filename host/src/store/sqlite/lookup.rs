@@ -6,6 +6,7 @@ use besom_core::value::{Row, RowKey};
 use rusqlite::{Connection, params_from_iter};
 
 use super::error::Job;
+use super::hint;
 use super::mapping::{Mapping, Table, quote};
 use super::plan::refuse_full_scan;
 use super::values::decode;
@@ -82,7 +83,8 @@ pub(super) fn exists(
     conditions: &[Condition],
 ) -> Job<bool> {
     let table = mapping.table(collection).map_err(invalid)?;
-    let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
+    let hint = hint::of_question(conn, table, tenant.is_some(), conditions)?;
+    let mut sql = format!("SELECT 1 FROM {}{hint} WHERE ", table.name);
     let mut params = Vec::new();
     if tenant.is_none() {
         sql.push('1');

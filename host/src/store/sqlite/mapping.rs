@@ -3,14 +3,17 @@
 //! A plugin's names never reach the database: only names that the mapping knows do, quoted.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use besom_core::collection::{Collection, Collections, Column, Encoding};
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Comparison, Condition};
 use besom_core::value::{Field, Kind, Value};
+use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
+use super::error::Job;
+use super::hint::{self, Created};
 use super::values::{Round, encode, tenant_cell};
 
 /// Parameters in the order of the statement's question marks.
@@ -31,6 +34,8 @@ pub(super) struct Table {
     /// Every mapped column, quoted, separated by commas.
     pub(super) columns_sql: String,
     tenant: Option<String>,
+    /// The database's indexes, once somebody has asked.
+    created: OnceLock<Vec<Created>>,
 }
 
 /// All collections.
@@ -76,8 +81,19 @@ impl Table {
             columns_sql: columns.iter().map(|(n, _)| quote(n)).collect::<Vec<_>>().join(", "),
             tenant: collection.tenant.as_deref().map(quote),
             columns,
+            created: OnceLock::new(),
             collection: collection.clone(),
         }
+    }
+
+    /// The indexes that the table had when they were first asked for: a mapping is made anew
+    /// at a start and at every reload.
+    pub(super) fn created(&self, conn: &Connection) -> Job<&[Created]> {
+        if let Some(known) = self.created.get() {
+            return Ok(known);
+        }
+        let found = hint::created(conn, &self.collection.table)?;
+        Ok(self.created.get_or_init(|| found))
     }
 
     /// The quoted tenant column.

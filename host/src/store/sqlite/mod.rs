@@ -15,6 +15,7 @@ mod entity_model;
 mod error;
 mod fault;
 mod guards;
+mod hint;
 mod images;
 mod inspection;
 mod items;
@@ -436,16 +437,18 @@ impl Store for SqliteStore {
         self.inspection.read(inspection::nodes).await
     }
 
-    async fn prune(
-        &self,
-        fence: &Fence,
-        history: Duration,
-        undo: &[(TaskName, Duration)],
-        limit: u32,
-    ) -> Result<Pruned> {
-        let (fence, undo) = (fence.clone(), undo.to_vec());
+    async fn forget_node(&self, node: &NodeName) -> Result<()> {
+        let node = node.clone();
+        self.writer.run_light(Lane::Normal, move |tx| inspection::forget_node(tx, &node)).await
+    }
+
+    async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
+        let (fence, undo) = (fence.clone(), keep.undo.to_vec());
+        let (history, nodes) = (keep.history, keep.nodes);
         self.writer
-            .run(Lane::Heavy, move |tx| prune::prune(tx, &fence, history, &undo, limit))
+            .run(Lane::Heavy, move |tx| {
+                prune::prune(tx, &fence, Retention { history, nodes, undo: &undo }, limit)
+            })
             .await
     }
 }

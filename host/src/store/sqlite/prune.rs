@@ -1,7 +1,6 @@
 //! Pruning: what is older than its retention goes; what the history loses, the baseline gains.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use besom_core::ids::{Fence, TaskName};
 use besom_core::time::Time;
@@ -12,7 +11,7 @@ use super::leadership::check_fence;
 use super::tally::Tally;
 use super::values::TenantCell;
 use super::writer::Tx;
-use crate::ports::store::Pruned;
+use crate::ports::store::{Pruned, Retention};
 
 /// How many history rows are looked at for one that holds expired images.
 const LOOK_FACTOR: u32 = 16;
@@ -21,21 +20,22 @@ const LOOK_FACTOR: u32 = 16;
 pub(super) fn prune(
     tx: &mut Tx<'_>,
     fence: &Fence,
-    history: Duration,
-    undo: &[(TaskName, Duration)],
+    keep: Retention<'_>,
     limit: u32,
 ) -> Job<Pruned> {
     check_fence(tx, fence)?;
     let mut tally = Tally::default();
     let mut pruned = Pruned::default();
-    let cutoff = tx.now - history;
+    let cutoff = tx.now - keep.history;
     prune_history(tx, cutoff, limit, &mut tally, &mut pruned)?;
-    for (task, retention) in undo {
+    for (task, retention) in keep.undo {
         let cutoff = tx.now - *retention;
         pruned.undo += prune_undo(tx, task, cutoff, limit, &mut tally)?;
     }
     tally.write(tx)?;
-    pruned.other = prune_resolved(tx, cutoff, limit)? + prune_other(tx, cutoff, limit)?;
+    pruned.other = prune_resolved(tx, cutoff, limit)?
+        + prune_other(tx, cutoff, limit)?
+        + prune_nodes(tx, tx.now - keep.nodes, limit)?;
     Ok(pruned)
 }
 
@@ -168,8 +168,18 @@ const OTHER: &[&str] = &[
     "DELETE FROM besom_settled WHERE (task, tenant, key, due, version) IN
        (SELECT task, tenant, key, due, version FROM besom_settled
         WHERE at < ?1 AND given_up = 0 LIMIT ?2)",
-    "DELETE FROM besom_node WHERE node IN (SELECT node FROM besom_node WHERE seen_at < ?1 LIMIT ?2)",
 ];
+
+fn prune_nodes(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
+    let removed = tx
+        .conn
+        .prepare_cached(
+            "DELETE FROM besom_node
+             WHERE node IN (SELECT node FROM besom_node WHERE seen_at < ?1 LIMIT ?2)",
+        )?
+        .execute(params![cutoff.0, limit])?;
+    Ok(removed as u64)
+}
 
 fn prune_other(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
     let mut removed = 0;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use besom::ports::store::{
-    Applied, Audit, Command, CommandEffect, DeadLetter, DeadSelector, Letters,
+    Applied, Audit, Command, CommandEffect, DeadLetter, DeadSelector, Letters, Retention,
 };
 use besom_core::item::Candidate;
 
@@ -11,6 +11,10 @@ use crate::conformance::World;
 use crate::conformance::world::{
     ALL, apply as commits, candidate, dead, due, retry, skip, task, tenant,
 };
+
+/// Pruning what nothing protects.
+const ALL_GOES: Retention<'_> =
+    Retention { history: Duration::ZERO, undo: &[], nodes: Duration::ZERO };
 
 async fn letters(world: &World, selector: &DeadSelector) -> Vec<DeadLetter> {
     world.store().dead_letters(selector, Letters::Open, ALL).await.unwrap()
@@ -143,7 +147,7 @@ pub async fn a_discarded_item_is_not_planned_again_until_its_version_changes(wor
     assert!(!is_planned(world, "v1").await);
     world.reopen().await;
     world.advance(Duration::from_secs(86_400));
-    world.store().prune(&world.fence, Duration::ZERO, &[], 100).await.unwrap();
+    world.store().prune(&world.fence, ALL_GOES, 100).await.unwrap();
     assert!(!is_planned(world, "v1").await);
     assert!(is_planned(world, "v2").await);
     assert!(!is_planned(world, "v1").await, "a skip that is not settled lifts nothing");
@@ -211,7 +215,7 @@ pub async fn a_later_commit_resolves_an_open_dead_letter(world: &mut World) {
     assert_eq!((counted.skipped, counted.resolved), (2, 1));
 
     world.advance(Duration::from_secs(60));
-    world.store().prune(&world.fence, Duration::ZERO, &[], 100).await.unwrap();
+    world.store().prune(&world.fence, ALL_GOES, 100).await.unwrap();
     let all = world.store().dead_letters(&DeadSelector::default(), Letters::All, ALL).await;
     assert_eq!(all.unwrap(), open, "it is forgotten with the history, the open one is not");
     assert_eq!(world.balanced().await, before);

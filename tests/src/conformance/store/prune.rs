@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Letters, Pruned};
+use besom::ports::store::{Letters, Pruned, Retention};
+use besom_core::ids::TaskName;
 
 use crate::conformance::World;
 use crate::conformance::tables::thing;
@@ -10,9 +11,13 @@ use crate::conformance::world::{apply, candidate, dead, due, set_n, settled, ski
 
 const DAY: Duration = Duration::from_secs(86_400);
 
+fn keep(history: Duration, undo: &[(TaskName, Duration)]) -> Retention<'_> {
+    Retention { history, undo, nodes: DAY }
+}
+
 async fn prune(world: &World, history: Duration, undo: Duration, limit: u32) -> Pruned {
     let undo = [(task("task"), undo)];
-    world.store().prune(&world.fence, history, &undo, limit).await.unwrap()
+    world.store().prune(&world.fence, keep(history, &undo), limit).await.unwrap()
 }
 
 /// One item committed, one skipped, one dead, on each of so many days.
@@ -125,9 +130,9 @@ pub async fn the_bound_on_images_is_for_each_task(world: &mut World) {
         world.advance(DAY);
     }
     let undo = [(task("task"), DAY), (task("other"), DAY)];
-    let pruned = world.store().prune(&world.fence, DAY * 3, &undo, 1).await.unwrap();
+    let pruned = world.store().prune(&world.fence, keep(DAY * 3, &undo), 1).await.unwrap();
     assert_eq!((pruned.history, pruned.undo), (1, 3), "one with its row, then one of each");
-    let pruned = world.store().prune(&world.fence, DAY * 10, &undo, 10).await.unwrap();
+    let pruned = world.store().prune(&world.fence, keep(DAY * 10, &undo), 10).await.unwrap();
     assert_eq!((pruned.history, pruned.undo), (0, 3));
     world.balanced().await;
 }
