@@ -35,6 +35,7 @@ impl Assembly {
         let adapters = open::adapters(&config, &store, &node, listening);
         let ports = Ports {
             coordination: adapters.coordination,
+            cluster: None,
             activity: adapters.activity,
             store,
             guests: Arc::new(loader.runtime().clone()),

@@ -15,10 +15,11 @@ use std::time::Duration;
 use besom_core::ids::Term;
 use tokio::sync::{mpsc, watch};
 
-use crate::node::{Command, Event, Node, Role, Settings, Work};
+use crate::node::{Command, Event, Node, Role, Settings, Whose, Work};
 use crate::ports::guests::StopFlag;
 use crate::ports::store::{NodeRow, Store};
-use perform::Ports;
+use crate::node::holdings;
+use perform::{Cluster, Ports};
 
 /// What is asked of a running host.
 #[derive(Debug)]
@@ -66,9 +67,15 @@ pub async fn run(
     let mut ports = ports;
     let (events, mut answers) = mpsc::unbounded_channel::<Event>();
     let mut node = Node::new(settings, work, seed(), clock::now());
-    let mut stop = StopFlag::default();
+    let (mut scans, mut acts) = (StopFlag::default(), StopFlag::default());
     let (following, follows) = watch::channel(true);
     let watcher = tokio::spawn(watch_leader(ports.clone(), follows, events.clone()));
+    let among_others = ports.cluster.clone().map(|cluster| {
+        [
+            tokio::spawn(watch_members(ports.clone(), cluster, events.clone())),
+            tokio::spawn(watch_queues(ports.clone(), events.clone())),
+        ]
+    });
     let mut pulse = tokio::time::interval(REPORT_EVERY);
     pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (rows, to_report) = watch::channel(None);
@@ -82,13 +89,21 @@ pub async fn run(
         for command in commands {
             match command {
                 Command::Finished => break 'running,
-                Command::StopGuests { reason } => {
-                    tracing::info!(reason, "the leadership is over");
+                Command::StopGuests { whose, reason } => {
+                    let stop = match whose {
+                        Whose::Planner => &mut scans,
+                        Whose::Executor => &mut acts,
+                    };
+                    tracing::info!(?whose, reason, "stopped");
                     stop.raise(reason);
-                    stop = StopFlag::default();
+                    *stop = StopFlag::default();
                 }
                 command => {
-                    let (ports, events, stop) = (ports.clone(), events.clone(), stop.clone());
+                    let stop = match &command {
+                        Command::Executor(..) => acts.clone(),
+                        _ => scans.clone(),
+                    };
+                    let (ports, events) = (ports.clone(), events.clone());
                     tokio::spawn(async move {
                         let sent = clock::mono();
                         if let Some(answer) = ports.perform(command, sent, &stop).await {
@@ -136,6 +151,9 @@ pub async fn run(
         };
     }
     watcher.abort();
+    for task in among_others.into_iter().flatten() {
+        task.abort();
+    }
     // What was to be said is said first, or it would come after the farewell.
     drop(rows);
     let _ = reporter.await;
@@ -208,6 +226,37 @@ async fn watch_leader(
                     return;
                 }
             }
+        }
+    }
+}
+
+/// Tells the node of its members, whenever they may have changed.
+async fn watch_members(ports: Ports, cluster: Cluster, events: mpsc::UnboundedSender<Event>) {
+    // Without a leader the ring goes by the last known term: it only puts views in order.
+    let (mut since, mut term) = (0, Term(0));
+    loop {
+        match cluster.members.members().await {
+            Ok(members) => {
+                since = members.revision;
+                if let Ok(Some(leader)) = ports.coordination.leader().await {
+                    term = term.max(leader.term);
+                }
+                if events.send(Event::Holdings(holdings::Event::Members(term, members))).is_err() {
+                    return;
+                }
+            }
+            Err(error) => tracing::debug!(%error, "the members cannot be read; tried again"),
+        }
+        cluster.members.members_changed(since, WATCH_MAX).await;
+    }
+}
+
+/// Tells the node when something may have come into the queues.
+async fn watch_queues(ports: Ports, events: mpsc::UnboundedSender<Event>) {
+    loop {
+        ports.store.nudged(WATCH_MAX).await;
+        if events.send(Event::Nudged).is_err() {
+            return;
         }
     }
 }

@@ -8,18 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::election::CampaignResult;
-use besom_core::ids::{CommitId, Fence, NodeName, RunId, TaskName, Tenant, Term};
+use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, TaskName, Tenant};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::Guard;
 use besom_core::queue::{Decision, apart};
 use besom_core::time::{Mono, Time};
 
 use crate::node::executor::{Command as Execute, Event as Executed};
+use crate::node::holdings::{Arrived, Command as Hold, Event as Held};
 use crate::node::planner::{Command as Plan, Event as PlanEvent, Loaded, Scan, ScanError};
 use crate::node::{Command, Event, Raise};
 use crate::ports::activity::{Activity, State};
 use crate::ports::coordination::{Campaign, Coordination};
 use crate::ports::guests::{self, Call, Guests, StopFlag};
+use crate::ports::members::{Announcement, Members};
 use crate::ports::store::{self, Batch, PlanPage, Planned, Retention, Store};
 use crate::task::TaskDefinition;
 
@@ -28,6 +30,9 @@ use crate::task::TaskDefinition;
 pub struct Ports {
     /// Who leads.
     pub coordination: Arc<dyn Coordination>,
+    /// Who is there, and what this node says of itself; none: one machine, where who leads
+    /// owns everything.
+    pub cluster: Option<Cluster>,
     /// The database.
     pub store: Arc<dyn Store>,
     /// Who is active.
@@ -44,6 +49,15 @@ pub struct Ports {
     pub node_retention: Duration,
     /// How long before-images are kept, per task.
     pub undo_retention: Vec<(TaskName, Duration)>,
+}
+
+/// A node's place among others.
+#[derive(Clone)]
+pub struct Cluster {
+    /// The members.
+    pub members: Arc<dyn Members>,
+    /// What this node says of itself.
+    pub announcement: Announcement,
 }
 
 /// History rows, and rows of each other kind, removed in one transaction.
@@ -91,8 +105,15 @@ impl Ports {
                 let loaded = self.load().await;
                 Event::Loaded(fence, loaded)
             }
-            Command::Executor(term, command) => {
-                Event::Executor(term, self.execute(term, command, stop).await?)
+            Command::Executor(tenure, command) => {
+                Event::Executor(tenure, self.execute(command, stop).await?)
+            }
+            Command::Holdings(command) => Event::Holdings(self.hold(command, sent).await?),
+            Command::Bury => {
+                if let Err(error) = self.bury().await {
+                    tracing::warn!(%error, "the deaths of members are counted later");
+                }
+                return None;
             }
             Command::Planner(term, command) => Event::Planner(term, self.plan(command, stop).await),
             Command::Prune(fence) => Event::Pruned(self.prune(&fence).await),
@@ -101,7 +122,9 @@ impl Ports {
     }
 
     async fn raise(&self, fence: &Fence) -> Raise {
-        match self.store.raise_fence(fence, &self.node, None).await {
+        // In a cluster partitions are claimed by whom the ring gives them to.
+        let taken: Option<&[Partition]> = if self.cluster.is_some() { Some(&[]) } else { None };
+        match self.store.raise_fence(fence, &self.node, taken).await {
             Ok(raised) => Raise::Done(raised.owned),
             Err(store::Error::Fenced) => match self.store.fence().await {
                 Ok(Some(state)) => Raise::Fenced(state.term),
@@ -114,14 +137,67 @@ impl Ports {
         }
     }
 
-    async fn load(&self) -> store::Result<Loaded> {
-        let buried = self.store.bury(std::slice::from_ref(&self.node)).await?;
-        for identity in buried {
+    /// Counts the deaths of hosts that are gone.
+    async fn bury(&self) -> store::Result<()> {
+        let alive = match &self.cluster {
+            None => vec![self.node.clone()],
+            Some(cluster) => {
+                let members = cluster.members.members().await;
+                let members = members.map_err(|e| store::Error::Unavailable(e.to_string()))?;
+                members.members.into_iter().map(|member| member.incarnation).collect()
+            }
+        };
+        for identity in self.store.bury(&alive).await? {
             tracing::warn!(
                 task = %identity.task, key = identity.key,
                 "its host died while this item was executed"
             );
         }
+        Ok(())
+    }
+
+    /// Carries out what a node of a cluster needs to hold anything.
+    async fn hold(&self, command: Hold, sent: Mono) -> Option<Held> {
+        let cluster = self.cluster.as_ref()?;
+        Some(match command {
+            Hold::Join => {
+                let joined = cluster.members.join(&cluster.announcement).await;
+                if let Err(error) = &joined {
+                    tracing::warn!(%error, "this node is no member yet; tried again");
+                }
+                Held::Joined(sent, joined.is_ok())
+            }
+            Hold::Keep => Held::Kept(
+                sent,
+                match cluster.members.keep_alive().await {
+                    Ok(kept) => Some(kept),
+                    Err(error) => {
+                        tracing::warn!(%error, "the renewal of the membership got no answer");
+                        None
+                    }
+                },
+            ),
+            Hold::Leave => {
+                if let Err(error) = cluster.members.leave().await {
+                    tracing::warn!(%error, "the membership could not be given up; it runs out");
+                }
+                Held::Left
+            }
+            Hold::ReadTable => Held::Table(self.store.partition_table().await),
+            Hold::Claim(at, claims) => {
+                Held::Claimed(self.store.claim_partitions(&self.node, at, &claims).await)
+            }
+            Hold::LookForArrivals(since) => Held::Arrived(self.look(since).await),
+        })
+    }
+
+    async fn look(&self, since: u64) -> store::Result<Arrived> {
+        let arrivals = self.store.arrivals(since).await?;
+        Ok(Arrived { arrivals, runs: self.store.active_runs().await? })
+    }
+
+    async fn load(&self) -> store::Result<Loaded> {
+        self.bury().await?;
         Ok(Loaded {
             states: self.store.task_states().await?,
             runs: self.store.active_runs().await?,
@@ -141,10 +217,10 @@ impl Ports {
 
     // ------------------------------------------------------------------ execution
 
-    async fn execute(&self, term: Term, command: Execute, stop: &StopFlag) -> Option<Executed> {
+    async fn execute(&self, command: Execute, stop: &StopFlag) -> Option<Executed> {
         let store = &self.store;
         Some(match command {
-            Execute::Backlog => Executed::Backlog(store.backlog(None).await),
+            Execute::Backlog(scope) => Executed::Backlog(store.backlog(scope.as_deref()).await),
             Execute::ReadLog { ticket, task, streams, limit, each, bytes_max } => {
                 let read = store.read_logs(&task, &streams, each, limit, bytes_max).await;
                 if let Err(error) = &read {
@@ -152,12 +228,12 @@ impl Ports {
                 }
                 Executed::LogRead(ticket, read)
             }
-            Execute::ReadTimers(read) => {
-                let items = store.read_timers(None, read.after, read.limit).await;
+            Execute::ReadTimers(read, scope) => {
+                let items = store.read_timers(scope.as_deref(), read.after, read.limit).await;
                 Executed::TimersRead(read.number, items)
             }
-            Execute::ReadRetries(read) => {
-                let items = store.read_retries(None, read.after, read.limit).await;
+            Execute::ReadRetries(read, scope) => {
+                let items = store.read_retries(scope.as_deref(), read.after, read.limit).await;
                 Executed::RetriesRead(read.number, items)
             }
             Execute::Act { ticket, commit, definition, now, seed, items } => Executed::Acted(
@@ -187,7 +263,7 @@ impl Ports {
             }
             Execute::Report(report) => {
                 tracing::debug!(
-                    term = term.0, task = %report.task, committed = report.committed,
+                    task = %report.task, committed = report.committed,
                     skipped = report.skipped, retried = report.retried, dead = report.dead,
                     "committed"
                 );

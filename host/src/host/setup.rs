@@ -53,6 +53,7 @@ pub fn settings(config: &Config, node: NodeName, pass: bool) -> Settings {
         },
         drain_max: config.host.drain_max,
         prune_every: PRUNE_EVERY,
+        cluster: None,
     }
 }
 

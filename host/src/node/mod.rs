@@ -19,19 +19,20 @@ pub mod planner;
 mod weight;
 pub mod window;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::collection::Collections;
 use besom_core::election::{self, CampaignResult, Election, RaiseResult, Timing};
-use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, TaskName, Term};
+use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, RunId, TaskName, Term};
 use besom_core::time::{Mono, Time};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::ports::store;
 use executor::Executor;
+use holdings::{Arrived, Holdings};
 use planner::{Loaded, Notice, Planner, Scheduled};
 
 /// The present, read once per event.
@@ -58,6 +59,22 @@ pub struct Settings {
     pub drain_max: Duration,
     /// How often old history is removed.
     pub prune_every: Duration,
+    /// How a node of a cluster comes to what it executes; none: who leads owns everything.
+    pub cluster: Option<holdings::Settings>,
+}
+
+/// One time of owning something, from its beginning until all of it was given up. Answers
+/// from an earlier one are about what is not ours any more.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tenure(pub u64);
+
+/// Which guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// Those that scan for a leader.
+    Planner,
+    /// Those that act for an owner.
+    Executor,
 }
 
 /// What the node works by; replaced as a whole on reload.
@@ -86,8 +103,10 @@ pub enum Event {
     Raised(Fence, Raise),
     /// What the store remembers, for the leadership of that fence.
     Loaded(Fence, store::Result<Loaded>),
-    /// An answer for the executor, with the fence under which it was asked.
-    Executor(Term, executor::Event),
+    /// An answer for the executor, with the tenure in which it was asked.
+    Executor(Tenure, executor::Event),
+    /// For what a node of a cluster holds.
+    Holdings(holdings::Event),
     /// An answer for the planner.
     Planner(Term, planner::Event),
     /// Old history was removed; whether there is more.
@@ -127,13 +146,19 @@ pub enum Command {
     Raise(Fence),
     /// Count the deaths of earlier hosts, and read what the store remembers.
     Load(Fence),
-    /// Stop every guest: what they would return is not wanted any more.
+    /// Count the deaths of members that have gone.
+    Bury,
+    /// Stop these guests: what they would return is not wanted any more.
     StopGuests {
+        /// Which.
+        whose: Whose,
         /// Why.
         reason: &'static str,
     },
     /// For the executor.
-    Executor(Term, executor::Command),
+    Executor(Tenure, executor::Command),
+    /// For what a node of a cluster holds.
+    Holdings(holdings::Command),
     /// For the planner.
     Planner(Term, planner::Command),
     /// Remove old history.
@@ -171,6 +196,9 @@ pub struct Node {
     election: Election,
     planner: Planner,
     executor: Executor,
+    /// Of a node of a cluster.
+    holdings: Option<Holdings>,
+    tenure: Tenure,
     /// Partitions taken over with the fence, until the store's memory is loaded.
     taken: Vec<(Partition, OwnerEpoch)>,
     phase: Phase,
@@ -191,6 +219,10 @@ impl Node {
             election: Election::new(settings.timing, now.mono),
             planner: Planner::new(settings.planner),
             executor,
+            holdings: settings.cluster.clone().map(|cluster| {
+                Holdings::new(settings.node.clone(), settings.timing, cluster, now.mono)
+            }),
+            tenure: Tenure::default(),
             taken: Vec::new(),
             phase: Phase::Running,
             loaded: false,
@@ -223,6 +255,11 @@ impl Node {
         self.election.trusted_for(now)
     }
 
+    /// What it holds as a node of a cluster.
+    pub fn holdings(&self) -> Option<&Holdings> {
+        self.holdings.as_ref()
+    }
+
     /// Its planner, to look at.
     pub fn planner(&self) -> &Planner {
         &self.planner
@@ -245,17 +282,16 @@ impl Node {
             Phase::Draining { until } => mono(until),
             Phase::Running | Phase::Resigning | Phase::Stopped => None,
         };
-        let work = self.loaded.then(|| {
-            [
-                self.planner.deadline().and_then(wall),
-                self.executor.deadline().and_then(wall),
-                mono(self.prune_at),
-            ]
-        });
-        [self.election.deadline().and_then(mono), drain, self.load_at.and_then(mono)]
+        let plan = self
+            .loaded
+            .then(|| [self.planner.deadline().and_then(wall), mono(self.prune_at)]);
+        let execute = self.executor.deadline().and_then(wall);
+        let hold = self.holdings.iter().flat_map(Holdings::deadlines).filter_map(mono);
+        [self.election.deadline().and_then(mono), drain, self.load_at.and_then(mono), execute]
             .into_iter()
-            .chain(work.into_iter().flatten())
+            .chain(plan.into_iter().flatten())
             .flatten()
+            .chain(hold)
             .min()
     }
 
@@ -263,6 +299,7 @@ impl Node {
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Command>) {
         let mut elected = Vec::new();
         let mut notices = Vec::new();
+        let mut held = Vec::new();
         self.last = now;
         match event {
             Event::Tick => {}
@@ -294,11 +331,14 @@ impl Node {
             Event::Loaded(fence, result) => {
                 self.on_loaded(now, fence, result, &mut notices, out);
             }
-            Event::Executor(term, event) if self.is_current(term) => {
+            Event::Executor(tenure, event) if tenure == self.tenure => {
                 let mut commands = Vec::new();
                 self.executor.step(now.wall, event, &mut commands);
-                self.of_executor(term, commands, &mut notices, out);
+                self.of_executor(commands, &mut notices, out);
             }
+            Event::Holdings(event) => self.with_holdings(out, |holdings, commands| {
+                holdings.step(now.mono, event, &mut held, commands);
+            }),
             Event::Planner(term, event) if self.is_current(term) => {
                 let mut commands = Vec::new();
                 self.planner.step(now.wall, event, &mut notices, &mut commands);
@@ -311,7 +351,12 @@ impl Node {
                 let wait = if soon { Duration::from_secs(1) } else { self.settings.prune_every };
                 self.prune_at = now.mono + wait;
             }
-            Event::Nudged => self.planner.nudge(now.wall),
+            Event::Nudged => {
+                self.planner.nudge(now.wall);
+                if let Some(holdings) = &mut self.holdings {
+                    holdings.nudge(now.mono);
+                }
+            }
             Event::Reconfigured(work) => {
                 self.work = work;
                 self.executor.define(definitions(&self.work), Arc::clone(&self.work.collections));
@@ -326,9 +371,73 @@ impl Node {
         }
         self.election.step(now.mono, election::Event::Tick, &mut elected);
         self.follow(now, elected, &mut notices, out);
+        self.with_holdings(out, |holdings, commands| {
+            holdings.tick(now.mono, &mut held, commands);
+        });
+        self.hold(now, held, &mut notices, out);
         self.go_on(now, notices, out);
     }
 
+    fn with_holdings(
+        &mut self,
+        out: &mut Vec<Command>,
+        step: impl FnOnce(&mut Holdings, &mut Vec<holdings::Command>),
+    ) {
+        if let Some(holdings) = &mut self.holdings {
+            let mut commands = Vec::new();
+            step(holdings, &mut commands);
+            out.extend(commands.into_iter().map(Command::Holdings));
+        }
+    }
+
+    /// What follows from what the node holds.
+    fn hold(
+        &mut self,
+        now: Now,
+        held: Vec<holdings::Notice>,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        for notice in held {
+            match notice {
+                holdings::Notice::Own(gained) => self.executor.gain(&gained),
+                holdings::Notice::Disown(lost) => self.executor.lose(&lost),
+                holdings::Notice::Cease(reason) => self.give_up(reason, out),
+                holdings::Notice::Arrived(arrived) => self.arrived(now, arrived, notices),
+                holdings::Notice::Gone if self.loaded => out.push(Command::Bury),
+                // Whoever leads counts their deaths.
+                holdings::Notice::Gone => {}
+            }
+        }
+    }
+
+    /// Everything owned is another's from now on.
+    fn give_up(&mut self, reason: &'static str, out: &mut Vec<Command>) {
+        self.executor.disown();
+        self.tenure.0 += 1;
+        out.push(Command::StopGuests { whose: Whose::Executor, reason });
+    }
+
+    /// Something may have come into the queues, planned by another node; and runs may have
+    /// ended on others.
+    fn arrived(&mut self, now: Now, arrived: Arrived, notices: &mut Vec<Notice>) {
+        let Arrived { arrivals, runs } = arrived;
+        let tasks = &self.work.tasks;
+        let pinned = runs.iter().filter_map(|run| {
+            let current = &tasks.get(&run.task)?.definition;
+            let own = planner::definition_of(run, current);
+            (*own != **current).then_some((run.id, own))
+        });
+        self.executor.pin_only(pinned.collect());
+        self.executor.planned(arrivals.log, arrivals.timer);
+        if let Some(at) = arrivals.retry {
+            self.executor.revived(at.max(now.wall));
+        }
+        let active: BTreeSet<RunId> = runs.iter().map(|run| run.id).collect();
+        self.planner.still_active(&active, notices);
+    }
+
+    /// Whether an answer for the planner is about this leadership.
     fn is_current(&self, term: Term) -> bool {
         self.loaded && self.election.leading().is_some_and(|fence| fence.term == term)
     }
@@ -354,9 +463,11 @@ impl Node {
                     self.loaded = false;
                     self.load_at = None;
                     self.planner.cease();
-                    self.executor.disown();
                     notices.clear();
-                    out.push(Command::StopGuests { reason });
+                    out.push(Command::StopGuests { whose: Whose::Planner, reason });
+                    if self.holdings.is_none() {
+                        self.give_up(reason, out);
+                    }
                 }
             }
         }
@@ -384,7 +495,10 @@ impl Node {
             return;
         };
         self.loaded = true;
-        self.executor.own(std::mem::take(&mut self.taken));
+        if self.holdings.is_none() {
+            self.tenure.0 += 1;
+            self.executor.own(std::mem::take(&mut self.taken));
+        }
         let (term, mut commands) = (fence.term, Vec::new());
         self.planner.lead(now.wall, fence, loaded, &self.work.tasks, notices, &mut commands);
         out.extend(commands.into_iter().map(|command| Command::Planner(term, command)));
@@ -392,7 +506,6 @@ impl Node {
 
     fn of_executor(
         &mut self,
-        term: Term,
         commands: Vec<executor::Command>,
         notices: &mut Vec<Notice>,
         out: &mut Vec<Command>,
@@ -403,7 +516,7 @@ impl Node {
                     self.planner.ended(*run, notices);
                 }
             }
-            out.push(Command::Executor(term, command));
+            out.push(Command::Executor(self.tenure, command));
         }
     }
 
@@ -436,11 +549,10 @@ impl Node {
     }
 
     fn work_on(&mut self, now: Now, out: &mut Vec<Command>) {
-        let Some(fence) = self.election.leading().cloned().filter(|_| self.loaded) else { return };
-        let term = fence.term;
-        let allowed = self.election.may_begin(now.mono).is_some();
-        if allowed && self.phase == Phase::Running {
-            let mut commands = Vec::new();
+        let leading = self.election.leading().cloned().filter(|_| self.loaded);
+        let may_plan = self.election.may_begin(now.mono).is_some();
+        if let Some(fence) = leading.filter(|_| may_plan && self.phase == Phase::Running) {
+            let (term, mut commands) = (fence.term, Vec::new());
             let idle = self.executor.is_drained(now.wall);
             self.planner.plan(now.wall, idle, &mut commands);
             out.extend(commands.into_iter().map(|command| Command::Planner(term, command)));
@@ -449,10 +561,14 @@ impl Node {
                 out.push(Command::Prune(fence));
             }
         }
+        let may_execute = match &self.holdings {
+            Some(holdings) => holdings.may_begin(now.mono),
+            None => may_plan,
+        };
         let mut commands = Vec::new();
         let random = &mut self.random;
-        self.executor.fill(now.wall, allowed, &mut || random.random(), &mut commands);
-        self.of_executor(term, commands, &mut Vec::new(), out);
+        self.executor.fill(now.wall, may_execute, &mut || random.random(), &mut commands);
+        self.of_executor(commands, &mut Vec::new(), out);
         if self.planner.pass_is_complete()
             && self.executor.is_drained(now.wall)
             && self.phase == Phase::Running
@@ -469,8 +585,14 @@ impl Node {
             let mut elected = Vec::new();
             self.election.step(now.mono, election::Event::Resign, &mut elected);
             self.follow(now, elected, &mut Vec::new(), out);
+            let mut held = Vec::new();
+            self.with_holdings(out, |holdings, commands| {
+                holdings.leave(now.mono, &mut held, commands);
+            });
+            self.hold(now, held, &mut Vec::new(), out);
         }
-        if self.phase == Phase::Resigning && self.election.is_retired() {
+        let has_left = self.holdings.as_ref().is_none_or(Holdings::has_left);
+        if self.phase == Phase::Resigning && self.election.is_retired() && has_left {
             self.phase = Phase::Stopped;
             out.push(Command::Finished);
         }

@@ -198,6 +198,11 @@ impl Window {
         }
     }
 
+    /// Keeps only the items that `keep` wants.
+    pub fn retain(&mut self, keep: impl Fn(&Waiting) -> bool) {
+        self.waiting.retain(|_, waiting| keep(waiting));
+    }
+
     /// When something is to be done here next, if items are taken so long before their time.
     pub fn deadline(&self, ahead: Duration) -> Option<Time> {
         let next = self.waiting.first_key_value().map(|(at, _)| at.0 - ahead);

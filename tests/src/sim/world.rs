@@ -2,22 +2,27 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use besom::activity::memory::MemoryActivity;
 use besom::coordination::memory::{MemoryCoordination, MemoryLease};
-use besom::host::perform::Ports;
+use besom::host::perform::{Cluster, Ports};
 use besom::node::planner::Scheduled;
-use besom::node::{Command, Event, Node, Now, Role, Settings, Work, executor, planner};
+use besom::node::{
+    Command, Event, Node, Now, Role, Settings, Whose, Work, executor, holdings, planner,
+};
+use besom::ports::coordination::Coordination as _;
 use besom::ports::guests::StopFlag;
+use besom::ports::members::{Announcement, MemberState, Members as _};
 use besom::ports::store::Store;
 use besom::store::memory::{Fault, MemoryStore, On};
 use besom_core::activity::Timeouts;
 use besom_core::cron::Schedule;
 use besom_core::election::Timing;
-use besom_core::ids::{NodeName, Tenant};
+use besom_core::ids::{NodeName, Tenant, Term};
 use besom_core::time::{Mono, Time};
 use futures::FutureExt;
 use rand::rngs::StdRng;
@@ -40,6 +45,8 @@ pub struct Plan {
     /// Whether the store checks fence and owner epochs. A store that does not has to be
     /// caught.
     pub fenced: bool,
+    /// Whether the nodes share the partitions by the ring; else who leads owns all of them.
+    pub cluster: bool,
 }
 
 impl Plan {
@@ -51,7 +58,13 @@ impl Plan {
             troubled: Duration::from_secs(180),
             quiet: Duration::from_secs(240),
             fenced: true,
+            cluster: false,
         }
+    }
+
+    /// The same as a cluster.
+    pub fn of_cluster(seed: u64) -> Plan {
+        Plan { cluster: true, ..Plan::of(seed) }
     }
 }
 
@@ -72,6 +85,7 @@ pub struct Report {
 
 const START: Time = Time::from_secs(1_800_000_000);
 const TIMING: Timing = Timing { ttl: Duration::from_secs(15), renew: Duration::from_secs(5) };
+const PARTITIONS: NonZeroU32 = NonZeroU32::new(8).unwrap();
 const TENANTS: [&str; 4] = ["acme", "globex", "initech", "umbrella"];
 
 /// Something that is to come.
@@ -83,6 +97,8 @@ enum Coming {
     Deliver { node: usize, life: u64, event: Event },
     /// A node looks at its clock.
     Wake { node: usize, life: u64 },
+    /// A node looks who is there.
+    Look { node: usize, life: u64 },
     /// A host starts (again).
     Start { node: usize },
     /// The product makes new things.
@@ -96,8 +112,11 @@ struct Host {
     ports: Ports,
     store: Arc<MemoryStore>,
     coordination: Arc<MemoryCoordination>,
-    stop: StopFlag,
+    /// For the guests that scan, and for those that act.
+    stops: [StopFlag; 2],
     paused_until: Time,
+    /// The latest term that its watcher has seen.
+    term: Term,
     /// The wake-up that is planned: earlier ones than this are not repeated.
     wake_at: Option<Time>,
 }
@@ -126,9 +145,9 @@ pub fn simulate(plan: Plan) -> Report {
     };
     let timeouts = Timeouts::default();
     let root = if plan.fenced {
-        MemoryStore::new(8, timeouts, Arc::clone(&time))
+        MemoryStore::new(PARTITIONS.get(), timeouts, Arc::clone(&time))
     } else {
-        MemoryStore::broken_without_fence(8, timeouts, Arc::clone(&time))
+        MemoryStore::broken_without_fence(PARTITIONS.get(), timeouts, Arc::clone(&time))
     };
     let collections = Arc::new(script::collections());
     root.set_collections(Arc::clone(&collections));
@@ -213,6 +232,7 @@ impl World {
                     self.deliver(node, life, Event::Tick);
                 }
             }
+            Coming::Look { node, life } => self.look(node, life),
             Coming::Deliver { node, life, event } => self.deliver(node, life, event),
             Coming::Perform { node, life, command, sent, stop } => {
                 self.perform(node, life, command, sent, &stop);
@@ -236,11 +256,25 @@ impl World {
         let store = Arc::new(self.root.handle());
         let collections = Arc::new(script::collections());
         store.set_collections(Arc::clone(&collections));
-        let coordination = Arc::new(self.lease.handle(name.clone(), &format!("host-{node}")));
+        let hostname = format!("host-{node}");
+        // A member has a lasting name, which an incarnation that died holds until its lease ends.
+        let coordination = Arc::new(if self.plan.cluster {
+            self.lease.handle_named(hostname.as_str().into(), name.clone(), &hostname)
+        } else {
+            self.lease.handle(name.clone(), &hostname)
+        });
         let clock = Arc::clone(&self.clock);
         let time = Arc::new(move || Time(clock.load(Ordering::Relaxed)));
         let ports = Ports {
             coordination: coordination.clone(),
+            cluster: self.plan.cluster.then(|| Cluster {
+                members: coordination.clone(),
+                announcement: Announcement {
+                    addr: String::new(),
+                    weight: NonZeroU32::MIN,
+                    state: MemberState::Active,
+                },
+            }),
             store: store.clone(),
             activity: Arc::new(MemoryActivity::new(Timeouts::default(), time)),
             guests: Arc::new(script::Script),
@@ -257,6 +291,11 @@ impl World {
             planner: planner::Settings { page: 5, ..planner::Settings::default() },
             drain_max: Duration::from_secs(5),
             prune_every: Duration::from_secs(45),
+            cluster: self.plan.cluster.then(|| holdings::Settings {
+                partitions: PARTITIONS,
+                verify_every: Duration::from_secs(10),
+                poll_every: Duration::from_secs(1),
+            }),
         };
         let tasks = script::TASKS
             .iter()
@@ -278,11 +317,32 @@ impl World {
             ports,
             store,
             coordination,
-            stop: StopFlag::default(),
+            stops: [StopFlag::default(), StopFlag::default()],
             paused_until: Time(i64::MIN),
+            term: Term(0),
             wake_at: None,
         });
         self.deliver(node, life, Event::Tick);
+        if self.plan.cluster {
+            self.look(node, life);
+        }
+    }
+
+    /// What the watcher of a node would see: the members, sooner or later.
+    fn look(&mut self, node: usize, life: u64) {
+        let Some(host) = self.alive(node, life) else { return };
+        let coordination = Arc::clone(&host.coordination);
+        let seen = coordination.members().now_or_never().expect("never suspends");
+        let leader = coordination.leader().now_or_never().expect("never suspends");
+        if let Ok(members) = seen {
+            let term = leader.ok().flatten().map_or(host.term, |leader| leader.term);
+            host.term = host.term.max(term);
+            let event = Event::Holdings(holdings::Event::Members(host.term, members));
+            let wait = self.latency();
+            self.schedule(wait, Coming::Deliver { node, life, event });
+        }
+        let wait = self.random_millis(100, 5_000);
+        self.schedule(wait, Coming::Look { node, life });
     }
 
     fn reading(&self) -> Now {
@@ -305,10 +365,11 @@ impl World {
         for command in commands {
             match command {
                 Command::Finished => {}
-                Command::StopGuests { reason } => {
+                Command::StopGuests { whose, reason } => {
                     if let Some(host) = self.alive(node, life) {
-                        host.stop.raise(reason);
-                        host.stop = StopFlag::default();
+                        let stop = &mut host.stops[usize::from(whose == Whose::Executor)];
+                        stop.raise(reason);
+                        *stop = StopFlag::default();
                     }
                 }
                 command => self.send(node, life, command),
@@ -330,7 +391,8 @@ impl World {
     fn send(&mut self, node: usize, life: u64, command: Command) {
         let sent = self.reading().mono;
         let Some(host) = self.alive(node, life) else { return };
-        let stop = host.stop.clone();
+        let acts = matches!(command, Command::Executor(..));
+        let stop = host.stops[usize::from(acts)].clone();
         let troubled = self.troubled();
         if troubled && self.chance(200) && repeatable(&command) {
             self.report.troubles += 1;
@@ -380,10 +442,15 @@ impl World {
                 Command::Executor(_, executor::Command::Commit(..)) => {
                     host.store.fail_next(On::Commit, fault);
                 }
-                Command::Campaign { .. } | Command::Renew(_) => {
+                Command::Campaign { .. }
+                | Command::Renew(_)
+                | Command::Holdings(holdings::Command::Join | holdings::Command::Keep) => {
                     host.coordination.lose_next_answer();
                 }
-                Command::Executor(..) | Command::Planner(..) | Command::Raise(_) => {
+                Command::Executor(..)
+                | Command::Planner(..)
+                | Command::Raise(_)
+                | Command::Holdings(_) => {
                     let fault = match fault {
                         Fault::UnknownNotApplied | Fault::UnknownApplied => Fault::Busy,
                         fault => fault,
@@ -502,8 +569,11 @@ fn unanswered(command: &Command) -> Option<Event> {
     use besom::ports::store::Error;
     Some(match command {
         Command::Renew(_) => Event::Renewed(Mono::START, None),
-        Command::Executor(term, executor::Command::Commit(ticket, batch)) => Event::Executor(
-            *term,
+        Command::Holdings(holdings::Command::Keep) => {
+            Event::Holdings(holdings::Event::Kept(Mono::START, None))
+        }
+        Command::Executor(tenure, executor::Command::Commit(ticket, batch)) => Event::Executor(
+            *tenure,
             executor::Event::Committed(*ticket, batch.id, Err(Error::Unknown("no answer".into()))),
         ),
         _ => return None,

@@ -89,6 +89,9 @@ impl Default for Settings {
     }
 }
 
+/// Which partitions are asked for; none: all there are.
+pub type Scope = Option<Arc<[Partition]>>;
+
 /// What has happened.
 #[derive(Debug)]
 pub enum Event {
@@ -111,8 +114,8 @@ pub enum Event {
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Ask for the streams with something to execute.
-    Backlog,
+    /// Ask for the streams of these partitions with something to execute.
+    Backlog(Scope),
     /// Read items of these streams, each from its cursor, at most so many together.
     ReadLog {
         /// The batch.
@@ -128,10 +131,10 @@ pub enum Command {
         /// Bytes.
         bytes_max: usize,
     },
-    /// Read timers.
-    ReadTimers(Read),
-    /// Read retries.
-    ReadRetries(Read),
+    /// Read timers of these partitions.
+    ReadTimers(Read, Scope),
+    /// Read their retries.
+    ReadRetries(Read, Scope),
     /// Note the items as begun, and execute them.
     Act {
         /// The batch.
@@ -190,6 +193,8 @@ pub struct Executor {
     node: NodeName,
     collections: Arc<Collections>,
     owned: BTreeMap<Partition, OwnerEpoch>,
+    /// What is owned, for questions to the store.
+    scope: Scope,
     definitions: BTreeMap<TaskName, Arc<TaskDefinition>>,
     /// Definitions of runs that differ from the current one: their items keep theirs.
     of_runs: HashMap<RunId, Arc<TaskDefinition>>,
@@ -229,6 +234,7 @@ impl Executor {
             node,
             collections: Arc::default(),
             owned: BTreeMap::new(),
+            scope: None,
             definitions: BTreeMap::new(),
             of_runs: HashMap::new(),
             streams: BTreeMap::new(),
@@ -247,16 +253,69 @@ impl Executor {
         }
     }
 
-    /// The node owns these partitions from now on, and nothing else.
+    /// The node owns these partitions from now on: all there are.
     pub fn own(&mut self, owned: impl IntoIterator<Item = (Partition, OwnerEpoch)>) {
         self.disown();
         self.owned = owned.into_iter().collect();
         self.backlog_wanted = true;
     }
 
+    /// The node owns these as well, or under another epoch.
+    pub fn gain(&mut self, gained: &[(Partition, OwnerEpoch)]) {
+        let again: Vec<Partition> = gained.iter().map(|(partition, _)| *partition).collect();
+        self.lose(&again);
+        self.owned.extend(gained.iter().copied());
+        self.rescope();
+        self.backlog_wanted = true;
+        // What waits in them for a time may come before what is known.
+        self.timers.added(Time(i64::MIN));
+        self.retries.added(Time(i64::MIN));
+    }
+
+    /// The node does not own these any more. What of them is in flight is left out by the
+    /// store, or was committed before.
+    pub fn lose(&mut self, lost: &[Partition]) {
+        let lost: HashSet<Partition> = lost.iter().copied().collect();
+        self.owned.retain(|partition, _| !lost.contains(partition));
+        self.rescope();
+        for streams in self.streams.values_mut() {
+            streams.retain(|partition, _| !lost.contains(partition));
+        }
+        self.drop_foreign();
+        for flight in self.flights.values_mut() {
+            // Nothing of them goes back to where it was.
+            flight.streams.retain(|partition| !lost.contains(partition));
+            let (lost, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut flight.taken)
+                .into_iter()
+                .partition(|waiting| lost.contains(&waiting.item.partition));
+            flight.taken = kept;
+            for waiting in lost {
+                match waiting.source {
+                    Source::Timer(id) => self.timers.finished(id),
+                    Source::Retry(id) => self.retries.finished(id),
+                    Source::Log(_) => {}
+                }
+            }
+        }
+    }
+
+    /// Drops what waits in partitions that are not owned: an answer may be older than a loss.
+    fn drop_foreign(&mut self) {
+        if self.scope.is_some() {
+            let owned = &self.owned;
+            self.timers.retain(|waiting| owned.contains_key(&waiting.item.partition));
+            self.retries.retain(|waiting| owned.contains_key(&waiting.item.partition));
+        }
+    }
+
+    fn rescope(&mut self) {
+        self.scope = Some(self.owned.keys().copied().collect());
+    }
+
     /// The node owns nothing any more. What is in flight is forgotten: the store refuses it.
     pub fn disown(&mut self) {
         self.owned.clear();
+        self.scope = None;
         self.streams.clear();
         self.flights.clear();
         self.of_runs.clear();
@@ -286,6 +345,11 @@ impl Executor {
     /// The items of a run are executed by this definition.
     pub fn pin(&mut self, run: RunId, definition: Arc<TaskDefinition>) {
         self.of_runs.insert(run, definition);
+    }
+
+    /// These runs are executed by definitions of their own, and no others.
+    pub fn pin_only(&mut self, of_runs: HashMap<RunId, Arc<TaskDefinition>>) {
+        self.of_runs = of_runs;
     }
 
     /// A run is over; what is left of its items is executed by the current definition.
@@ -374,10 +438,12 @@ impl Executor {
             Event::TimersRead(number, result) => {
                 self.note_failure(result.is_err());
                 self.timers.read(now, number, result.ok());
+                self.drop_foreign();
             }
             Event::RetriesRead(number, result) => {
                 self.note_failure(result.is_err());
                 self.retries.read(now, number, result.ok());
+                self.drop_foreign();
             }
             Event::Acted(ticket, result) => self.acted(ticket, result, out),
             Event::Committed(ticket, mark, result) => self.committed(ticket, mark, result, out),
@@ -406,13 +472,13 @@ impl Executor {
         if self.backlog_wanted && !self.backlog_reading {
             self.backlog_wanted = false;
             self.backlog_reading = true;
-            out.push(Command::Backlog);
+            out.push(Command::Backlog(self.scope.clone()));
         }
         if let Some(read) = self.timers.wanted(now) {
-            out.push(Command::ReadTimers(read));
+            out.push(Command::ReadTimers(read, self.scope.clone()));
         }
         if let Some(read) = self.retries.wanted(now) {
-            out.push(Command::ReadRetries(read));
+            out.push(Command::ReadRetries(read, self.scope.clone()));
         }
         if !allowed || self.draining {
             return;

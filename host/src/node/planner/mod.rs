@@ -235,6 +235,15 @@ pub struct Planner {
     now: Time,
 }
 
+/// What a run goes by: the definition it was started with, where that can still be called.
+pub fn definition_of(run: &Run, current: &Arc<TaskDefinition>) -> Arc<TaskDefinition> {
+    match serde_json::from_str::<TaskDefinition>(&run.definition) {
+        // A version of the plugin that is gone cannot be called any more.
+        Ok(own) if own.digest == current.digest && own != **current => Arc::new(own),
+        Ok(_) | Err(_) => Arc::clone(current),
+    }
+}
+
 impl Planner {
     const HOLD_MIN: Duration = Duration::from_millis(50);
     const HOLD_MAX: Duration = Duration::from_secs(5);
@@ -283,16 +292,7 @@ impl Planner {
         self.unfinished = self.tasks.keys().cloned().collect();
         for run in loaded.runs {
             let Some(task) = self.tasks.get(&run.task) else { continue };
-            let definition = serde_json::from_str::<TaskDefinition>(&run.definition)
-                .map_or_else(|_| Arc::clone(&task.scheduled.definition), Arc::new);
-            // A version of the plugin that is gone cannot be called any more.
-            let definition = if definition.digest == task.scheduled.definition.digest
-                && definition != task.scheduled.definition
-            {
-                definition
-            } else {
-                Arc::clone(&task.scheduled.definition)
-            };
+            let definition = definition_of(&run, &task.scheduled.definition);
             self.adopt(run, definition, notices, out);
         }
     }

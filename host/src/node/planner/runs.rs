@@ -1,5 +1,7 @@
 //! Runs: started, led through their tenants, ended.
 
+use std::collections::BTreeSet;
+
 use besom_core::plan::{Admission, admit};
 
 use super::*;
@@ -192,6 +194,20 @@ impl Planner {
                         active.cycle.as_ref().and_then(Cycle::pending).map(|command| (at, command));
                 }
             }
+        }
+    }
+
+    /// Of the runs that this leadership knows these had not ended, when somebody looked. One
+    /// whose scan is over and that is not among them has ended by the commit of another node.
+    pub fn still_active(&mut self, active: &BTreeSet<RunId>, notices: &mut Vec<Notice>) {
+        let over: Vec<RunId> = self
+            .runs
+            .iter()
+            .filter(|(id, run)| run.cycle.is_none() && !active.contains(id))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in over {
+            self.ended(id, notices);
         }
     }
 
