@@ -42,7 +42,10 @@ pub struct TaskDefinition {
     pub grants: Grants,
     /// The topics it may emit to.
     pub topics: Vec<String>,
-    /// Whether it is scanned per tenant.
+    /// Optional columns of its plugin, as `collection.column`, that are not mapped.
+    #[serde(default)]
+    pub unmapped: Vec<String>,
+    /// Whether it is scanned per tenant: its plugin wants to be, and a collection has one.
     pub per_tenant: bool,
     /// Whether it guards on activity.
     pub activity: bool,

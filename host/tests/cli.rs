@@ -164,6 +164,63 @@ fn a_wrong_configuration_is_refused_with_places_and_code_78() {
 }
 
 #[test]
+fn workspaces_without_a_column_for_the_users_choice_are_usable_with_a_warning() {
+    let task = "[tasks.ttl]\nplugin = \"ttl-transitions\"\nschedule = \"@every 1m\"\n";
+    let with = |columns: &str| {
+        format!(
+            "{task}[collections.workspaces]\nkey = [\"workspace_id\"]\ncolumns = {{ workspace_id = \
+             \"text\", status = \"text\", operation = \"text\", desired_state = \"text\", \
+             standby_ttl_seconds = \"integer\", archive_ttl_seconds = \"integer\", \
+             last_access_at = \"timestamp\"{columns} }}\n\
+             indexes = {{ by_status_operation = [\"status\", \"operation\", \"last_access_at\"] }}\n"
+        )
+    };
+    for (columns, warnings) in [
+        ("", 1),
+        (", version = \"integer\"", 0),
+        (", last_manual_change_at = \"timestamp\"", 0),
+        (", version = \"integer\", last_manual_change_at = \"timestamp\"", 0),
+    ] {
+        let site = Site::new(&with(columns));
+        let (code, said) = site.json(&["check"]);
+        assert_eq!((code, &said["warnings"]), (0, &warnings.into()), "{columns}: {said}");
+        if warnings > 0 {
+            let text = said["diagnostics"][0]["text"].as_str().expect("text");
+            for words in [
+                "besom.toml:4:14: warning: without `version` or `last_manual_change_at`",
+                "map a column that changes with every choice of a user",
+            ] {
+                assert!(text.contains(words), "{text}");
+            }
+        }
+    }
+    // It works: what is there is read and guarded on.
+    let site = Site::new(&with(""));
+    let db = rusqlite::Connection::open(site.dir().join("besom.db")).expect("opened");
+    db.execute_batch(
+        "PRAGMA journal_mode = WAL;
+         CREATE TABLE workspaces (workspace_id TEXT NOT NULL PRIMARY KEY,
+             status TEXT NOT NULL, operation TEXT NOT NULL, desired_state TEXT NOT NULL,
+             standby_ttl_seconds INTEGER, archive_ttl_seconds INTEGER, last_access_at INTEGER);
+         CREATE INDEX by_status ON workspaces (status, operation, last_access_at);
+         INSERT INTO workspaces VALUES ('w', 'STANDBY', 'NONE', 'STANDBY', NULL, 60, 0);",
+    )
+    .expect("a table");
+    let (code, ran) = site.json(&["run", "ttl"]);
+    assert_eq!((code, &ran[0]["committed"]), (0, &1.into()), "{ran}");
+    let wanted: String = db
+        .query_row("SELECT desired_state FROM workspaces", [], |row| row.get(0))
+        .expect("a workspace");
+    assert_eq!(wanted, "PENDING");
+
+    // Any other column is not for choice.
+    let site = Site::new(&with("").replace("operation = \"text\", ", ""));
+    let (code, said) = site.fails(&["check"]);
+    assert_eq!(code, 78, "{said}");
+    assert!(said.contains("asks for the column `workspaces.operation`, which is not"), "{said}");
+}
+
+#[test]
 fn a_first_configuration_is_never_written_over_another() {
     let site = Site::new("");
     assert_eq!(site.fails(&["config", "init"]).0, 1);

@@ -111,6 +111,7 @@ fn call(loaded: &Loaded) -> Call {
             log_bytes: 16 << 10,
         },
         topics: vec![],
+        unmapped: vec![],
         stop: StopFlag::default(),
     }
 }

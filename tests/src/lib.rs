@@ -4,5 +4,6 @@ pub mod adapters;
 pub mod conformance;
 mod plugin;
 pub mod sim;
+pub mod site;
 
 pub use plugin::{plugin, plugin_path};

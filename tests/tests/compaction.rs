@@ -4,6 +4,5 @@
 mod compaction {
     pub mod concurrency;
     pub mod long;
-    pub mod site;
     pub mod states;
 }

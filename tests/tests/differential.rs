@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use besom::ports::store::{
-    Batch, Command, CommandEffect, Committed, DeadSelector, Decision, Entry, Outcome, PlanPage,
-    Planned, Waiting,
+    Batch, Command, CommandEffect, Committed, DeadSelector, Decision, Entry, Letters, Outcome,
+    PlanPage, Planned, Retention, Waiting,
 };
 use besom_core::ids::{CommitId, OwnerEpoch};
 use besom_core::item::{Candidate, Item, Source};
@@ -144,12 +144,10 @@ fn some_step(rng: &mut StdRng, world: &World) -> Step {
         17 => Step::DiscardDead(some_selector(rng)),
         18 => Step::Write(vec![some_change(rng)]),
         _ => Step::Prune {
-            // Longer than a sequence lasts: with its history SQLite forgets what was settled,
-            // and the model never does.
-            history: Duration::from_secs(3_600 + rng.random_range(0..10)),
+            history: Duration::from_secs(rng.random_range(0..30)),
             undo: Duration::from_secs(rng.random_range(0..10)),
-            // Which rows go first under a bound is an adapter's own.
-            limit: rng.random_range(1_000..1_020),
+            // Under a small bound SQLite looks at a part of the history only.
+            limit: rng.random_range(30..60),
         },
     }
 }
@@ -160,6 +158,7 @@ enum Result {
     Planned(Planned),
     Committed(Vec<Outcome>, usize),
     Count(u64),
+    Pruned { history: u64, undo: u64 },
     Refused,
     Done,
 }
@@ -261,8 +260,9 @@ async fn perform(world: &mut World, step: Step, term: u64) -> Result {
         }
         Step::Prune { history, undo, limit } => {
             let undo: Vec<_> = TASKS.iter().map(|name| (task(name), undo)).collect();
-            let pruned = world.store().prune(&world.fence, history, &undo, limit).await.unwrap();
-            Result::Count(pruned.history)
+            let keep = Retention { history, undo: &undo, nodes: history };
+            let pruned = world.store().prune(&world.fence, keep, limit).await.unwrap();
+            Result::Pruned { history: pruned.history, undo: pruned.undo }
         }
     }
 }
@@ -271,7 +271,7 @@ async fn perform(world: &mut World, step: Step, term: u64) -> Result {
 #[derive(Debug, PartialEq)]
 struct Seen {
     waiting: Vec<(String, Item, besom_core::time::Time)>,
-    dead: Vec<Item>,
+    dead: Vec<(Item, Option<besom_core::time::Time>)>,
     history: Vec<String>,
     images: Vec<usize>,
     books: besom::ports::store::Audit,
@@ -346,7 +346,7 @@ async fn seen(world: &World) -> Seen {
         history.push(format!("{id:?} {run} {at} {} {rest:?}", row.outcome));
         images.push(store.before_images(row.id).await.unwrap().unwrap_or_default().len());
     }
-    let letters = store.dead_letters(&DeadSelector::default(), ALL).await.unwrap();
+    let letters = store.dead_letters(&DeadSelector::default(), Letters::All, ALL).await.unwrap();
     let depths = store.depths().await.unwrap();
     let depth = |d: besom::ports::store::Depth| {
         (d.log + d.timers + d.retries + d.dead > 0).then(|| {
@@ -372,7 +372,7 @@ async fn seen(world: &World) -> Seen {
     books.rows.sort_by(|a, b| (&a.task, &a.tenant).cmp(&(&b.task, &b.tenant)));
     Seen {
         waiting: all.into_iter().map(|w| (place(w.source), item(w.item), w.run_at)).collect(),
-        dead: letters.into_iter().map(|letter| item(letter.item)).collect(),
+        dead: letters.into_iter().map(|letter| (item(letter.item), letter.resolved_at)).collect(),
         history,
         images,
         books,

@@ -113,7 +113,8 @@ fn of_many_campaigns_at_once_one_wins() {
 fn of_this_process(path: &std::path::Path, node: &str) -> StoreLease {
     let store: Arc<SqliteStore> =
         SqliteStore::open(path, Options::default()).expect("the store opens");
-    let clock = LeaseClock::of_machine(Arc::new(|| START));
+    let clock =
+        LeaseClock::of_machine(Arc::new(besom::host::clock::since_boot), Arc::new(|| START));
     // Longer than any test: what frees it is the death of its holder.
     StoreLease::new(store, node.into(), Duration::from_secs(3_600), clock)
 }

@@ -22,7 +22,7 @@ use crate::time::Time;
 pub const IDLE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
 /// How long a connection lives without a heartbeat.
-pub const HEARTBEAT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(90);
+pub const HEARTBEAT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
 /// What is known of an activity key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,16 +1,16 @@
-//! What becomes of an item: verdicts and faults turned into decisions, retries spaced,
-//! batches cut so that no two items of one touch the same row.
+//! What becomes of an item: verdicts and faults turned into decisions, retries spaced, pages
+//! ordered and batches cut so that no two items of one batch touch the same row.
 //!
 //! This module does not know where items wait, nor who executes them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::collection::Collections;
-use crate::ids::{Partition, TaskName};
-use crate::item::{Item, Source};
+use crate::ids::{Partition, TaskName, Tenant};
+use crate::item::{Candidate, Item, Source};
 use crate::proposal::{Change, OnGuardFailed, Proposal, Settle, Verdict};
 use crate::time::Time;
 use crate::value::Value;
@@ -140,6 +140,27 @@ pub fn decide(
         Ok(Verdict::Dead { reason }) => Settle::Dead { reason },
         Err(fault) => policy.failed(item, now, Duration::ZERO, fault),
     })
+}
+
+/// The candidates of a page in the order in which they are planned: those of one route as
+/// far apart as the page allows. Two of them are never in one batch, and a stream is executed
+/// from its head, so neighbours of one route would make many small batches. The first of
+/// every route come first, in their order; then the second; and so on.
+pub fn apart(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
+    let mut seen: HashMap<(Option<Tenant>, String), u32> = HashMap::new();
+    let mut rounds = Vec::with_capacity(candidates.len());
+    for candidate in &candidates {
+        let route = (candidate.tenant.clone(), candidate.route.clone());
+        let round = seen.entry(route).or_default();
+        rounds.push(*round);
+        *round += 1;
+    }
+    if seen.len() < candidates.len() {
+        let mut ordered: Vec<_> = rounds.into_iter().zip(candidates).collect();
+        ordered.sort_by_key(|(round, _)| *round);
+        candidates = ordered.into_iter().map(|(_, candidate)| candidate).collect();
+    }
+    candidates
 }
 
 /// Cuts a batch before the first item of a stream that must not be in it: once an item of

@@ -111,8 +111,8 @@ async fn reports_make_the_state() {
         (1, "disconnect", r#"{"connection": "tab-2"}"#, "waiting"),
         (301, "", "", "idle"),
         (1, "heartbeat?connection=tab%203", "", "active"),
-        (89, "heartbeat?connection=tab%203", "", "active"),
-        (89, "", "", "active"),
+        (59, "heartbeat?connection=tab%203", "", "active"),
+        (59, "", "", "active"),
         (2, "", "", "waiting"),
     ];
     for (seconds, what, body, state) in steps {

@@ -41,6 +41,7 @@ impl Assembly {
             node,
             snapshot_max: config.host.act_snapshot_max,
             history_retention: config.retention.history,
+            node_retention: config.retention.nodes,
             undo_retention: Vec::new(),
         };
         Ok(Assembly { config, loader, ports })

@@ -120,6 +120,7 @@ mod tests {
             dead,
             discarded,
             pending,
+            resolved: 0,
         };
         AuditRow {
             task: "compaction".into(),

@@ -4,10 +4,10 @@ use besom_core::ids::TaskName;
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::output::{self, Facts, Table};
+use super::output::{self, Facts, Stamp, Table};
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
-use crate::ports::store::{Command, DeadLetter, DeadSelector};
+use crate::ports::store::{Command, DeadLetter, DeadSelector, Letters};
 
 /// `besom dead`.
 #[derive(Debug, Subcommand)]
@@ -17,6 +17,9 @@ pub enum Verb {
         /// Which of them.
         #[command(flatten)]
         which: Which,
+        /// Also those that a later commit of the same item has resolved.
+        #[arg(long)]
+        all: bool,
         /// At most so many.
         #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
@@ -40,7 +43,7 @@ pub enum Verb {
         #[command(flatten)]
         asking: Asking,
     },
-    /// Give them up for good.
+    /// Give them up: they are not planned again until their version changes.
     Discard {
         /// Their numbers.
         ids: Vec<u64>,
@@ -93,10 +96,11 @@ struct Row {
     task: String,
     tenant: Option<String>,
     key: String,
-    due: Option<String>,
+    due: Option<Stamp>,
     version: String,
     run: u64,
-    at: String,
+    at: Stamp,
+    resolved_at: Option<Stamp>,
     attempts: u32,
     deaths: u32,
     error: Option<String>,
@@ -111,10 +115,11 @@ impl From<&DeadLetter> for Row {
             task: item.identity.task.to_string(),
             tenant: item.identity.tenant.as_ref().map(ToString::to_string),
             key: item.identity.key.clone(),
-            due: item.identity.due.map(|t| t.to_string()),
+            due: item.identity.due.map(Stamp),
             version: item.version.clone(),
             run: item.run.0,
-            at: dead.at.to_string(),
+            at: Stamp(dead.at),
+            resolved_at: dead.resolved_at.map(Stamp),
             attempts: item.attempts,
             deaths: item.deaths,
             error: item.errors.last().cloned(),
@@ -128,16 +133,17 @@ impl Verb {
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let (store, _) = open::reading(global).await?;
         match self {
-            Verb::Ls { which, limit } => {
+            Verb::Ls { which, all, limit } => {
                 let selector = which.selector(Vec::new());
-                let rows: Vec<Row> =
-                    store.dead_letters(&selector, limit).await?.iter().map(Row::from).collect();
+                let letters = if all { Letters::All } else { Letters::Open };
+                let found = store.dead_letters(&selector, letters, limit).await?;
+                let rows: Vec<Row> = found.iter().map(Row::from).collect();
                 output::show(global.output, &rows, || list(&rows))?;
                 Ok(Exit::Fine)
             }
             Verb::Show { id } => {
                 let selector = DeadSelector { ids: vec![id], ..DeadSelector::default() };
-                let found = store.dead_letters(&selector, 1).await?;
+                let found = store.dead_letters(&selector, Letters::All, 1).await?;
                 let row = found.first().map(Row::from).ok_or_else(|| {
                     Failure::Usage(format!(
                         "there is no dead letter {id}; `besom dead ls` lists them"
@@ -169,9 +175,12 @@ fn list(rows: &[Row]) -> String {
             r.task.clone(),
             output::text(r.tenant.clone()),
             r.key.clone(),
-            r.at.clone(),
+            r.at.to_string(),
             r.attempts.to_string(),
-            r.error.clone().unwrap_or_default(),
+            match (&r.resolved_at, r.error.clone().unwrap_or_default()) {
+                (Some(_), error) => format!("(resolved) {error}"),
+                (None, error) => error,
+            },
         ]);
     }
     table.render()
@@ -182,8 +191,11 @@ impl Row {
         let mut facts = Facts::default();
         facts.add("id", self.id).add("task", &self.task);
         facts.add("tenant", output::text(self.tenant.clone())).add("key", &self.key);
-        facts.add("due", output::text(self.due.clone())).add("version", &self.version);
-        facts.add("planned by run", self.run).add("set aside", &self.at);
+        facts.add("due", output::text(self.due)).add("version", &self.version);
+        facts.add("planned by run", self.run).add("set aside", self.at);
+        if let Some(at) = &self.resolved_at {
+            facts.add("resolved by a later commit", at);
+        }
         facts.add("attempts", self.attempts).add("deaths of the host", self.deaths);
         for (i, error) in self.errors.iter().enumerate() {
             facts.add(format!("error {}", i + 1), error);

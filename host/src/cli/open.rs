@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use besom_core::activity::Timeouts;
 use besom_core::ids::{NodeName, TaskName};
-use besom_core::time::Time;
 
 use super::{Failure, Global};
 use crate::activity::store::StoreActivity;
@@ -15,6 +14,7 @@ use crate::config::{
     Config, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline, read,
 };
 use crate::coordination::store_lease::{LeaseClock, StoreLease};
+use crate::host::clock;
 use crate::model::default_collections;
 use crate::ports::activity::Activity;
 use crate::ports::coordination::{Coordination, LeaderRecord};
@@ -56,6 +56,8 @@ pub struct Outline {
     pub problems: Vec<String>,
     /// How long a lease lasts.
     pub lease_ttl: std::time::Duration,
+    /// How long a node that vanished is shown.
+    pub nodes_shown: std::time::Duration,
     /// Who holds the lease; none: nobody does.
     pub leader: Option<LeaderRecord>,
 }
@@ -82,10 +84,14 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
         eprintln!("{}", problems.join("\n"));
         tracing::warn!("a host would refuse this configuration; the store is read all the same");
     }
-    let lease_ttl = config.lease.ttl;
+    let (lease_ttl, nodes_shown) = (config.lease.ttl, config.retention.nodes);
     let store = open_sqlite(config).await?;
     let leader = leader(&store, lease_ttl).await?;
-    Ok((store, Outline { tasks, problems, lease_ttl, leader }))
+    Ok((store, Outline { tasks, problems, lease_ttl, nodes_shown, leader }))
+}
+
+fn lease_clock() -> LeaseClock {
+    LeaseClock::of_machine(Arc::new(clock::since_boot), Arc::new(clock::wall))
 }
 
 /// Who holds the lease, as an onlooker sees it: it is neither taken nor renewed.
@@ -93,7 +99,7 @@ async fn leader(
     store: &Arc<SqliteStore>,
     ttl: std::time::Duration,
 ) -> Result<Option<LeaderRecord>, Failure> {
-    let clock = LeaseClock::of_machine(Arc::new(|| Time::from_jiff(jiff::Timestamp::now())));
+    let clock = lease_clock();
     let ledger: Arc<dyn LeaseLedger> = Arc::clone(store) as _;
     Ok(StoreLease::new(ledger, NodeName::from("onlooker"), ttl, clock).leader().await?)
 }
@@ -280,7 +286,7 @@ pub fn adapters(
     node: &NodeName,
     listening: bool,
 ) -> Adapters {
-    let clock = LeaseClock::of_machine(Arc::new(crate::host::clock::wall));
+    let clock = lease_clock();
     let ttl = config.lease.ttl;
     let coordination = StoreLease::new(Arc::clone(store) as _, node.clone(), ttl, clock);
     let ledger = Arc::clone(store) as _;

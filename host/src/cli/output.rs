@@ -3,7 +3,10 @@
 //! Everything that a person sees is escaped, because keys and messages come from databases
 //! and plugins. JSON needs no such care: its own escapes cover control characters.
 
+use std::cmp::Ordering;
+use std::fmt;
 use std::io::Write as _;
+use std::time::Duration;
 
 use besom_core::time::Time;
 use serde::Serialize;
@@ -136,9 +139,42 @@ pub fn write(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// An instant in a cell.
-pub fn time(t: Option<Time>) -> String {
-    t.map_or_else(|| "-".to_owned(), |t| t.to_string())
+/// An instant, as it is printed: programs get all of it, people the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(pub Time);
+
+impl Serialize for Stamp {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&self.0)
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Time::from_secs(self.0.micros().div_euclid(1_000_000)).fmt(f)
+    }
+}
+
+impl Stamp {
+    /// How far it lies ahead or back, in the two largest units.
+    pub fn beside(self, now: Stamp) -> String {
+        let span = |d: Duration| {
+            let s = d.as_secs();
+            match s {
+                0..60 => format!("{s}s"),
+                60..3_600 => format!("{}m {}s", s / 60, s % 60),
+                3_600..86_400 => format!("{}h {}m", s / 3_600, s % 3_600 / 60),
+                _ => format!("{}d {}h", s / 86_400, s % 86_400 / 3_600),
+            }
+        };
+        // Both to the second, so that what is shown adds up.
+        let (at, now) = (self.0.micros() / 1_000_000, now.0.micros() / 1_000_000);
+        match at.cmp(&now) {
+            Ordering::Equal => "now".to_owned(),
+            Ordering::Greater => format!("in {}", span(Duration::from_secs(at.abs_diff(now)))),
+            Ordering::Less => format!("{} ago", span(Duration::from_secs(at.abs_diff(now)))),
+        }
+    }
 }
 
 /// A text in a cell.
@@ -149,6 +185,29 @@ pub fn text(s: Option<impl ToString>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn programs_get_the_instant_and_people_the_second() {
+        let stamp = Stamp(Time(1_750_000_000_999_999));
+        assert_eq!(serde_json::to_string(&stamp).unwrap(), "\"2025-06-15T15:06:40.999999Z\"");
+        assert_eq!(stamp.to_string(), "2025-06-15T15:06:40Z");
+    }
+
+    #[test]
+    fn a_distance_has_its_two_largest_units() {
+        let now = Stamp(Time::from_secs(1_750_000_000));
+        for (seconds, text) in [
+            (0, "now"),
+            (59, "in 59s"),
+            (-1, "1s ago"),
+            (252, "in 4m 12s"),
+            (-11_100, "3h 5m ago"),
+            (100_000, "in 1d 3h"),
+        ] {
+            let at = Stamp(Time::from_secs(1_750_000_000 + seconds));
+            assert_eq!(at.beside(now), text);
+        }
+    }
 
     #[test]
     fn columns_line_up_and_control_characters_stay_out() {

@@ -4,7 +4,7 @@ use besom_core::ids::{RunId, TaskName};
 use clap::Subcommand;
 use serde::Serialize;
 
-use super::output::{self, Facts, Table};
+use super::output::{self, Facts, Stamp, Table};
 use super::{Exit, Failure, Global, open};
 use crate::ports::store::{HistoryQuery, HistoryRow, Run, Trigger};
 
@@ -35,14 +35,14 @@ pub enum Verb {
 pub struct Row {
     run: u64,
     task: String,
-    slot: String,
+    slot: Stamp,
     trigger: String,
     by: Option<String>,
     reason: Option<String>,
     term: u64,
     plugin_digest: String,
-    started_at: String,
-    ended_at: Option<String>,
+    started_at: Stamp,
+    ended_at: Option<Stamp>,
     state: String,
     error: Option<String>,
     planned: u64,
@@ -69,14 +69,14 @@ impl From<&Run> for Row {
         Row {
             run: run.id.0,
             task: run.task.to_string(),
-            slot: run.slot.to_string(),
+            slot: Stamp(run.slot),
             trigger: trigger.to_owned(),
             by,
             reason,
             term: run.term.0,
             plugin_digest: run.digest.clone(),
-            started_at: run.started_at.to_string(),
-            ended_at: run.ended_at.map(|t| t.to_string()),
+            started_at: Stamp(run.started_at),
+            ended_at: run.ended_at.map(Stamp),
             state: state.to_owned(),
             error: run.error.clone(),
             planned: run.planned,
@@ -103,8 +103,8 @@ impl Row {
 pub struct ItemRow {
     tenant: Option<String>,
     key: String,
-    due: Option<String>,
-    at: String,
+    due: Option<Stamp>,
+    at: Stamp,
     outcome: String,
     settled: bool,
     reason: Option<String>,
@@ -119,8 +119,8 @@ impl From<&HistoryRow> for ItemRow {
         ItemRow {
             tenant: h.identity.tenant.as_ref().map(ToString::to_string),
             key: h.identity.key.clone(),
-            due: h.identity.due.map(|t| t.to_string()),
-            at: h.at.to_string(),
+            due: h.identity.due.map(Stamp),
+            at: Stamp(h.at),
             outcome: h.outcome.clone(),
             settled: h.settled,
             reason: h.reason.clone(),
@@ -162,7 +162,7 @@ pub fn table(runs: &[Run]) -> String {
         table.row([
             r.run.to_string(),
             r.task,
-            r.slot,
+            r.slot.to_string(),
             r.trigger,
             r.state,
             r.planned.to_string(),
@@ -196,22 +196,22 @@ impl Verb {
                     store.history(&query).await?.iter().map(ItemRow::from).collect();
                 let row = Row::from(&run);
                 let json = serde_json::json!({ "run": row, "items": items });
-                output::show(global.output, &json, || text(&run, &row, &items))?;
+                output::show(global.output, &json, || text(&row, &items))?;
             }
         }
         Ok(Exit::Fine)
     }
 }
 
-fn text(run: &Run, row: &Row, items: &[ItemRow]) -> String {
+fn text(row: &Row, items: &[ItemRow]) -> String {
     let mut facts = Facts::default();
-    facts.add("run", row.run).add("task", &row.task).add("slot", &row.slot);
+    facts.add("run", row.run).add("task", &row.task).add("slot", row.slot);
     facts.add("trigger", &row.trigger);
     if let (Some(by), Some(reason)) = (&row.by, &row.reason) {
         facts.add("by", by).add("reason", reason);
     }
     facts.add("term", row.term).add("plugin", &row.plugin_digest).add("state", &row.state);
-    facts.add("started", &row.started_at).add("ended", output::time(run.ended_at));
+    facts.add("started", row.started_at).add("ended", output::text(row.ended_at));
     facts.add("planned", row.planned).add("deduplicated", row.deduplicated);
     facts.add("blocked", row.blocked).add("open", row.open).add("rows scanned", row.scanned);
     if let Some(error) = &row.error {
@@ -225,7 +225,7 @@ fn text(run: &Run, row: &Row, items: &[ItemRow]) -> String {
         table.row([
             output::text(item.tenant.clone()),
             item.key.clone(),
-            item.at.clone(),
+            item.at.to_string(),
             item.outcome.clone(),
             item.reason.clone().unwrap_or_default(),
         ]);

@@ -9,7 +9,7 @@ use besom_core::time::Time;
 use serde::Serialize;
 
 use super::open::Outline;
-use super::output::{self, Facts, Table};
+use super::output::{self, Facts, Stamp, Table};
 use super::{Exit, Failure, Global, open};
 use crate::config::{TaskOutline, printable};
 use crate::ports::store::{self, Depth, NodeRow, Pause, Store};
@@ -26,8 +26,9 @@ pub struct Report {
     /// Its term; if nobody leads, the last one that the store knows.
     pub term: Option<u64>,
     /// When it was elected.
-    pub leading_since: Option<String>,
-    /// The nodes, as they were last seen.
+    pub leading_since: Option<Stamp>,
+    /// The nodes, as they were last seen; those that vanished for as long as
+    /// `retention.nodes` says.
     pub nodes: Vec<NodeStatus>,
     /// The tasks of the configuration, then orphaned ones.
     pub tasks: Vec<TaskStatus>,
@@ -36,7 +37,7 @@ pub struct Report {
     /// What is wrong with the configuration.
     pub problems: Vec<String>,
     /// The store's clock.
-    pub now: String,
+    pub now: Stamp,
 }
 
 /// A node as it was last seen.
@@ -46,8 +47,8 @@ pub struct NodeStatus {
     pub node: String,
     /// What it last said; `gone` when that is too long ago.
     pub state: String,
-    /// When.
-    pub seen_at: String,
+    /// When; one that is gone has been since then.
+    pub seen_at: Stamp,
 }
 
 /// A task.
@@ -56,9 +57,9 @@ pub struct TaskStatus {
     /// Its name.
     pub task: String,
     /// Its next slot; none: paused, only by trigger, or orphaned.
-    pub next: Option<String>,
+    pub next: Option<Stamp>,
     /// When its last run started.
-    pub last: Option<String>,
+    pub last: Option<Stamp>,
     /// How that ended: `running`, `ok`, or the error.
     pub last_result: Option<String>,
     /// Items in the log, the timers and the retries.
@@ -72,7 +73,7 @@ pub struct TaskStatus {
     /// Items set aside.
     pub dead: u64,
     /// When the next timer is due.
-    pub next_due: Option<String>,
+    pub next_due: Option<Stamp>,
     /// For how long the oldest item has been waiting that could have been done, in seconds.
     pub overdue_seconds: f64,
     /// Bytes of rows kept as they were before.
@@ -112,10 +113,10 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let run = store.runs(Some(name), 1).await?.pop();
         tasks.push(TaskStatus {
             next: match (&paused, defined) {
-                (None, Some(task)) => next(task, now).map(|t| t.to_string()),
+                (None, Some(task)) => next(task, now).map(Stamp),
                 _ => None,
             },
-            last: run.as_ref().map(|r| r.started_at.to_string()),
+            last: run.as_ref().map(|r| Stamp(r.started_at)),
             last_result: run.map(|r| match (r.ended_at, r.error) {
                 (_, Some(error)) => error,
                 (Some(_), None) => "ok".to_owned(),
@@ -126,12 +127,15 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             ..waiting(name, depth, now)
         });
     }
+    // Who has left says nothing; who has been gone for long is a thing of the past, whether
+    // or not a leader has forgotten it yet.
     let nodes = nodes
         .iter()
+        .filter(|n| n.state != "stopped" && now.since(n.seen_at) <= outline.nodes_shown)
         .map(|n| NodeStatus {
             node: n.node.to_string(),
-            state: if alive(n) || n.state == "stopped" { n.state.clone() } else { "gone".into() },
-            seen_at: n.seen_at.to_string(),
+            state: if alive(n) { n.state.clone() } else { "gone".into() },
+            seen_at: Stamp(n.seen_at),
         })
         .collect();
     Ok(Report {
@@ -143,12 +147,12 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             .map(|leader| leader.term)
             .or(fence.as_ref().map(|fence| fence.term))
             .map(|term| term.0),
-        leading_since: outline.leader.as_ref().map(|leader| leader.elected_at.to_string()),
+        leading_since: outline.leader.as_ref().map(|leader| Stamp(leader.elected_at)),
         nodes,
         tasks,
         commands_waiting: store.pending_commands(1_000).await?.len(),
         problems: outline.problems.clone(),
-        now: now.to_string(),
+        now: Stamp(now),
     })
 }
 
@@ -170,7 +174,7 @@ fn waiting(task: &TaskName, depth: Option<&Depth>, now: Time) -> TaskStatus {
         timers: d.timers,
         retries: d.retries,
         dead: d.dead,
-        next_due: d.next_due.map(|t| t.to_string()),
+        next_due: d.next_due.map(Stamp),
         overdue_seconds: d.oldest.map_or(Duration::ZERO, |t| now.since(t)).as_secs_f64(),
         undo_bytes: d.undo_bytes,
         paused: None,
@@ -192,14 +196,18 @@ fn text(report: &Report) -> String {
     let mut facts = Facts::default();
     facts.add("leader", report.leader.as_deref().unwrap_or("none"));
     facts.add("term", output::text(report.term));
+    if let Some(since) = report.leading_since {
+        facts.add("leading since", format!("{since} ({})", since.beside(report.now)));
+    }
     if report.commands_waiting > 0 {
         facts.add("commands waiting", report.commands_waiting);
     }
     let mut nodes = Table::new(&["NODE", "STATE", "SEEN"], "No node was ever seen.");
     for node in &report.nodes {
-        nodes.row([node.node.clone(), node.state.clone(), node.seen_at.clone()]);
+        nodes.row([node.node.clone(), node.state.clone(), node.seen_at.beside(report.now)]);
     }
-    let mut out = format!("{}\n{}\n{}", facts.render(), nodes.render(), tasks(&report.tasks));
+    let mut out =
+        format!("{}\n{}\n{}", facts.render(), nodes.render(), tasks(&report.tasks, report.now));
     for problem in &report.problems {
         let lines: Vec<String> = problem.lines().map(printable).collect();
         out.push_str(&format!("\n{}\n", lines.join("\n")));
@@ -207,8 +215,9 @@ fn text(report: &Report) -> String {
     out
 }
 
-/// The tasks as a table.
-pub fn tasks(rows: &[TaskStatus]) -> String {
+/// The tasks as a table, with their times beside the present.
+pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
+    let beside = |at: Option<Stamp>| output::text(at.map(|at| at.beside(now)));
     let mut table = Table::new(
         &["TASK", "NEXT", "LAST", "RESULT", ">WAITING", ">DEAD", ">OVERDUE", "NOTE"],
         "No task is configured.",
@@ -221,8 +230,8 @@ pub fn tasks(rows: &[TaskStatus]) -> String {
         };
         table.row([
             t.task.clone(),
-            output::text(t.next.clone()),
-            output::text(t.last.clone()),
+            beside(t.next),
+            beside(t.last),
             output::text(t.last_result.clone()),
             t.waiting.to_string(),
             t.dead.to_string(),

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use super::open::Outline;
-use super::output::{self, Facts, Table};
+use super::output::{self, Facts, Stamp, Table};
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open, status};
 use crate::config::TaskOutline;
@@ -70,7 +70,9 @@ impl Verb {
         match self {
             Verb::Ls => {
                 let report = status::report(store, &outline).await?;
-                output::show(global.output, &report.tasks, || status::tasks(&report.tasks))?;
+                output::show(global.output, &report.tasks, || {
+                    status::tasks(&report.tasks, report.now)
+                })?;
                 Ok(Exit::Fine)
             }
             Verb::Show { task } => {
@@ -155,9 +157,14 @@ async fn show(
         facts.add("time zone", output::text(defined.map(|t| &t.timezone)));
         let mut next = Table::new(&["NEXT", "LOCAL", "NOTE"], "No slot is to come.");
         for u in &upcoming {
-            next.row([u.utc.to_string(), u.local.clone(), u.note.clone().unwrap_or_default()]);
+            next.row([
+                Stamp(u.utc).to_string(),
+                u.local.clone(),
+                u.note.clone().unwrap_or_default(),
+            ]);
         }
-        let state = row.map(|r| status::tasks(std::slice::from_ref(r))).unwrap_or_default();
+        let state =
+            row.map(|r| status::tasks(std::slice::from_ref(r), report.now)).unwrap_or_default();
         format!(
             "{}\n{state}\n{}\n{}\n{}",
             facts.render(),
@@ -175,7 +182,14 @@ fn slot_table(slots: &[SlotRecord]) -> String {
         "No slot was decided yet.",
     );
     for s in slots.iter().map(Slot::from) {
-        table.row([s.from, s.to, s.count.to_string(), s.outcome, output::text(s.run), s.reason]);
+        table.row([
+            s.from.to_string(),
+            s.to.to_string(),
+            s.count.to_string(),
+            s.outcome,
+            output::text(s.run),
+            s.reason,
+        ]);
     }
     table.render()
 }
@@ -183,8 +197,8 @@ fn slot_table(slots: &[SlotRecord]) -> String {
 /// A row of the slot history.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Slot {
-    from: String,
-    to: String,
+    from: Stamp,
+    to: Stamp,
     count: u64,
     outcome: String,
     reason: String,
@@ -196,8 +210,8 @@ impl From<&SlotRecord> for Slot {
     fn from(s: &SlotRecord) -> Slot {
         let outcome = serde_json::to_value(&s.outcome).unwrap_or_default();
         Slot {
-            from: s.from.to_string(),
-            to: s.to.to_string(),
+            from: Stamp(s.from),
+            to: Stamp(s.to),
             count: s.count,
             outcome: outcome["outcome"].as_str().unwrap_or_default().to_owned(),
             reason: s.reason.clone(),

@@ -60,6 +60,12 @@ pub struct Api {
 pub struct Host {
     /// Threads that guests run on; 0: one per processor.
     pub guest_threads: u32,
+    /// Batches of due items, of the normal lane and of heavy work that are executed at once.
+    pub due_batches: u32,
+    /// See there.
+    pub normal_batches: u32,
+    /// See there.
+    pub heavy_batches: u32,
     /// Items of one commit.
     pub batch_items: u32,
     /// Bytes of the payloads and changes of one commit.
@@ -81,6 +87,8 @@ pub struct Host {
 pub struct Retention {
     /// The history of items, slots and runs.
     pub history: Duration,
+    /// Nodes that vanished.
+    pub nodes: Duration,
 }
 
 /// The WebAssembly runtime.
@@ -243,6 +251,24 @@ pub static SECTIONS: &[Section] = &[
                 slot: Slot::U32(|s| &mut s.host.guest_threads, 0, 1024),
             },
             Key {
+                name: "due_batches",
+                default: "2",
+                doc: "Batches of due items executed at once.",
+                slot: Slot::U32(|s| &mut s.host.due_batches, 1, 64),
+            },
+            Key {
+                name: "normal_batches",
+                default: "2",
+                doc: "Batches of normal tasks executed at once.",
+                slot: Slot::U32(|s| &mut s.host.normal_batches, 1, 64),
+            },
+            Key {
+                name: "heavy_batches",
+                default: "2",
+                doc: "Batches of heavy tasks executed at once, on threads of low priority.",
+                slot: Slot::U32(|s| &mut s.host.heavy_batches, 1, 64),
+            },
+            Key {
                 name: "batch_items",
                 default: "1000",
                 doc: "Items of one commit.",
@@ -289,12 +315,20 @@ pub static SECTIONS: &[Section] = &[
     Section {
         name: "retention",
         doc: "How long things are kept.",
-        keys: &[Key {
-            name: "history",
-            default: "\"30d\"",
-            doc: "The history of items, slots and runs. The audit balances all the same.",
-            slot: Slot::Duration(|s| &mut s.retention.history, ms(60_000), ms(36_500 * DAY_MS)),
-        }],
+        keys: &[
+            Key {
+                name: "history",
+                default: "\"30d\"",
+                doc: "The history of items, slots and runs. The audit balances all the same.",
+                slot: Slot::Duration(|s| &mut s.retention.history, ms(60_000), ms(36_500 * DAY_MS)),
+            },
+            Key {
+                name: "nodes",
+                default: "\"1d\"",
+                doc: "How long a node that vanished is shown as gone; one that stops leaves at once.",
+                slot: Slot::Duration(|s| &mut s.retention.nodes, ms(60_000), ms(36_500 * DAY_MS)),
+            },
+        ],
     },
     Section {
         name: "runtime",

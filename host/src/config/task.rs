@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use besom_core::collection::{Collections, Grants, Operations};
+use besom_core::collection::{Collection, Collections, Grants, Operations};
 use besom_core::ids::TaskName;
 
 use super::keys::{Key, Slot, suggestion};
@@ -284,6 +284,16 @@ impl RawTask {
         let read = settings::read(walker, &path, &self.name_span, &self.settings, manifest);
         let limits = limits::read(walker, &path, &self.limits, manifest.lane);
         let (grants, topics) = self.grants(walker, plugin, collections);
+        let optional = manifest.collections.iter().flat_map(|request| {
+            let columns = request.columns.iter().map(|column| (&request.collection, column));
+            columns.filter(|(collection, column)| manifest.is_optional(collection, column))
+        });
+        let unmapped = optional.filter(|(collection, column)| {
+            !collections.get(*collection).is_some_and(|mapped| is_mapped(mapped, column))
+        });
+        // Where no collection has a tenant there is none to cycle through: all is one scan.
+        let has_tenants =
+            grants.keys().any(|name| collections.get(name).is_some_and(|c| c.tenant.is_some()));
         TaskDefinition {
             name: TaskName::from(self.name.as_str()),
             plugin: self.plain.plugin.clone(),
@@ -309,7 +319,10 @@ impl RawTask {
             limits,
             grants,
             topics,
-            per_tenant: manifest.per_tenant,
+            unmapped: unmapped
+                .map(|(collection, column)| format!("{collection}.{column}"))
+                .collect(),
+            per_tenant: manifest.per_tenant && has_tenants,
             activity: manifest.activity,
             lane: manifest.lane,
             tenants_per_run: read.host.tenants_per_run,
@@ -341,8 +354,7 @@ impl RawTask {
                 continue;
             };
             for column in &request.columns {
-                if !mapped.columns.contains_key(column) && mapped.tenant.as_deref() != Some(column)
-                {
+                if !is_mapped(mapped, column) && !manifest.is_optional(name, column) {
                     walker.error(
                         &plugin_span,
                         format!("the plugin `{}` asks for the column `{name}.{column}`, which is not mapped", self.plain.plugin),
@@ -498,4 +510,9 @@ fn missing(has: Operations, wanted: Operations) -> String {
     let has = list(has);
     let rest: Vec<_> = list(wanted).into_iter().filter(|word| !has.contains(word)).collect();
     rest.join(", ")
+}
+
+/// Whether a task can name that column.
+fn is_mapped(collection: &Collection, column: &str) -> bool {
+    collection.columns.contains_key(column) || collection.tenant.as_deref() == Some(column)
 }

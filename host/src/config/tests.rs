@@ -427,6 +427,11 @@ fn an_empty_file_is_the_defaults_and_runs_nothing() {
         assert_eq!(config.store.path, Path::new("besom.db"));
         assert_eq!(config.activity.socket, Path::new("besom-activity.sock"));
         assert_eq!(config.lease.ttl, Duration::from_secs(15));
+        let activity = besom_core::activity::Timeouts {
+            idle: config.activity.idle_timeout,
+            heartbeat: config.activity.heartbeat_timeout,
+        };
+        assert_eq!(activity, besom_core::activity::Timeouts::default());
         assert_eq!(config.retention.history, Duration::from_secs(30 * 86_400));
         assert_eq!(*config.collections, default_collections());
     }

@@ -47,16 +47,14 @@ pub struct LeaseClock {
 }
 
 impl LeaseClock {
-    /// This machine's, with its wall clock given.
-    pub fn of_machine(wall: Arc<dyn Fn() -> Time + Send + Sync>) -> LeaseClock {
+    /// This machine's, with its clocks given.
+    pub fn of_machine(
+        since_boot: Arc<dyn Fn() -> Duration + Send + Sync>,
+        wall: Arc<dyn Fn() -> Time + Send + Sync>,
+    ) -> LeaseClock {
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned());
-        let since_boot = || {
-            let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-            let (s, ns) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
-            Duration::new(s.unwrap_or(0), ns.unwrap_or(0))
-        };
-        LeaseClock { boot_id, since_boot: Arc::new(since_boot), wall }
+        LeaseClock { boot_id, since_boot, wall }
     }
 }
 

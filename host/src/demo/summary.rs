@@ -11,7 +11,7 @@ use besom_core::value::Value;
 use serde::Serialize;
 
 use super::table::Measured;
-use crate::ports::store::{DeadSelector, HistoryQuery, HistoryRow, Store};
+use crate::ports::store::{DeadSelector, HistoryQuery, HistoryRow, Letters, Store};
 
 /// The task that compacts, as the demo's configuration names it.
 pub(super) const COMPACTION: &str = "compaction";
@@ -110,7 +110,7 @@ async fn fates(store: &dyn Store) -> anyhow::Result<Fates> {
         page.iter().for_each(|row| fates.note(row));
     }
     let dead = DeadSelector { task, ..DeadSelector::default() };
-    for letter in store.dead_letters(&dead, DEAD_MAX).await? {
+    for letter in store.dead_letters(&dead, Letters::Open, DEAD_MAX).await? {
         // A document that was compacted once and cannot be any more is left alone now.
         let document = document(&letter.item.identity);
         fates.compacted.remove(&document);

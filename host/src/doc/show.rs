@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use besom_core::ids::TaskName;
 
 use super::{Document, Error, Name, SNAPSHOT_MAX, document, stored};
-use crate::ports::store::{self, DeadLetter, DeadSelector, HistoryQuery, HistoryRow, Store};
+use crate::ports::store::{
+    self, DeadLetter, DeadSelector, HistoryQuery, HistoryRow, Letters, Store,
+};
 
 /// History rows and dead letters looked through for the last word on a document.
 const LOOKED_AT_MAX: u32 = 1_000;
@@ -139,7 +141,7 @@ async fn dead(
 ) -> store::Result<Option<DeadLetter>> {
     for task in tasks {
         let selector = DeadSelector { task: Some(task.clone()), ..DeadSelector::default() };
-        let letters = store.dead_letters(&selector, LOOKED_AT_MAX).await?;
+        let letters = store.dead_letters(&selector, Letters::Open, LOOKED_AT_MAX).await?;
         let found = letters.into_iter().find(|letter| {
             letter.item.identity.tenant.as_ref() == Some(&name.tenant)
                 && letter.item.identity.key == item_key(&name.key)

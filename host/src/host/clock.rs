@@ -1,6 +1,6 @@
 //! The clocks of the machine.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use besom_core::time::{Mono, Time};
 
@@ -19,9 +19,14 @@ pub fn wall() -> Time {
     }
 }
 
-/// CLOCK_BOOTTIME: runs while the machine sleeps, and is never set.
+/// The time since the machine was started, in microseconds.
 pub fn mono() -> Mono {
+    Mono(u64::try_from(since_boot().as_micros()).unwrap_or(u64::MAX))
+}
+
+/// CLOCK_BOOTTIME: runs while the machine sleeps, and is never set.
+pub fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let micros = now.tv_sec.saturating_mul(1_000_000).saturating_add(now.tv_nsec / 1_000);
-    Mono(u64::try_from(micros).unwrap_or(0))
+    let (s, ns) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
+    Duration::new(s.unwrap_or(0), ns.unwrap_or(0))
 }

@@ -9,6 +9,7 @@ pub mod perform;
 pub mod reload;
 pub mod setup;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::ids::Term;
@@ -16,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::node::{Command, Event, Node, Role, Settings, Work};
 use crate::ports::guests::StopFlag;
-use crate::ports::store::NodeRow;
+use crate::ports::store::{NodeRow, Store};
 use perform::Ports;
 
 /// What is asked of a running host.
@@ -70,6 +71,8 @@ pub async fn run(
     let watcher = tokio::spawn(watch_leader(ports.clone(), follows, events.clone()));
     let mut pulse = tokio::time::interval(REPORT_EVERY);
     pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (rows, to_report) = watch::channel(None);
+    let reporter = tokio::spawn(report(Arc::clone(&ports.store), to_report));
     let mut reported = None;
     let mut event = Event::Tick;
     let mut control_open = true;
@@ -101,7 +104,7 @@ pub async fn run(
             tracing::info!(role = ?now.role, term = now.term.map(|term| term.0), "role");
             following.send_replace(now.role == Role::Following);
             live.send_replace(now.clone());
-            report(&ports, &now, &digest);
+            rows.send_replace(Some(node_row(&ports, &now, &digest)));
             reported = Some(now);
         }
         let sleep = node.sleep(clock::now()).unwrap_or(REPORT_EVERY);
@@ -125,7 +128,7 @@ pub async fn run(
             },
             _ = pulse.tick() => {
                 if let Some(now) = &reported {
-                    report(&ports, now, &digest);
+                    rows.send_replace(Some(node_row(&ports, now, &digest)));
                 }
                 Event::Tick
             }
@@ -133,8 +136,10 @@ pub async fn run(
         };
     }
     watcher.abort();
-    let row = node_row(&ports, "stopped", &digest);
-    if let Err(error) = ports.store.report_node(&row).await {
+    // What was to be said is said first, or it would come after the farewell.
+    drop(rows);
+    let _ = reporter.await;
+    if let Err(error) = ports.store.forget_node(&ports.node).await {
         tracing::debug!(%error, "the end of this node could not be noted");
     }
 }
@@ -157,7 +162,13 @@ pub fn undo_retention(work: &Work) -> Vec<(besom_core::ids::TaskName, Duration)>
     work.tasks.iter().map(|(name, task)| (name.clone(), task.definition.undo_retention)).collect()
 }
 
-fn node_row(ports: &Ports, state: &str, digest: &str) -> NodeRow {
+fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
+    let state = match live.role {
+        Role::Following => "following",
+        Role::Leading => "leading",
+        Role::Draining => "draining",
+        Role::Stopped => "stopped",
+    };
     NodeRow {
         node: ports.node.clone(),
         state: state.to_owned(),
@@ -166,20 +177,14 @@ fn node_row(ports: &Ports, state: &str, digest: &str) -> NodeRow {
     }
 }
 
-fn report(ports: &Ports, live: &Live, digest: &str) {
-    let state = match live.role {
-        Role::Following => "following",
-        Role::Leading => "leading",
-        Role::Draining => "draining",
-        Role::Stopped => "stopped",
-    };
-    let row = node_row(ports, state, digest);
-    let store = std::sync::Arc::clone(&ports.store);
-    tokio::spawn(async move {
+/// Writes what the node says of itself, the latest where the store is slower.
+async fn report(store: Arc<dyn Store>, mut rows: watch::Receiver<Option<NodeRow>>) {
+    while rows.changed().await.is_ok() {
+        let Some(row) = rows.borrow_and_update().clone() else { continue };
         if let Err(error) = store.report_node(&row).await {
             tracing::debug!(%error, "this node could not say that it is there");
         }
-    });
+    }
 }
 
 /// While the node follows, waits for signs that the leadership is free.

@@ -11,7 +11,7 @@ use besom_core::election::CampaignResult;
 use besom_core::ids::{CommitId, Fence, NodeName, RunId, TaskName, Tenant, Term};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::Guard;
-use besom_core::queue::Decision;
+use besom_core::queue::{Decision, apart};
 use besom_core::time::{Mono, Time};
 
 use crate::node::executor::{Command as Execute, Event as Executed};
@@ -20,7 +20,7 @@ use crate::node::{Command, Event, Raise};
 use crate::ports::activity::{Activity, State};
 use crate::ports::coordination::{Campaign, Coordination};
 use crate::ports::guests::{self, Call, Guests, StopFlag};
-use crate::ports::store::{self, Batch, PlanPage, Planned, Store};
+use crate::ports::store::{self, Batch, PlanPage, Planned, Retention, Store};
 use crate::task::TaskDefinition;
 
 /// The adapters a node works with, and the bounds of their use.
@@ -40,6 +40,8 @@ pub struct Ports {
     pub snapshot_max: Duration,
     /// How long history is kept.
     pub history_retention: Duration,
+    /// How long a node that vanished is remembered.
+    pub node_retention: Duration,
     /// How long before-images are kept, per task.
     pub undo_retention: Vec<(TaskName, Duration)>,
 }
@@ -127,8 +129,12 @@ impl Ports {
     }
 
     async fn prune(&self, fence: &Fence) -> store::Result<bool> {
-        let (history, undo) = (self.history_retention, &self.undo_retention);
-        let pruned = self.store.prune(fence, history, undo, PRUNE_ROWS).await?;
+        let keep = Retention {
+            history: self.history_retention,
+            undo: &self.undo_retention,
+            nodes: self.node_retention,
+        };
+        let pruned = self.store.prune(fence, keep, PRUNE_ROWS).await?;
         let most = pruned.history.max(pruned.undo).max(pruned.other);
         Ok(most >= u64::from(PRUNE_ROWS))
     }
@@ -139,32 +145,12 @@ impl Ports {
         let store = &self.store;
         Some(match command {
             Execute::Backlog => Executed::Backlog(store.backlog(None).await),
-            Execute::ReadLog { ticket, task, streams, limit, bytes_max } => {
-                let mut items = Vec::new();
-                let mut bytes_left = bytes_max;
-                for (partition, acked) in streams {
-                    let room = limit.saturating_sub(u32::try_from(items.len()).unwrap_or(limit));
-                    if room == 0 || (bytes_left == 0 && !items.is_empty()) {
-                        break;
-                    }
-                    match store.read_log(&task, partition, acked, room, bytes_left).await {
-                        Ok(read) => {
-                            let bytes: usize = read.iter().map(|w| w.item.payload.len()).sum();
-                            bytes_left = bytes_left.saturating_sub(bytes);
-                            items.extend(read);
-                        }
-                        // What was read is good; the stream that failed is tried again.
-                        Err(error) if !items.is_empty() => {
-                            tracing::warn!(%error, %task, %partition, "a stream cannot be read");
-                            break;
-                        }
-                        Err(error) => {
-                            tracing::warn!(%error, %task, %partition, "a stream cannot be read");
-                            return Some(Executed::LogRead(ticket, Err(error)));
-                        }
-                    }
+            Execute::ReadLog { ticket, task, streams, limit, each, bytes_max } => {
+                let read = store.read_logs(&task, &streams, each, limit, bytes_max).await;
+                if let Err(error) = &read {
+                    tracing::warn!(%error, %task, "the log cannot be read");
                 }
-                Executed::LogRead(ticket, Ok(items))
+                Executed::LogRead(ticket, read)
             }
             Execute::ReadTimers(read) => {
                 let items = store.read_timers(None, read.after, read.limit).await;
@@ -194,9 +180,11 @@ impl Ports {
                 if let Err(error) = &result {
                     say_waits("a batch cannot be committed", error);
                 }
-                Executed::Committed(ticket, result)
+                Executed::Committed(ticket, batch.id, result)
             }
-            Execute::FindCommit(ticket, id) => Executed::Found(ticket, store.find_commit(id).await),
+            Execute::FindCommit(ticket, id) => {
+                Executed::Found(ticket, id, store.find_commit(id).await)
+            }
             Execute::Report(report) => {
                 tracing::debug!(
                     term = term.0, task = %report.task, committed = report.committed,
@@ -326,7 +314,7 @@ impl Ports {
             run: scan.run,
             task: task.clone(),
             tenant: scan.tenant.clone(),
-            candidates: page.candidates,
+            candidates: apart(page.candidates),
             cursor: page.next,
             scanned: page.scanned,
             quota: scan.quota,
@@ -348,6 +336,7 @@ pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFla
         grants: Arc::new(definition.grants.clone()),
         limits: definition.limits.clone(),
         topics: definition.topics.clone(),
+        unmapped: definition.unmapped.clone(),
         stop: stop.clone(),
     }
 }

@@ -34,7 +34,11 @@ pub fn settings(config: &Config, node: NodeName, pass: bool) -> Settings {
         node,
         timing: Timing { ttl: config.lease.ttl, renew: config.lease.renew },
         executor: executor::Settings {
+            due_batches: config.host.due_batches as usize,
+            normal_batches: config.host.normal_batches as usize,
+            heavy_batches: config.host.heavy_batches as usize,
             heavy_wait_max: config.host.heavy_wait_max,
+            commit_items: config.host.batch_items.max(1) as usize,
             commit_bytes: usize::try_from(config.host.batch_bytes).unwrap_or(usize::MAX),
             window: config.host.timers_ahead,
             activity_in_store: true,

@@ -23,7 +23,7 @@ pub enum Phase {
         /// The items, in the order of the call.
         items: Vec<Waiting>,
     },
-    /// It waits: for due items that go first, or for the store.
+    /// It waits: for the time of its own items, for due items that go first, or for the store.
     Held {
         /// Ready to be committed.
         batch: Box<Batch>,
@@ -63,6 +63,9 @@ pub struct Flight {
     pub streams: Vec<Partition>,
     /// The timers and retries it has taken, with the place they go back to.
     pub taken: Vec<Waiting>,
+    /// When the last of its timers is due: its items are executed as of then, and nothing is
+    /// committed before.
+    pub not_before: Time,
     /// Where it is.
     pub phase: Phase,
 }

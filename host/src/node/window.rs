@@ -173,7 +173,7 @@ impl Window {
     pub fn put_back(&mut self, at: Time, item: Waiting) {
         let Some((_, id)) = place(&item) else { return };
         self.taken.remove(&id);
-        self.waiting.insert((at, id), item);
+        self.waiting.insert((at, id), Waiting { run_at: at, ..item });
     }
 
     /// A taken item is gone from the store.
@@ -198,9 +198,9 @@ impl Window {
         }
     }
 
-    /// When something is to be done here next.
-    pub fn deadline(&self) -> Option<Time> {
-        let next = self.waiting.first_key_value().map(|(at, _)| at.0);
+    /// When something is to be done here next, if items are taken so long before their time.
+    pub fn deadline(&self, ahead: Duration) -> Option<Time> {
+        let next = self.waiting.first_key_value().map(|(at, _)| at.0 - ahead);
         if self.reading.is_some() {
             return next;
         }
@@ -293,17 +293,17 @@ mod tests {
     #[test]
     fn items_are_taken_at_their_time_in_order() {
         let mut window = filled(8, vec![timer(1, 10), timer(2, 10), timer(3, 11)]);
-        assert_eq!(window.deadline(), Some(at(10)));
+        assert_eq!(window.deadline(Duration::ZERO), Some(at(10)));
         assert!(window.take(at(9), 10, |_| true).is_empty());
         assert_eq!(ids(&window.take(at(10), 10, |_| true)), [1, 2]);
-        assert_eq!(window.deadline(), Some(at(11)));
+        assert_eq!(window.deadline(Duration::ZERO), Some(at(11)));
     }
 
     #[test]
     fn an_idle_window_wants_nothing_until_its_next_item() {
         let mut window = filled(8, vec![timer(1, 1_000_000)]);
         assert_eq!(window.wanted(at(5)), None);
-        assert_eq!(window.deadline(), Some(at(1_000_000)));
+        assert_eq!(window.deadline(Duration::ZERO), Some(at(1_000_000)));
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
     fn an_item_added_inside_is_read_shortly_before_its_time() {
         let mut window = filled(8, vec![timer(1, 100)]);
         window.added(at(50));
-        assert_eq!(window.deadline(), Some(at(49)));
+        assert_eq!(window.deadline(Duration::ZERO), Some(at(49)));
         assert_eq!(window.wanted(at(48)), None);
         assert_eq!(window.wanted(at(49)), Some(Read { number: 2, after: None, limit: 8 }));
         window.read(at(49), 2, Some(vec![timer(2, 50), timer(1, 100)]));
@@ -335,7 +335,7 @@ mod tests {
     fn an_item_added_beyond_the_window_is_not_read_early() {
         let mut window = filled(2, vec![timer(1, 10), timer(2, 20)]);
         window.added(at(30));
-        assert_eq!(window.deadline(), Some(at(10)));
+        assert_eq!(window.deadline(Duration::ZERO), Some(at(10)));
     }
 
     #[test]
@@ -344,7 +344,7 @@ mod tests {
         window.wanted(at(0));
         window.added(at(5));
         window.read(at(0), 1, Some(Vec::new()));
-        assert_eq!(window.deadline(), Some(at(4)));
+        assert_eq!(window.deadline(Duration::ZERO), Some(at(4)));
     }
 
     #[test]
@@ -364,7 +364,10 @@ mod tests {
         window.wanted(at(0));
         window.read(at(0), 1, None);
         assert_eq!(window.wanted(at(0)), None);
-        assert!(window.deadline() > Some(at(0)) && window.deadline() < Some(at(1)));
+        assert!(
+            window.deadline(Duration::ZERO) > Some(at(0))
+                && window.deadline(Duration::ZERO) < Some(at(1))
+        );
         assert!(window.wanted(at(1)).is_some());
     }
 

@@ -98,6 +98,22 @@ pub struct Manifest {
     pub extra: Vec<Field>,
 }
 
+/// In [`Manifest::extra`]: a column, as `collection.column`, that need not be mapped.
+pub const OPTIONAL_COLUMN: &str = "optional-column";
+/// In the context of a call: an optional column, as `collection.column`, that is not mapped.
+pub const UNMAPPED_COLUMN: &str = "unmapped-column";
+
+impl Manifest {
+    /// Whether the plugin goes without that column where it is not mapped.
+    pub fn is_optional(&self, collection: &str, column: &str) -> bool {
+        self.extra.iter().any(|field| {
+            field.name == OPTIONAL_COLUMN
+                && matches!(&field.value, Value::Text(name)
+                    if name.split_once('.') == Some((collection, column)))
+        })
+    }
+}
+
 /// The bounds of a task. Every one has a default in the configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
@@ -144,6 +160,8 @@ pub struct Call {
     pub limits: Limits,
     /// The topics it may emit to.
     pub topics: Vec<String>,
+    /// Optional columns, as `collection.column`, that are not mapped.
+    pub unmapped: Vec<String>,
     /// Raised by the host when the result is no longer wanted.
     pub stop: StopFlag,
 }

@@ -101,7 +101,8 @@ pub struct Planned {
     pub planned: u64,
     /// Candidates that wait already (log, timer or retry).
     pub deduplicated: u64,
-    /// Candidates blocked by a settled skip or an open dead letter of the same version.
+    /// Candidates blocked by a settled skip, a discard or an open dead letter of the same
+    /// version.
     pub blocked: u64,
     /// Candidates left because the quota was used up.
     pub left: u64,
@@ -136,6 +137,52 @@ pub struct Waiting {
     /// When it may be executed: the due time of a timer, the time of a retry; the epoch
     /// for the log.
     pub run_at: Time,
+}
+
+/// What [`Store::read_logs`] has read so far, and how much it may still read.
+#[derive(Debug)]
+pub struct LogRoom {
+    /// What was read.
+    pub items: Vec<Waiting>,
+    each: u32,
+    limit: u32,
+    bytes: usize,
+}
+
+impl LogRoom {
+    /// Room for so many items, of one stream and of all, and about so many bytes.
+    pub fn new(each: u32, limit: u32, bytes: usize) -> LogRoom {
+        LogRoom { items: Vec::new(), each, limit, bytes }
+    }
+
+    /// Items and bytes that may be read of the next stream; none: the room is used up.
+    pub fn left(&self) -> Option<(u32, usize)> {
+        let read = u32::try_from(self.items.len()).unwrap_or(u32::MAX);
+        let items = self.limit.saturating_sub(read).min(self.each);
+        let full = items == 0 || (self.bytes == 0 && !self.items.is_empty());
+        (!full).then_some((items, self.bytes))
+    }
+
+    /// Takes what a stream gave; whether the next one may be read.
+    ///
+    /// # Errors
+    /// The stream's, where nothing was read before it.
+    pub fn take<E: std::fmt::Display>(&mut self, read: Result<Vec<Waiting>, E>) -> Result<bool, E> {
+        match read {
+            Ok(items) => {
+                let bytes: usize = items.iter().map(|w| w.item.payload.len()).sum();
+                self.bytes = self.bytes.saturating_sub(bytes);
+                self.items.extend(items);
+                Ok(true)
+            }
+            // What was read is good; the stream that failed is tried again.
+            Err(error) if !self.items.is_empty() => {
+                tracing::warn!(%error, "a stream cannot be read");
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 /// What to do with one item in a commit.
@@ -292,7 +339,8 @@ pub enum CommandEffect {
     /// identity waits only once: a dead letter whose identity waits already is left, and
     /// of several of one identity the newest goes.
     RetryDead(DeadSelector),
-    /// Dead letters discarded, each with a history row that names who and why.
+    /// Dead letters discarded, each with a history row that names who and why. Their versions
+    /// are not planned again.
     DiscardDead(DeadSelector),
     /// Nothing: it cannot be done, for this reason.
     Refuse(String),
@@ -318,6 +366,18 @@ pub struct DeadLetter {
     pub item: Item,
     /// When it was set aside.
     pub at: Time,
+    /// When a later commit of the same identity did what this item could not; none: it is
+    /// open. A resolved one blocks nothing and can neither be retried nor discarded.
+    pub resolved_at: Option<Time>,
+}
+
+/// Which dead letters of a selection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Letters {
+    /// Those that somebody has to look at.
+    Open,
+    /// Resolved ones as well.
+    All,
 }
 
 /// A row of the history: what became of one item.
@@ -373,12 +433,18 @@ pub struct Counts {
     pub committed: u64,
     /// Without.
     pub skipped: u64,
-    /// Dead letters that are open.
+    /// Set aside, and neither retried nor discarded. A later commit of the same identity
+    /// resolves a dead letter, but it was planned as an item of its own and is counted as
+    /// such: what ended as dead stays in the sum.
     pub dead: u64,
     /// Dead letters discarded.
     pub discarded: u64,
     /// In the log, the timers and the retries.
     pub pending: u64,
+    /// Of the dead ones: resolved. For the recount alone: it is no part of the sum, and of no
+    /// report.
+    #[serde(skip)]
+    pub resolved: u64,
 }
 
 impl std::ops::AddAssign<&Counts> for Counts {
@@ -389,6 +455,7 @@ impl std::ops::AddAssign<&Counts> for Counts {
         self.dead += more.dead;
         self.discarded += more.discarded;
         self.pending += more.pending;
+        self.resolved += more.resolved;
     }
 }
 
@@ -457,12 +524,23 @@ pub struct Depth {
 pub struct NodeRow {
     /// Its name.
     pub node: NodeName,
-    /// `starting`, `leading`, `following`, `draining`, `stopped`.
+    /// `following`, `leading`, `draining`, `stopped`.
     pub state: String,
     /// When it last said so.
     pub seen_at: Time,
     /// Its configuration's digest.
     pub config_digest: String,
+}
+
+/// How long things are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention<'a> {
+    /// History, slots, runs, commands, delivered messages, what the tasks have settled.
+    pub history: Duration,
+    /// Before-images, by task; those of a task that is not named go with their history row.
+    pub undo: &'a [(TaskName, Duration)],
+    /// Nodes, from when they were last seen.
+    pub nodes: Duration,
 }
 
 /// What is removed by [`Store::prune`].
@@ -472,7 +550,7 @@ pub struct Pruned {
     pub history: u64,
     /// Before-images.
     pub undo: u64,
-    /// Other rows: commits, slots, runs, commands, delivered messages.
+    /// Other rows: commits, slots, runs, commands, delivered messages, resolved dead letters.
     pub other: u64,
 }
 
@@ -525,7 +603,8 @@ pub struct RangePage {
 
 /// One consistent view of the user's tables, for the reads of one act or one scan.
 /// `tenant` is added to every query of a collection with a tenant column; none there means
-/// all tenants.
+/// all tenants. An embedded store reads on the caller's thread: reads are made from guests'
+/// threads, where nobody else waits.
 #[async_trait]
 pub trait Snapshot: Send + Sync {
     /// Rows by key; none for a row that is not there.
@@ -622,9 +701,10 @@ pub trait Store: Send + Sync {
     /// Plans a page: items with a due time become timers, the others are appended to their
     /// streams without a gap; waiting and blocked candidates are left out and counted;
     /// counters, run and cursor are written in the same transaction. A candidate with a due
-    /// time becomes a timer even if it is overdue. It is blocked by a settled skip, or an
-    /// open dead letter, of its identity and version; with another version it is a new item,
-    /// and the old dead letter stays open. [`Error::Invalid`] if the run's scan has ended.
+    /// time becomes a timer even if it is overdue. It is blocked by a settled skip, a discard
+    /// or an open dead letter of its identity and version; with another version it is a new
+    /// item, and the old dead letter stays open. A later settled skip replaces what blocked the
+    /// identity, a commit lifts it; no other end touches it. [`Error::Invalid`] if the run's scan has ended.
     async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned>;
 
     /// The scan of a run has ended (with an error or well); ends the run where none of its
@@ -676,6 +756,28 @@ pub trait Store: Send + Sync {
         bytes_max: usize,
     ) -> Result<Vec<Waiting>>;
 
+    /// The same of several streams of a task, one after the other, at most `each` items of one
+    /// and `limit` of all. A stream that fails ends the answer; it is the answer where nothing
+    /// was read before it. A store that can reads all of them in one view.
+    async fn read_logs(
+        &self,
+        task: &TaskName,
+        streams: &[(Partition, Seq)],
+        each: u32,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>> {
+        let mut room = LogRoom::new(each, limit, bytes_max);
+        for (partition, acked) in streams {
+            let Some((items, bytes)) = room.left() else { break };
+            let read = self.read_log(task, *partition, *acked, items, bytes).await;
+            if !room.take(read)? {
+                break;
+            }
+        }
+        Ok(room.items)
+    }
+
     /// Timers of these partitions by due time, then id: those after `after`.
     async fn read_timers(
         &self,
@@ -708,7 +810,8 @@ pub trait Store: Send + Sync {
     /// before-images, history, counters, outbox, acknowledgement. All or nothing, but for
     /// entries left out and items whose guards or constraints failed, which settle as
     /// their entry says. What moves to the retries gets a new id there. A batch whose mark is
-    /// known is not applied again: what it has done comes back.
+    /// known is not applied again: what it has done comes back. An item that is committed
+    /// resolves the open dead letters of its identity.
     async fn commit(&self, batch: &Batch) -> Result<Committed>;
 
     /// After [`Error::Unknown`]: what the commit of that mark has done; none: it has not
@@ -750,7 +853,12 @@ pub trait Store: Send + Sync {
     ) -> Result<Vec<SlotRecord>>;
 
     /// Dead letters that match, newest first.
-    async fn dead_letters(&self, selector: &DeadSelector, limit: u32) -> Result<Vec<DeadLetter>>;
+    async fn dead_letters(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>>;
 
     /// History rows, newest first.
     async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>>;
@@ -767,20 +875,18 @@ pub trait Store: Send + Sync {
     /// Writes this node's row.
     async fn report_node(&self, node: &NodeRow) -> Result<()>;
 
-    /// All nodes seen.
+    /// All nodes seen and not forgotten.
     async fn nodes(&self) -> Result<Vec<NodeRow>>;
 
-    /// Removes, at most `limit` rows of each kind, what is older than the retentions; what
-    /// leaves the history is added to the baseline in the same transaction. `undo` is per
-    /// task; images of a task that is not named go with their history row. A run stays while
-    /// an item or an open dead letter refers to it.
-    async fn prune(
-        &self,
-        fence: &Fence,
-        history: Duration,
-        undo: &[(TaskName, Duration)],
-        limit: u32,
-    ) -> Result<Pruned>;
+    /// Forgets a node that has left. One that is not known is forgotten already.
+    async fn forget_node(&self, node: &NodeName) -> Result<()>;
+
+    /// Removes, at most `limit` rows of each kind (of before-images, of each task), what is
+    /// older than its retention; what leaves the history is added to the baseline in the same
+    /// transaction. A run stays while an item or an open dead letter refers to it. A settled
+    /// skip is forgotten with the history, so that what was left alone is looked at again once
+    /// in a retention; what somebody gave up is not.
+    async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned>;
 }
 
 /// A row as it was before a commit changed it.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use wasmtime::{FrameInfo, PoolConcurrencyLimitError, Trap, WasmBacktrace};
+use wasmtime::{FrameInfo, FrameSymbol, PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use super::guest::{Guest, Halt};
@@ -85,15 +85,29 @@ fn with_tail(mut message: String, guest: &Guest) -> String {
     message
 }
 
+/// A function on the guest's stack, or one that was inlined there.
+struct Place {
+    name: String,
+    /// The file of its source and the line, where the guest has line tables.
+    source: Option<(String, Option<u32>)>,
+}
+
 /// The frames that belong to the plugin, innermost first, with their place in its source
 /// where it has line tables.
 fn frames(backtrace: &WasmBacktrace) -> String {
-    let all: Vec<String> = backtrace.frames().iter().flat_map(frame).collect();
-    let own: Vec<&String> = all.iter().filter(|name| !is_machinery(name)).collect();
+    let all: Vec<Place> = backtrace.frames().iter().flat_map(places).collect();
+    let own: Vec<&Place> = all.iter().filter(|place| !is_machinery(place)).collect();
     let shown = if own.is_empty() { all.iter().collect() } else { own };
     let mut text = String::new();
-    for name in shown.iter().take(FRAMES_MAX) {
-        let _ = write!(text, "\n  at {name}");
+    for place in shown.iter().take(FRAMES_MAX) {
+        let _ = write!(text, "\n  at {}", place.name);
+        if let Some((file, line)) = &place.source {
+            let _ = write!(text, " ({file}");
+            if let Some(line) = line {
+                let _ = write!(text, ":{line}");
+            }
+            text.push(')');
+        }
     }
     if shown.len() > FRAMES_MAX {
         let _ = write!(text, "\n  and {} more", shown.len() - FRAMES_MAX);
@@ -101,33 +115,35 @@ fn frames(backtrace: &WasmBacktrace) -> String {
     text
 }
 
-/// A frame, with what was inlined into it.
-fn frame(frame: &FrameInfo) -> Vec<String> {
+/// What a frame stands for: the functions that were inlined into it, then its own. Only the
+/// latter is in the table of names, with its path; line tables know no more than `spin`.
+fn places(frame: &FrameInfo) -> Vec<Place> {
     let demangled = |name: &str| format!("{:#}", rustc_demangle::demangle(name));
-    let name = match frame.func_name() {
+    let own = match frame.func_name() {
         Some(name) => demangled(name),
         None => format!("function {}", frame.func_index()),
     };
-    if frame.symbols().is_empty() {
-        return vec![name];
-    }
-    let symbol = |symbol: &wasmtime::FrameSymbol| {
-        let mut text = symbol.name().map_or_else(|| name.clone(), demangled);
-        if let Some(file) = symbol.file() {
-            let _ = write!(text, " ({file}");
-            if let Some(line) = symbol.line() {
-                let _ = write!(text, ":{line}");
-            }
-            text.push(')');
-        }
-        text
+    let symbols = frame.symbols();
+    let Some((last, inlined)) = symbols.split_last() else {
+        return vec![Place { name: own, source: None }];
     };
-    frame.symbols().iter().map(symbol).collect()
+    let source = |symbol: &FrameSymbol| symbol.file().map(|file| (file.into(), symbol.line()));
+    let mut places: Vec<Place> = inlined
+        .iter()
+        .map(|symbol| Place {
+            name: symbol.name().map_or_else(|| own.clone(), demangled),
+            source: source(symbol),
+        })
+        .collect();
+    places.push(Place { source: source(last), name: own });
+    places
 }
 
 /// How a Rust guest gets from its own code to the trap, and from the host to its own code.
-fn is_machinery(name: &str) -> bool {
-    const MACHINERY: [&str; 18] = [
+fn is_machinery(place: &Place) -> bool {
+    /// Where the standard library's source lay when it was built.
+    const STANDARD_LIBRARY: &str = "/rustc/";
+    const MACHINERY: [&str; 19] = [
         "std::",
         "core::",
         "alloc::",
@@ -140,6 +156,7 @@ fn is_machinery(name: &str) -> bool {
         "__rg_",
         "abort",
         "cabi_",
+        "_export_",
         "wit_bindgen",
         "_start",
         "exit",
@@ -147,5 +164,6 @@ fn is_machinery(name: &str) -> bool {
         "besom_sdk::bindings",
         "besom:task/",
     ];
-    MACHINERY.iter().any(|prefix| name.starts_with(prefix))
+    MACHINERY.iter().any(|prefix| place.name.starts_with(prefix))
+        || place.source.as_ref().is_some_and(|(file, _)| file.starts_with(STANDARD_LIBRARY))
 }

@@ -10,7 +10,8 @@
 //! This decides what a guest may do and what its failure is called. It does not decide what
 //! becomes of an item that failed, nor whether a proposal is carried out.
 //!
-//! Guests run on threads of their own, so a guest that spins never delays the caller; the
+//! Guests run on threads of their own, those of heavy tasks on threads of low priority, so a
+//! guest that spins never delays the caller, nor a heavy one what is due; the
 //! caller only waits for the result. Dropping that wait ends the guest.
 
 mod access;
@@ -44,6 +45,7 @@ use besom_core::ids::{TaskName, Tenant};
 use besom_core::item::Item;
 use besom_core::proposal::Verdict;
 use besom_core::time::Time;
+use besom_core::value::{Field, Value};
 use tokio::sync::Semaphore;
 use wasmtime::Engine;
 use wasmtime::component::Linker;
@@ -60,7 +62,7 @@ use self::ticker::Ticker;
 use self::verdict::Court;
 use crate::ports::activity::Activity;
 use crate::ports::guests::{
-    Acted, Call, Error, Fault, Guests, Lane, Manifest, Page, StopFlag, Usage,
+    Acted, Call, Error, Fault, Guests, Lane, Manifest, Page, StopFlag, UNMAPPED_COLUMN, Usage,
 };
 use crate::ports::store::Snapshot;
 
@@ -82,13 +84,34 @@ struct Inner {
     permits: Arc<Semaphore>,
     plugins: RwLock<HashMap<String, Arc<Plugin>>>,
     threads: Threads,
+    /// For heavy tasks and for compiling: whatever else wants a processor goes first.
+    patient: Threads,
 }
+
+/// How far heavy tasks stand back: a guest that computes for seconds on every processor must
+/// not delay the microseconds of one that is due.
+const PATIENT_NICE: i32 = 10;
 
 /// The guests' own async runtime. It is shut down without waiting, because it may be
 /// dropped inside another one; a guest ends at its next look up.
 struct Threads(Option<tokio::runtime::Runtime>);
 
 impl Threads {
+    fn start(name: &str, count: usize, nice: i32) -> std::io::Result<Threads> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(count.max(1))
+            .thread_name(name)
+            .on_thread_start(move || {
+                // On Linux this is the thread's own. Without it the guests share alike.
+                if nice > 0 && rustix::process::nice(nice).is_err() {
+                    tracing::debug!("a thread for heavy tasks runs at the usual priority");
+                }
+            })
+            .enable_all()
+            .build()?;
+        Ok(Threads(Some(runtime)))
+    }
+
     fn handle(&self) -> &tokio::runtime::Handle {
         self.0.as_ref().expect("taken only by drop").handle()
     }
@@ -122,16 +145,12 @@ impl Runtime {
                 .inspect_err(|error| tracing::warn!(%error, "plugins are compiled at every start"))
                 .ok()
         });
-        let threads = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(settings.threads.max(1))
-            .thread_name("besom-guest")
-            .enable_all()
-            .build()?;
         Ok(Runtime(Arc::new(Inner {
             ticker: Arc::new(Ticker::start(&engine, settings.tick)?),
             permits: Arc::new(Semaphore::new(settings.instances_max as usize)),
             plugins: RwLock::default(),
-            threads: Threads(Some(threads)),
+            threads: Threads::start("besom-guest", settings.threads, 0)?,
+            patient: Threads::start("besom-patient", settings.threads, PATIENT_NICE)?,
             cache,
             linker,
             engine,
@@ -201,7 +220,7 @@ impl Runtime {
         work: impl FnOnce(&Inner) -> Result<T, LoadError> + Send + 'static,
     ) -> Result<T, LoadError> {
         let inner = Arc::clone(&self.0);
-        let done = self.0.threads.handle().spawn_blocking(move || work(&inner)).await;
+        let done = self.0.patient.handle().spawn_blocking(move || work(&inner)).await;
         done.unwrap_or_else(|error| Err(LoadError::Compile(format!("the compiler: {error}"))))
     }
 
@@ -268,8 +287,12 @@ impl Runtime {
             }
         };
         let running = self.0.ticker.enter();
+        let threads = match caller.plugin.manifest.lane {
+            Lane::Heavy => &self.0.patient,
+            Lane::Due | Lane::Normal => &self.0.threads,
+        };
         let work = work(caller);
-        let mut wait = Wait(self.0.threads.handle().spawn(async move {
+        let mut wait = Wait(threads.handle().spawn(async move {
             let result = work.await;
             drop((running, permit));
             result
@@ -313,6 +336,12 @@ impl Inner {
     }
 }
 
+/// What the guest has to do without.
+fn unmapped(call: &Call) -> Vec<Field> {
+    let field = |name: &String| Field::new(UNMAPPED_COLUMN, Value::Text(name.clone()));
+    call.unmapped.iter().map(field).collect()
+}
+
 fn context(call: &Call, tenant: Option<&Tenant>) -> wit::Context {
     wit::Context {
         task: call.task.as_str().to_owned(),
@@ -321,7 +350,7 @@ fn context(call: &Call, tenant: Option<&Tenant>) -> wit::Context {
         settings: convert::fields_to_wit(&call.settings),
         tenant: tenant.map(|tenant| tenant.as_str().to_owned()),
         horizon: u64::try_from(call.horizon.as_millis()).unwrap_or(u64::MAX),
-        extra: Vec::new(),
+        extra: convert::fields_to_wit(&unmapped(call)),
     }
 }
 

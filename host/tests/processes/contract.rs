@@ -284,12 +284,20 @@ fn add_shares(site: &Site, name: &str) {
     }
 }
 
-fn shares_end(site: &Site) {
+/// After whatever was in its way is gone: the shares from before and some more end, none as a
+/// dead letter.
+fn works_on_and_has_lost_nothing(site: &Site, host: Host) {
+    add_shares(site, "after");
     let db = site.database();
     let sql = "SELECT count(*) FROM shares WHERE unshared_at IS NULL";
     wait_for("the shares to end", || {
         db.query_row(sql, [], |row| row.get::<_, u64>(0)).ok().filter(|open| *open == 0)
     });
+    host.stop();
+    let audit = site.balanced();
+    let tasks = audit["tasks"].as_array().expect("tasks");
+    let shares = tasks.iter().find(|task| task["task"] == "share-expiry").expect("the task");
+    assert_eq!((&shares["committed"], &shares["dead"]), (&40.into(), &0.into()), "{audit:#}");
 }
 
 #[test]
@@ -309,13 +317,7 @@ fn a_locked_database_is_waited_for_and_nothing_is_lost() {
         (log.contains("locked") || log.contains("busy")).then_some(())
     });
     db.execute_batch("ROLLBACK").expect("released");
-    add_shares(&site, "after");
-    shares_end(&site);
-    host.stop();
-    let audit = site.balanced();
-    let tasks = audit["tasks"].as_array().expect("tasks");
-    let shares = tasks.iter().find(|task| task["task"] == "share-expiry").expect("the task");
-    assert_eq!((&shares["committed"], &shares["dead"]), (&40.into(), &0.into()), "{audit:#}");
+    works_on_and_has_lost_nothing(&site, host);
 }
 
 /// A disk that takes no more is played by the limit on the size of files, which needs no
@@ -339,13 +341,7 @@ fn a_full_disk_is_waited_out_and_nothing_is_lost() {
     let (code, _) = site.json(&["status"]);
     assert_eq!(code, 0, "the store can still be read");
     limit(None);
-    add_shares(&site, "after");
-    shares_end(&site);
-    host.stop();
-    let audit = site.balanced();
-    let tasks = audit["tasks"].as_array().expect("tasks");
-    let shares = tasks.iter().find(|task| task["task"] == "share-expiry").expect("the task");
-    assert_eq!((&shares["committed"], &shares["dead"]), (&40.into(), &0.into()), "{audit:#}");
+    works_on_and_has_lost_nothing(&site, host);
 }
 
 /// Documents are named by their files; importing twice is refused, and so is half a name that

@@ -34,7 +34,18 @@
 //!
 //! Every edit row that was read, in exchange for the new row at the number of the last one:
 //! a client below that number pulls it whole, and `server_seq` and the checkpoints stay.
-//! Presence rows that every attached client has passed. Snapshots up to the target.
+//! Presence rows that every attached client has passed. Snapshots up to the target, unless
+//! one of them is all the content there is.
+//!
+//! # When there is nothing to exchange
+//!
+//! The content is one row, or none, and what came since is presence. Were it left alone, the
+//! edits that follow would wait until the changes since C have doubled (see [`version`]). So C
+//! moves up to the target all the same: everything up to it was read, which is all that C says,
+//! and the document is a candidate again after `min_changes` more. Presence that somebody has
+//! yet to pass stays, as after any compaction; rows are read from the start of the log, so it
+//! goes with the first compaction after it was passed. Left alone is only what has at most one
+//! change since C: the next one doubles that.
 
 use std::fmt;
 
@@ -47,6 +58,13 @@ pub struct Document {
     pub server_seq: i64,
     /// The target of the last compaction; 0 before the first.
     pub compacted_seq: i64,
+}
+
+impl Document {
+    /// Changes since the last compaction, as the column `pending` counts them.
+    pub fn pending(&self) -> i64 {
+        self.server_seq - self.compacted_seq
+    }
 }
 
 /// What a change is.
@@ -95,10 +113,12 @@ pub struct Snapshot {
 pub enum Decision<'a> {
     /// Exchange the edits for one.
     Compact(Plan<'a>),
-    /// There is one edit row already: only presence rows go.
+    /// There are no edits to be exchanged: passed presence goes, and `compacted_seq` moves up.
     Prune {
         /// The new `compacted_seq`.
         target: i64,
+        /// Whether the snapshots go: not if the content is one of them.
+        snapshots: bool,
     },
     /// Nothing to do.
     Settled(Reason),
@@ -170,22 +190,24 @@ pub fn decide<'a>(
     if let Some(missing) = first_missing(rows, document.compacted_seq.max(base), target) {
         return Decision::Gap { missing };
     }
-    let Some(last) = edits().next_back() else {
-        return Decision::Settled(Reason::NoEdits);
-    };
     let (feed, numbers): (Vec<&[u8]>, Vec<i64>) = snapshot
         .map(|s| (s.payload.as_slice(), s.server_seq))
         .into_iter()
         .chain(edits().map(|row| (row.payload.as_slice(), row.server_seq)))
         .unzip();
-    if feed.len() == 1 {
-        let passed = |row: &Row| row.kind == Kind::Presence && row.server_seq <= presence_until;
-        return if rows.iter().any(passed) {
-            Decision::Prune { target }
-        } else {
-            Decision::Settled(Reason::AlreadyCompact)
-        };
-    }
+    let last = match edits().next_back() {
+        Some(last) if feed.len() > 1 => last,
+        edit => {
+            let passed = |row: &Row| row.kind == Kind::Presence && row.server_seq <= presence_until;
+            return if document.pending() > 1 || rows.iter().any(passed) {
+                Decision::Prune { target, snapshots: snapshot.is_none() }
+            } else if edit.is_some() {
+                Decision::Settled(Reason::AlreadyCompact)
+            } else {
+                Decision::Settled(Reason::NoEdits)
+            };
+        }
+    };
     let lamport = rows.iter().map(|row| row.lamport).max().unwrap_or_default();
     Decision::Compact(Plan { target, server_seq: last.server_seq, lamport, feed, numbers })
 }
@@ -211,8 +233,7 @@ fn first_missing(rows: &[Row], after: i64, target: i64) -> Option<i64> {
 /// and whenever the changes since the last compaction have **doubled**: all attempts
 /// together then cost no more than twice the last one.
 pub fn version(document: &Document, min_changes: i64, settings: &str) -> String {
-    let pending = document.server_seq - document.compacted_seq;
-    let doublings = (pending / min_changes.max(1)).max(1).ilog2();
+    let doublings = (document.pending() / min_changes.max(1)).max(1).ilog2();
     format!("{}.{}.{doublings}.{settings}", document.epoch, document.compacted_seq)
 }
 

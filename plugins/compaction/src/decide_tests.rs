@@ -26,7 +26,10 @@ fn decided(text: &str, document: Document, snapshot: Option<i64>, passed: i64) -
             let fed: Vec<String> = plan.feed.iter().map(|p| p[0].to_string()).collect();
             format!("at {} to {} fed {}", plan.server_seq, plan.target, fed.join(" "))
         }
-        Decision::Prune { target } => format!("prune to {target}"),
+        Decision::Prune { target, snapshots: true } => format!("prune to {target}"),
+        Decision::Prune { target, snapshots: false } => {
+            format!("prune to {target}, keep the snapshot")
+        }
         Decision::Settled(reason) => reason.to_string(),
         Decision::Gap { missing } => format!("gap {missing}"),
     }
@@ -62,12 +65,68 @@ fn the_base_and_everything_behind_it_are_fed() {
 }
 
 #[test]
-fn one_row_is_left_alone_but_presence_behind_it_goes() {
-    assert_eq!(decided("1e", document(1, 0), None, 1), Reason::AlreadyCompact.to_string());
-    assert_eq!(decided("4e 6p", document(6, 5), None, 6), "prune to 6");
-    // A client has not passed the presence row.
-    assert_eq!(decided("4e 6p", document(6, 5), None, 5), Reason::AlreadyCompact.to_string());
-    assert_eq!(decided("1p 2p", document(2, 0), None, 2), Reason::NoEdits.to_string());
+fn without_edits_to_exchange_the_mark_moves_and_passed_presence_goes() {
+    let compact = Reason::AlreadyCompact.to_string();
+    let no_edits = Reason::NoEdits.to_string();
+    let cases = [
+        // rows, server_seq, compacted_seq, snapshot, passed, expected
+        ("4e 6p", 6, 5, None, 6, "prune to 6"),
+        ("1p 2p", 2, 0, None, 2, "prune to 2"),
+        // Nobody has passed the presence: it stays, and yet the mark moves.
+        ("4e 6p 7p", 7, 5, None, 5, "prune to 7"),
+        ("1e 2p 3p 4p 5p", 5, 0, None, 0, "prune to 5"),
+        ("1p 2p", 2, 0, None, 0, "prune to 2"),
+        // Of what stayed, what is passed by now goes, though nothing is new.
+        ("3p 4e 5p", 5, 5, None, 3, "prune to 5"),
+        // A snapshot that is the content stays; one before the base row goes.
+        ("", 9, 0, Some(9), 9, "prune to 9, keep the snapshot"),
+        ("5p 6p", 6, 0, Some(4), 0, "prune to 6, keep the snapshot"),
+        ("4e 6p 7p", 7, 5, Some(3), 5, "prune to 7"),
+        // A number is missing all the same.
+        ("1e 2p 4p", 4, 0, None, 0, "gap 3"),
+        // At most one change: the next one doubles that, so nothing waits.
+        ("1e", 1, 0, None, 1, &compact),
+        ("4e 6p", 6, 5, None, 5, &compact),
+        ("3p 4e 5p", 5, 5, None, 2, &compact),
+        ("1p", 1, 0, None, 0, &no_edits),
+        ("", 0, 0, None, 0, &no_edits),
+    ];
+    for (text, server_seq, compacted_seq, snapshot, passed, expected) in cases {
+        let document = document(server_seq, compacted_seq);
+        assert_eq!(decided(text, document, snapshot, passed), expected, "{text} {document:?}");
+    }
+}
+
+/// A document whose presence nobody passes, and edits that come one by one: how many are
+/// waiting at most, when it is scanned after each and an item is planned as the host does.
+#[test]
+fn no_more_edits_wait_than_the_minimum_whatever_somebody_has_yet_to_pass() {
+    const MIN_CHANGES: i64 = 5;
+    for (start, edits_at_the_start) in [("e p p p p", 1), ("p p p p p", 0), ("e p p p p p p", 1)] {
+        let mut log: Vec<String> =
+            (1..).zip(start.split(' ')).map(|(n, kind)| format!("{n}{kind}")).collect();
+        let mut d = document(log.len() as i64, 0);
+        let (mut settled, mut waiting) = (None, edits_at_the_start);
+        for _ in 0..100 {
+            let version = version(&d, MIN_CHANGES, "s");
+            if d.pending() >= MIN_CHANGES && settled.as_ref() != Some(&version) {
+                match decide(&d, None, &rows(&log.join(" ")), 0) {
+                    Decision::Prune { target, .. } => (d.compacted_seq, waiting) = (target, 0),
+                    Decision::Compact(plan) => {
+                        log.retain(|row| row.ends_with('p'));
+                        log.push(format!("{}e", plan.server_seq));
+                        (d.compacted_seq, waiting) = (plan.target, 0);
+                    }
+                    Decision::Settled(_) => settled = Some(version),
+                    Decision::Gap { missing } => panic!("{missing} of {log:?}"),
+                }
+            }
+            assert!(waiting < MIN_CHANGES, "{waiting} edits wait: {d:?} {log:?}");
+            d.server_seq += 1;
+            log.push(format!("{}e", d.server_seq));
+            waiting += 1;
+        }
+    }
 }
 
 #[test]

@@ -179,13 +179,13 @@ fn act_on(
             GAP_RETRY_MS,
             format!("gap: change {missing} is missing; a commit may be under way"),
         )),
-        Decision::Prune { target } => {
-            let proposal = guarded(item, &document, &log)?;
+        Decision::Prune { target, snapshots } => {
+            let proposal = guarded(item, &document, &log, snapshots)?;
             Ok(finish(ctx, proposal.note("mode", "prune"), item, target)?.into())
         }
         Decision::Compact(plan) => match format.compact(&plan.feed, &settings.compact) {
             Ok(compacted) => {
-                let proposal = guarded(item, &document, &log)?;
+                let proposal = guarded(item, &document, &log, true)?;
                 let proposal = exchange(proposal, settings, item, &log, &plan, &compacted)?;
                 let proposal = notes(proposal, format, &log, &plan, &compacted);
                 Ok(finish(ctx, proposal, item, plan.target)?.into())
@@ -207,7 +207,7 @@ fn left_alone(left: &LeftAlone, plan: &Plan<'_>) -> Verdict {
 }
 
 /// The guards of merge mode, and the removal of what was read besides the edits.
-fn guarded(item: &Item, document: &Document, log: &Log) -> Result<Proposal> {
+fn guarded(item: &Item, document: &Document, log: &Log, snapshots: bool) -> Result<Proposal> {
     let mut proposal = Proposal::new()
         .guard(
             Guard::row("documents", item.key_values()?)
@@ -216,7 +216,8 @@ fn guarded(item: &Item, document: &Document, log: &Log) -> Result<Proposal> {
                 .at_least("server_seq", document.server_seq),
         )
         .or_skip("compacted or reset since it was read");
-    for read_set in [log.passed_presence, log.snapshots].into_iter().flatten() {
+    let snapshots = log.snapshots.filter(|_| snapshots);
+    for read_set in [log.passed_presence, snapshots].into_iter().flatten() {
         proposal = proposal.delete_read_set(read_set);
     }
     Ok(proposal)

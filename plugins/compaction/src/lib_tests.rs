@@ -216,18 +216,41 @@ fn what_cannot_be_compacted_is_told_apart() {
         panic!("not dead")
     };
     assert!(reason.ends_with("(change 2)"), "{reason}");
-    // Whole, but compact already.
-    let mut host = with_change(with_document(host(), 3, 0), 3, "edit", &typed[0]);
+}
+
+#[test]
+fn without_edits_to_exchange_only_the_mark_and_passed_presence_are_touched() {
+    let mut host = with_change(with_document(host(), 3, 0), 3, "edit", &typed()[0]);
     for server_seq in [1, 2] {
         host = with_change(host, server_seq, "presence", b"");
     }
-    let mut blocked = attached(host.clone(), "a", "attached", 0);
-    let verdict_of_blocked = self::verdict(&mut blocked);
-    let Verdict::Skip(skip) = verdict_of_blocked else { panic!("{verdict_of_blocked:?}") };
-    assert!(skip.settled && skip.reason.starts_with("already-compact"), "{}", skip.reason);
-    // ... and with presence to be removed.
+    // Somebody has yet to pass the presence.
+    let blocked = proposal(&mut attached(host.clone(), "a", "attached", 0));
+    let [Change::Update(document)] = &blocked.changes[..] else { panic!("{blocked:?}") };
+    assert_eq!(field(&document.fields, "compacted_seq"), &Value::Integer(3));
+    let [Guard::Columns(guard)] = &blocked.guards[..] else { panic!("{blocked:?}") };
+    let guarded: Vec<&str> = guard.conditions.iter().map(|c| c.column.as_str()).collect();
+    assert_eq!(guarded, ["epoch", "compacted_seq", "server_seq"]);
+    assert_eq!(field(&blocked.notes, "mode"), &"prune".into());
+    // Everybody has.
+    let passed = proposal(&mut host);
+    let [Change::DeleteReadSet(presence), Change::Update(_)] = passed.changes[..] else {
+        panic!("{passed:?}")
+    };
+    assert_eq!(host.read_set(presence).len(), 2);
+}
+
+#[test]
+fn a_snapshot_that_is_all_the_content_stays() {
+    let row = [
+        ("doc_id", "d".into()),
+        ("server_seq", 4i64.into()),
+        ("payload", typed()[0].clone().into()),
+        ("checksum", Value::Null),
+    ];
+    let mut host = with_document(host(), 4, 0).row("snapshots", "t1", row);
     let proposal = proposal(&mut host);
-    assert!(matches!(proposal.changes[..], [Change::DeleteReadSet(_), Change::Update(_)]));
+    assert!(matches!(&proposal.changes[..], [Change::Update(_)]), "{:?}", proposal.changes);
 }
 
 #[test]

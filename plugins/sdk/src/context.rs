@@ -19,7 +19,13 @@ pub struct Context {
     pub horizon_ms: u64,
     /// One value for each setting of the manifest.
     pub settings: Vec<Field>,
+    /// Optional columns ([`crate::Access::optional`]) that are not mapped, as
+    /// `collection.column`.
+    pub unmapped: Vec<String>,
 }
+
+/// In the context's `extra`: a column of [`Context::unmapped`].
+const UNMAPPED_COLUMN: &str = "unmapped-column";
 
 impl Context {
     /// The value of a setting as `T`.
@@ -37,6 +43,11 @@ impl Context {
         })
     }
 
+    /// Whether a column that the manifest asks for as optional is there to be read.
+    pub fn has_column(&self, collection: &str, column: &str) -> bool {
+        !self.unmapped.iter().any(|name| name.split_once('.') == Some((collection, column)))
+    }
+
     /// A duration setting, in milliseconds.
     pub fn duration_ms(&self, name: &str) -> Result<u64> {
         u64::try_from(self.setting::<i64>(name)?).map_err(|_| {
@@ -47,7 +58,9 @@ impl Context {
 
 impl From<wire::Context> for Context {
     fn from(c: wire::Context) -> Context {
+        let unmapped = c.extra.into_iter().filter(|field| field.name == UNMAPPED_COLUMN);
         Context {
+            unmapped: unmapped.filter_map(|field| String::from_value(&field.value)).collect(),
             task: c.task,
             now: Time(c.now),
             seed: c.seed,

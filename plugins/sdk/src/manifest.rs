@@ -2,7 +2,7 @@
 
 use crate::bindings::besom::task::types::CollectionRequest;
 use crate::time::parse_duration_ms;
-use crate::{Lane, Manifest, Operations, Setting, SettingKind, Value};
+use crate::{Field, Lane, Manifest, Operations, Setting, SettingKind, Value};
 
 impl Manifest {
     /// A task scanned per tenant, in the normal lane, that asks for nothing yet. `version`
@@ -36,7 +36,12 @@ impl Manifest {
 
     /// Asks for a collection.
     pub fn collection(mut self, access: Access) -> Manifest {
-        self.collections.push(access.0);
+        let Access { request, optional } = access;
+        self.extra.extend(optional.into_iter().map(|column| Field {
+            name: OPTIONAL_COLUMN.into(),
+            value: format!("{}.{column}", request.collection).into(),
+        }));
+        self.collections.push(request);
         self
     }
 
@@ -151,45 +156,61 @@ fn span(name: &str, text: &str) -> Value {
 
 /// What a task asks of a collection. The operator grants it, or the task does not start.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Access(CollectionRequest);
+pub struct Access {
+    request: CollectionRequest,
+    optional: Vec<String>,
+}
+
+/// In the manifest's `extra`: a column, as `collection.column`, that need not be mapped.
+const OPTIONAL_COLUMN: &str = "optional-column";
 
 impl Access {
     /// To that collection: nothing yet.
     pub fn to(collection: &str) -> Access {
-        Access(CollectionRequest {
+        let request = CollectionRequest {
             collection: collection.into(),
             operations: Operations::empty(),
             columns: Vec::new(),
-        })
+        };
+        Access { request, optional: Vec::new() }
     }
 
     /// To read rows, and to guard on them.
     pub fn read(mut self) -> Access {
-        self.0.operations |= Operations::READ;
+        self.request.operations |= Operations::READ;
         self
     }
 
     /// To insert rows.
     pub fn insert(mut self) -> Access {
-        self.0.operations |= Operations::INSERT;
+        self.request.operations |= Operations::INSERT;
         self
     }
 
     /// To update rows.
     pub fn update(mut self) -> Access {
-        self.0.operations |= Operations::UPDATE;
+        self.request.operations |= Operations::UPDATE;
         self
     }
 
     /// To delete rows.
     pub fn delete(mut self) -> Access {
-        self.0.operations |= Operations::DELETE;
+        self.request.operations |= Operations::DELETE;
         self
     }
 
     /// The columns that the task names; without this call all of them.
     pub fn columns<'a>(mut self, columns: impl IntoIterator<Item = &'a str>) -> Access {
-        self.0.columns.extend(columns.into_iter().map(str::to_owned));
+        self.request.columns.extend(columns.into_iter().map(str::to_owned));
+        self
+    }
+
+    /// Columns that the task names where they are mapped and goes without where they are not:
+    /// [`crate::Context::has_column`] tells.
+    pub fn optional<'a>(mut self, columns: impl IntoIterator<Item = &'a str>) -> Access {
+        let columns: Vec<String> = columns.into_iter().map(str::to_owned).collect();
+        self.request.columns.extend(columns.iter().cloned());
+        self.optional.extend(columns);
         self
     }
 }
@@ -214,8 +235,11 @@ mod tests {
 
     #[test]
     fn access_adds_up() {
-        let access = Access::to("shares").read().update().columns(["share_id"]);
-        assert_eq!(access.0.operations, Operations::READ | Operations::UPDATE);
-        assert_eq!(access.0.columns, ["share_id"]);
+        let access = Access::to("shares").read().update().columns(["share_id"]).optional(["limit"]);
+        assert_eq!(access.request.operations, Operations::READ | Operations::UPDATE);
+        assert_eq!(access.request.columns, ["share_id", "limit"]);
+        let manifest = Manifest::new("a", "1.0.0").collection(access);
+        let optional = Field { name: "optional-column".into(), value: "shares.limit".into() };
+        assert_eq!(manifest.extra, [optional]);
     }
 }

@@ -27,6 +27,7 @@ pub struct Fixture {
     now: Time,
     horizon_ms: u64,
     settings: Vec<Field>,
+    unmapped: Vec<String>,
     tables: BTreeMap<String, Table>,
     activity: BTreeMap<String, State>,
     /// Of the running call: the tenant of each item, or of the scan.
@@ -66,6 +67,7 @@ impl Fixture {
             now,
             horizon_ms: 0,
             settings: Vec::new(),
+            unmapped: Vec::new(),
             tables: BTreeMap::new(),
             activity: BTreeMap::new(),
             tenants: Vec::new(),
@@ -92,6 +94,12 @@ impl Fixture {
     /// milliseconds.
     pub fn setting(mut self, name: &str, value: impl Into<Value>) -> Fixture {
         self.settings.push(Field { name: name.into(), value: value.into() });
+        self
+    }
+
+    /// Leaves an optional column out of the mapping.
+    pub fn unmapped(mut self, collection: &str, column: &str) -> Fixture {
+        self.unmapped.push(format!("{collection}.{column}"));
         self
     }
 
@@ -199,6 +207,7 @@ impl Fixture {
             tenant: tenant.map(str::to_owned),
             horizon_ms: self.horizon_ms,
             settings: settings.collect(),
+            unmapped: self.unmapped.clone(),
         }
     }
 

@@ -25,13 +25,12 @@ const DECIDING: [&str; 6] = [
     "last_access_at",
 ];
 
-/// What shows that somebody has touched it meanwhile. A user who writes RUNNING over RUNNING
-/// changes no value but these.
+/// What shows that somebody has touched it meanwhile: a user who writes RUNNING over RUNNING
+/// changes no value but these. A table may have either, both or none.
 const TOUCHED: [&str; 2] = ["version", "last_manual_change_at"];
 
-/// The columns that have to be as they were read.
-const AS_READ: [&str; 6] =
-    ["status", "operation", "desired_state", "version", "last_access_at", "last_manual_change_at"];
+/// The columns that have to be as they were read, besides those of [`TOUCHED`].
+const AS_READ: [&str; 4] = ["status", "operation", "desired_state", "last_access_at"];
 
 /// The task.
 #[derive(Debug)]
@@ -57,24 +56,30 @@ fn used(state: State) -> Use {
     }
 }
 
-fn columns() -> Vec<&'static str> {
-    DECIDING.into_iter().chain(TOUCHED).collect()
+/// Those of [`TOUCHED`] that are mapped.
+fn touched(ctx: &Context) -> impl Iterator<Item = &'static str> {
+    TOUCHED.into_iter().filter(|column| ctx.has_column("workspaces", column))
+}
+
+/// The columns that are read.
+fn columns(ctx: &Context) -> Vec<&'static str> {
+    DECIDING.into_iter().chain(touched(ctx)).collect()
 }
 
 /// Workspaces that are where they are to be, with no operation under way.
-fn settled(status: &'static str) -> Range {
+fn settled(ctx: &Context, status: &'static str) -> Range {
     Range::of("workspaces")
         .index("by_status_operation")
         .prefix(status)
         .prefix(NONE)
         .equal("desired_state", status)
         .columns(["workspace_id"])
-        .columns(columns())
+        .columns(columns(ctx))
 }
 
 /// The two parts of a scan, in their order.
 fn parts(ctx: &Context) -> Result<[Range; 2]> {
-    Ok([settled(RUNNING), TtlTransitions::candidates(ctx)?])
+    Ok([settled(ctx, RUNNING), TtlTransitions::candidates(ctx)?])
 }
 
 impl Task for TtlTransitions {
@@ -90,7 +95,8 @@ impl Task for TtlTransitions {
                     .read()
                     .update()
                     .columns(["workspace_id"])
-                    .columns(columns()),
+                    .columns(DECIDING)
+                    .optional(TOUCHED),
             )
             .activity()
     }
@@ -98,15 +104,16 @@ impl Task for TtlTransitions {
     /// Those that may be archived; [`parts`] adds those that run.
     fn candidates(ctx: &Context) -> Result<Range> {
         let latest = ctx.now.minus_ms(ctx.duration_ms("archive_ttl_min")?);
-        Ok(settled(STANDBY).upper(latest))
+        Ok(settled(ctx, STANDBY).upper(latest))
     }
 
-    fn candidate(_: &Context, row: &Row) -> Result<Option<Candidate>> {
-        let touched: Vec<String> = ["status", "version", "last_access_at", "last_manual_change_at"]
-            .iter()
+    fn candidate(ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
+        let seen: Vec<String> = ["status", "last_access_at"]
+            .into_iter()
+            .chain(touched(ctx))
             .map(|column| row.value(column).map(|value| shown(&value)))
             .collect::<Result<_>>()?;
-        Ok(Some(Candidate::of(&[row.value("workspace_id")?])?.version(touched.join("|"))))
+        Ok(Some(Candidate::of(&[row.value("workspace_id")?])?.version(seen.join("|"))))
     }
 
     fn tenants(ctx: &Context, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
@@ -145,7 +152,8 @@ impl Task for TtlTransitions {
     }
 
     fn act(ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
-        let rows = store::get_each(items, "workspaces", &columns(), Item::key_values)?;
+        let touched: Vec<&str> = touched(ctx).collect();
+        let rows = store::get_each(items, "workspaces", &columns(ctx), Item::key_values)?;
         let uses = uses_of_running(items, &rows)?;
         each(items, rows, |item, row| {
             let Some(row) = row else { return Ok(Verdict::skip("the workspace is gone")) };
@@ -154,9 +162,9 @@ impl Task for TtlTransitions {
                 Decision::Leave(leave) => Verdict::skip(leave.reason()),
                 Decision::StandBy => {
                     let idle = Guard::Idle(activity_key(item)?);
-                    send(item, &row, STANDBY)?.guard(idle).into()
+                    send(item, &row, &touched, STANDBY)?.guard(idle).into()
                 }
-                Decision::Archive => send(item, &row, PENDING)?.into(),
+                Decision::Archive => send(item, &row, &touched, PENDING)?.into(),
             })
         })
     }
@@ -208,10 +216,10 @@ fn activity_key(item: &Item) -> Result<String> {
 }
 
 /// Wants the workspace elsewhere, if nobody has touched it since it was read.
-fn send(item: &Item, row: &Row, target: &str) -> Result<Proposal> {
+fn send(item: &Item, row: &Row, touched: &[&str], target: &str) -> Result<Proposal> {
     let key = item.key_values()?;
     let mut as_read = Guard::row("workspaces", key.clone());
-    for column in AS_READ {
+    for column in AS_READ.iter().chain(touched) {
         as_read = as_read.equal(column, row.value(column)?);
     }
     Ok(Proposal::new()

@@ -65,7 +65,7 @@ fn the_scan_leaves_out_what_is_in_use_fresh_busy_or_on_its_way() {
     let found = fixture.scan::<TtlTransitions>("t").unwrap();
     let keys: Vec<_> = found.iter().map(|candidate| &candidate.key[..]).collect();
     assert_eq!(keys, ["idle", "unknown", "stale"]);
-    assert_eq!(found[0].version, format!("RUNNING|7|{}|-", NOW.0));
+    assert_eq!(found[0].version, format!("RUNNING|{}|7|-", NOW.0));
 }
 
 #[test]
@@ -84,8 +84,8 @@ fn standing_by_is_guarded_by_what_was_read_and_by_idleness() {
         .equal("status", RUNNING)
         .equal("operation", NONE)
         .equal("desired_state", RUNNING)
-        .equal("version", 7i64)
         .equal("last_access_at", NOW)
+        .equal("version", 7i64)
         .equal("last_manual_change_at", Value::Null);
     assert_eq!(proposal.guards, [as_read.into(), Guard::Idle("ws-1".into())]);
     assert!(matches!(proposal.on_guard_failed, GuardFailed::Skip(_)));
@@ -93,6 +93,35 @@ fn standing_by_is_guarded_by_what_was_read_and_by_idleness() {
     assert_eq!(update.key, key);
     let written: Vec<_> = update.fields.iter().map(|f| (&f.name[..], &f.value)).collect();
     assert_eq!(written, [("desired_state", &Value::from(STANDBY))]);
+}
+
+#[test]
+fn columns_that_the_table_lacks_are_neither_read_nor_guarded_on() {
+    const ALWAYS: [&str; 4] = ["status", "operation", "desired_state", "last_access_at"];
+    for also in [&TOUCHED[..], &["version"], &["last_manual_change_at"], &[]] {
+        let mut row = vec![
+            ("workspace_id", Value::from("w")),
+            ("status", STANDBY.into()),
+            ("operation", NONE.into()),
+            ("desired_state", STANDBY.into()),
+            ("standby_ttl_seconds", Value::Null),
+            ("archive_ttl_seconds", 0i64.into()),
+            ("last_access_at", NOW.into()),
+        ];
+        row.extend(also.iter().map(|column| (*column, Value::from(1i64))));
+        let mut fixture = model().row("workspaces", "t", row);
+        for column in TOUCHED.into_iter().filter(|column| !also.contains(column)) {
+            fixture = fixture.unmapped("workspaces", column);
+        }
+        let found = fixture.scan::<TtlTransitions>("t").unwrap();
+        let seen = [STANDBY.to_owned(), NOW.0.to_string()].into_iter();
+        let seen: Vec<String> = seen.chain(also.iter().map(|_| "1".to_owned())).collect();
+        assert_eq!(found[0].version, seen.join("|"));
+        let proposal = proposal(&mut fixture, "w");
+        let [Guard::Columns(guard)] = &proposal.guards[..] else { panic!("{proposal:?}") };
+        let guarded: Vec<&str> = guard.conditions.iter().map(|c| c.column.as_str()).collect();
+        assert_eq!(guarded, [&ALWAYS, also].concat());
+    }
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use rusqlite::{Connection, params};
 
+use super::report::cpu;
+
 /// A connection with the settings of the store's writer.
 pub fn open(path: &Path) -> Result<Connection> {
     let conn = Connection::open(path)?;
@@ -19,8 +21,8 @@ pub fn open(path: &Path) -> Result<Connection> {
 }
 
 /// A log with a cursor and one UPDATE as the effect of each item: per batch one transaction
-/// that enqueues and one that applies and acknowledges.
-pub fn log_and_cursor(path: &Path, size: u32, rounds: u32) -> Result<Duration> {
+/// that enqueues and one that applies and acknowledges. Time on the wall, and of processors.
+pub fn log_and_cursor(path: &Path, size: u32, rounds: u32) -> Result<(Duration, Duration)> {
     let conn = open(path)?;
     conn.execute_batch(
         "CREATE TABLE log (seq INTEGER PRIMARY KEY, key TEXT NOT NULL, item BLOB NOT NULL);
@@ -32,7 +34,7 @@ pub fn log_and_cursor(path: &Path, size: u32, rounds: u32) -> Result<Duration> {
          CREATE INDEX shares_by ON shares (project_id, unshared_at, start_date)",
     )?;
     super::queue::fill(&conn, size * rounds)?;
-    let began = Instant::now();
+    let (began, used) = (Instant::now(), cpu());
     for round in 0..rounds {
         conn.execute_batch("BEGIN IMMEDIATE")?;
         let tail: u32 = conn
@@ -63,7 +65,7 @@ pub fn log_and_cursor(path: &Path, size: u32, rounds: u32) -> Result<Duration> {
             .execute([tail - size, tail])?;
         conn.execute_batch("COMMIT")?;
     }
-    Ok(began.elapsed())
+    Ok((began.elapsed(), cpu() - used))
 }
 
 /// So many commits of one small row each, one after the other, in milliseconds, sorted.

@@ -6,6 +6,7 @@
 //! for `idle`. Every figure is one line for a person and one line of JSON on stdout.
 
 mod bare;
+mod compaction;
 mod idle;
 mod lateness;
 mod place;
@@ -17,7 +18,7 @@ mod tasks;
 
 use anyhow::{Result, bail};
 
-const NAMES: [&str; 6] = ["steps", "queue", "tasks", "scan", "lateness", "idle"];
+const NAMES: [&str; 7] = ["steps", "queue", "tasks", "compaction", "scan", "lateness", "idle"];
 
 fn main() -> Result<()> {
     // `cargo bench` adds `--bench`, `cargo test --benches` nothing: then only the build counts.
@@ -39,6 +40,7 @@ fn main() -> Result<()> {
                 "steps" => steps::run().await?,
                 "queue" => queue::run().await?,
                 "tasks" => tasks::run().await?,
+                "compaction" => compaction::run().await?,
                 "scan" => scan::run().await?,
                 "lateness" => lateness::run(&returned).await?,
                 _ => idle::run().await?,

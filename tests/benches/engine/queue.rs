@@ -13,7 +13,7 @@ use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 use rusqlite::{Connection, params};
 
-use super::report::{Figures, median, ms};
+use super::report::{Figures, cpu, median, ms};
 use super::{bare, place};
 
 /// Batch sizes, and how many batches.
@@ -40,12 +40,15 @@ pub fn fill(conn: &Connection, count: u32) -> Result<()> {
 pub async fn run() -> Result<()> {
     for (size, rounds) in CASES {
         let (mut bare, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut bare_cpu, mut our_cpu) = (Vec::new(), Vec::new());
         let mut steps = Steps::default();
         for _ in 0..REPEATS {
             let items = f64::from(size * rounds);
             let dir = tempfile::tempdir()?;
-            let limit = bare::log_and_cursor(&dir.path().join("bare.db"), size, rounds)?;
-            let (took, of) = sweep(size, rounds).await?;
+            let (limit, used) = bare::log_and_cursor(&dir.path().join("bare.db"), size, rounds)?;
+            bare_cpu.push(used.as_secs_f64() * 1e6 / items);
+            let (took, used, of) = sweep(size, rounds).await?;
+            our_cpu.push(used.as_secs_f64() * 1e6 / items);
             bare.push(items / limit.as_secs_f64());
             ours.push(items / took.as_secs_f64());
             ratios.push(limit.as_secs_f64() / took.as_secs_f64());
@@ -56,6 +59,8 @@ pub async fn run() -> Result<()> {
             .with("items_per_s", median(ours))
             .with("bare_items_per_s", median(bare))
             .with("ratio", median(ratios))
+            .with("cpu_us_per_item", median(our_cpu))
+            .with("bare_cpu_us_per_item", median(bare_cpu))
             .with("plan_ms", each(steps.plan))
             .with("read_ms", each(steps.read))
             .with("begin_ms", each(steps.begin))
@@ -96,13 +101,13 @@ async fn lead(store: &dyn Store) -> Result<Leader> {
     Ok(Leader { fence, node, epochs, run })
 }
 
-async fn sweep(size: u32, rounds: u32) -> Result<(Duration, Steps)> {
+async fn sweep(size: u32, rounds: u32) -> Result<(Duration, Duration, Steps)> {
     let place = place::Place::new(&place::shipped()).await?;
     fill(&place.sql()?, size * rounds)?;
     let store = place.store()?;
     let leader = lead(store.as_ref()).await?;
     let mut steps = Steps::default();
-    let began = Instant::now();
+    let (began, used) = (Instant::now(), cpu());
     for round in 0..rounds {
         let mut last = Instant::now();
         let mut lap = |step: &mut Duration| {
@@ -121,17 +126,10 @@ async fn sweep(size: u32, rounds: u32) -> Result<(Duration, Steps)> {
         let planned = store.plan_page(&leader.fence, &page).await?;
         anyhow::ensure!(planned.planned == u64::from(size), "{planned:?}");
         lap(&mut steps.plan);
-        let mut waiting = Vec::new();
-        let streams: Vec<_> = store
-            .backlog(None)
-            .await?
-            .into_iter()
-            .map(|stream| (stream.partition, stream.acked))
-            .collect();
-        for (partition, acked) in streams {
-            let task = "bench".into();
-            waiting.extend(store.read_log(&task, partition, acked, size, usize::MAX).await?);
-        }
+        let streams: Vec<_> =
+            store.backlog(None).await?.into_iter().map(|s| (s.partition, s.acked)).collect();
+        let task = "bench".into();
+        let waiting = store.read_logs(&task, &streams, size, size, usize::MAX).await?;
         lap(&mut steps.read);
         let id = CommitId(u128::from(round) + 1);
         let items: Vec<_> = waiting.iter().map(|w| (w.source, &w.item)).collect();
@@ -159,10 +157,10 @@ async fn sweep(size: u32, rounds: u32) -> Result<(Duration, Steps)> {
             && committed.outcomes.iter().all(|o| *o == besom::ports::store::Outcome::Committed);
         anyhow::ensure!(all, "not everything was committed");
     }
-    let took = began.elapsed();
+    let (took, used) = (began.elapsed(), cpu() - used);
     let audit = store.audit().await?;
     anyhow::ensure!(audit.balanced(), "{audit:?}");
-    Ok((took, steps))
+    Ok((took, used, steps))
 }
 
 fn candidate(number: u32) -> Candidate {

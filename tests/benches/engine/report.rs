@@ -41,6 +41,13 @@ pub fn ms(span: Duration) -> f64 {
     span.as_secs_f64() * 1_000.0
 }
 
+/// Processor time that this process has used so far, all threads together. Where other
+/// programs compete for the processors, it says more than the time on the wall.
+pub fn cpu() -> Duration {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(used.tv_sec.unsigned_abs(), u32::try_from(used.tv_nsec).unwrap_or(0))
+}
+
 /// The value below which so many of a hundred lie.
 pub fn percentile(sorted: &[f64], percent: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);

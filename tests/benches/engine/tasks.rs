@@ -9,7 +9,7 @@ use besom::cli::run::pass;
 use besom::demo::authors::{self, Session};
 use rusqlite::{Connection, params};
 
-use super::report::Figures;
+use super::report::{Figures, cpu};
 use super::{bare, place};
 
 const DOCUMENTS: u32 = 1_000;
@@ -27,6 +27,7 @@ pub fn document(number: u32) -> String {
 /// Both tasks.
 pub async fn run() -> Result<()> {
     compaction().await?;
+    deactivation(CLIENTS, CLIENTS * ATTACHED, "documents of their own").await?;
     deactivation(CLIENTS, CLIENTS, "three to a document").await?;
     deactivation(CROWD, ATTACHED, "all on the same three documents").await
 }
@@ -71,7 +72,8 @@ async fn compaction() -> Result<()> {
     };
     let conn = place.sql()?;
     write(&conn)?;
-    let (took, commits) = timed_pass(&place, "compaction", &conn, u64::from(DOCUMENTS)).await?;
+    let (took, used, commits) =
+        timed_pass(&place, "compaction", &conn, u64::from(DOCUMENTS)).await?;
 
     let other = place::Place::new(&settings).await?;
     let mut plain = bare::open(&other.file("besom.db"))?;
@@ -89,6 +91,7 @@ async fn compaction() -> Result<()> {
         .with("documents_per_s", rate(took))
         .with("native_one_thread_per_s", rate(native))
         .with("bare_sqlite_per_s", rate(limit))
+        .with("cpu_us_per_document", used.as_secs_f64() * 1e6 / f64::from(DOCUMENTS))
         .with("commits", commits as f64)
         .show();
     Ok(())
@@ -117,7 +120,9 @@ async fn deactivation(clients: u32, documents: u32, case: &str) -> Result<()> {
         conn.prepare_cached("INSERT INTO clients VALUES (?1, ?2, 'activated', ?3)")?
             .execute(params![place::TENANT, client, number])?;
         for other in 0..ATTACHED {
-            let document = document((number + other * 7) % documents);
+            let shared = documents <= clients;
+            let number = if shared { number + other * 7 } else { number * ATTACHED + other };
+            let document = document(number % documents);
             let key = params![place::TENANT, document, client];
             conn.prepare_cached("INSERT INTO attachments VALUES (?1, ?2, ?3, 'attached', 1, 1)")?
                 .execute(key)?;
@@ -129,28 +134,30 @@ async fn deactivation(clients: u32, documents: u32, case: &str) -> Result<()> {
     }
     conn.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)")?;
     let items = u64::from(clients * (ATTACHED + 1));
-    let (took, commits) = timed_pass(&place, "client-deactivation", &conn, items).await?;
+    let (took, used, commits) = timed_pass(&place, "client-deactivation", &conn, items).await?;
     let per_s = f64::from(clients) / took.as_secs_f64();
     Figures::of("tasks", format!("deactivate {clients} clients, {case}"))
         .with("clients_per_s", per_s)
         .with("items_per_s", items as f64 / took.as_secs_f64())
+        .with("cpu_us_per_client", used.as_secs_f64() * 1e6 / f64::from(clients))
         .with("commits", commits as f64)
         .show();
     Ok(())
 }
 
-/// Runs a pass of one task, which has to commit so many items; its time and its commits.
+/// Runs a pass of one task, which has to commit so many items; its time on the wall, its
+/// processor time and its commits.
 async fn timed_pass(
     place: &place::Place,
     task: &str,
     conn: &Connection,
     items: u64,
-) -> Result<(Duration, i64)> {
+) -> Result<(Duration, Duration, i64)> {
     let assembly = Arc::new(place.assembly(&[task]).await?);
-    let began = Instant::now();
+    let (began, used) = (Instant::now(), cpu());
     let passed = pass(&assembly).await.map_err(|e| anyhow!("{e}"))?;
-    let took = began.elapsed();
+    let (took, used) = (began.elapsed(), cpu() - used);
     ensure!(passed[0].committed == items, "{passed:?} instead of {items}");
     let commits = conn.query_row("SELECT COUNT(*) FROM besom_commit", [], |r| r.get(0))?;
-    Ok((took, commits))
+    Ok((took, used, commits))
 }

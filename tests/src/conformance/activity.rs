@@ -83,11 +83,11 @@ pub async fn an_unknown_disconnect_changes_nothing(observed: &mut Observed) {
 /// A connection lives by its heartbeats, and ends when they have ended.
 pub async fn a_connection_without_heartbeat_expires(observed: &mut Observed) {
     observed.at(400).await.connect("ws-1", "a").await.unwrap();
-    observed.at(480).await.heartbeat("ws-1", "a").await.unwrap();
-    assert_eq!(observed.state(569, "ws-1").await, State::Active);
-    assert_eq!(observed.state(571, "ws-1").await, State::Waiting);
-    assert_eq!(observed.state(869, "ws-1").await, State::Waiting);
-    assert_eq!(observed.state(871, "ws-1").await, State::Idle);
+    observed.at(450).await.heartbeat("ws-1", "a").await.unwrap();
+    assert_eq!(observed.state(509, "ws-1").await, State::Active);
+    assert_eq!(observed.state(511, "ws-1").await, State::Waiting);
+    assert_eq!(observed.state(809, "ws-1").await, State::Waiting);
+    assert_eq!(observed.state(811, "ws-1").await, State::Idle);
 }
 
 /// After a restart of the host, heartbeats bring the connections back.

@@ -23,6 +23,7 @@ macro_rules! store_conformance {
                 history_is_found_by_task_tenant_key_and_run,
                 depths_count_what_waits_and_since_when,
                 nodes_report_themselves,
+                nodes_are_forgotten,
             }
             changes {
                 every_kind_of_value_comes_back_as_it_was,
@@ -51,6 +52,11 @@ macro_rules! store_conformance {
                 a_retried_dead_letter_waits_with_fresh_attempts,
                 a_dead_letter_whose_identity_waits_stays_open,
                 a_discarded_dead_letter_is_history_with_who_and_why,
+                a_discarded_item_is_not_planned_again_until_its_version_changes,
+                every_discarded_version_of_an_item_is_blocked,
+                a_later_commit_lifts_a_discard,
+                a_later_commit_resolves_an_open_dead_letter,
+                a_later_skip_leaves_a_dead_letter_open,
             }
             deaths {
                 the_items_of_a_dead_node_have_one_death_more,
@@ -128,6 +134,8 @@ macro_rules! store_conformance {
                 images_are_pruned_by_their_tasks_retention,
                 pruning_is_bounded_and_goes_on,
                 a_run_stays_while_something_refers_to_it,
+                a_settled_skip_is_forgotten_with_the_history,
+                the_bound_on_images_is_for_each_task,
             }
             ranges {
                 a_range_is_the_same_in_pages_of_any_size,

@@ -247,6 +247,7 @@ impl World {
             node: name.clone(),
             snapshot_max: Duration::from_secs(5),
             history_retention: Duration::from_secs(3_600),
+            node_retention: Duration::from_secs(600),
             undo_retention: Vec::new(),
         };
         let settings = Settings {
@@ -501,9 +502,9 @@ fn unanswered(command: &Command) -> Option<Event> {
     use besom::ports::store::Error;
     Some(match command {
         Command::Renew(_) => Event::Renewed(Mono::START, None),
-        Command::Executor(term, executor::Command::Commit(ticket, _)) => Event::Executor(
+        Command::Executor(term, executor::Command::Commit(ticket, batch)) => Event::Executor(
             *term,
-            executor::Event::Committed(*ticket, Err(Error::Unknown("no answer".into()))),
+            executor::Event::Committed(*ticket, batch.id, Err(Error::Unknown("no answer".into()))),
         ),
         _ => return None,
     })

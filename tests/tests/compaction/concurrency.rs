@@ -3,7 +3,7 @@
 use besom::ports::store::{Decision, Outcome};
 use besom_core::proposal::Settle;
 
-use super::site::{Site, text, typed};
+use besom_tests::site::{Site, text, typed};
 
 const WORDS: [&str; 4] = ["one ", "two ", "three ", "four "];
 

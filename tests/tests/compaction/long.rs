@@ -6,7 +6,7 @@ use std::time::Instant;
 use besom::ports::store::{HistoryQuery, Outcome};
 use besom_compaction::yjs;
 
-use super::site::Site;
+use besom_tests::site::Site;
 
 /// The longest of the public editing traces, where it is present.
 fn trace() -> Option<PathBuf> {

@@ -4,7 +4,7 @@ use besom::doc::State;
 use besom::ports::store::Outcome;
 use besom_core::value::Value;
 
-use super::site::{Site, notes, typed};
+use besom_tests::site::{Site, notes, text, typed};
 
 const WORDS: [&str; 3] = ["one ", "two ", "three "];
 
@@ -82,6 +82,40 @@ async fn a_document_with_a_hole_is_dead_and_looked_at_again_when_it_has_doubled(
     assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
     let shown = site.shown("d").await;
     assert_eq!((shown.edits, shown.state, shown.left_alone), (1, State::Compacted, None));
+    site.balanced().await;
+}
+
+#[tokio::test]
+async fn presence_that_somebody_has_yet_to_pass_holds_up_no_edit() {
+    let site = Site::new().await;
+    let updates = typed(1, &["one ", "two ", "three ", "four ", "five "]);
+    let kept = |numbers: &[(i64, &str)]| -> Vec<(i64, String)> {
+        numbers.iter().map(|(n, kind)| (*n, (*kind).to_owned())).collect()
+    };
+    site.document("d", &updates[..1]);
+    site.append("d", "presence", b"here");
+    site.append("d", "presence", b"there");
+    site.attach("d", 0);
+
+    // One edit, and nothing that may go: the mark moves, once.
+    let before = site.changes("d");
+    assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
+    assert_eq!(site.changes("d"), before);
+    assert_eq!(site.shown("d").await.document.compacted_seq, 3);
+    assert_eq!(site.plan().await, 0, "nothing is new");
+    site.append("d", "edit", &updates[1]);
+    assert_eq!(site.plan().await, 0, "fewer than min_changes");
+    site.append("d", "edit", &updates[2]);
+    assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
+    assert_eq!(site.changes("d"), kept(&[(2, "presence"), (3, "presence"), (5, "edit")]));
+
+    // What lies behind the mark goes with the first compaction after it was passed.
+    site.product().execute("UPDATE attachments SET state = 'detached'", []).unwrap();
+    site.append("d", "edit", &updates[3]);
+    site.append("d", "edit", &updates[4]);
+    assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
+    assert_eq!(site.changes("d"), kept(&[(7, "edit")]));
+    assert_eq!(site.text("d").await, text(&updates));
     site.balanced().await;
 }
 

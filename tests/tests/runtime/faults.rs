@@ -40,6 +40,20 @@ async fn a_misdeed_is_named_and_its_neighbours_go_on() {
 }
 
 #[tokio::test]
+async fn a_trap_names_the_line_of_the_plugins_source() {
+    const SOURCE: &str = include_str!("../../plugins/hostile/src/lib.rs");
+    for (key, code) in
+        [("panic", "panic!(\"the poison"), ("flood-stderr", "panic!(\"after the flood")]
+    {
+        let line = SOURCE.lines().position(|line| line.contains(code)).expect(code) + 1;
+        let acted = act(limits(), &[key]).await.unwrap();
+        let fault = acted.verdicts[0].as_ref().expect_err(key);
+        let place = format!("hostile/src/lib.rs:{line})");
+        assert!(fault.message.contains(&place), "{key}: no {place} in: {}", fault.message);
+    }
+}
+
+#[tokio::test]
 async fn one_poison_among_64_is_found() {
     for place in [0, 31, 63] {
         let mut keys = vec!["fine"; 64];

@@ -70,6 +70,7 @@ pub fn call(digest: &str, limits: Limits) -> Call {
         grants: Arc::new(grants),
         limits,
         topics: vec!["cleaned".into()],
+        unmapped: vec![],
         stop: StopFlag::default(),
     }
 }

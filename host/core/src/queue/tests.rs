@@ -164,3 +164,22 @@ fn two_proposals_touch_the_same_row_in_whatever_way_they_name_it() {
         assert!(touched.claim(&collections, &item("b"), &propose(&set(&[8, 9]))));
     }
 }
+
+#[test]
+fn candidates_of_one_route_are_planned_as_far_apart_as_the_page_allows() {
+    let check = |routes: &str, expected: &str| {
+        let page = routes.split(' ').enumerate().map(|(number, route)| Candidate {
+            tenant: Some("acme".into()),
+            key: format!("{route}{number}"),
+            route: route.into(),
+            due: None,
+            version: String::new(),
+            payload: Vec::new(),
+        });
+        let ordered: Vec<String> = apart(page.collect()).into_iter().map(|c| c.key).collect();
+        assert_eq!(ordered.join(" "), expected, "{routes}");
+    };
+    check("a b c", "a0 b1 c2");
+    check("a a b a b c", "a0 b2 c5 a1 b4 a3");
+    check("b b a a", "b0 a2 b1 a3");
+}

@@ -116,34 +116,48 @@ impl Executor {
         self.send(ticket, flight, entries, out);
     }
 
+    /// The batch that an answer about a commit is for, and what it waits for. Answers about
+    /// another of its marks are nobody's.
+    fn answered(&mut self, ticket: Ticket, mark: CommitId) -> Option<(Flight, Phase)> {
+        self.flights.get(&ticket).filter(|flight| flight.commit == mark)?;
+        let mut flight = self.flights.remove(&ticket)?;
+        let phase = std::mem::replace(&mut flight.phase, Phase::Reading);
+        Some((flight, phase))
+    }
+
     pub(super) fn committed(
         &mut self,
         ticket: Ticket,
+        mark: CommitId,
         result: store::Result<Committed>,
         out: &mut Vec<Command>,
     ) {
-        let Some(mut flight) = self.flights.remove(&ticket) else { return };
-        let (batch, since) = match std::mem::replace(&mut flight.phase, Phase::Reading) {
-            Phase::Committing { batch, since } => (batch, since),
-            // An answer that came twice: the first one counted.
-            phase => {
+        let Some((mut flight, phase)) = self.answered(ticket, mark) else { return };
+        let (batch, since, error) = match (phase, result) {
+            (Phase::Committing { batch, since }, Ok(committed)) => {
+                if flight.lane == Lane::Heavy {
+                    self.learn_cost(&batch, self.now.since(since));
+                }
+                return self.land(flight, &batch, committed, out);
+            }
+            // What has happened has happened, whatever its batch waits for meanwhile.
+            (Phase::Held { batch, .. } | Phase::Resolving { batch, .. }, Ok(committed)) => {
+                return self.land(flight, &batch, committed, out);
+            }
+            (Phase::Committing { batch, since }, Err(error)) => (batch, since, error),
+            // A failure is an answer to what was asked last, or to nothing.
+            (phase, _) => {
                 flight.phase = phase;
                 self.flights.insert(ticket, flight);
                 return;
             }
         };
-        match result {
-            Ok(committed) => {
-                if flight.lane == Lane::Heavy {
-                    self.learn_cost(&batch, self.now.since(since));
-                }
-                self.land(flight, &batch, committed, out);
-            }
-            Err(store::Error::Unknown(_)) => {
+        match error {
+            store::Error::Unknown(_) => {
                 flight.phase = Phase::Resolving { batch, ask_at: Some(self.now) };
                 self.flights.insert(ticket, flight);
             }
-            Err(store::Error::Busy(_) | store::Error::Unavailable(_)) => {
+            store::Error::Busy(_) | store::Error::Unavailable(_) => {
                 self.note_failure(true);
                 if self.now.since(since) > self.settings.commit_age_max {
                     out.push(Command::Abandon(flight.commit));
@@ -154,12 +168,12 @@ impl Executor {
                 flight.phase = Phase::Held { batch, since, until };
                 self.flights.insert(ticket, flight);
             }
-            Err(store::Error::Fenced) => {
+            store::Error::Fenced => {
                 out.push(Command::Abandon(flight.commit));
                 self.forget_streams_of(&flight);
                 self.release(flight);
             }
-            Err(store::Error::Invalid(words)) => self.refused(ticket, flight, *batch, words, out),
+            store::Error::Invalid(words) => self.refused(ticket, flight, *batch, words, out),
         }
     }
 
@@ -168,7 +182,7 @@ impl Executor {
     pub(super) fn refused(
         &mut self,
         ticket: Ticket,
-        flight: Flight,
+        mut flight: Flight,
         batch: Batch,
         words: String,
         out: &mut Vec<Command>,
@@ -197,43 +211,40 @@ impl Executor {
                 Entry { decision: Decision::Settle(settle), ..entry }
             })
             .collect();
+        // Another content is another commit.
+        out.push(Command::Abandon(flight.commit));
+        flight.commit = next_mark(flight.commit);
         self.send(ticket, flight, entries, out);
     }
 
     pub(super) fn found(
         &mut self,
         ticket: Ticket,
+        mark: CommitId,
         result: store::Result<Option<Committed>>,
         out: &mut Vec<Command>,
     ) {
-        let Some(mut flight) = self.flights.remove(&ticket) else { return };
-        let batch = match std::mem::replace(&mut flight.phase, Phase::Reading) {
-            Phase::Resolving { batch, .. } => batch,
-            // An answer that came twice: the first one counted.
-            phase => {
-                flight.phase = phase;
-                self.flights.insert(ticket, flight);
-                return;
+        let Some((mut flight, phase)) = self.answered(ticket, mark) else { return };
+        flight.phase = match (phase, result) {
+            (Phase::Resolving { batch, .. }, Ok(Some(committed))) => {
+                return self.land(flight, &batch, committed, out);
             }
-        };
-        match result {
-            Ok(Some(committed)) => self.land(flight, &batch, committed, out),
-            Ok(None) => {
+            (Phase::Resolving { mut batch, .. }, Ok(None)) => {
                 // It never happened, and the store has given its mark up: the same batch can
                 // be sent again under another.
-                let mut batch = batch;
-                out.push(Command::Abandon(batch.id));
-                batch.id = next_mark(batch.id);
+                out.push(Command::Abandon(mark));
+                batch.id = next_mark(mark);
                 flight.commit = batch.id;
-                flight.phase = Phase::Held { batch, since: self.now, until: self.now };
-                self.flights.insert(ticket, flight);
+                Phase::Held { batch, since: self.now, until: self.now }
             }
-            Err(_) => {
+            (Phase::Resolving { batch, .. }, Err(_)) => {
                 self.note_failure(true);
-                flight.phase = Phase::Resolving { batch, ask_at: self.hold_until };
-                self.flights.insert(ticket, flight);
+                Phase::Resolving { batch, ask_at: self.hold_until }
             }
-        }
+            // Nobody has asked.
+            (phase, _) => phase,
+        };
+        self.flights.insert(ticket, flight);
     }
 }
 

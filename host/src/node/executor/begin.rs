@@ -3,13 +3,25 @@
 use super::*;
 
 impl Executor {
+    /// Whether another batch may be begun in the lane: so many are executed at once, and so
+    /// many more may wait for their time or be at their commit. Heavy work alternates between
+    /// the guest's processor and the store's writer: while one batch is at its commit, the
+    /// next is executed already, but only one more, because its changes stand in memory.
     pub(super) fn has_room(&self, lane: Lane) -> bool {
-        let most = match lane {
-            Lane::Due => self.settings.due_batches,
-            Lane::Normal => self.settings.normal_batches,
-            Lane::Heavy => self.settings.heavy_batches,
+        let (most, ahead) = match lane {
+            Lane::Due => (self.settings.due_batches, self.settings.due_batches_ready),
+            Lane::Normal => (self.settings.normal_batches, 0),
+            Lane::Heavy => (self.settings.heavy_batches, 1),
         };
-        self.flights.values().filter(|flight| flight.lane == lane).count() < most
+        let (mut all, mut executing) = (0, 0);
+        for flight in self.flights.values().filter(|flight| flight.lane == lane) {
+            all += 1;
+            executing += usize::from(match flight.phase {
+                Phase::Reading | Phase::Acting { .. } => true,
+                Phase::Held { .. } | Phase::Committing { .. } | Phase::Resolving { .. } => false,
+            });
+        }
+        all < most + ahead && executing < most
     }
 
     pub(super) fn definition_of(&self, item: &Item) -> Option<&Arc<TaskDefinition>> {
@@ -21,7 +33,7 @@ impl Executor {
         if self.singly.get(&definition.name).is_some_and(|left| *left > 0) {
             1
         } else {
-            definition.limits.batch_items.max(1) as usize
+            (definition.limits.batch_items.max(1) as usize).min(self.settings.commit_items)
         }
     }
 
@@ -30,16 +42,19 @@ impl Executor {
         random: &mut dyn FnMut() -> u64,
         out: &mut Vec<Command>,
     ) -> bool {
-        self.timers.drop_unknown(self.now, |task| self.definitions.contains_key(task));
+        let ahead = self.now + self.settings.due_ahead;
+        self.timers.drop_unknown(ahead, |task| self.definitions.contains_key(task));
         if !self.has_room(Lane::Due) {
             return false;
         }
-        let Some(first) = self.timers.peek(self.now) else { return false };
+        let Some(first) = self.timers.peek(ahead) else { return false };
         let Some(definition) = self.definition_of(&first.item).cloned() else { return false };
         let limit = self.batch_limit(&definition);
+        // All that is due by now; of what is not, only what need not wait long for each other.
+        let until = self.now.max(first.run_at + self.settings.due_span);
         let taken = {
             let (of_runs, current) = (&self.of_runs, self.definitions.get(&definition.name));
-            self.timers.take(self.now, limit, |waiting| {
+            self.timers.take(until, limit, |waiting| {
                 waiting.item.identity.task == definition.name
                     && of_runs
                         .get(&waiting.item.run)
@@ -65,7 +80,7 @@ impl Executor {
         let (of_runs, definitions) = (&self.of_runs, &self.definitions);
         let mut chosen: Option<Arc<TaskDefinition>> = None;
         let mut left = usize::MAX;
-        let singly = &self.singly;
+        let (singly, commit_items) = (&self.singly, self.settings.commit_items);
         let taken = self.retries.take(until, usize::MAX, |waiting| {
             let task = &waiting.item.identity.task;
             let Some(definition) = of_runs.get(&waiting.item.run).or(definitions.get(task)) else {
@@ -74,7 +89,7 @@ impl Executor {
             match &chosen {
                 None if room.contains(&definition.lane) => {
                     chosen = Some(Arc::clone(definition));
-                    left = definition.limits.batch_items.max(1) as usize;
+                    left = (definition.limits.batch_items.max(1) as usize).min(commit_items);
                     if singly.get(task).is_some_and(|n| *n > 0) {
                         left = 1;
                     }
@@ -123,13 +138,16 @@ impl Executor {
         let definition = Arc::clone(&self.definitions[&task]);
         let limit = self.batch_limit(&definition);
         // A batch spans many streams, so that a thousand partitions with ten items each
-        // still fill it; one with a long backlog is left streams for the next batch.
+        // still fill it; one with a long backlog is left streams for the next batch. How much
+        // one stream gives to a batch is learnt: where neighbours of a stream share a
+        // document, only its first items can be in one batch, and more streams have to fill it.
+        let each = self.yields.get(&task).map_or(limit, |items| (2 * items).clamp(1, limit));
         let mut expected = 0;
         let mut streams = Vec::new();
         for (partition, cursor) in self.streams.get_mut(&task).into_iter().flatten() {
             if !cursor.held && cursor.acked < cursor.tail && expected < limit {
                 cursor.held = true;
-                expected += (cursor.tail.0 - cursor.acked.0) as usize;
+                expected += ((cursor.tail.0 - cursor.acked.0) as usize).min(each);
                 streams.push((*partition, cursor.acked));
             }
         }
@@ -142,6 +160,7 @@ impl Executor {
                 commit: commit_id(random),
                 streams: streams.iter().map(|(partition, _)| *partition).collect(),
                 taken: Vec::new(),
+                not_before: Time(i64::MIN),
                 phase: Phase::Reading,
                 definition: Arc::clone(&definition),
             },
@@ -151,6 +170,7 @@ impl Executor {
             task: task.clone(),
             streams,
             limit: u32::try_from(limit).unwrap_or(u32::MAX),
+            each: u32::try_from(each).unwrap_or(u32::MAX),
             bytes_max: usize::try_from(definition.limits.batch_bytes).unwrap_or(usize::MAX),
         });
         self.last_turn.insert(lane, task);
@@ -179,6 +199,7 @@ impl Executor {
             commit: commit_id(random),
             streams,
             taken: taken.clone(),
+            not_before: Time(i64::MIN),
             phase: Phase::Reading,
         };
         self.flights.insert(ticket, flight);
@@ -192,6 +213,7 @@ impl Executor {
         let mut routes = HashSet::new();
         let mut batch: Vec<Waiting> = Vec::with_capacity(items.len());
         let mut alone = false;
+        let read = items.len();
         for waiting in items {
             let item = &waiting.item;
             let mut same_definition = false;
@@ -219,6 +241,9 @@ impl Executor {
             self.release(flight);
             return;
         }
+        if !flight.streams.is_empty() {
+            self.learn_yield(&flight, read, batch.len());
+        }
         let policy = flight.definition.retry;
         if let [single] = batch.as_slice()
             && let Some(settle) = policy.deadly(&single.item)
@@ -227,17 +252,38 @@ impl Executor {
             self.send(ticket, flight, vec![entry], out);
             return;
         }
+        flight.not_before = batch.iter().filter_map(timer_at).max().unwrap_or(Time(i64::MIN));
         out.push(Command::Act {
             ticket,
             commit: flight.commit,
             definition: Arc::clone(&flight.definition),
-            now: self.now,
+            now: self.now.max(flight.not_before),
             seed: (flight.commit.0 >> 64) as u64,
             items: batch.iter().map(|waiting| (waiting.source, waiting.item.clone())).collect(),
         });
         flight.phase = Phase::Acting { items: batch };
         self.flights.insert(ticket, flight);
     }
+}
+
+impl Executor {
+    /// Notes how many items of a stream a batch could take, where some could not be taken;
+    /// where all could, the next one asks for more.
+    fn learn_yield(&mut self, flight: &Flight, read: usize, taken: usize) {
+        let streams = flight.streams.len();
+        let items = if taken == read {
+            let known = self.yields.get(&flight.task).copied();
+            known.map_or(usize::MAX / 4, |items| items.saturating_mul(2).min(usize::MAX / 4))
+        } else {
+            taken.div_ceil(streams)
+        };
+        self.yields.insert(flight.task.clone(), items);
+    }
+}
+
+/// When a timer may be committed; a retry may be taken before its time on purpose.
+fn timer_at(waiting: &Waiting) -> Option<Time> {
+    matches!(waiting.source, Source::Timer(_)).then_some(waiting.run_at)
 }
 
 fn commit_id(random: &mut dyn FnMut() -> u64) -> CommitId {

@@ -55,8 +55,8 @@ impl Executor {
                 }
                 Source::Timer(id) => match (left, entry.item.identity.due) {
                     (Some(LeftOut::NotDue), Some(due)) => {
-                        self.timers
-                            .put_back(due.max(self.now + Self::NOT_DUE), waiting(entry, due));
+                        let at = due.max(self.now + Self::NOT_DUE);
+                        self.timers.put_back(at, waiting(entry, at));
                     }
                     _ => self.timers.finished(id),
                 },
@@ -81,7 +81,10 @@ impl Executor {
             idle: Vec::new(),
             activity_in_store: self.settings.activity_in_store,
         });
-        if flight.lane == Lane::Heavy && self.due_within(self.cost(&batch)) {
+        if flight.not_before > self.now {
+            let until = flight.not_before;
+            flight.phase = Phase::Held { batch, since: until, until };
+        } else if flight.lane == Lane::Heavy && self.due_within(self.cost(&batch)) {
             let until = self.now + self.settings.heavy_wait_max;
             flight.phase = Phase::Held { batch, since: self.now, until };
         } else {
@@ -131,8 +134,9 @@ impl Executor {
     /// Whether an item falls due, or a due batch is under way, while a commit of that cost
     /// would occupy the store.
     pub(super) fn due_within(&self, cost: Duration) -> bool {
-        self.flights.values().any(|flight| flight.lane == Lane::Due)
-            || self.timers.next().is_some_and(|due| due <= self.now + cost)
+        let end = self.now + cost;
+        self.flights.values().any(|flight| flight.lane == Lane::Due && flight.not_before <= end)
+            || self.timers.next().is_some_and(|due| due <= end)
     }
 
     pub(super) fn cost(&self, batch: &Batch) -> Duration {
@@ -169,7 +173,11 @@ impl Executor {
     pub(super) fn return_taken(&mut self, flight: &mut Flight, waiting: &Waiting, at: Time) {
         if let Some(index) = flight.taken.iter().position(|taken| taken.source == waiting.source) {
             let taken = flight.taken.swap_remove(index);
-            self.put_back(at.min(taken.run_at), taken);
+            let at = match taken.source {
+                Source::Timer(_) => taken.run_at,
+                Source::Log(_) | Source::Retry(_) => at.min(taken.run_at),
+            };
+            self.put_back(at, taken);
         }
     }
 

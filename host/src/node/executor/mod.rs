@@ -6,7 +6,8 @@
 //! apart from the items' own failures by type and consume no attempt.
 //!
 //! ```text
-//! streams ─┐              ┌─ held (a due item goes first) ─┐
+//! streams ─┐              ┌─ held (ahead of its time, or ──┐
+//!          │              │  a due item goes first)        │
 //! timers ──┼─> acting ────┴────────────────────────────────┴─> committing ─> done
 //! retries ─┘      │ stopped, store away                          │ unknown
 //!                 └──> back where it was                         └─> resolving ─> done / back
@@ -38,14 +39,23 @@ use crate::task::TaskDefinition;
 /// The bounds of execution, from the configuration.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Batches in flight at once in the lane of due items.
+    /// Batches executed at once in the lane of due items.
     pub due_batches: usize,
+    /// So many more of them may be ready: waiting for their time, or at their commit.
+    pub due_batches_ready: usize,
+    /// How long before its time an item is executed. It is never committed before it.
+    pub due_ahead: Duration,
+    /// What is executed ahead shares a batch, and so waits for each other, if it is due
+    /// within so long.
+    pub due_span: Duration,
     /// In the normal lane.
     pub normal_batches: usize,
     /// In the lane of heavy work.
     pub heavy_batches: usize,
     /// The longest that a heavy commit waits for due items.
     pub heavy_wait_max: Duration,
+    /// Items in one commit, whatever a task's own limit says.
+    pub commit_items: usize,
     /// Bytes of changes in one commit; a single item may exceed it.
     pub commit_bytes: usize,
     /// The longest that a commit which the store could not take is kept before its items
@@ -63,9 +73,13 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             due_batches: 2,
+            due_batches_ready: 8,
+            due_ahead: Duration::from_millis(20),
+            due_span: Duration::from_millis(2),
             normal_batches: 2,
             heavy_batches: 1,
             heavy_wait_max: Duration::from_secs(2),
+            commit_items: 1_000,
             commit_bytes: 8 << 20,
             commit_age_max: Duration::from_secs(10),
             window: 8_192,
@@ -88,10 +102,10 @@ pub enum Event {
     RetriesRead(u64, store::Result<Vec<Waiting>>),
     /// Verdicts.
     Acted(Ticket, Result<Acted, guests::Error>),
-    /// The result of a commit.
-    Committed(Ticket, store::Result<Committed>),
-    /// What the store knows of a commit of unknown result.
-    Found(Ticket, store::Result<Option<Committed>>),
+    /// The result of the commit of that mark.
+    Committed(Ticket, CommitId, store::Result<Committed>),
+    /// What the store knows of the commit of that mark.
+    Found(Ticket, CommitId, store::Result<Option<Committed>>),
 }
 
 /// What is to be done.
@@ -109,6 +123,8 @@ pub enum Command {
         streams: Vec<(Partition, Seq)>,
         /// Items.
         limit: u32,
+        /// Items of one stream.
+        each: u32,
         /// Bytes.
         bytes_max: usize,
     },
@@ -192,6 +208,8 @@ pub struct Executor {
     /// So many next batches of the task have a single item: one of them was refused whole.
     singly: HashMap<TaskName, u32>,
     heavy_micros_per_kib: f64,
+    /// How many items of one stream can be in one batch of the task, as it turned out.
+    yields: HashMap<TaskName, usize>,
     draining: bool,
     now: Time,
 }
@@ -223,6 +241,7 @@ impl Executor {
             failures: 0,
             singly: HashMap::new(),
             heavy_micros_per_kib: 20.0,
+            yields: HashMap::new(),
             draining: false,
             now: Time::EPOCH,
         }
@@ -334,9 +353,13 @@ impl Executor {
         // What could be done by now has been tried by the last step, and waits for an answer.
         flights
             .chain(
-                [self.timers.deadline(), self.retries.deadline(), self.hold_until]
-                    .into_iter()
-                    .flatten(),
+                [
+                    self.timers.deadline(self.settings.due_ahead),
+                    self.retries.deadline(Duration::ZERO),
+                    self.hold_until,
+                ]
+                .into_iter()
+                .flatten(),
             )
             .filter(|at| *at > self.now)
             .min()
@@ -357,8 +380,8 @@ impl Executor {
                 self.retries.read(now, number, result.ok());
             }
             Event::Acted(ticket, result) => self.acted(ticket, result, out),
-            Event::Committed(ticket, result) => self.committed(ticket, result, out),
-            Event::Found(ticket, result) => self.found(ticket, result, out),
+            Event::Committed(ticket, mark, result) => self.committed(ticket, mark, result, out),
+            Event::Found(ticket, mark, result) => self.found(ticket, mark, result, out),
         }
     }
 

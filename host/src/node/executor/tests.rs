@@ -1,4 +1,4 @@
-use besom_core::ids::{RunId, Term};
+use besom_core::ids::RunId;
 use besom_core::item::Identity;
 use besom_core::plan::{CatchUp, Overlap};
 use besom_core::proposal::{Change, OnGuardFailed, Proposal, Settle, Verdict};
@@ -42,6 +42,7 @@ fn definition(name: &str, lane: Lane) -> Arc<TaskDefinition> {
         },
         grants: Default::default(),
         topics: Vec::new(),
+        unmapped: Vec::new(),
         per_tenant: false,
         activity: false,
         lane,
@@ -110,8 +111,13 @@ struct Bench {
 }
 
 impl Bench {
+    /// Nothing is executed ahead of its time, where that is not what is looked at.
     fn new(tasks: &[Arc<TaskDefinition>]) -> Bench {
-        let mut executor = Executor::new("n".into(), Settings::default());
+        Bench::with(Settings { due_ahead: Duration::ZERO, ..Settings::default() }, tasks)
+    }
+
+    fn with(settings: Settings, tasks: &[Arc<TaskDefinition>]) -> Bench {
+        let mut executor = Executor::new("n".into(), settings);
         let tasks = tasks.iter().map(|task| (task.name.clone(), Arc::clone(task))).collect();
         executor.define(tasks, Arc::default());
         executor.own(OWNED);
@@ -198,6 +204,7 @@ fn acted(keys: &[&str]) -> Result<Acted, guests::Error> {
 fn all_committed(batch: &Batch) -> Event {
     Event::Committed(
         Ticket(0),
+        batch.id,
         Ok(Committed {
             outcomes: batch.entries.iter().map(|_| Outcome::Committed).collect(),
             at: at(0),
@@ -208,7 +215,7 @@ fn all_committed(batch: &Batch) -> Event {
 
 fn for_ticket(event: Event, ticket: Ticket) -> Event {
     match event {
-        Event::Committed(_, result) => Event::Committed(ticket, result),
+        Event::Committed(_, mark, result) => Event::Committed(ticket, mark, result),
         other => other,
     }
 }
@@ -271,7 +278,7 @@ fn a_commit_that_the_store_could_not_take_is_sent_again_unchanged() {
         let (ticket, _) =
             acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
         let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
-        assert_eq!(commits(&bench.step(Event::Committed(ticket, Err(error)))), []);
+        assert_eq!(commits(&bench.step(Event::Committed(ticket, batch.id, Err(error)))), []);
         bench.now = bench.executor.deadline().expect("a time to try again");
         assert_eq!(commits(&bench.fill()), [(ticket, batch)]);
     }
@@ -283,16 +290,16 @@ fn an_unknown_result_is_looked_up_before_anything_else_happens_to_the_items() {
     let (ticket, _) = acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
     let unknown = Err(store::Error::Unknown("cut off".into()));
-    let commands = bench.step(Event::Committed(ticket, unknown));
+    let commands = bench.step(Event::Committed(ticket, batch.id, unknown));
     assert_eq!(commands, [Command::FindCommit(ticket, batch.id)]);
     // It never happened: the same batch is sent again, under another mark.
-    let (_, again) = commits(&bench.step(Event::Found(ticket, Ok(None)))).remove(0);
+    let (_, again) = commits(&bench.step(Event::Found(ticket, batch.id, Ok(None)))).remove(0);
     assert_ne!(again.id, batch.id);
     assert_eq!(again.entries, batch.entries);
     let unknown = Err(store::Error::Unknown("cut off".into()));
-    bench.step(Event::Committed(ticket, unknown));
+    bench.step(Event::Committed(ticket, again.id, unknown));
     let found = Committed { outcomes: vec![Outcome::Committed], at: at(0), runs_ended: vec![] };
-    let commands = bench.step(Event::Found(ticket, Ok(Some(found))));
+    let commands = bench.step(Event::Found(ticket, again.id, Ok(Some(found))));
     assert!(matches!(commands.as_slice(), [Command::Report(Report { committed: 1, .. })]));
     assert!(bench.executor.is_idle());
 }
@@ -337,14 +344,15 @@ fn a_batch_that_the_store_refuses_comes_back_one_by_one() {
     let timers = vec![timer("sweep", 5, at(400)), timer("sweep", 6, at(500))];
     let (ticket, keys) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
     assert_eq!(keys.len(), 2);
-    bench.step(Event::Acted(ticket, acted(&["5", "6"])));
+    let (_, both) = commits(&bench.step(Event::Acted(ticket, acted(&["5", "6"])))).remove(0);
     let refused = || Err(store::Error::Invalid("no such column".into()));
-    let commands = bench.step(Event::Committed(ticket, refused()));
+    let commands = bench.step(Event::Committed(ticket, both.id, refused()));
     let (ticket, keys) = acts(&commands)[0].clone();
     assert_eq!(keys, ["5"]);
-    bench.step(Event::Acted(ticket, acted(&["5"])));
-    let commands = bench.step(Event::Committed(ticket, refused()));
+    let (_, single) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+    let commands = bench.step(Event::Committed(ticket, single.id, refused()));
     let (_, batch) = commits(&commands).remove(0);
+    assert_ne!(batch.id, single.id, "another content is another commit");
     assert!(matches!(
         &batch.entries[0].decision,
         Decision::Settle(Settle::Retry { reason, .. }) if reason == "no such column"
@@ -381,7 +389,7 @@ fn a_heavy_commit_lets_due_items_go_first_but_not_for_ever() {
 
 #[test]
 fn tasks_of_a_lane_take_turns() {
-    let settings = Settings { normal_batches: 1, ..Settings::default() };
+    let settings = Settings { normal_batches: 1, due_ahead: Duration::ZERO, ..Settings::default() };
     let mut bench = Bench::new(&[definition("a", Lane::Normal), definition("b", Lane::Normal)]);
     bench.executor.settings = settings;
     let mut commands = bench.fed(&[("a", 0, 3), ("b", 1, 3)], vec![], vec![]);
@@ -412,6 +420,86 @@ fn an_idle_executor_sleeps_until_the_next_due_item() {
 }
 
 #[test]
+fn an_item_is_executed_ahead_of_its_time_and_committed_not_before_it() {
+    let mut bench = Bench::with(Settings::default(), &[definition("expire", Lane::Due)]);
+    let timers = vec![
+        timer("expire", 1, at(60_000)),
+        timer("expire", 2, at(60_002)),
+        timer("expire", 3, at(60_010)),
+    ];
+    assert_eq!(acts(&bench.fed(&[], timers, vec![])), []);
+    bench.now = bench.executor.deadline().expect("a time before the first is due");
+    assert_eq!(bench.now, at(60_000) - Settings::default().due_ahead);
+    let commands = bench.fill();
+    // Those that need not wait long for each other are one batch, executed as of its last.
+    let [Command::Act { ticket: first, now, items, .. }] = commands.as_slice() else {
+        panic!("{commands:?}")
+    };
+    assert_eq!((*now, items.len()), (at(60_002), 2));
+    let first = *first;
+    bench.now = bench.executor.deadline().expect("a time before the last is due");
+    let (_, keys) = acts(&bench.fill())[0].clone();
+    assert_eq!((bench.now, keys), (at(59_990), vec!["3".to_owned()]));
+    assert_eq!(commits(&bench.step(Event::Acted(first, acted(&["1", "2"])))), []);
+    bench.now = at(60_001);
+    assert_eq!(commits(&bench.fill()), [], "the second is not due yet");
+    assert_eq!(bench.executor.deadline(), Some(at(60_002)));
+    bench.now = at(60_002);
+    let (ticket, batch) = commits(&bench.fill()).remove(0);
+    assert_eq!((ticket, batch.entries.len()), (first, 2));
+    // By the store's clock it was too early: both are executed anew, a moment later.
+    let early = vec![Outcome::Left(LeftOut::NotDue); 2];
+    let early = Committed { outcomes: early, at: at(60_001), runs_ended: vec![] };
+    let commands = bench.step(Event::Committed(first, batch.id, Ok(early)));
+    let (again, keys) = acts(&commands)[0].clone();
+    assert_eq!(keys, ["1", "2"]);
+    assert_eq!(commits(&bench.step(Event::Acted(again, acted(&["1", "2"])))), []);
+    bench.now = at(60_003);
+    assert_eq!(commits(&bench.fill()).len(), 1);
+}
+
+#[test]
+fn what_is_late_is_executed_in_whole_batches() {
+    let mut bench = Bench::with(Settings::default(), &[definition("expire", Lane::Due)]);
+    let timers = (1..=4).map(|id| timer("expire", id, at(100 * id as i64))).collect();
+    let keys: Vec<_> = acts(&bench.fed(&[], timers, vec![])).into_iter().map(|a| a.1).collect();
+    assert_eq!(keys, [["1", "2", "3", "4"]]);
+}
+
+#[test]
+fn no_batch_has_more_items_than_one_commit_may_have() {
+    let settings = Settings { commit_items: 3, due_ahead: Duration::ZERO, ..Settings::default() };
+    for retried in [false, true] {
+        let mut bench = Bench::with(settings.clone(), &[definition("sweep", Lane::Normal)]);
+        let late: Vec<Waiting> = (1..=4)
+            .map(|id| match retried {
+                false => timer("sweep", id, at(500)),
+                true => Waiting { source: Source::Retry(id), ..timer("sweep", id, at(500)) },
+            })
+            .collect();
+        let (timers, retries) = if retried { (vec![], late) } else { (late, vec![]) };
+        let sizes: Vec<usize> =
+            acts(&bench.fed(&[], timers, retries)).iter().map(|(_, keys)| keys.len()).collect();
+        assert_eq!(sizes, [3, 1], "the task itself would take four");
+    }
+}
+
+#[test]
+fn while_a_heavy_batch_is_at_its_commit_one_more_is_executed() {
+    let mut bench = Bench::new(&[definition("grind", Lane::Heavy)]);
+    let commands = bench.fed(&[("grind", 0, 9), ("grind", 1, 9)], vec![], vec![]);
+    let first = read_log(&commands);
+    bench.step(Event::LogRead(first, Ok(vec![logged("grind", "a", 0, 1)])));
+    let commands = bench.step(Event::Acted(first, acted(&["a"])));
+    assert_eq!(commits(&commands).len(), 1);
+    let second = read_log(&commands);
+    bench.step(Event::LogRead(second, Ok(vec![logged("grind", "b", 1, 1)])));
+    let commands = bench.step(Event::Acted(second, acted(&["b"])));
+    assert_eq!(commits(&commands).len(), 1);
+    assert!(!commands.iter().any(|command| matches!(command, Command::ReadLog { .. })));
+}
+
+#[test]
 fn who_owns_nothing_begins_nothing() {
     let mut bench = Bench::new(&[definition("expire", Lane::Due)]);
     bench.fed(&[], vec![timer("expire", 1, at(5_000))], vec![]);
@@ -419,7 +507,6 @@ fn who_owns_nothing_begins_nothing() {
     bench.now = at(6_000);
     assert_eq!(bench.fill(), []);
     assert_eq!(bench.executor.deadline(), None);
-    let _ = Term(0);
 }
 
 #[test]
@@ -431,9 +518,45 @@ fn an_answer_that_comes_twice_changes_nothing_the_second_time() {
     assert_eq!(bench.step(read()), []);
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["a"])))).remove(0);
     assert_eq!(bench.step(Event::Acted(ticket, acted(&["a"]))), []);
-    assert_eq!(bench.step(Event::Found(ticket, Ok(None))), []);
+    assert_eq!(bench.step(Event::Found(ticket, batch.id, Ok(None))), []);
     bench.step(for_ticket(all_committed(&batch), ticket));
     assert!(bench.executor.is_idle());
     bench.step(for_ticket(all_committed(&batch), ticket));
     assert!(bench.executor.is_idle() && bench.executor.is_drained(bench.now));
+}
+
+#[test]
+fn an_answer_about_an_earlier_mark_says_nothing_of_a_later_one() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let (ticket, _) = acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
+    let (_, first) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+    let unknown = || Err(store::Error::Unknown("cut off".into()));
+    bench.step(Event::Committed(ticket, first.id, unknown()));
+    let (_, second) = commits(&bench.step(Event::Found(ticket, first.id, Ok(None)))).remove(0);
+    // Copies of what was said of the first, while the second is being committed.
+    let refused = Err(store::Error::Invalid("the commit was given up".into()));
+    assert_eq!(bench.step(Event::Committed(ticket, first.id, refused)), []);
+    assert_eq!(bench.step(Event::Committed(ticket, first.id, unknown())), []);
+    assert_eq!(bench.step(Event::Found(ticket, first.id, Ok(None))), []);
+    let commands = bench.step(for_ticket(all_committed(&second), ticket));
+    assert!(matches!(commands.as_slice(), [Command::Report(Report { committed: 1, .. })]));
+    assert!(bench.executor.is_idle());
+}
+
+#[test]
+fn a_late_success_counts_whatever_its_batch_waits_for_meanwhile() {
+    let busy = || store::Error::Busy("locked".into());
+    let unknown = || store::Error::Unknown("cut off".into());
+    for failed in [busy as fn() -> store::Error, unknown] {
+        let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+        let (ticket, _) =
+            acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
+        let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+        bench.step(Event::Committed(ticket, batch.id, Err(failed())));
+        let commands = bench.step(for_ticket(all_committed(&batch), ticket));
+        let landed =
+            |command: &Command| matches!(command, Command::Report(Report { committed: 1, .. }));
+        assert!(commands.iter().any(landed), "{commands:?}");
+        assert!(bench.executor.is_idle());
+    }
 }

@@ -1,16 +1,16 @@
 //! The books: what the history says, the recount of the counters, and what pruning removes.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
-use besom_core::ids::{Fence, RunId, TaskName};
+use besom_core::ids::{CommitId, Fence, RunId, TaskName};
 use besom_core::item::{Identity, Item};
 use besom_core::plan::{Run, SlotRecord};
 use besom_core::time::Time;
 
-use super::state::{Account, State, account};
+use super::state::{Account, Recorded, State, account};
 use crate::ports::store::{
-    Audit, AuditRow, BeforeImage, Counts, HistoryQuery, HistoryRow, Pruned, Result,
+    Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, Pruned, Result,
+    Retention,
 };
 
 impl State {
@@ -81,6 +81,9 @@ impl State {
         }
         for letter in self.dead.values() {
             add(&letter.item.identity, |counts| counts.dead += 1);
+            if letter.resolved_at.is_some() {
+                add(&letter.item.identity, |counts| counts.resolved += 1);
+            }
         }
         for item in self.all_waiting() {
             add(&item.identity, |counts| counts.pending += 1);
@@ -132,27 +135,44 @@ impl State {
     pub(super) fn prune(
         &mut self,
         fence: &Fence,
-        history: Duration,
-        undo: &[(TaskName, Duration)],
+        keep: Retention<'_>,
         limit: u32,
         now: Time,
     ) -> Result<Pruned> {
         self.check_fence(fence)?;
-        let undo = self.prune_images(undo, limit, now);
-        let before = now - history;
-        let history = self.prune_history(before, limit);
-        Ok(Pruned { history, undo, other: self.prune_others(before, limit) })
+        let before = now - keep.history;
+        let mut pruned = self.prune_history(before, limit);
+        for (task, retention) in keep.undo {
+            pruned.undo += self.prune_images(task, now - *retention, limit);
+        }
+        let silent = now - keep.nodes;
+        pruned.other = self.prune_others(before, limit)
+            + remove_old(&mut self.nodes, limit, |_, node| node.seen_at < silent);
+        Ok(pruned)
     }
 
-    fn prune_images(&mut self, undo: &[(TaskName, Duration)], limit: u32, now: Time) -> u64 {
-        let expired = |row: &HistoryRow| {
-            let retention = undo.iter().find(|(task, _)| *task == row.identity.task);
-            retention.is_some_and(|(_, retention)| row.at < now - *retention)
+    /// Images that leave with their history row are counted as well.
+    fn prune_history(&mut self, before: Time, limit: u32) -> Pruned {
+        let old = self.history.values().filter(|recorded| recorded.row.at < before);
+        let old: Vec<u64> = old.map(|recorded| recorded.row.id).take(limit as usize).collect();
+        let mut pruned = Pruned::default();
+        for recorded in old.iter().filter_map(|id| self.history.remove(id)) {
+            if let Some(bump) = at_its_end(&recorded.row.outcome) {
+                bump(self.baseline.entry(account(&recorded.row.identity)).or_default());
+            }
+            pruned.history += 1;
+            pruned.undo += u64::from(recorded.images.is_some());
+        }
+        pruned
+    }
+
+    fn prune_images(&mut self, task: &TaskName, before: Time, limit: u32) -> u64 {
+        let expired = |recorded: &&mut Recorded| {
+            let row = &recorded.row;
+            recorded.images.is_some() && row.identity.task == *task && row.at < before
         };
-        let held = self.history.values_mut();
-        let old = held.filter(|recorded| recorded.images.is_some() && expired(&recorded.row));
         let mut pruned = 0;
-        for recorded in old.take(limit as usize) {
+        for recorded in self.history.values_mut().filter(expired).take(limit as usize) {
             recorded.images = None;
             recorded.row.undo_bytes = 0;
             pruned += 1;
@@ -160,40 +180,72 @@ impl State {
         pruned
     }
 
-    fn prune_history(&mut self, before: Time, limit: u32) -> u64 {
-        let old = self.history.values().filter(|recorded| recorded.row.at < before);
-        let old: Vec<u64> = old.map(|recorded| recorded.row.id).take(limit as usize).collect();
-        for id in &old {
-            let Some(recorded) = self.history.remove(id) else { continue };
-            if let Some(bump) = at_its_end(&recorded.row.outcome) {
-                bump(self.baseline.entry(account(&recorded.row.identity)).or_default());
-            }
-        }
-        old.len() as u64
-    }
-
     fn prune_others(&mut self, before: Time, limit: u32) -> u64 {
+        let resolved = self.prune_resolved(before, limit);
+        let open = self.dead.values().filter(|letter| letter.resolved_at.is_none());
         let referred: BTreeSet<RunId> = self
             .all_waiting()
-            .chain(self.dead.values().map(|letter| &letter.item))
+            .chain(open.map(|letter| &letter.item))
             .map(|item| item.run)
             .collect();
+        let told: BTreeSet<CommitId> =
+            self.history.values().map(|recorded| recorded.row.commit).collect();
         let ended = |run: &Run| run.ended_at.is_some_and(|at| at < before);
-        remove_old(&mut self.commits, limit, |_, committed| {
-            committed.as_ref().is_some_and(|committed| committed.at < before)
-        }) + remove_old(&mut self.runs, limit, |id, run| ended(run) && !referred.contains(id))
+        resolved
+            + remove_old(&mut self.commits, limit, |id, committed| {
+                committed.as_ref().is_some_and(|committed| committed.at < before)
+                    && !told.contains(id)
+            })
+            + remove_old(&mut self.runs, limit, |id, run| ended(run) && !referred.contains(id))
             + remove_old(&mut self.commands, limit, |_, row| {
                 row.applied_at.is_some_and(|at| at < before)
             })
             + self.prune_slots(before, limit)
+            + self.prune_settled(before, limit)
     }
 
+    /// Removes dead letters that were resolved long ago; the baseline goes on counting them.
+    fn prune_resolved(&mut self, before: Time, limit: u32) -> u64 {
+        let old = |letter: &&DeadLetter| letter.resolved_at.is_some_and(|at| at < before);
+        let mut old: Vec<_> =
+            self.dead.values().filter(old).map(|letter| (letter.resolved_at, letter.id)).collect();
+        old.sort_unstable();
+        old.truncate(limit as usize);
+        for letter in old.iter().filter_map(|(_, id)| self.dead.remove(id)) {
+            let counts = self.baseline.entry(account(&letter.item.identity)).or_default();
+            counts.dead += 1;
+            counts.resolved += 1;
+        }
+        old.len() as u64
+    }
+
+    /// The last outcome of a task stays, however old.
     fn prune_slots(&mut self, before: Time, limit: u32) -> u64 {
+        let mut last: BTreeMap<TaskName, Time> = BTreeMap::new();
+        for slot in &self.slots {
+            let latest = last.entry(slot.task.clone()).or_insert(slot.to);
+            *latest = (*latest).max(slot.to);
+        }
         let mut pruned = 0;
         self.slots.retain(|slot| {
-            let old = slot.to < before && pruned < u64::from(limit);
+            let superseded = last.get(&slot.task).is_some_and(|latest| slot.to < *latest);
+            let old = slot.to < before && superseded && pruned < u64::from(limit);
             pruned += u64::from(old);
             !old
+        });
+        pruned
+    }
+
+    /// What a task settled is looked at again once in a retention; what a person gave up is not.
+    fn prune_settled(&mut self, before: Time, limit: u32) -> u64 {
+        let mut pruned = 0;
+        self.settled.retain(|_, marks| {
+            marks.retain(|_, mark| {
+                let old = mark.at < before && !mark.given_up && pruned < u64::from(limit);
+                pruned += u64::from(old);
+                !old
+            });
+            !marks.is_empty()
         });
         pruned
     }
@@ -205,8 +257,8 @@ struct Recount {
     bump: fn(&mut Counts),
 }
 
-/// What a history row adds to the books. An item that was set aside is counted by its open
-/// dead letter, and no longer once that was retried or discarded.
+/// What a history row adds to the books. An item that was set aside is counted by its dead
+/// letter, and no longer once that was retried or discarded.
 fn at_its_end(outcome: &str) -> Option<fn(&mut Counts)> {
     match outcome {
         "committed" => Some(|counts| counts.committed += 1),

@@ -6,7 +6,7 @@ use besom_core::time::Time;
 
 use super::state::{Numbered, State};
 use crate::ports::store::{
-    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Result,
+    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters, Result,
 };
 
 impl State {
@@ -81,12 +81,23 @@ impl State {
     }
 
     /// Dead letters that match, newest first.
-    pub(super) fn select_dead(&self, selector: &DeadSelector) -> Vec<&DeadLetter> {
-        self.dead.values().rev().filter(|letter| matches(selector, letter)).collect()
+    pub(super) fn select_dead(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+    ) -> Vec<&DeadLetter> {
+        let wanted = |letter: &&DeadLetter| {
+            (letters == Letters::All || letter.resolved_at.is_none()) && matches(selector, letter)
+        };
+        self.dead.values().rev().filter(wanted).collect()
+    }
+
+    fn open_dead(&self, selector: &DeadSelector) -> Vec<u64> {
+        self.select_dead(selector, Letters::Open).iter().map(|letter| letter.id).collect()
     }
 
     fn retry_dead(&mut self, selector: &DeadSelector, now: Time) -> u64 {
-        let ids: Vec<u64> = self.select_dead(selector).iter().map(|letter| letter.id).collect();
+        let ids = self.open_dead(selector);
         let mut moved = 0;
         for id in ids {
             if self.waiting.contains(&self.dead[&id].item.identity) {
@@ -104,11 +115,12 @@ impl State {
     }
 
     fn discard_dead(&mut self, selector: &DeadSelector, reason: &str, now: Time) -> u64 {
-        let ids: Vec<u64> = self.select_dead(selector).iter().map(|letter| letter.id).collect();
+        let ids = self.open_dead(selector);
         for letter in ids.iter().filter_map(|id| self.dead.remove(id)).collect::<Vec<_>>() {
             let counts = self.counts_of(&letter.item.identity);
             counts.dead -= 1;
             counts.discarded += 1;
+            self.block(&letter.item, true, now);
             self.record_discarded(&letter.item, now, reason);
         }
         ids.len() as u64

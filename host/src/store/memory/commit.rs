@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use besom_core::activity;
 use besom_core::collection::{Collection, Collections};
 use besom_core::ids::{CommitId, NodeName, Partition, RunId, Seq, TaskName, Tenant};
-use besom_core::item::{Item, Source};
+use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, Proposal, Settle};
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
@@ -171,6 +171,7 @@ impl State {
                 counts.committed += 1;
                 counts.pending -= 1;
                 self.settled.remove(&item.identity);
+                self.resolve(&item.identity, commit.now);
                 self.record(&item, commit.now, &commit.batch.node, commit.batch.id, end);
                 Outcome::Committed
             }
@@ -283,9 +284,8 @@ impl State {
                 counts.skipped += 1;
                 counts.pending -= 1;
                 if *settled {
-                    self.settled.insert(item.identity.clone(), item.version.clone());
-                } else {
                     self.settled.remove(&item.identity);
+                    self.block(&item, false, commit.now);
                 }
                 let end = End { settled: *settled, ..End::without_effects("skipped", reason) };
                 self.record(&item, commit.now, node, id, end);
@@ -302,14 +302,25 @@ impl State {
                 let counts = self.counts_of(&item.identity);
                 counts.dead += 1;
                 counts.pending -= 1;
-                self.settled.remove(&item.identity);
                 item.errors.push(reason.clone());
                 self.record(&item, commit.now, node, id, End::without_effects("dead", reason));
                 let id = self.next_id(Numbered::Dead);
-                self.dead.insert(id, DeadLetter { id, item, at: commit.now });
+                self.dead.insert(id, DeadLetter { id, item, at: commit.now, resolved_at: None });
                 Outcome::Dead(reason.clone())
             }
         }
+    }
+
+    /// Open dead letters of what has now been done are resolved. They stay in the books.
+    fn resolve(&mut self, identity: &Identity, now: Time) {
+        let mut resolved = 0;
+        for letter in self.dead.values_mut() {
+            if letter.item.identity == *identity && letter.resolved_at.is_none() {
+                letter.resolved_at = Some(now);
+                resolved += 1;
+            }
+        }
+        self.counts_of(identity).resolved += resolved;
     }
 
     fn record(&mut self, item: &Item, at: Time, node: &NodeName, commit: CommitId, end: End) {
@@ -347,7 +358,7 @@ impl State {
         self.begun.insert(id, begun);
     }
 
-    pub(super) fn bury(&mut self, alive: &[NodeName]) -> Vec<besom_core::item::Identity> {
+    pub(super) fn bury(&mut self, alive: &[NodeName]) -> Vec<Identity> {
         let dead: Vec<CommitId> = self
             .begun
             .iter()

@@ -8,7 +8,7 @@ use besom_core::plan::{NewRun, Run, SlotDecision, SlotOutcome, SlotRecord, TaskS
 use besom_core::time::Time;
 
 use super::state::{Numbered, State};
-use crate::ports::store::{Error, PlanPage, Planned, Result};
+use crate::ports::store::{DeadLetter, Error, PlanPage, Planned, Result};
 
 /// What is to become of a candidate.
 enum Fate {
@@ -161,11 +161,15 @@ impl State {
     }
 
     fn fate(&self, identity: &Identity, version: &str) -> Fate {
-        let settled = self.settled.get(identity).is_some_and(|settled| settled == version);
-        let dead = |item: &Item| item.identity == *identity && item.version == version;
+        let settled = self.settled.get(identity).is_some_and(|marks| marks.contains_key(version));
+        let dead = |letter: &DeadLetter| {
+            let item = &letter.item;
+            let open = letter.resolved_at.is_none();
+            open && item.identity == *identity && item.version == version
+        };
         if self.waiting.contains(identity) {
             Fate::Waits
-        } else if settled || self.dead.values().any(|letter| dead(&letter.item)) {
+        } else if settled || self.dead.values().any(dead) {
             Fate::Blocked
         } else {
             Fate::Plan

@@ -18,8 +18,9 @@ use crate::model::default_collections;
 use crate::ports::activity::{self, Activity};
 use crate::ports::store::{
     Applied, Audit, Batch, BeforeImage, Command, CommandEffect, CommandRow, Committed, DeadLetter,
-    DeadSelector, Depth, Error, FenceState, HistoryQuery, HistoryRow, MappingFault, NodeRow,
-    PlanPage, Planned, Pruned, Raised, Result, Snapshot, Store, Stream, Waiting,
+    DeadSelector, Depth, Error, FenceState, HistoryQuery, HistoryRow, Letters, MappingFault,
+    NodeRow, PlanPage, Planned, Pruned, Raised, Result, Retention, Snapshot, Store, Stream,
+    Waiting,
 };
 
 #[async_trait]
@@ -249,9 +250,14 @@ impl Store for MemoryStore {
         self.perform(On::Read, |state| Ok(state.list_slots(task, from, to, limit)))
     }
 
-    async fn dead_letters(&self, selector: &DeadSelector, limit: u32) -> Result<Vec<DeadLetter>> {
+    async fn dead_letters(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>> {
         self.perform(On::Read, |state| {
-            let selected = state.select_dead(selector).into_iter();
+            let selected = state.select_dead(selector, letters).into_iter();
             Ok(selected.take(limit as usize).cloned().collect())
         })
     }
@@ -281,15 +287,16 @@ impl Store for MemoryStore {
         self.perform(On::Read, |state| Ok(state.nodes.values().cloned().collect()))
     }
 
-    async fn prune(
-        &self,
-        fence: &Fence,
-        history: Duration,
-        undo: &[(TaskName, Duration)],
-        limit: u32,
-    ) -> Result<Pruned> {
+    async fn forget_node(&self, node: &NodeName) -> Result<()> {
+        self.perform(On::Write, |state| {
+            state.nodes.remove(node);
+            Ok(())
+        })
+    }
+
+    async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
         let now = self.time();
-        self.perform(On::Write, |state| state.prune(fence, history, undo, limit, now))
+        self.perform(On::Write, |state| state.prune(fence, keep, limit, now))
     }
 }
 

@@ -53,6 +53,15 @@ pub(super) struct Begun {
     pub(super) items: Vec<(Source, Partition, Identity)>,
 }
 
+/// That a version of an item is not planned again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mark {
+    /// Since when.
+    pub(super) at: Time,
+    /// Whether a person gave it up; if not, the task settled it.
+    pub(super) given_up: bool,
+}
+
 /// What the store gives numbers to, each kind its own, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Numbered {
@@ -88,13 +97,14 @@ pub(super) struct State {
     pub(super) retries: BTreeMap<u64, (Time, Item)>,
     /// The identities in `streams`, `timers` and `retries`.
     pub(super) waiting: BTreeSet<Identity>,
-    /// The version at which an identity was skipped for good.
-    pub(super) settled: BTreeMap<Identity, String>,
+    /// Versions of identities that are not planned again.
+    pub(super) settled: BTreeMap<Identity, BTreeMap<String, Mark>>,
     pub(super) dead: BTreeMap<u64, DeadLetter>,
 
     pub(super) counts: BTreeMap<Account, Counts>,
     pub(super) history: BTreeMap<u64, Recorded>,
-    /// What was pruned from the history (only `committed`, `skipped`, `discarded`).
+    /// What was pruned from the history (`committed`, `skipped`, `discarded`) and of the
+    /// resolved dead letters.
     pub(super) baseline: BTreeMap<Account, Counts>,
     /// What each commit has done; none: its mark was asked for in vain, and is given up.
     pub(super) commits: BTreeMap<CommitId, Option<Committed>>,
@@ -233,6 +243,13 @@ impl State {
         self.waiting.insert(item.identity.clone());
         let id = self.next_id(Numbered::Retry);
         self.retries.insert(id, (run_at, item));
+    }
+
+    /// Blocks the item's version: the task has settled it, or (`given_up`) a person has.
+    pub(super) fn block(&mut self, item: &Item, given_up: bool, now: Time) {
+        let marks = self.settled.entry(item.identity.clone()).or_default();
+        let before = marks.get(&item.version).is_some_and(|mark| mark.given_up);
+        marks.insert(item.version.clone(), Mark { at: now, given_up: given_up || before });
     }
 
     // ---- the books

@@ -17,7 +17,8 @@ pub(super) fn audit(conn: &Connection) -> Job<Audit> {
     let names: BTreeMap<_, _> = tasks(conn)?.into_iter().collect();
     let mut books: BTreeMap<(i64, TenantCell), (Counts, Counts)> = BTreeMap::new();
     let mut counters = conn.prepare(
-        "SELECT task, tenant, planned, committed, skipped, dead, discarded, log + timers + retries
+        "SELECT task, tenant, planned, committed, skipped, dead, discarded, log + timers + retries,
+           resolved
          FROM besom_counter",
     )?;
     let mut rows = counters.query([])?;
@@ -29,6 +30,7 @@ pub(super) fn audit(conn: &Connection) -> Job<Audit> {
             dead: r.get(5)?,
             discarded: r.get(6)?,
             pending: r.get(7)?,
+            resolved: r.get(8)?,
         };
         books.entry((r.get(0)?, r.get(1)?)).or_default().0 = counted;
     }
@@ -54,6 +56,10 @@ pub(super) fn audit(conn: &Connection) -> Job<Audit> {
         ("committed", (|c, n| c.committed += n) as fn(&mut Counts, u64)),
         ("skipped", |c, n| c.skipped += n),
         ("discarded", |c, n| c.discarded += n),
+        ("dead", |c, n| {
+            c.dead += n;
+            c.resolved += n;
+        }),
     ] {
         recount(&format!("SELECT task, tenant, {column} FROM besom_baseline"), &add)?;
     }
@@ -65,6 +71,10 @@ pub(super) fn audit(conn: &Connection) -> Job<Audit> {
     ] {
         recount(&format!("SELECT task, tenant, count(*) FROM {table} GROUP BY 1, 2"), &add)?;
     }
+    recount(
+        "SELECT task, tenant, count(*) FROM besom_dead WHERE resolved_at IS NOT NULL GROUP BY 1, 2",
+        &|c, n| c.resolved += n,
+    )?;
     let rows = books
         .into_iter()
         .filter_map(|((task, tenant), (counted, mut recounted))| {

@@ -9,13 +9,13 @@ use super::error::Job;
 use super::items::{self, Progress};
 use super::leadership::check_fence;
 use super::runs::{close_scan, json, parse, write_decision};
-use super::settle::{Books, End, Remarks, put_retry};
+use super::settle::{Books, End, Remarks, block, put_retry};
 use super::tally::end_if_done;
 use super::values::{DueCell, tenant_cell};
 use super::waiting::task_id;
 use super::writer::Tx;
 use crate::ports::store::{
-    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error,
+    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters,
 };
 
 /// Puts a command down.
@@ -121,7 +121,7 @@ fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
 
 /// Dead letters into the retries; those whose identity waits already are left.
 fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector) -> Job<u64> {
-    let letters = dead_letters(tx.conn, selector, None)?;
+    let letters = dead_letters(tx.conn, selector, Letters::Open, None)?;
     let mut books = Books::open(tx)?;
     let mut moved = 0;
     for letter in letters {
@@ -152,7 +152,7 @@ fn waits_from_now(tx: &Tx<'_>, task: i64, item: &Item) -> Job<bool> {
 }
 
 fn discard_dead(tx: &mut Tx<'_>, selector: &DeadSelector, row: &CommandRow) -> Job<u64> {
-    let letters = dead_letters(tx.conn, selector, None)?;
+    let letters = dead_letters(tx.conn, selector, Letters::Open, None)?;
     if letters.is_empty() {
         return Ok(0);
     }
@@ -161,6 +161,7 @@ fn discard_dead(tx: &mut Tx<'_>, selector: &DeadSelector, row: &CommandRow) -> J
     for letter in &letters {
         let task = tx.task(&letter.item.identity.task)?;
         remove(tx, letter.id)?;
+        block(tx, task, &letter.item, true)?;
         let delta = books.tally.of(task, letter.item.identity.tenant.as_ref());
         delta.dead -= 1;
         delta.discarded += 1;
@@ -182,6 +183,7 @@ fn remove(tx: &Tx<'_>, id: u64) -> Job<()> {
 pub(super) fn dead_letters(
     conn: &Connection,
     selector: &DeadSelector,
+    letters: Letters,
     limit: Option<u32>,
 ) -> Job<Vec<DeadLetter>> {
     let ids = match selector.ids.as_slice() {
@@ -197,19 +199,22 @@ pub(super) fn dead_letters(
     };
     let error = selector.error.as_ref().filter(|_| ids.is_none());
     let mut statement = conn.prepare_cached(&format!(
-        "SELECT d.id, d.at, t.name, {} FROM besom_dead d JOIN besom_task t ON t.id = d.task
+        "SELECT d.id, d.at, t.name, d.resolved_at, {} FROM besom_dead d JOIN besom_task t ON t.id = d.task
          WHERE (?1 IS NULL OR d.id IN (SELECT value FROM json_each(?1)))
            AND (?2 IS NULL OR d.task = ?2) AND (?3 IS NULL OR d.error = ?3)
+           AND (?5 OR d.resolved_at IS NULL)
          ORDER BY d.id DESC LIMIT ?4",
         items::columns("due")
     ))?;
     let limit = limit.map_or(-1, i64::from);
-    let mut rows = statement.query(params![ids, task, error, limit])?;
+    let all = letters == Letters::All;
+    let mut rows = statement.query(params![ids, task, error, limit, all])?;
     let mut letters = Vec::new();
     while let Some(r) = rows.next()? {
         let task = TaskName::from(r.get::<_, String>(2)?);
-        let item = items::read(&task, r, 3)?;
-        letters.push(DeadLetter { id: r.get(0)?, item, at: Time(r.get(1)?) });
+        let item = items::read(&task, r, 4)?;
+        let resolved_at = r.get::<_, Option<i64>>(3)?.map(Time);
+        letters.push(DeadLetter { id: r.get(0)?, item, at: Time(r.get(1)?), resolved_at });
     }
     Ok(letters)
 }

@@ -224,7 +224,7 @@ fn run<'a>(
     tx: &Tx<'_>,
 ) -> Result<bool, Stop> {
     for guard in &proposal.guards {
-        if !effects.holds(guard, activity, tx.now)? {
+        if !effects.holds(guard, &proposal.changes, activity, tx.now)? {
             return Ok(false);
         }
     }

@@ -8,7 +8,7 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::error::{Failure, is_violation};
 use super::images::Images;
-use super::mapping::{Mapping, Params, Table, quote};
+use super::mapping::{Mapping, Params, Table, push_quoted, quote};
 
 /// Why an item's effects stop.
 #[derive(Debug)]
@@ -51,6 +51,14 @@ pub(super) struct Effects<'a> {
     pub(super) dirty: bool,
     /// Messages for the outbox.
     pub(super) emitted: Vec<&'a Change>,
+    /// Rows that a guard has read and a change is about to replace: as they were before it.
+    guarded: Vec<Guarded<'a>>,
+}
+
+struct Guarded<'a> {
+    collection: &'a str,
+    key: &'a [Value],
+    row: Vec<Value>,
 }
 
 impl<'a> Effects<'a> {
@@ -61,7 +69,20 @@ impl<'a> Effects<'a> {
         undo: bool,
     ) -> Effects<'a> {
         let images = undo.then(Images::default);
-        Effects { conn, mapping, tenant, images, dirty: false, emitted: Vec::new() }
+        Effects {
+            conn,
+            mapping,
+            tenant,
+            images,
+            dirty: false,
+            emitted: Vec::new(),
+            guarded: Vec::new(),
+        }
+    }
+
+    /// Keeps a row for [`Effects::row_before`]: one read serves guard and before-image.
+    pub(super) fn keep(&mut self, collection: &'a str, key: &'a [Value], row: Vec<Value>) {
+        self.guarded.push(Guarded { collection, key, row });
     }
 
     /// Applies one change.
@@ -109,18 +130,20 @@ impl<'a> Effects<'a> {
             (Some(key), true) => self.row_before(table, key)?,
             _ => None,
         };
-        let mut names = Vec::with_capacity(fields.len() + 1);
+        let mut sql = format!("INSERT INTO {} (", table.name);
         let mut params: Params<'_> = Vec::with_capacity(fields.len() + 1);
         if let Some(tenant) = table.tenant() {
             table.push_tenant(self.tenant, &mut String::new(), &mut params)?;
-            names.push(tenant.to_owned());
+            sql.push_str(tenant);
         }
         for field in fields {
-            names.push(quote(&field.name));
+            sql.push_str(if params.is_empty() { "" } else { ", " });
+            push_quoted(&field.name, &mut sql);
             params.push(table.written(field)?);
         }
-        let marks = vec!["?"; names.len()].join(", ");
-        let mut sql = format!("INSERT INTO {} ({}) VALUES ({marks})", table.name, names.join(", "));
+        sql.push_str(") VALUES (?");
+        sql.push_str(&", ?".repeat(params.len().saturating_sub(1)));
+        sql.push(')');
         if upsert {
             sql.push_str(&on_conflict(table, fields));
         } else if key.is_none() {
@@ -172,8 +195,9 @@ impl<'a> Effects<'a> {
         let mut sql = format!("UPDATE {} SET ", table.name);
         let mut params: Params<'_> = Vec::with_capacity(fields.len() + key.len() + 1);
         for (i, field) in fields.iter().enumerate() {
-            let column = quote(&field.name);
-            let comma = if i == 0 { "" } else { ", " };
+            sql.push_str(if i == 0 { "" } else { ", " });
+            push_quoted(&field.name, &mut sql);
+            sql.push_str(" = ");
             if increment {
                 let Value::Integer(by) = field.value else {
                     let name = &field.name;
@@ -181,10 +205,11 @@ impl<'a> Effects<'a> {
                 };
                 table.written(field)?;
                 params.push(ToSqlOutput::from(by));
-                sql.push_str(&format!("{comma}{column} = {column} + ?"));
+                push_quoted(&field.name, &mut sql);
+                sql.push_str(" + ?");
             } else {
                 params.push(table.written(field)?);
-                sql.push_str(&format!("{comma}{column} = ?"));
+                sql.push('?');
             }
         }
         sql.push_str(" WHERE ");
@@ -219,6 +244,7 @@ impl<'a> Effects<'a> {
         condition: &str,
         params: &Params<'_>,
     ) -> Result<(), Stop> {
+        self.guarded.retain(|kept| kept.collection != table.collection.name);
         if let Some(images) = &mut self.images {
             let sql = format!("SELECT {} FROM {} WHERE {condition}", table.columns_sql, table.name);
             let mut statement = self.conn.prepare_cached(&sql)?;
@@ -233,7 +259,12 @@ impl<'a> Effects<'a> {
         Ok(())
     }
 
-    fn row_before(&self, table: &Table, key: &[Value]) -> Result<Option<Vec<Value>>, Stop> {
+    /// The row as it is now. What a guard has kept is it, once: after this its change comes.
+    fn row_before(&mut self, table: &Table, key: &[Value]) -> Result<Option<Vec<Value>>, Stop> {
+        let name = table.collection.name.as_str();
+        if let Some(kept) = self.guarded.iter().position(|g| g.collection == name && g.key == key) {
+            return Ok(Some(self.guarded.swap_remove(kept).row));
+        }
         let mut sql = format!("SELECT {} FROM {} WHERE ", table.columns_sql, table.name);
         let mut params = Vec::new();
         table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;

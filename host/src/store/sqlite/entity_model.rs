@@ -80,7 +80,10 @@ CREATE TABLE IF NOT EXISTS attachments (
     FOREIGN KEY (project_id, doc_id) REFERENCES documents (project_id, doc_id),
     FOREIGN KEY (project_id, client_id) REFERENCES clients (project_id, client_id)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS attachments_by_client ON attachments (project_id, client_id, doc_id);
+-- With the state it answers by itself. Without it, and without statistics, SQLite reads the
+-- primary key instead: every attachment of the project for one client.
+CREATE INDEX IF NOT EXISTS attachments_by_client
+    ON attachments (project_id, client_id, doc_id, state);
 
 CREATE TABLE IF NOT EXISTS presences (
     project_id TEXT NOT NULL,
@@ -121,3 +124,25 @@ CREATE TABLE IF NOT EXISTS workspaces (
 CREATE INDEX IF NOT EXISTS workspaces_by_status_operation
     ON workspaces (project_id, status, operation, last_access_at);
 "#;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_a_client_has_attached_is_found_by_the_client_not_by_its_project() {
+        let conn = rusqlite::Connection::open_in_memory().unwrap();
+        conn.execute_batch(super::CREATE).unwrap();
+        for sql in [
+            "SELECT 1 FROM attachments
+             WHERE project_id = 'p' AND client_id IS 'c' AND state IS NOT 'detached'",
+            "SELECT doc_id, (1 AND state IS NOT 'detached') FROM attachments
+             WHERE project_id = 'p' AND client_id IS 'c' ORDER BY doc_id",
+        ] {
+            let plan: String =
+                conn.query_row(&format!("EXPLAIN QUERY PLAN {sql}"), [], |row| row.get(3)).unwrap();
+            assert!(
+                plan.contains("attachments_by_client (project_id=? AND client_id=?)"),
+                "{plan}"
+            );
+        }
+    }
+}

@@ -2,12 +2,14 @@
 
 use besom_core::activity::{Listening, state_of};
 use besom_core::collection::Collection;
-use besom_core::proposal::{Comparison, Condition, Filter, Guard};
+use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard};
 use besom_core::time::Time;
+use besom_core::value::Value;
 use rusqlite::{Connection, params_from_iter};
 
 use super::effects::{Effects, Stop};
 use super::error::Job;
+use super::hint;
 use crate::ports::activity::{State, Timeouts};
 
 /// How a guard on activity is answered.
@@ -27,22 +29,32 @@ pub(super) struct Observation {
     pub(super) listening: Listening,
 }
 
-impl Effects<'_> {
-    /// Whether the guard holds.
+impl<'a> Effects<'a> {
+    /// Whether the guard holds. Of a row that one of `changes` replaces, the image is kept.
     pub(super) fn holds(
-        &self,
-        guard: &Guard,
+        &mut self,
+        guard: &'a Guard,
+        changes: &[Change],
         activity: &Activity<'_>,
         now: Time,
     ) -> Result<bool, Stop> {
         match guard {
             Guard::Columns { collection, key, conditions } => {
                 let table = self.mapping.table(collection)?;
-                let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
+                let wanted = self.images.is_some() && replaces(changes, collection, key);
+                let columns = if wanted { table.columns_sql.as_str() } else { "1" };
+                let mut sql = format!("SELECT {columns} FROM {} WHERE ", table.name);
                 let mut params = Vec::new();
                 table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
                 table.push_conditions(conditions, &mut sql, &mut params)?;
-                Ok(self.conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))?)
+                let mut statement = self.conn.prepare_cached(&sql)?;
+                let mut rows = statement.query(params_from_iter(params.iter()))?;
+                let Some(row) = rows.next()? else { return Ok(false) };
+                if wanted {
+                    let row = table.row(row)?;
+                    self.keep(collection, key, row);
+                }
+                Ok(true)
             }
             Guard::Exists(filter) => self.matches(filter),
             Guard::Absent(filter) => {
@@ -61,12 +73,27 @@ impl Effects<'_> {
 
     fn matches(&self, filter: &Filter) -> Result<bool, Stop> {
         let table = self.mapping.table(&filter.collection)?;
-        let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
+        let hint = hint::of_question(self.conn, table, true, &filter.conditions)?;
+        let mut sql = format!("SELECT 1 FROM {}{hint} WHERE ", table.name);
         let mut params = Vec::new();
         table.push_tenant(self.tenant, &mut sql, &mut params)?;
         table.push_conditions(&filter.conditions, &mut sql, &mut params)?;
         Ok(self.conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))?)
     }
+}
+
+/// Whether one of the changes writes that row over.
+fn replaces(changes: &[Change], of: &str, row: &[Value]) -> bool {
+    changes.iter().any(|change| match change {
+        Change::Update { collection, key, .. } | Change::Increment { collection, key, .. } => {
+            collection == of && key == row
+        }
+        Change::Insert { .. }
+        | Change::Upsert { .. }
+        | Change::Delete { .. }
+        | Change::DeleteReadSet(_)
+        | Change::Emit { .. } => false,
+    })
 }
 
 /// Refuses a guard on absence that no anchor holds. The one writer would hold it here, but a

@@ -1,6 +1,6 @@
 //! What can be looked at from outside: depths, history, before-images, nodes.
 
-use besom_core::ids::{CommitId, RunId, TaskName};
+use besom_core::ids::{CommitId, NodeName, RunId, TaskName};
 use besom_core::item::Identity;
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -20,7 +20,7 @@ pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
         let (log, timers, retries, dead) = conn
             .prepare_cached(
                 "SELECT coalesce(sum(log), 0), coalesce(sum(timers), 0),
-                   coalesce(sum(retries), 0), coalesce(sum(dead), 0)
+                   coalesce(sum(retries), 0), coalesce(sum(dead - resolved), 0)
                  FROM besom_counter WHERE task = ?1",
             )?
             .query_row([id], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)))?;
@@ -136,6 +136,12 @@ pub(super) fn report_node(tx: &mut Tx<'_>, node: &NodeRow) -> Job<()> {
                config_digest = excluded.config_digest",
         )?
         .execute(params![node.node.as_str(), node.state, node.seen_at.0, node.config_digest])?;
+    Ok(())
+}
+
+/// Removes a node's row.
+pub(super) fn forget_node(tx: &mut Tx<'_>, node: &NodeName) -> Job<()> {
+    tx.conn.prepare_cached("DELETE FROM besom_node WHERE node = ?1")?.execute([node.as_str()])?;
     Ok(())
 }
 

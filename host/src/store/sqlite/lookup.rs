@@ -6,6 +6,7 @@ use besom_core::value::{Row, RowKey};
 use rusqlite::{Connection, params_from_iter};
 
 use super::error::Job;
+use super::hint;
 use super::mapping::{Mapping, Table, quote};
 use super::plan::refuse_full_scan;
 use super::values::decode;
@@ -39,20 +40,28 @@ pub(super) fn get_many(
     let (names, kinds) = selected(table, columns)?;
     let names = if names.is_empty() { "1".to_owned() } else { names };
     let mut found = Vec::with_capacity(keys.len());
+    // The keys differ in their values alone, so all of them are one statement.
+    let (mut sql, mut statement) = (String::new(), None);
     for key in keys {
-        let mut sql = format!("SELECT {names} FROM {} WHERE ", table.name);
+        let mut text = format!("SELECT {names} FROM {} WHERE ", table.name);
         let mut params = Vec::new();
         if tenant.is_none() && table.tenant().is_some() {
             if key.len() != table.collection.key.len() {
                 return Err(invalid(format!("the key of {collection:?} is incomplete")).into());
             }
-            sql.push('1');
-            table.push_equal(key.iter(), &mut sql, &mut params).map_err(invalid)?;
+            text.push('1');
+            table.push_equal(key.iter(), &mut text, &mut params).map_err(invalid)?;
         } else {
-            table.push_key(tenant, key.iter(), &mut sql, &mut params).map_err(invalid)?;
+            table.push_key(tenant, key.iter(), &mut text, &mut params).map_err(invalid)?;
         }
-        refuse_full_scan(conn, table, &sql, &params)?;
-        let mut statement = conn.prepare_cached(&sql)?;
+        let statement = match &mut statement {
+            Some(prepared) if text == sql => prepared,
+            other => {
+                refuse_full_scan(conn, table, &text, &params)?;
+                sql = text;
+                other.insert(conn.prepare_cached(&sql)?)
+            }
+        };
         let mut rows = statement.query(params_from_iter(params.iter()))?;
         found.push(match rows.next()? {
             None => None,
@@ -74,7 +83,8 @@ pub(super) fn exists(
     conditions: &[Condition],
 ) -> Job<bool> {
     let table = mapping.table(collection).map_err(invalid)?;
-    let mut sql = format!("SELECT 1 FROM {} WHERE ", table.name);
+    let hint = hint::of_question(conn, table, tenant.is_some(), conditions)?;
+    let mut sql = format!("SELECT 1 FROM {}{hint} WHERE ", table.name);
     let mut params = Vec::new();
     if tenant.is_none() {
         sql.push('1');

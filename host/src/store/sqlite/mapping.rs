@@ -3,14 +3,17 @@
 //! A plugin's names never reach the database: only names that the mapping knows do, quoted.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use besom_core::collection::{Collection, Collections, Column, Encoding};
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Comparison, Condition};
 use besom_core::value::{Field, Kind, Value};
+use rusqlite::Connection;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 
+use super::error::Job;
+use super::hint::{self, Created};
 use super::values::{Round, encode, tenant_cell};
 
 /// Parameters in the order of the statement's question marks.
@@ -31,6 +34,8 @@ pub(super) struct Table {
     /// Every mapped column, quoted, separated by commas.
     pub(super) columns_sql: String,
     tenant: Option<String>,
+    /// The database's indexes, once somebody has asked.
+    created: OnceLock<Vec<Created>>,
 }
 
 /// All collections.
@@ -51,7 +56,21 @@ impl Mapping {
 
 /// An identifier, quoted for SQLite.
 pub(super) fn quote(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
+    let mut sql = String::with_capacity(name.len() + 2);
+    push_quoted(name, &mut sql);
+    sql
+}
+
+/// The same, written behind what is there.
+pub(super) fn push_quoted(name: &str, sql: &mut String) {
+    sql.push('"');
+    for (i, part) in name.split('"').enumerate() {
+        if i > 0 {
+            sql.push_str("\"\"");
+        }
+        sql.push_str(part);
+    }
+    sql.push('"');
 }
 
 impl Table {
@@ -62,8 +81,19 @@ impl Table {
             columns_sql: columns.iter().map(|(n, _)| quote(n)).collect::<Vec<_>>().join(", "),
             tenant: collection.tenant.as_deref().map(quote),
             columns,
+            created: OnceLock::new(),
             collection: collection.clone(),
         }
+    }
+
+    /// The indexes that the table had when they were first asked for: a mapping is made anew
+    /// at a start and at every reload.
+    pub(super) fn created(&self, conn: &Connection) -> Job<&[Created]> {
+        if let Some(known) = self.created.get() {
+            return Ok(known);
+        }
+        let found = hint::created(conn, &self.collection.table)?;
+        Ok(self.created.get_or_init(|| found))
     }
 
     /// The quoted tenant column.
@@ -154,7 +184,7 @@ impl Table {
     ) -> Result<(), Refusal> {
         for (name, value) in self.collection.key.iter().zip(values) {
             sql.push_str(" AND ");
-            sql.push_str(&quote(name));
+            push_quoted(name, sql);
             sql.push_str(" = ?");
             params.push(self.cell(name, value, Round::Down)?);
         }
@@ -174,7 +204,7 @@ impl Table {
             Comparison::AtLeast => (" >= ?", Round::Up),
             Comparison::AtMost => (" <= ?", Round::Down),
         };
-        sql.push_str(&quote(&condition.column));
+        push_quoted(&condition.column, sql);
         sql.push_str(operator);
         params.push(self.cell(&condition.column, &condition.value, round)?);
         Ok(())

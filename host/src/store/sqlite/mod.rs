@@ -15,6 +15,7 @@ mod entity_model;
 mod error;
 mod fault;
 mod guards;
+mod hint;
 mod images;
 mod inspection;
 mod items;
@@ -259,6 +260,30 @@ impl Store for SqliteStore {
             .await
     }
 
+    async fn read_logs(
+        &self,
+        task: &TaskName,
+        streams: &[(Partition, Seq)],
+        each: u32,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>> {
+        let (task, streams) = (task.clone(), streams.to_vec());
+        self.inspection
+            .read(move |conn| {
+                let mut room = LogRoom::new(each, limit, bytes_max);
+                for (partition, acked) in streams {
+                    let Some((items, bytes)) = room.left() else { break };
+                    let read = waiting::read_log(conn, &task, partition, acked, items, bytes);
+                    if !room.take(read.map_err(Error::from))? {
+                        break;
+                    }
+                }
+                Ok(room.items)
+            })
+            .await
+    }
+
     async fn read_timers(
         &self,
         partitions: Option<&[Partition]>,
@@ -353,9 +378,16 @@ impl Store for SqliteStore {
         self.inspection.read(move |conn| runs::slots(conn, &task, from, to, limit)).await
     }
 
-    async fn dead_letters(&self, selector: &DeadSelector, limit: u32) -> Result<Vec<DeadLetter>> {
+    async fn dead_letters(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>> {
         let selector = selector.clone();
-        self.inspection.read(move |conn| commands::dead_letters(conn, &selector, Some(limit))).await
+        self.inspection
+            .read(move |conn| commands::dead_letters(conn, &selector, letters, Some(limit)))
+            .await
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>> {
@@ -380,16 +412,18 @@ impl Store for SqliteStore {
         self.inspection.read(inspection::nodes).await
     }
 
-    async fn prune(
-        &self,
-        fence: &Fence,
-        history: Duration,
-        undo: &[(TaskName, Duration)],
-        limit: u32,
-    ) -> Result<Pruned> {
-        let (fence, undo) = (fence.clone(), undo.to_vec());
+    async fn forget_node(&self, node: &NodeName) -> Result<()> {
+        let node = node.clone();
+        self.writer.run_light(Lane::Normal, move |tx| inspection::forget_node(tx, &node)).await
+    }
+
+    async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
+        let (fence, undo) = (fence.clone(), keep.undo.to_vec());
+        let (history, nodes) = (keep.history, keep.nodes);
         self.writer
-            .run(Lane::Heavy, move |tx| prune::prune(tx, &fence, history, &undo, limit))
+            .run(Lane::Heavy, move |tx| {
+                prune::prune(tx, &fence, Retention { history, nodes, undo: &undo }, limit)
+            })
             .await
     }
 }

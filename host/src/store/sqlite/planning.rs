@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use besom_core::ids::{Fence, Partition, RunId, TaskName, Tenant, partition_of};
 use besom_core::item::Candidate;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
+use super::settle::Blocks;
 use super::tally::Tally;
 use super::values::{DueCell, tenant_cell};
 use super::writer::Tx;
@@ -38,8 +39,7 @@ pub(super) fn plan_page(
     check_fence(tx, fence)?;
     let task = tx.task(&page.task)?;
     let slot = open_scan(tx, page.run, task)?;
-    let mut planning =
-        Planning { task, run: page.run, slot, tails: BTreeMap::new(), tally: Tally::default() };
+    let mut planning = Planning::open(tx, task, page.run, slot)?;
     let mut planned = Planned::default();
     let mut logged = 0_i64;
     for (i, candidate) in page.candidates.iter().enumerate() {
@@ -132,18 +132,49 @@ enum Admission {
     OverQuota,
 }
 
-struct Planning {
+struct Planning<'c> {
     task: i64,
     run: RunId,
     slot: i64,
     /// The tails of the streams that grow, by partition.
     tails: BTreeMap<u32, i64>,
     tally: Tally,
+    /// Whether anything of the task may block a candidate. A page adds neither, so it is asked
+    /// once; most tasks have nothing, and then no candidate is looked up.
+    blocks: Blocks,
+    /// What every candidate needs is prepared once.
+    into_waiting: CachedStatement<'c>,
+    into_log: CachedStatement<'c>,
+    into_timers: CachedStatement<'c>,
 }
 
-impl Planning {
+impl<'c> Planning<'c> {
+    fn open(tx: &Tx<'c>, task: i64, run: RunId, slot: i64) -> Job<Planning<'c>> {
+        Ok(Planning {
+            task,
+            run,
+            slot,
+            tails: BTreeMap::new(),
+            tally: Tally::default(),
+            blocks: Blocks::of(tx, task)?,
+            into_waiting: tx.conn.prepare_cached(
+                "INSERT INTO besom_waiting VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
+            )?,
+            into_log: tx.conn.prepare_cached(
+                "INSERT INTO besom_log (task, part, seq, tenant, key, route, version,
+                   payload, run, planned_at, at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            )?,
+            into_timers: tx.conn.prepare_cached(
+                "INSERT INTO besom_timer (task, due, id, part, tenant, key, route, version,
+                   payload, run, planned_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            )?,
+        })
+    }
+
     /// Whether a candidate is a new item. A new one takes its place among the waiting.
-    fn admit(&self, tx: &Tx<'_>, candidate: &Candidate, room: bool) -> Job<Admission> {
+    fn admit(&mut self, tx: &Tx<'_>, candidate: &Candidate, room: bool) -> Job<Admission> {
         let tenant = tenant_cell(candidate.tenant.as_ref());
         let due = DueCell(candidate.due);
         let identity = params![self.task, tenant, candidate.key, due];
@@ -173,37 +204,35 @@ impl Planning {
         if !room {
             return Ok(Admission::OverQuota);
         }
-        let new = tx
-            .conn
-            .prepare_cached(
-                "INSERT INTO besom_waiting VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO NOTHING",
-            )?
-            .execute(identity)?;
+        let new = self.into_waiting.execute(identity)?;
         Ok(if new == 1 { Admission::New } else { Admission::Waits })
     }
 
-    /// By a settled skip or an open dead letter of the same version.
+    /// By a settled skip, a discard or an open dead letter of the same version.
     fn blocked(&self, tx: &Tx<'_>, candidate: &Candidate) -> Job<bool> {
         let tenant = tenant_cell(candidate.tenant.as_ref());
         let due = DueCell(candidate.due);
         let versioned = params![self.task, tenant, candidate.key, due, candidate.version];
-        let settled = tx
-            .conn
-            .prepare_cached(
-                "SELECT 1 FROM besom_settled
+        let settled = self.blocks.settled
+            && tx
+                .conn
+                .prepare_cached(
+                    "SELECT 1 FROM besom_settled
                  WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4 AND version = ?5",
-            )?
-            .exists(versioned)?;
+                )?
+                .exists(versioned)?;
         if settled {
             return Ok(true);
         }
-        Ok(tx
-            .conn
-            .prepare_cached(
-                "SELECT 1 FROM besom_dead
-                 WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4 AND version = ?5",
-            )?
-            .exists(versioned)?)
+        Ok(self.blocks.dead
+            && tx
+                .conn
+                .prepare_cached(
+                    "SELECT 1 FROM besom_dead
+                 WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4 AND version = ?5
+                   AND resolved_at IS NULL",
+                )?
+                .exists(versioned)?)
     }
 
     fn write(&mut self, tx: &mut Tx<'_>, candidate: &Candidate, partition: Partition) -> Job<()> {
@@ -215,48 +244,36 @@ impl Planning {
             Some(due) => {
                 delta.timers += 1;
                 let id = tx.number()?;
-                tx.conn
-                    .prepare_cached(
-                        "INSERT INTO besom_timer (task, due, id, part, tenant, key, route, version,
-                           payload, run, planned_at)
-                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-                    )?
-                    .execute(params![
-                        self.task,
-                        due.0,
-                        id,
-                        partition.0,
-                        tenant,
-                        candidate.key,
-                        route,
-                        candidate.version,
-                        candidate.payload,
-                        self.run.0,
-                        self.slot
-                    ])?;
+                self.into_timers.execute(params![
+                    self.task,
+                    due.0,
+                    id,
+                    partition.0,
+                    tenant,
+                    candidate.key,
+                    route,
+                    candidate.version,
+                    candidate.payload,
+                    self.run.0,
+                    self.slot
+                ])?;
             }
             None => {
                 delta.log += 1;
                 let seq = self.next_seq(tx, partition)?;
-                tx.conn
-                    .prepare_cached(
-                        "INSERT INTO besom_log (task, part, seq, tenant, key, route, version,
-                           payload, run, planned_at, at)
-                         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-                    )?
-                    .execute(params![
-                        self.task,
-                        partition.0,
-                        seq,
-                        tenant,
-                        candidate.key,
-                        route,
-                        candidate.version,
-                        candidate.payload,
-                        self.run.0,
-                        self.slot,
-                        tx.now.0
-                    ])?;
+                self.into_log.execute(params![
+                    self.task,
+                    partition.0,
+                    seq,
+                    tenant,
+                    candidate.key,
+                    route,
+                    candidate.version,
+                    candidate.payload,
+                    self.run.0,
+                    self.slot,
+                    tx.now.0
+                ])?;
             }
         }
         Ok(())

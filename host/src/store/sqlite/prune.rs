@@ -1,7 +1,6 @@
 //! Pruning: what is older than its retention goes; what the history loses, the baseline gains.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use besom_core::ids::{Fence, TaskName};
 use besom_core::time::Time;
@@ -12,7 +11,7 @@ use super::leadership::check_fence;
 use super::tally::Tally;
 use super::values::TenantCell;
 use super::writer::Tx;
-use crate::ports::store::Pruned;
+use crate::ports::store::{Pruned, Retention};
 
 /// How many history rows are looked at for one that holds expired images.
 const LOOK_FACTOR: u32 = 16;
@@ -21,21 +20,22 @@ const LOOK_FACTOR: u32 = 16;
 pub(super) fn prune(
     tx: &mut Tx<'_>,
     fence: &Fence,
-    history: Duration,
-    undo: &[(TaskName, Duration)],
+    keep: Retention<'_>,
     limit: u32,
 ) -> Job<Pruned> {
     check_fence(tx, fence)?;
     let mut tally = Tally::default();
     let mut pruned = Pruned::default();
-    let cutoff = tx.now - history;
+    let cutoff = tx.now - keep.history;
     prune_history(tx, cutoff, limit, &mut tally, &mut pruned)?;
-    for (task, retention) in undo {
+    for (task, retention) in keep.undo {
         let cutoff = tx.now - *retention;
         pruned.undo += prune_undo(tx, task, cutoff, limit, &mut tally)?;
     }
     tally.write(tx)?;
-    pruned.other = prune_other(tx, cutoff, limit)?;
+    pruned.other = prune_resolved(tx, cutoff, limit)?
+        + prune_other(tx, cutoff, limit)?
+        + prune_nodes(tx, tx.now - keep.nodes, limit)?;
     Ok(pruned)
 }
 
@@ -50,7 +50,7 @@ fn prune_history(
     let mut last = None;
     {
         let mut statement = tx.conn.prepare_cached(
-            "SELECT h.id, h.task, h.tenant, h.outcome, h.undo_bytes, c.at
+            "SELECT h.id, h.task, h.tenant, h.outcome, h.undo_bytes, c.at, h.undo IS NOT NULL
              FROM besom_history h JOIN besom_commit c ON c.no = h.commit_no
              ORDER BY h.id LIMIT ?1",
         )?;
@@ -61,10 +61,8 @@ fn prune_history(
             }
             let (task, outcome, undo): (i64, usize, i64) = (r.get(1)?, r.get(3)?, r.get(4)?);
             gone.entry((task, r.get(2)?)).or_default()[outcome.min(4)] += 1;
-            if undo > 0 {
-                tally.undo(task, -undo);
-                pruned.undo += 1;
-            }
+            tally.undo(task, -undo);
+            pruned.undo += u64::from(r.get::<_, bool>(6)?);
             last = Some(r.get::<_, i64>(0)?);
             pruned.history += 1;
         }
@@ -73,7 +71,8 @@ fn prune_history(
     for ((task, tenant), [_, committed, skipped, _, discarded]) in gone {
         tx.conn
             .prepare_cached(
-                "INSERT INTO besom_baseline VALUES (?1, ?2, ?3, ?4, ?5)
+                "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded)
+                 VALUES (?1, ?2, ?3, ?4, ?5)
                  ON CONFLICT (task, tenant) DO UPDATE SET committed = committed + excluded.committed,
                    skipped = skipped + excluded.skipped, discarded = discarded + excluded.discarded",
             )?
@@ -81,6 +80,29 @@ fn prune_history(
     }
     tx.conn.prepare_cached("DELETE FROM besom_history WHERE id <= ?1")?.execute([last])?;
     Ok(())
+}
+
+/// Removes dead letters that were resolved long ago; the baseline goes on counting them.
+fn prune_resolved(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
+    let mut select = tx.conn.prepare_cached(
+        "SELECT id, task, tenant FROM besom_dead
+         WHERE resolved_at IS NOT NULL AND resolved_at < ?1 ORDER BY resolved_at LIMIT ?2",
+    )?;
+    let letters = select.query_map(params![cutoff.0, limit], |r| {
+        Ok((r.get::<_, i64>(0)?, r.get::<_, i64>(1)?, r.get::<_, TenantCell>(2)?))
+    })?;
+    let letters = letters.collect::<Result<Vec<_>, _>>()?;
+    for (id, task, tenant) in &letters {
+        tx.conn
+            .prepare_cached(
+                "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded, dead)
+                 VALUES (?1, ?2, 0, 0, 0, 1)
+                 ON CONFLICT (task, tenant) DO UPDATE SET dead = dead + 1",
+            )?
+            .execute(params![task, tenant])?;
+        tx.conn.prepare_cached("DELETE FROM besom_dead WHERE id = ?1")?.execute([id])?;
+    }
+    Ok(letters.len() as u64)
 }
 
 /// Removes the images of one task that have expired, from where the last time ended.
@@ -142,10 +164,22 @@ const OTHER: &[&str] = &[
     "DELETE FROM besom_outbox WHERE id IN (SELECT id FROM besom_outbox
        WHERE delivered_at < ?1 ORDER BY id LIMIT ?2)",
     // A document that was left alone is looked at again once in a retention.
-    "DELETE FROM besom_settled WHERE (task, tenant, key, due) IN (SELECT task, tenant, key, due
-       FROM besom_settled WHERE at < ?1 LIMIT ?2)",
-    "DELETE FROM besom_node WHERE node IN (SELECT node FROM besom_node WHERE seen_at < ?1 LIMIT ?2)",
+    // What somebody gave up is not.
+    "DELETE FROM besom_settled WHERE (task, tenant, key, due, version) IN
+       (SELECT task, tenant, key, due, version FROM besom_settled
+        WHERE at < ?1 AND given_up = 0 LIMIT ?2)",
 ];
+
+fn prune_nodes(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
+    let removed = tx
+        .conn
+        .prepare_cached(
+            "DELETE FROM besom_node
+             WHERE node IN (SELECT node FROM besom_node WHERE seen_at < ?1 LIMIT ?2)",
+        )?
+        .execute(params![cutoff.0, limit])?;
+    Ok(removed as u64)
+}
 
 fn prune_other(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
     let mut removed = 0;

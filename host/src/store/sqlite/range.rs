@@ -14,6 +14,7 @@ use rusqlite::{Connection, params_from_iter};
 use serde::{Deserialize, Serialize};
 
 use super::error::Job;
+use super::hint;
 use super::lookup::{invalid, selected};
 use super::mapping::{Mapping, Params, Table, quote};
 use super::plan::refuse_full_scan;
@@ -45,7 +46,7 @@ pub(super) fn read(
             invalid(format!("the cursor of a read of {:?} is not one", range.collection))
         })?),
     };
-    let mut reading = Reading::new(table, range)?;
+    let mut reading = Reading::new(conn, table, range)?;
     if tenant.is_some() || table.tenant().is_none() {
         let at = cursor.and_then(|c| c.at);
         let next = reading.read(conn, tenant, at)?;
@@ -70,6 +71,8 @@ pub(super) fn read(
 
 /// A page while it is read.
 struct Reading<'a> {
+    /// By which index, as the statement says it.
+    hint: String,
     table: &'a Table,
     range: &'a Range,
     /// The columns after the prefix that order the rows.
@@ -86,7 +89,7 @@ struct Reading<'a> {
 }
 
 impl<'a> Reading<'a> {
-    fn new(table: &'a Table, range: &'a Range) -> Job<Reading<'a>> {
+    fn new(conn: &Connection, table: &'a Table, range: &'a Range) -> Job<Reading<'a>> {
         let index = table.collection.index_columns(range.index.as_deref()).ok_or_else(|| {
             let known: Vec<_> = table.collection.indexes.keys().cloned().collect();
             invalid(format!(
@@ -123,7 +126,13 @@ impl<'a> Reading<'a> {
             select.push_str(&names);
         }
         let key = if range.keys { key } else { Vec::new() };
+        // Without an index the read is over the key, which is the table itself.
+        let hint = match &range.index {
+            Some(_) => hint::of_range(conn, table, index)?,
+            None => String::new(),
+        };
         Ok(Reading {
+            hint,
             table,
             range,
             order,
@@ -233,6 +242,7 @@ impl<'a> Reading<'a> {
         table.push_conditions(&range.conditions, sql, params).map_err(invalid)?;
         sql.push_str(") FROM ");
         sql.push_str(&table.name);
+        sql.push_str(&self.hint);
         sql.push_str(" WHERE ");
         table.push_tenant(tenant, sql, params).map_err(invalid)?;
         let index = table.collection.index_columns(range.index.as_deref()).unwrap_or_default();

@@ -11,7 +11,7 @@ use rusqlite::params_from_iter;
 use rusqlite::types::ToSqlOutput;
 
 use super::effects::{Effects, Stop};
-use super::mapping::{Params, Table, quote};
+use super::mapping::{Params, Table, push_quoted};
 
 /// How the rows of a read set are addressed.
 enum Shape {
@@ -64,7 +64,7 @@ fn push_run<'v>(
     table.push_tenant(tenant, sql, params)?;
     table.push_equal(set.prefix.iter(), sql, params)?;
     sql.push_str(" AND ");
-    sql.push_str(&quote(table.collection.key.last().map_or("", String::as_str)));
+    push_quoted(table.collection.key.last().map_or("", String::as_str), sql);
     sql.push_str(" BETWEEN ? AND ?");
     params.push(ToSqlOutput::from(from));
     params.push(ToSqlOutput::from(to));

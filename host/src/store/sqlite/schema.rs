@@ -16,7 +16,8 @@ use crate::ports::store::Error;
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// Migration `n` leads from version `n` to version `n + 1`. A published one never changes.
-const MIGRATIONS: &[&str] = &[include_str!("schema_1.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 
 /// Brings the engine's tables to [`VERSION`] and returns the number of partitions. A new
 /// store is created with `partitions`; an old one keeps the number it was created with.

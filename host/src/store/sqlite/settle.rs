@@ -1,11 +1,13 @@
 //! Where an item goes at the end of an execution: history, retries, dead letters.
 
-use besom_core::ids::{CommitId, NodeName};
+use std::collections::BTreeMap;
+
+use besom_core::ids::{CommitId, NodeName, RunId};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::{Change, Settle};
 use besom_core::time::Time;
 use besom_core::value::Field;
-use rusqlite::params;
+use rusqlite::{CachedStatement, params};
 
 use super::error::Job;
 use super::items::{Progress, key_hash, route};
@@ -45,16 +47,33 @@ pub(super) struct Remarks<'a> {
 }
 
 /// The books of one commit while its entries are settled.
-pub(super) struct Books {
+pub(super) struct Books<'c> {
     /// The number of the commit's row.
     pub(super) commit: i64,
     pub(super) tally: Tally,
+    /// What every item needs is prepared once.
+    no_longer_waits: CachedStatement<'c>,
+    into_history: CachedStatement<'c>,
+    /// What may block items, by task.
+    blocks: BTreeMap<i64, Blocks>,
 }
 
-impl Books {
+impl<'c> Books<'c> {
     /// Opens the books. Its row is written by [`Books::close`].
-    pub(super) fn open(tx: &mut Tx<'_>) -> Job<Books> {
-        Ok(Books { commit: tx.number()?, tally: Tally::default() })
+    pub(super) fn open(tx: &mut Tx<'c>) -> Job<Books<'c>> {
+        Ok(Books {
+            commit: tx.number()?,
+            tally: Tally::default(),
+            no_longer_waits: tx.conn.prepare_cached(
+                "DELETE FROM besom_waiting
+                 WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
+            )?,
+            into_history: tx.conn.prepare_cached(
+                "INSERT INTO besom_history VALUES
+                   (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+            )?,
+            blocks: BTreeMap::new(),
+        })
     }
 
     /// Writes the commit's row; a discard by a command has no mark.
@@ -95,19 +114,15 @@ impl Books {
         emitted: &[&Change],
     ) -> Job<Outcome> {
         self.tally.of(task, item.identity.tenant.as_ref()).committed += 1;
-        no_longer_waits(tx, task, item)?;
-        // What was done is no longer left alone.
-        tx.conn
-            .prepare_cached(
-                "DELETE FROM besom_settled
-                 WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
-            )?
-            .execute(params![
-                task,
-                tenant_cell(item.identity.tenant.as_ref()),
-                item.identity.key,
-                DueCell(item.identity.due)
-            ])?;
+        self.leaves(task, item)?;
+        let blocks = self.blocks(tx, task)?;
+        if blocks.settled {
+            // What was done is no longer left alone.
+            unblock(tx, task, item)?;
+        }
+        if blocks.dead {
+            self.resolve(tx, task, item)?;
+        }
         let history = self.history(tx, task, item, End::Committed, remarks)?;
         for change in emitted {
             if let Change::Emit { topic, key, payload } = change {
@@ -121,6 +136,32 @@ impl Books {
             }
         }
         Ok(Outcome::Committed)
+    }
+
+    fn blocks(&mut self, tx: &Tx<'_>, task: i64) -> Job<Blocks> {
+        if let Some(known) = self.blocks.get(&task) {
+            return Ok(*known);
+        }
+        let blocks = Blocks::of(tx, task)?;
+        self.blocks.insert(task, blocks);
+        Ok(blocks)
+    }
+
+    /// Open dead letters of what has now been done are resolved. They stay in the books.
+    fn resolve(&mut self, tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
+        let tenant = tenant_cell(item.identity.tenant.as_ref());
+        let mut statement = tx.conn.prepare_cached(
+            "UPDATE besom_dead SET resolved_at = ?5
+             WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4 AND resolved_at IS NULL
+             RETURNING run",
+        )?;
+        let due = DueCell(item.identity.due);
+        let mut rows = statement.query(params![task, tenant, item.identity.key, due, tx.now.0])?;
+        while let Some(row) = rows.next()? {
+            self.tally.of(task, item.identity.tenant.as_ref()).resolved += 1;
+            self.tally.ended(RunId(row.get(0)?));
+        }
+        Ok(())
     }
 
     /// The item goes on, or ends, without effects. `said` is appended to the reason.
@@ -140,9 +181,12 @@ impl Books {
             Settle::Skip { reason, settled } => {
                 let reason = with(reason);
                 self.tally.of(task, item.identity.tenant.as_ref()).skipped += 1;
-                no_longer_waits(tx, task, item)?;
+                self.leaves(task, item)?;
                 if *settled {
-                    note_settled(tx, task, item)?;
+                    unblock(tx, task, item)?;
+                    block(tx, task, item, false)?;
+                    // Asked anew from here on: there is one now.
+                    self.blocks.remove(&task);
                 }
                 let remarks =
                     Remarks { settled: *settled, reason: Some(&reason), ..Remarks::default() };
@@ -161,8 +205,9 @@ impl Books {
             Settle::Dead { reason } => {
                 let reason = with(reason);
                 self.tally.of(task, item.identity.tenant.as_ref()).dead += 1;
-                no_longer_waits(tx, task, item)?;
+                self.leaves(task, item)?;
                 put_dead(tx, task, item, &reason)?;
+                self.blocks.remove(&task);
                 let remarks = Remarks { reason: Some(&reason), ..Remarks::default() };
                 self.history(tx, task, item, End::Dead, remarks)?;
                 Ok(Outcome::Dead(reason))
@@ -191,51 +236,80 @@ impl Books {
         if undo_bytes > 0 {
             self.tally.undo(task, undo_bytes);
         }
-        tx.conn
-            .prepare_cached(
-                "INSERT INTO besom_history VALUES
-                   (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
-            )?
-            .execute(params![
-                id,
-                self.commit,
-                task,
-                tenant_cell(item.identity.tenant.as_ref()),
-                item.identity.key,
-                DueCell(item.identity.due),
-                key_hash(&item.identity.key),
-                item.run.0,
-                end as i64,
-                remarks.settled,
-                remarks.reason,
-                notes,
-                undo_bytes,
-                remarks.undo
-            ])?;
+        self.into_history.execute(params![
+            id,
+            self.commit,
+            task,
+            tenant_cell(item.identity.tenant.as_ref()),
+            item.identity.key,
+            DueCell(item.identity.due),
+            key_hash(&item.identity.key),
+            item.run.0,
+            end as i64,
+            remarks.settled,
+            remarks.reason,
+            notes,
+            undo_bytes,
+            remarks.undo
+        ])?;
         Ok(id)
+    }
+
+    /// The item waits no longer.
+    fn leaves(&mut self, task: i64, item: &Item) -> Job<()> {
+        self.no_longer_waits.execute(params![
+            task,
+            tenant_cell(item.identity.tenant.as_ref()),
+            item.identity.key,
+            DueCell(item.identity.due)
+        ])?;
+        Ok(())
     }
 }
 
-fn no_longer_waits(tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
+/// Whether anything of a task blocks an identity, of any of its items. Most tasks have
+/// nothing that does, and then no item is looked up.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks {
+    /// A version is settled, or given up.
+    pub(super) settled: bool,
+    /// There is a dead letter, perhaps a resolved one.
+    pub(super) dead: bool,
+}
+
+impl Blocks {
+    /// As it is now.
+    pub(super) fn of(tx: &Tx<'_>, task: i64) -> Job<Blocks> {
+        let any = |sql| -> Job<bool> { Ok(tx.conn.prepare_cached(sql)?.exists([task])?) };
+        Ok(Blocks {
+            settled: any("SELECT 1 FROM besom_settled WHERE task = ?1 LIMIT 1")?,
+            dead: any("SELECT 1 FROM besom_dead WHERE task = ?1 LIMIT 1")?,
+        })
+    }
+}
+
+/// Nothing blocks the identity any more.
+fn unblock(tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
     let tenant = tenant_cell(item.identity.tenant.as_ref());
     tx.conn
         .prepare_cached(
-            "DELETE FROM besom_waiting WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
+            "DELETE FROM besom_settled WHERE task = ?1 AND tenant = ?2 AND key = ?3 AND due = ?4",
         )?
         .execute(params![task, tenant, item.identity.key, DueCell(item.identity.due)])?;
     Ok(())
 }
 
-fn note_settled(tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
+/// Blocks the item's version: the task has settled it, or (`given_up`) a person has.
+pub(super) fn block(tx: &Tx<'_>, task: i64, item: &Item, given_up: bool) -> Job<()> {
     let tenant = tenant_cell(item.identity.tenant.as_ref());
     let due = DueCell(item.identity.due);
     tx.conn
         .prepare_cached(
-            "INSERT INTO besom_settled VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-             ON CONFLICT (task, tenant, key, due) DO UPDATE SET version = excluded.version,
-               at = excluded.at",
+            "INSERT INTO besom_settled VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+             ON CONFLICT (task, tenant, key, due, version) DO UPDATE SET at = excluded.at,
+               given_up = max(given_up, excluded.given_up)",
         )?
-        .execute(params![task, tenant, item.identity.key, due, item.version, tx.now.0])?;
+        .execute(params![task, tenant, item.identity.key, due, item.version, tx.now.0, given_up])?;
     Ok(())
 }
 
@@ -277,7 +351,8 @@ fn put_dead(tx: &mut Tx<'_>, task: i64, item: &Item, reason: &str) -> Job<()> {
     let id = tx.number()?;
     tx.conn
         .prepare_cached(
-            "INSERT INTO besom_dead VALUES
+            "INSERT INTO besom_dead (id, task, at, part, tenant, key, due, route, version,
+               payload, run, planned_at, progress, error) VALUES
                (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
         )?
         .execute(params![

@@ -91,25 +91,21 @@ impl Drop for Inner {
 }
 
 impl SqliteSnapshot {
-    async fn read<T: Send + 'static>(
-        &self,
-        job: impl FnOnce(&Connection, &Mapping) -> Job<T> + Send + 'static,
-    ) -> Result<T> {
-        let inner = Arc::clone(&self.inner);
-        tokio::task::spawn_blocking(move || {
-            let guard = inner.reader.lock().unwrap_or_else(|e| e.into_inner());
-            let Some(reader) = guard.as_ref() else { return Err(inner.overdue()) };
-            match job(&reader.conn, &inner.mapping) {
-                Err(Failure::Sql(e))
-                    if e.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) =>
-                {
-                    Err(inner.overdue())
-                }
-                other => other.map_err(Error::from),
+    /// Does `job` on the thread of the guest that reads. It has nothing else to do meanwhile,
+    /// and most reads take a few microseconds: handing one to another thread, and waiting to
+    /// be woken, takes many times that.
+    fn read<T>(&self, job: impl FnOnce(&Connection, &Mapping) -> Job<T>) -> Result<T> {
+        let inner = &self.inner;
+        let guard = inner.reader.lock().unwrap_or_else(|e| e.into_inner());
+        let Some(reader) = guard.as_ref() else { return Err(inner.overdue()) };
+        match job(&reader.conn, &inner.mapping) {
+            Err(Failure::Sql(e))
+                if e.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) =>
+            {
+                Err(inner.overdue())
             }
-        })
-        .await
-        .unwrap_or_else(|e| Err(Error::Unavailable(format!("a fault in a reader: {e}"))))
+            other => other.map_err(Error::from),
+        }
     }
 }
 
@@ -122,17 +118,13 @@ impl Snapshot for SqliteSnapshot {
         keys: &[RowKey],
         columns: &[String],
     ) -> Result<Vec<Option<Row>>> {
-        let tenant = tenant.cloned();
-        let (collection, keys, columns) = (collection.to_owned(), keys.to_vec(), columns.to_vec());
-        self.read(move |conn, mapping| {
-            lookup::get_many(conn, mapping, tenant.as_ref(), &collection, &keys, &columns)
+        self.read(|conn, mapping| {
+            lookup::get_many(conn, mapping, tenant, collection, keys, columns)
         })
-        .await
     }
 
     async fn read_range(&self, tenant: Option<&Tenant>, range: &Range) -> Result<RangePage> {
-        let (tenant, range) = (tenant.cloned(), range.clone());
-        self.read(move |conn, mapping| range::read(conn, mapping, tenant.as_ref(), &range)).await
+        self.read(|conn, mapping| range::read(conn, mapping, tenant, range))
     }
 
     async fn exists(
@@ -141,12 +133,7 @@ impl Snapshot for SqliteSnapshot {
         collection: &str,
         conditions: &[Condition],
     ) -> Result<bool> {
-        let tenant = tenant.cloned();
-        let (collection, conditions) = (collection.to_owned(), conditions.to_vec());
-        self.read(move |conn, mapping| {
-            lookup::exists(conn, mapping, tenant.as_ref(), &collection, &conditions)
-        })
-        .await
+        self.read(|conn, mapping| lookup::exists(conn, mapping, tenant, collection, conditions))
     }
 
     async fn tenants(
@@ -155,10 +142,6 @@ impl Snapshot for SqliteSnapshot {
         after: Option<&Tenant>,
         limit: u32,
     ) -> Result<Vec<Tenant>> {
-        let (range, after) = (range.clone(), after.cloned());
-        self.read(move |conn, mapping| {
-            tenants::tenants(conn, mapping, &range, after.as_ref(), limit)
-        })
-        .await
+        self.read(|conn, mapping| tenants::tenants(conn, mapping, range, after, limit))
     }
 }

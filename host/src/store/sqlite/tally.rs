@@ -16,6 +16,8 @@ pub(super) struct Delta {
     pub(super) committed: i64,
     pub(super) skipped: i64,
     pub(super) dead: i64,
+    /// Of these: resolved by a later commit.
+    pub(super) resolved: i64,
     pub(super) discarded: i64,
     pub(super) log: i64,
     pub(super) timers: i64,
@@ -56,12 +58,15 @@ impl Tally {
     /// Writes the sums; returns the runs that ended with them.
     pub(super) fn write(self, tx: &mut Tx<'_>) -> Job<Vec<RunId>> {
         let mut upsert = tx.conn.prepare_cached(
-            "INSERT INTO besom_counter VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+            "INSERT INTO besom_counter (task, tenant, planned, committed, skipped, dead, discarded,
+               log, timers, retries, resolved)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
              ON CONFLICT (task, tenant) DO UPDATE SET
                planned = planned + excluded.planned, committed = committed + excluded.committed,
                skipped = skipped + excluded.skipped, dead = dead + excluded.dead,
                discarded = discarded + excluded.discarded, log = log + excluded.log,
-               timers = timers + excluded.timers, retries = retries + excluded.retries",
+               timers = timers + excluded.timers, retries = retries + excluded.retries,
+               resolved = resolved + excluded.resolved",
         )?;
         for ((task, tenant), d) in &self.counters {
             upsert.execute(params![
@@ -74,7 +79,8 @@ impl Tally {
                 d.discarded,
                 d.log,
                 d.timers,
-                d.retries
+                d.retries,
+                d.resolved
             ])?;
         }
         for (task, bytes) in &self.undo {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Depth, HistoryQuery};
+use besom::ports::store::{Depth, HistoryQuery, NodeRow, Retention};
 use besom_core::item::Candidate;
 
 use crate::conformance::World;
@@ -96,7 +96,7 @@ pub async fn depths_count_what_waits_and_since_when(world: &mut World) {
 
 /// Nodes say how they are; the last word counts.
 pub async fn nodes_report_themselves(world: &mut World) {
-    let report = |name: &str, state: &str| besom::ports::store::NodeRow {
+    let report = |name: &str, state: &str| NodeRow {
         node: name.into(),
         state: state.into(),
         seen_at: world.now,
@@ -108,4 +108,24 @@ pub async fn nodes_report_themselves(world: &mut World) {
     let mut nodes = world.store().nodes().await.unwrap();
     nodes.sort_by(|a, b| a.node.cmp(&b.node));
     assert_eq!(nodes, [report("n1", "leading"), report("n2", "following")]);
+}
+
+/// A node that leaves is forgotten at once, one that vanished after its retention.
+pub async fn nodes_are_forgotten(world: &mut World) {
+    let seen_at = world.now;
+    for name in ["left", "vanished"] {
+        let (state, config_digest) = ("following".into(), "abc".into());
+        let row = NodeRow { node: name.into(), state, seen_at, config_digest };
+        world.store().report_node(&row).await.unwrap();
+    }
+    let hour = Duration::from_secs(3_600);
+    let keep = Retention { history: hour * 24, undo: &[], nodes: hour };
+    world.store().forget_node(&"left".into()).await.unwrap();
+    world.store().forget_node(&"never seen".into()).await.unwrap();
+    for (passes, expected) in [(hour, vec!["vanished"]), (Duration::from_micros(1), vec![])] {
+        world.advance(passes);
+        world.store().prune(&world.fence, keep, 10).await.unwrap();
+        let nodes = world.store().nodes().await.unwrap();
+        assert_eq!(nodes.iter().map(|n| n.node.as_str()).collect::<Vec<_>>(), expected);
+    }
 }

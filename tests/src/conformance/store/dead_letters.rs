@@ -1,13 +1,23 @@
 //! Dead letters: set aside with every error, retried or discarded by command.
 
-use besom::ports::store::{Applied, Command, CommandEffect, DeadLetter, DeadSelector};
+use std::time::Duration;
+
+use besom::ports::store::{
+    Applied, Audit, Command, CommandEffect, DeadLetter, DeadSelector, Letters, Retention,
+};
 use besom_core::item::Candidate;
 
 use crate::conformance::World;
-use crate::conformance::world::{ALL, candidate, dead, retry, skip, task};
+use crate::conformance::world::{
+    ALL, apply as commits, candidate, dead, due, retry, skip, task, tenant,
+};
+
+/// Pruning what nothing protects.
+const ALL_GOES: Retention<'_> =
+    Retention { history: Duration::ZERO, undo: &[], nodes: Duration::ZERO };
 
 async fn letters(world: &World, selector: &DeadSelector) -> Vec<DeadLetter> {
-    world.store().dead_letters(selector, ALL).await.unwrap()
+    world.store().dead_letters(selector, Letters::Open, ALL).await.unwrap()
 }
 
 async fn apply(world: &World, effect: CommandEffect) -> Applied {
@@ -57,7 +67,8 @@ pub async fn dead_letters_are_selected_by_id_task_and_error(world: &mut World) {
         let keys: Vec<_> = found.iter().map(|l| l.item.identity.key.as_str()).collect();
         assert_eq!(keys, expected, "{selector:?}");
     }
-    assert_eq!(world.store().dead_letters(&DeadSelector::default(), 1).await.unwrap(), all[..1]);
+    let newest = world.store().dead_letters(&DeadSelector::default(), Letters::Open, 1).await;
+    assert_eq!(newest.unwrap(), all[..1]);
 }
 
 /// What was repaired is tried at once, as if for the first time.
@@ -110,6 +121,111 @@ pub async fn a_discarded_dead_letter_is_history_with_who_and_why(world: &mut Wor
     assert!(reason.contains("ann") && reason.contains("fixed it"), "{reason}");
     let counted = world.balanced().await.rows.remove(0).counted;
     assert_eq!((counted.planned, counted.dead, counted.discarded), (2, 1, 1));
+}
+
+async fn discard(world: &World, selector: DeadSelector) {
+    assert_eq!(apply(world, CommandEffect::DiscardDead(selector)).await.dead, 1);
+}
+
+/// Whether a candidate would be planned; if so, it is left alone again, unsettled.
+async fn is_planned(world: &World, version: &str) -> bool {
     let run = world.run("task").await;
-    assert_eq!(world.plan("task", run, vec![candidate("l")]).await.planned, 1);
+    let found = Candidate { version: version.into(), ..candidate("k") };
+    let planned = world.plan("task", run, vec![found]).await;
+    assert_eq!(planned.planned + planned.blocked, 1);
+    if planned.planned == 1 {
+        let item = world.only("task").await;
+        world.commit(vec![(&item, skip("not now"))]).await;
+    }
+    planned.planned == 1
+}
+
+/// What somebody gave up stays given up, whatever is pruned, until it changes.
+pub async fn a_discarded_item_is_not_planned_again_until_its_version_changes(world: &mut World) {
+    world.settle(candidate("k"), dead("corrupt")).await;
+    discard(world, DeadSelector::default()).await;
+    assert!(!is_planned(world, "v1").await);
+    world.reopen().await;
+    world.advance(Duration::from_secs(86_400));
+    world.store().prune(&world.fence, ALL_GOES, 100).await.unwrap();
+    assert!(!is_planned(world, "v1").await);
+    assert!(is_planned(world, "v2").await);
+    assert!(!is_planned(world, "v1").await, "a skip that is not settled lifts nothing");
+    let counted = world.balanced().await.rows.remove(0).counted;
+    assert_eq!((counted.planned, counted.skipped, counted.discarded), (2, 1, 1));
+}
+
+/// Each version that was given up is, in whatever order that was done.
+pub async fn every_discarded_version_of_an_item_is_blocked(world: &mut World) {
+    for version in ["v1", "v2"] {
+        let found = Candidate { version: version.into(), ..candidate("k") };
+        world.settle(found, dead("corrupt")).await;
+    }
+    let newest_first = letters(world, &DeadSelector::default()).await;
+    for letter in newest_first {
+        discard(world, DeadSelector { ids: vec![letter.id], ..DeadSelector::default() }).await;
+    }
+    assert!(!is_planned(world, "v1").await);
+    assert!(!is_planned(world, "v2").await);
+}
+
+/// What was done after all is no longer given up.
+pub async fn a_later_commit_lifts_a_discard(world: &mut World) {
+    world.settle(candidate("k"), dead("corrupt")).await;
+    discard(world, DeadSelector::default()).await;
+    let repaired = Candidate { version: "v2".into(), ..candidate("k") };
+    world.settle(repaired, commits(vec![], vec![])).await;
+    assert!(is_planned(world, "v1").await);
+    world.balanced().await;
+}
+
+/// What could not be done and was done later needs nobody; the books keep both items.
+pub async fn a_later_commit_resolves_an_open_dead_letter(world: &mut World) {
+    world.settle(candidate("k"), dead("corrupt")).await;
+    let set_aside = world.history().await[0].run;
+    let other = Candidate { tenant: Some(tenant("b")), ..candidate("k") };
+    world.settle(other, dead("corrupt")).await;
+    world.planned("task", vec![due("k", world.now)]).await;
+    let timer = world.timers().await.remove(0);
+    world.commit(vec![(&timer, skip("nothing to do"))]).await;
+    world.advance(Duration::from_secs(60));
+    let repaired = Candidate { version: "v2".into(), ..candidate("k") };
+    world.settle(repaired, commits(vec![], vec![])).await;
+
+    let open = letters(world, &DeadSelector::default()).await;
+    let tenants: Vec<_> = open.iter().map(|l| l.item.identity.tenant.clone()).collect();
+    assert_eq!(tenants, [Some(tenant("b"))], "another tenant's key is another item");
+    let all = DeadSelector::default();
+    let all = world.store().dead_letters(&all, Letters::All, ALL).await.unwrap();
+    assert_eq!(all.iter().map(|l| l.resolved_at).collect::<Vec<_>>(), [None, Some(world.now)]);
+    let depths = world.store().depths().await.unwrap();
+    assert_eq!(depths.iter().map(|depth| depth.dead).sum::<u64>(), 1, "one is to be looked at");
+
+    let resolved = || DeadSelector { ids: vec![all[1].id], ..DeadSelector::default() };
+    assert_eq!(apply(world, CommandEffect::RetryDead(resolved())).await.dead, 0);
+    assert_eq!(apply(world, CommandEffect::DiscardDead(resolved())).await.dead, 0);
+    assert!(is_planned(world, "v1").await, "nothing blocks what was done");
+    let before = world.balanced().await;
+    let of_a = |audit: &Audit| {
+        let row = audit.rows.iter().find(|row| row.tenant == Some(tenant("a")));
+        row.expect("tenant a").counted.clone()
+    };
+    let counted = of_a(&before);
+    assert_eq!((counted.planned, counted.committed, counted.dead), (4, 1, 1));
+    assert_eq!((counted.skipped, counted.resolved), (2, 1));
+
+    world.advance(Duration::from_secs(60));
+    world.store().prune(&world.fence, ALL_GOES, 100).await.unwrap();
+    let all = world.store().dead_letters(&DeadSelector::default(), Letters::All, ALL).await;
+    assert_eq!(all.unwrap(), open, "it is forgotten with the history, the open one is not");
+    assert_eq!(world.balanced().await, before);
+    assert_eq!(world.store().run(set_aside).await.unwrap(), None, "nothing refers to its run");
+}
+
+/// A skip does nothing, so it resolves nothing.
+pub async fn a_later_skip_leaves_a_dead_letter_open(world: &mut World) {
+    world.settle(candidate("k"), dead("corrupt")).await;
+    let next = Candidate { version: "v2".into(), ..candidate("k") };
+    world.settle(next, skip("not now")).await;
+    assert_eq!(letters(world, &DeadSelector::default()).await.len(), 1);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Command, CommandEffect, Error, SlotDecision};
+use besom::ports::store::{Command, CommandEffect, Error, Retention, SlotDecision};
 use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, Term};
 
 use crate::conformance::World;
@@ -62,7 +62,8 @@ pub async fn a_stale_leader_can_write_nothing(world: &mut World) {
     is_fenced(store.end_scan(&stale, run, None, None).await);
     let effect = CommandEffect::Pause(task("task"));
     is_fenced(store.apply_command(&stale, id, &effect, "paused").await);
-    is_fenced(store.prune(&stale, Duration::ZERO, &[], 10).await);
+    let keep = Retention { history: Duration::ZERO, undo: &[], nodes: Duration::ZERO };
+    is_fenced(store.prune(&stale, keep, 10).await);
 
     assert!(world.log("task").await.is_empty());
     let run = store.run(run).await.unwrap().unwrap();

@@ -2,17 +2,22 @@
 
 use std::time::Duration;
 
-use besom::ports::store::Pruned;
+use besom::ports::store::{Letters, Pruned, Retention};
+use besom_core::ids::TaskName;
 
 use crate::conformance::World;
 use crate::conformance::tables::thing;
-use crate::conformance::world::{apply, candidate, dead, due, set_n, skip, task};
+use crate::conformance::world::{apply, candidate, dead, due, set_n, settled, skip, task};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
+fn keep(history: Duration, undo: &[(TaskName, Duration)]) -> Retention<'_> {
+    Retention { history, undo, nodes: DAY }
+}
+
 async fn prune(world: &World, history: Duration, undo: Duration, limit: u32) -> Pruned {
     let undo = [(task("task"), undo)];
-    world.store().prune(&world.fence, history, &undo, limit).await.unwrap()
+    world.store().prune(&world.fence, keep(history, &undo), limit).await.unwrap()
 }
 
 /// One item committed, one skipped, one dead, on each of so many days.
@@ -41,7 +46,10 @@ pub async fn the_audit_balances_after_pruning(world: &mut World) {
     assert!(world.history().await.is_empty());
     assert_eq!(world.balanced().await, before);
     assert_eq!(before.rows[0].counted.dead, 4);
-    assert_eq!(world.store().dead_letters(&Default::default(), 100).await.unwrap().len(), 4);
+    assert_eq!(
+        world.store().dead_letters(&Default::default(), Letters::Open, 100).await.unwrap().len(),
+        4
+    );
 }
 
 /// Images go before their history, and their bytes are no longer held.
@@ -97,4 +105,34 @@ pub async fn a_run_stays_while_something_refers_to_it(world: &mut World) {
     for (run, stays) in [(waits, true), (set_aside, true), (done, false)] {
         assert_eq!(store.run(run).await.unwrap().is_some(), stays, "run {run}");
     }
+}
+
+/// A document that was left alone is looked at again once in a retention.
+pub async fn a_settled_skip_is_forgotten_with_the_history(world: &mut World) {
+    world.settle(candidate("k"), settled("left alone")).await;
+    world.advance(DAY * 2);
+    world.settle(candidate("l"), settled("left alone")).await;
+    prune(world, DAY, DAY, 100).await;
+    let run = world.run("task").await;
+    let planned = world.plan("task", run, vec![candidate("k"), candidate("l")]).await;
+    assert_eq!((planned.planned, planned.blocked), (1, 1));
+}
+
+/// Images that leave with their history are counted once, the others by task.
+pub async fn the_bound_on_images_is_for_each_task(world: &mut World) {
+    world.write(vec![thing("t", 0)]).await;
+    for n in 0..4 {
+        for name in ["task", "other"] {
+            world.planned(name, vec![candidate("k")]).await;
+            let item = world.only(name).await;
+            world.commit(vec![(&item, apply(vec![], vec![set_n("t", n)]))]).await;
+        }
+        world.advance(DAY);
+    }
+    let undo = [(task("task"), DAY), (task("other"), DAY)];
+    let pruned = world.store().prune(&world.fence, keep(DAY * 3, &undo), 1).await.unwrap();
+    assert_eq!((pruned.history, pruned.undo), (1, 3), "one with its row, then one of each");
+    let pruned = world.store().prune(&world.fence, keep(DAY * 10, &undo), 10).await.unwrap();
+    assert_eq!((pruned.history, pruned.undo), (0, 3));
+    world.balanced().await;
 }

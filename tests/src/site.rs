@@ -15,12 +15,14 @@ use besom::ports::store::{Batch, Decision, Entry, Outcome, SlotDecision, Store, 
 use besom::store::sqlite::{Options as StoreOptions, SqliteStore};
 use besom::task::TaskDefinition;
 use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, Tenant};
+use besom_core::item::Item;
 use besom_core::queue;
 use besom_core::time::Time;
-use besom_tests::conformance::world;
 use rusqlite::{Connection, params};
 use yrs::updates::decoder::Decode;
 use yrs::{Doc, GetString, ReadTxn, StateVector, Text, Transact, Update};
+
+use crate::conformance::world;
 
 /// The tenant of every document here.
 pub const TENANT: &str = "a";
@@ -53,7 +55,7 @@ impl Site {
     pub async fn new() -> Site {
         let directory = tempfile::tempdir().unwrap();
         let config = directory.path().join("besom.toml");
-        let cache = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled");
+        let cache = crate::plugin_path(TASK).with_file_name("compiled-by-suites");
         let text = format!(
             "[runtime]\ncache = {cache:?}\n[tasks.{TASK}]\nplugin = \"compaction\"\n\
              schedule = \"@every 30s\"\n[tasks.{TASK}.settings]\nmin_changes = 2\n"
@@ -192,16 +194,24 @@ impl Site {
 
     /// Has the component look at an item and decide; nothing is committed yet.
     pub async fn decide(&self, waiting: &Waiting) -> Decided {
+        self.decide_all(std::slice::from_ref(waiting)).await.remove(0)
+    }
+
+    /// The same of several items in one call; the use of each is that of all.
+    pub async fn decide_all(&self, waiting: &[Waiting]) -> Vec<Decided> {
         let store = self.store();
         let now = store.now().await.unwrap();
         let call = call_of(&self.definition, now, 0, &StopFlag::default());
         let view = store.snapshot(OPEN_MAX).await.unwrap();
         let activity = Arc::clone(&self.assembly.ports.activity);
-        let items = std::slice::from_ref(&waiting.item);
-        let acted = self.assembly.ports.guests.act(&call, view, activity, items).await.unwrap();
-        let said = acted.verdicts.into_iter().next().unwrap().map_err(|fault| fault.message);
-        let decision = queue::decide(&self.definition.retry, &waiting.item, now, said, true);
-        Decided { waiting: waiting.clone(), decision, usage: acted.usage }
+        let items: Vec<Item> = waiting.iter().map(|waiting| waiting.item.clone()).collect();
+        let acted = self.assembly.ports.guests.act(&call, view, activity, &items).await.unwrap();
+        let decided = waiting.iter().zip(acted.verdicts).map(|(waiting, verdict)| {
+            let said = verdict.map_err(|fault| fault.message);
+            let decision = queue::decide(&self.definition.retry, &waiting.item, now, said, true);
+            Decided { waiting: waiting.clone(), decision, usage: acted.usage }
+        });
+        decided.collect()
     }
 
     /// Plans, and decides about the one item that waits.
@@ -214,14 +224,20 @@ impl Site {
 
     /// Commits what was decided.
     pub async fn commit(&self, decided: &Decided) -> Outcome {
-        let Decided { waiting, decision, .. } = decided;
-        let (source, item, decision) = (waiting.source, waiting.item.clone(), decision.clone());
-        let epoch = self.epochs[&item.partition];
+        self.commit_all(std::slice::from_ref(decided)).await.remove(0)
+    }
+
+    /// Commits what was decided of several items, in one transaction.
+    pub async fn commit_all(&self, decided: &[Decided]) -> Vec<Outcome> {
+        let entry = |Decided { waiting, decision, .. }: &Decided| {
+            let (source, item, decision) = (waiting.source, waiting.item.clone(), decision.clone());
+            Entry { source, epoch: self.epochs[&item.partition], item, decision }
+        };
+        let entries = decided.iter().map(entry).collect();
         let id = CommitId(u128::from(self.commits.fetch_add(1, Ordering::Relaxed)));
-        let entries = vec![Entry { source, epoch, item, decision }];
         let node = NodeName::from(NODE);
         let batch = Batch { id, node, entries, idle: vec![], activity_in_store: false };
-        self.store().commit(&batch).await.unwrap().outcomes.remove(0)
+        self.store().commit(&batch).await.unwrap().outcomes
     }
 
     /// Plans, decides and commits until nothing waits; the outcome of the last attempt.

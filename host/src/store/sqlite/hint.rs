@@ -1,0 +1,172 @@
+//! Which index a read of a user's table goes by.
+//!
+//! Without statistics SQLite takes one equal column more for next to nothing, and prefers the
+//! primary key, that is the table itself: a read by client would look at every row of the
+//! tenant. The mapping has declared which index a read goes by, so the query says it
+//! (`INDEXED BY`). Statistics would help as well, but they are the database owner's to keep.
+
+use rusqlite::Connection;
+
+use super::error::Job;
+use super::mapping::{Table, quote};
+use besom_core::proposal::{Comparison, Condition};
+
+/// An index that somebody created (not one that a key brings with it), over all rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Created {
+    name: String,
+    columns: Vec<String>,
+}
+
+/// Reads the created indexes of a table.
+pub(super) fn created(conn: &Connection, table: &str) -> Job<Vec<Created>> {
+    let mut list = conn.prepare_cached(
+        "SELECT name FROM pragma_index_list(?1) WHERE origin = 'c' AND partial = 0 ORDER BY name",
+    )?;
+    let names: rusqlite::Result<Vec<String>> = list.query_map([table], |r| r.get(0))?.collect();
+    let mut info =
+        conn.prepare_cached("SELECT coalesce(name, '') FROM pragma_index_info(?1) ORDER BY seqno")?;
+    let mut found = Vec::new();
+    for name in names? {
+        let columns: rusqlite::Result<Vec<String>> =
+            info.query_map([&name], |r| r.get(0))?.collect();
+        found.push(Created { columns: columns?, name });
+    }
+    Ok(found)
+}
+
+/// ` INDEXED BY ...` for a range over an index with these columns, behind the tenant's; empty
+/// where a key provides the order, or the index is not there.
+pub(super) fn of_range(conn: &Connection, table: &Table, columns: &[String]) -> Job<String> {
+    let tenant = table.collection.tenant.iter();
+    let wanted: Vec<&String> = tenant.chain(columns).collect();
+    let fits = |index: &&Created| {
+        index.columns.len() >= wanted.len()
+            && index.columns.iter().zip(&wanted).all(|(has, wants)| has.eq_ignore_ascii_case(wants))
+    };
+    Ok(phrase(table.created(conn)?.iter().find(fits)))
+}
+
+/// The same for a question about rows of a tenant under these conditions: the index that most
+/// of its equal columns lead, if that is more than lead the key.
+pub(super) fn of_question(
+    conn: &Connection,
+    table: &Table,
+    tenant: bool,
+    conditions: &[Condition],
+) -> Job<String> {
+    let fixed = |column: &String| {
+        let of_tenant = table.collection.tenant.as_ref().is_some_and(|t| same(t, column));
+        (tenant && of_tenant)
+            || conditions
+                .iter()
+                .any(|c| c.comparison == Comparison::Equal && same(&c.column, column))
+    };
+    let led = |columns: &mut dyn Iterator<Item = &String>| columns.take_while(|c| fixed(c)).count();
+    let key = led(&mut table.collection.tenant.iter().chain(&table.collection.key));
+    let best = table
+        .created(conn)?
+        .iter()
+        .map(|index| (led(&mut index.columns.iter()), index))
+        .filter(|(columns, _)| *columns > key)
+        // Of equals the first.
+        .reduce(|best, other| if other.0 > best.0 { other } else { best });
+    Ok(phrase(best.map(|(_, index)| index)))
+}
+
+fn same(a: &str, b: &str) -> bool {
+    a.eq_ignore_ascii_case(b)
+}
+
+fn phrase(index: Option<&Created>) -> String {
+    index.map_or_else(String::new, |index| format!(" INDEXED BY {}", quote(&index.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use besom_core::collection::{Collection, Column, Encoding};
+    use besom_core::value::{Kind, Value};
+
+    use super::*;
+
+    fn table() -> Table {
+        let column = |kind| Column { kind, encoding: Encoding::Native };
+        Table::new(&Collection {
+            name: "seats".into(),
+            table: "seats".into(),
+            key: vec!["room".into(), "seat".into()],
+            columns: ["room", "seat", "guest", "state"]
+                .into_iter()
+                .map(|name| (name.to_owned(), column(Kind::Text)))
+                .collect(),
+            tenant: Some("house".into()),
+            indexes: BTreeMap::from([("by_guest".to_owned(), vec!["guest".to_owned()])]),
+            anchors: Vec::new(),
+        })
+    }
+
+    fn database(indexes: &str) -> Connection {
+        let conn = Connection::open_in_memory().unwrap();
+        let create = "CREATE TABLE seats (house TEXT, room TEXT, seat TEXT, guest TEXT,
+             state TEXT, PRIMARY KEY (house, room, seat)) WITHOUT ROWID;";
+        conn.execute_batch(&format!("{create}{indexes}")).unwrap();
+        conn
+    }
+
+    fn equal(column: &str) -> Condition {
+        Condition {
+            column: column.into(),
+            comparison: Comparison::Equal,
+            value: Value::Text("x".into()),
+        }
+    }
+
+    #[test]
+    fn a_range_goes_by_the_index_that_begins_with_its_columns() {
+        let by_guest = ["guest".to_owned()];
+        for (indexes, hint) in [
+            ("CREATE INDEX g ON seats (house, GUEST, state);", " INDEXED BY \"g\""),
+            ("CREATE INDEX \"a\"\"b\" ON seats (house, guest);", " INDEXED BY \"a\"\"b\""),
+            ("CREATE INDEX g ON seats (guest, house);", ""),
+            ("CREATE INDEX g ON seats (house, guest) WHERE state = 'x';", ""),
+            ("", ""),
+        ] {
+            assert_eq!(of_range(&database(indexes), &table(), &by_guest).unwrap(), hint);
+        }
+        // The key is the table itself.
+        let key = ["room".to_owned()];
+        assert_eq!(of_range(&database(""), &table(), &key).unwrap(), "");
+    }
+
+    #[test]
+    fn a_question_goes_by_the_index_with_most_of_its_columns_unless_the_key_has_as_many() {
+        let conn = database(
+            "CREATE INDEX g ON seats (house, guest); CREATE INDEX gs ON seats (house, guest, state);",
+        );
+        let ask =
+            |conditions: &[Condition]| of_question(&conn, &table(), true, conditions).unwrap();
+        assert_eq!(ask(&[equal("guest")]), " INDEXED BY \"g\"");
+        assert_eq!(ask(&[equal("state"), equal("guest")]), " INDEXED BY \"gs\"");
+        assert_eq!(ask(&[equal("room"), equal("guest")]), "", "the key has as many");
+        assert_eq!(ask(&[equal("state")]), "");
+    }
+
+    #[test]
+    fn without_statistics_the_plan_follows_the_hint_and_not_the_key() {
+        let conn = database("CREATE INDEX g ON seats (house, guest);");
+        let hint = of_question(&conn, &table(), true, &[equal("guest")]).unwrap();
+        let plan: String = conn
+            .query_row(
+                &format!(
+                    "EXPLAIN QUERY PLAN SELECT 1 FROM seats{hint}
+                     WHERE house = ? AND guest IS ? AND state IS ?"
+                ),
+                ["h", "g", "s"],
+                |row| row.get(3),
+            )
+            .unwrap();
+        assert!(plan.contains("USING INDEX g (house=? AND guest=?)"), "{plan}");
+    }
+}

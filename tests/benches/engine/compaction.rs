@@ -1,0 +1,152 @@
+//! What the sandbox and the store cost a compaction: one document or many, from the opening of
+//! the snapshot to the return of the commit, beside the same decision called natively and beside
+//! the library alone, which neither reads what it has written nor compares.
+
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, ensure};
+use besom::ports::store::Outcome;
+use besom_compaction::yjs;
+use besom_tests::site::{Site, notes};
+use yrs::block::ClientID;
+use yrs::updates::decoder::Decode;
+use yrs::{Doc, OffsetKind, Options, ReadTxn, StateVector, Text, Transact, Update};
+
+use super::report::{Figures, median, ms};
+
+/// Turns of each case; in a turn each way is measured once.
+const TURNS: u32 = 5;
+/// Small documents that are compacted in one call, and the edits of each.
+const SMALL: usize = 64;
+const SMALL_EDITS: usize = 100;
+/// Edits that each stand before all others: no two of them become one block.
+const PREPENDS: usize = 100_000;
+
+/// An update log.
+type Log = Vec<Vec<u8>>;
+
+/// Every case.
+pub async fn run() -> Result<()> {
+    let small = typed(SMALL_EDITS, |n, length| (length, format!("word {n} ")));
+    compare(&format!("{SMALL} documents of {SMALL_EDITS} edits"), &small, SMALL).await?;
+    for path in traces() {
+        let trace = besom::demo::trace::load(&path)?;
+        let log = trace.replay(&mut |_, _| {})?;
+        let log: Log = log.edits.into_iter().map(|edit| edit.payload).collect();
+        compare(&trace.name(), &log, 1).await?;
+    }
+    let prepends = typed(PREPENDS, |_, _| (0, "a".to_owned()));
+    compare(&format!("{PREPENDS} prepends"), &prepends, 1).await
+}
+
+/// The public editing traces, where they are present.
+fn traces() -> Vec<PathBuf> {
+    let shared = std::env::var_os("BESOM_SHARED_DATA").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data"),
+        PathBuf::from,
+    );
+    let Ok(entries) = std::fs::read_dir(shared.join("editing-traces")) else { return vec![] };
+    let mut traces: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    traces.retain(|path| path.to_string_lossy().ends_with(".json.gz"));
+    traces.sort();
+    traces
+}
+
+/// What one sends who inserts so many times; `change` has the place and the words.
+fn typed(edits: usize, change: impl Fn(usize, u32) -> (u32, String)) -> Log {
+    let doc = Doc::with_client_id(7);
+    let text = doc.get_or_insert_text("text");
+    let update = |n: usize| {
+        let mut txn = doc.transact_mut();
+        let (place, words) = change(n, text.len(&txn));
+        text.insert(&mut txn, place, &words);
+        txn.encode_update_v1()
+    };
+    (0..edits).map(update).collect()
+}
+
+/// Measures the three ways by turns, so that what else the machine does meets all of them.
+async fn compare(case: &str, log: &Log, documents: usize) -> Result<()> {
+    let updates: Vec<&[u8]> = log.iter().map(Vec::as_slice).collect();
+    let (mut acts, mut commits, mut natives, mut alones) = (vec![], vec![], vec![], vec![]);
+    let mut ratios = vec![];
+    let site = Site::new().await;
+    let (mut bytes_after, mut fuel, mut memory) = (0, 0, 0);
+    for turn in 0..TURNS {
+        for number in 0..documents {
+            site.document(&name(turn, number), log);
+        }
+        ensure!(site.plan().await == documents as u64, "every document is planned");
+        let waiting = site.waiting().await;
+        let began = Instant::now();
+        let decided = site.decide_all(&waiting).await;
+        let act = began.elapsed();
+        let outcomes = site.commit_all(&decided).await;
+        let both = began.elapsed();
+        ensure!(outcomes.iter().all(|outcome| *outcome == Outcome::Committed), "{outcomes:?}");
+
+        let mut compacted = 0;
+        let native = timed(documents, || {
+            let done = yjs::compact(black_box(&updates)).map_err(|why| anyhow!("{why:?}"))?;
+            compacted = done.update.len();
+            Ok(())
+        })?;
+        let alone = timed(documents, || alone(black_box(&updates)).map(|_| ()))?;
+
+        let shown = site.shown(&name(turn, 0)).await;
+        let besom_core::value::Value::Integer(after) = notes(&shown)["bytes_after"] else {
+            anyhow::bail!("no bytes_after in {shown:?}")
+        };
+        ensure!(after as usize == compacted, "{after} bytes inside, {compacted} natively");
+        (bytes_after, fuel, memory) =
+            (compacted, decided[0].usage.fuel, decided[0].usage.memory_bytes);
+        acts.push(ms(act));
+        commits.push(ms(both.saturating_sub(act)));
+        natives.push(ms(native));
+        alones.push(ms(alone));
+        ratios.push(ms(both) / ms(native));
+    }
+    let each = documents as f64;
+    let native = median(natives);
+    Figures::of("compaction", case)
+        .with("act_ms", median(acts) / each)
+        .with("commit_ms", median(commits) / each)
+        .with("native_ms", native / each)
+        .with("library_alone_ms", median(alones) / each)
+        .with("end_to_end_to_native", median(ratios))
+        .with("bytes_before", updates.iter().map(|update| update.len()).sum::<usize>() as f64)
+        .with("bytes_after", bytes_after as f64)
+        .with("fuel_g", fuel as f64 / 1e9)
+        .with("guest_mib", memory as f64 / f64::from(1 << 20))
+        .show();
+    Ok(())
+}
+
+fn name(turn: u32, number: usize) -> String {
+    format!("turn-{turn}-document-{number}")
+}
+
+fn timed(times: usize, mut work: impl FnMut() -> Result<()>) -> Result<Duration> {
+    let began = Instant::now();
+    for _ in 0..times {
+        work()?;
+    }
+    Ok(began.elapsed())
+}
+
+/// The library alone: applies the updates one by one and encodes the document.
+fn alone(updates: &[&[u8]]) -> Result<Vec<u8>> {
+    let identity = Options::with_guid_and_client_id(Arc::from("bench"), ClientID::new(0));
+    let doc = Doc::with_options(Options {
+        offset_kind: OffsetKind::Utf16,
+        cleanup_formatting: false,
+        ..identity
+    });
+    for update in updates {
+        doc.transact_mut().apply_update(Update::decode_v1(update)?)?;
+    }
+    Ok(doc.transact().encode_state_as_update_v1(&StateVector::default()))
+}
