@@ -10,6 +10,7 @@ use besom_core::ids::NodeName;
 use super::Failure;
 use crate::config::Config;
 use crate::coordination::etcd::{Clocks, Credentials, Etcd, Identity, Options, Tls};
+use crate::host::clock;
 use crate::host::setup::hostname;
 
 /// The handle of this incarnation; none: the configuration names no etcd.
@@ -41,7 +42,7 @@ pub fn etcd(config: &Config, incarnation: &NodeName) -> Result<Option<Arc<Etcd>>
     let name = config.node.name.clone().unwrap_or_else(hostname);
     let identity =
         Identity { name: name.into(), incarnation: incarnation.clone(), hostname: hostname() };
-    let clocks = Clocks::of_machine(Arc::new(crate::host::clock::wall));
+    let clocks = Clocks { since_boot: Arc::new(clock::since_boot), wall: Arc::new(clock::wall) };
     Ok(Some(Arc::new(Etcd::new(identity, options, clocks)?)))
 }
 

@@ -113,7 +113,10 @@ async fn set(
     if !etcd.set_state(&name, state).await? {
         let members = etcd.members().await?.members;
         let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
-        let near = crate::config::keys::suggestion(name.as_str(), names);
+        let near = match names.is_empty() {
+            true => "no node has joined".to_owned(),
+            false => crate::config::keys::suggestion(name.as_str(), names),
+        };
         return Err(Failure::Usage(format!("there is no node `{name}`: {near}")));
     }
     output::show(global.output, &json!({ "name": name, "state": state }), || match state {

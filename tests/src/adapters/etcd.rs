@@ -5,4 +5,4 @@ mod server;
 mod timed;
 
 pub use server::{Cluster, program};
-pub use timed::{TTL, Timeline};
+pub use timed::{TTL, Timeline, clocks};

@@ -1,15 +1,13 @@
 //! Three members of etcd, of which one is killed, frozen or restarted, and real leases.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use besom::coordination::etcd::{Clocks, Etcd, Identity, Options};
+use besom::coordination::etcd::{Etcd, Identity, Options};
 use besom::ports::coordination::{Campaign, Coordination};
 use besom::ports::members::{Announcement, MemberState, Members};
 use besom_core::ids::Fence;
-use besom_core::time::Time;
-use besom_tests::adapters::etcd::Cluster;
+use besom_tests::adapters::etcd::{Cluster, clocks};
 use besom_tests::conformance::block_on;
 
 /// Longer than anything here takes on a busy machine.
@@ -26,7 +24,7 @@ fn with_options(name: &str, mut options: Options) -> Etcd {
         hostname: "host".into(),
     };
     options.jitter_max = Duration::ZERO;
-    Etcd::new(identity, options, Clocks::of_machine(Arc::new(|| Time::EPOCH))).expect("a handle")
+    Etcd::new(identity, options, clocks()).expect("a handle")
 }
 
 /// Campaigns until it is answered and wins: etcd may be electing a leader of its own.

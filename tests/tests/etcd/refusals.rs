@@ -1,13 +1,11 @@
 //! What is refused for good, and what is said of it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use besom::coordination::etcd::{Clocks, Credentials, Etcd, Identity, Options, Tls};
+use besom::coordination::etcd::{Credentials, Etcd, Identity, Options, Tls};
 use besom::ports::coordination::{Campaign, Coordination, Error, Result};
 use besom::ports::members::Members;
-use besom_core::time::Time;
-use besom_tests::adapters::etcd::{Cluster, program};
+use besom_tests::adapters::etcd::{Cluster, clocks, program};
 use besom_tests::conformance::block_on;
 use etcd_client::{Client, PermissionType};
 
@@ -21,7 +19,7 @@ fn handle(name: &str, mut options: Options) -> Result<Etcd> {
         incarnation: format!("{name}-a").as_str().into(),
         hostname: "host".into(),
     };
-    Etcd::new(identity, options, Clocks::of_machine(Arc::new(|| Time::EPOCH)))
+    Etcd::new(identity, options, clocks())
 }
 
 #[track_caller]

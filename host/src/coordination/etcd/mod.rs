@@ -68,18 +68,6 @@ pub struct Clocks {
     pub wall: Arc<dyn Fn() -> Time + Send + Sync>,
 }
 
-impl Clocks {
-    /// This machine's, with its wall clock given.
-    pub fn of_machine(wall: Arc<dyn Fn() -> Time + Send + Sync>) -> Clocks {
-        let since_boot = || {
-            let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-            let (s, ns) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
-            Duration::new(s.unwrap_or(0), ns.unwrap_or(0))
-        };
-        Clocks { since_boot: Arc::new(since_boot), wall }
-    }
-}
-
 /// One node's handle of a cluster's keys.
 pub struct Etcd {
     endpoints: Endpoints,

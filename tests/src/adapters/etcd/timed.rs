@@ -22,6 +22,11 @@ use crate::conformance::{block_on, world::START};
 /// How long the leases of the suites last.
 pub const TTL: Duration = Duration::from_secs(15);
 
+/// The machine's own clock, for tests in real time, with a wall clock that stands.
+pub fn clocks() -> Clocks {
+    Clocks { since_boot: Arc::new(besom::host::clock::since_boot), wall: Arc::new(|| START) }
+}
+
 /// Lease time, and the handles that live in it.
 pub struct Timeline {
     urls: Vec<String>,
