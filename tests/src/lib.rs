@@ -3,6 +3,7 @@
 pub mod adapters;
 pub mod conformance;
 mod plugin;
+pub mod servers;
 pub mod sim;
 pub mod site;
 

@@ -1,4 +1,4 @@
-//! The same random operations on the model and on SQLite have the same results.
+//! The same random operations on the model and on a database have the same results.
 //!
 //! Each seed is a sequence of steps; after each step everything that the port lets one see is
 //! compared. `BESOM_SEED` runs one seed alone.
@@ -10,24 +10,29 @@ use besom::ports::store::{
     Batch, Command, CommandEffect, Committed, DeadSelector, Decision, Entry, Letters, Outcome,
     PlanPage, Planned, Retention, Waiting,
 };
+use besom::store::memory;
+use besom::store::postgres::Options;
 use besom_core::ids::{CommitId, OwnerEpoch};
 use besom_core::item::{Candidate, Item, Source};
 use besom_core::proposal::{Change, Settle};
 use besom_core::value::{Row, Value};
 use besom_tests::adapters::memory::Memory;
+use besom_tests::adapters::postgres::Postgres;
 use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::tables::{fields, text};
 use besom_tests::conformance::world::{
     ALL, apply, candidate, dead, n_is, page, proposal, range, retry, set_n, settled, skip, task,
     tenant,
 };
-use besom_tests::conformance::{World, block_on};
+use besom_tests::conformance::{Fixture, World, block_on};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 
 /// Seeds that every run covers.
 const SEEDS: u64 = 40;
+/// Of these, how many PostgreSQL is asked for: every look at it is a round trip.
+const POSTGRES_SEEDS: usize = 12;
 /// Steps of one seed.
 const STEPS: usize = 60;
 const TASKS: [&str; 2] = ["one", "two"];
@@ -384,33 +389,48 @@ async fn seen(world: &World) -> Seen {
     }
 }
 
-async fn compare(seed: u64) {
+async fn compare(seed: u64, name: &str, other: Box<dyn Fixture>) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut model = World::new(Box::new(Memory::open())).await;
-    let mut sqlite = World::new(Box::new(Sqlite::open())).await;
+    let mut other = World::new(other).await;
     for number in 0..STEPS {
         let step = some_step(&mut rng, &model);
         let term = number as u64 + 2;
         let expected = perform(&mut model, step.clone(), term).await;
-        let actual = perform(&mut sqlite, step.clone(), term).await;
-        assert_eq!(actual, expected, "BESOM_SEED={seed}, step {number}: {step:#?}");
-        let (actual, expected) = (seen(&sqlite).await, seen(&model).await);
+        let actual = perform(&mut other, step.clone(), term).await;
+        assert_eq!(actual, expected, "{name}, BESOM_SEED={seed}, step {number}: {step:#?}");
+        let (actual, expected) = (seen(&other).await, seen(&model).await);
         let differences = actual.differences(&expected);
         assert!(
             differences.is_empty(),
-            "BESOM_SEED={seed}, after step {number}: {step:#?}\nSQLite, and what the model has:\n{}",
+            "BESOM_SEED={seed}, after step {number}: {step:#?}\n{name}, and what the model has:\n{}",
             differences.join("\n")
         );
     }
 }
 
-#[test]
-fn the_model_and_sqlite_agree_on_random_operations() {
-    let seeds: Vec<u64> = match std::env::var("BESOM_SEED") {
+fn seeds() -> Vec<u64> {
+    match std::env::var("BESOM_SEED") {
         Ok(seed) => vec![seed.parse().expect("BESOM_SEED is a number")],
         Err(_) => (0..SEEDS).collect(),
-    };
-    for seed in seeds {
-        block_on(compare(seed));
+    }
+}
+
+#[test]
+fn the_model_and_sqlite_agree_on_random_operations() {
+    for seed in seeds() {
+        block_on(async { compare(seed, "SQLite", Box::new(Sqlite::open())).await });
+    }
+}
+
+#[test]
+fn the_model_and_postgresql_agree_on_random_operations() {
+    // As many partitions as the model has: keys share streams alike.
+    let options = Options { partitions: memory::PARTITIONS_DEFAULT, ..Options::default() };
+    for seed in seeds().into_iter().take(POSTGRES_SEEDS) {
+        block_on(async {
+            let postgres = Postgres::open_with(options.clone()).await;
+            compare(seed, "PostgreSQL", Box::new(postgres)).await;
+        });
     }
 }

@@ -3,7 +3,7 @@
 use besom_core::cron::Schedule;
 use besom_core::time::Time;
 
-use super::open::{Loader, open_store};
+use super::open::{Loader, is_there, open_store};
 use super::output;
 use super::{Exit, Failure, Global};
 use crate::config::{Diagnostic, Overrides, Problems, Resolved, printable, read};
@@ -26,9 +26,9 @@ impl Args {
         notes(&mut resolved, Time::from_jiff(jiff::Timestamp::now()));
         let mut unreachable = None;
         if self.store {
-            let path = &resolved.partial().store.path;
-            if !path.exists() {
-                unreachable = Some(format!("there is no database {}", path.display()));
+            if !is_there(resolved.partial()) {
+                let path = resolved.partial().store.path.display();
+                unreachable = Some(format!("there is no database {path}"));
             } else {
                 let used = resolved.used_collections();
                 let faults = match open_store(resolved.partial()).await {

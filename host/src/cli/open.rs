@@ -18,33 +18,80 @@ use crate::host::clock;
 use crate::model::default_collections;
 use crate::ports::activity::Activity;
 use crate::ports::coordination::{Coordination, LeaderRecord};
-use crate::ports::embedded::LeaseLedger;
+use crate::ports::embedded::{Embedded, LeaseLedger};
 use crate::ports::store::{self, Store};
 use crate::runtime::{LoadError, Runtime, Settings};
-use crate::store::sqlite::{Options, SqliteStore};
+use crate::store::{postgres, sqlite};
 
 /// Opens the store of a configuration, creating the file and the engine's tables where they
 /// are missing.
 pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>, store::Error> {
-    let store: Arc<dyn Store> = open_sqlite(config).await?;
+    let store: Arc<dyn Store> = open_embedded(config).await?;
     Ok(store)
 }
 
-/// The same as what it is: a host also needs its activity and its lease.
-pub async fn open_sqlite(config: &Config) -> Result<Arc<SqliteStore>, store::Error> {
-    let options = Options {
-        activity: Timeouts {
-            idle: config.activity.idle_timeout,
-            heartbeat: config.activity.heartbeat_timeout,
-        },
-        ..Options::default()
+/// The same with what a host also needs of it: its activity and its lease.
+pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, store::Error> {
+    let timeouts = Timeouts {
+        idle: config.activity.idle_timeout,
+        heartbeat: config.activity.heartbeat_timeout,
     };
-    let path = config.store.path.clone();
-    // Opening may wait for another process that is recovering the file.
-    let opened = tokio::task::spawn_blocking(move || SqliteStore::open(path, options)).await;
-    let store = opened.map_err(|e| store::Error::Unavailable(e.to_string()))??;
+    let store: Arc<dyn Embedded> = match &config.store.url {
+        Some(url) => postgres::PostgresStore::open(url, of_server(config, timeouts)?).await?,
+        None => {
+            let options = sqlite::Options { activity: timeouts, ..sqlite::Options::default() };
+            let path = config.store.path.clone();
+            // Opening may wait for another process that is recovering the file.
+            let open = move || sqlite::SqliteStore::open(path, options);
+            let opened = tokio::task::spawn_blocking(open).await;
+            opened.map_err(|e| store::Error::Unavailable(e.to_string()))??
+        }
+    };
     store.set_collections(Arc::clone(&config.collections));
     Ok(store)
+}
+
+/// How a server is spoken to.
+fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, store::Error> {
+    let cluster = match config.coordination.is_cluster() {
+        true => config.coordination.cluster.clone(),
+        false => String::new(),
+    };
+    let config = &config.store;
+    let password = match &config.password_file {
+        None => std::env::var("PGPASSWORD").ok(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|e| {
+                let path = path.display();
+                store::Error::Invalid(format!(
+                    "store.password_file {path} cannot be read: {e}; check its path and permissions"
+                ))
+            })?;
+            Some(text.trim_end_matches(['\r', '\n']).to_owned())
+        }
+    };
+    Ok(postgres::Options {
+        password,
+        root_certificate: config.root_certificate.clone(),
+        schema: config.schema.clone(),
+        cluster,
+        partitions: config.partitions,
+        writers_max: config.commit_connections as usize,
+        snapshots_max: config.act_connections as usize,
+        readers_max: config.read_connections as usize,
+        connect_timeout: config.connect_timeout,
+        statement_timeout: config.statement_timeout,
+        lock_timeout: config.lock_timeout,
+        idle_in_transaction_timeout: config.idle_in_transaction_timeout,
+        tcp_user_timeout: config.tcp_user_timeout,
+        activity,
+        ..postgres::Options::default()
+    })
+}
+
+/// Whether there is a database to look at: a server is asked, a file has to be there.
+pub fn is_there(config: &Config) -> bool {
+    config.store.url.is_some() || config.store.path.exists()
 }
 
 /// What a configuration says of its tasks without their plugins.
@@ -71,7 +118,7 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
     let problems: Vec<String> =
         resolved.problems().iter().filter(|d| d.is_error()).map(ToString::to_string).collect();
     let config = resolved.partial();
-    if !config.store.path.exists() {
+    if !is_there(config) {
         if !problems.is_empty() {
             return Err(resolved.finish().map_or_else(Failure::from, |_| missing(&global.config)));
         }
@@ -85,7 +132,7 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
         tracing::warn!("a host would refuse this configuration; the store is read all the same");
     }
     let (lease_ttl, nodes_shown) = (config.lease.ttl, config.retention.nodes);
-    let store = open_sqlite(config).await?;
+    let store = open_embedded(config).await?;
     let leader = leader(&store, lease_ttl).await?;
     Ok((store, Outline { tasks, problems, lease_ttl, nodes_shown, leader }))
 }
@@ -96,7 +143,7 @@ fn lease_clock() -> LeaseClock {
 
 /// Who holds the lease, as an onlooker sees it: it is neither taken nor renewed.
 async fn leader(
-    store: &Arc<SqliteStore>,
+    store: &Arc<dyn Embedded>,
     ttl: std::time::Duration,
 ) -> Result<Option<LeaderRecord>, Failure> {
     let clock = lease_clock();
@@ -242,17 +289,17 @@ pub async fn running(global: &Global) -> Result<(Config, Loader), Failure> {
 
 /// The same, checked against the database as well: nothing is started on a mapping that
 /// does not fit. Needs the tables to be there.
-pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<SqliteStore>), Failure> {
+pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Embedded>), Failure> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let loader = Loader::start(&parsed)?;
     let mut resolved = loader.resolve(parsed).await;
     let faulty = resolved.problems().iter().any(|problem| problem.is_error());
-    if faulty && !resolved.partial().store.path.exists() {
+    if faulty && !is_there(resolved.partial()) {
         // Opening would create it, and nothing is to come of a wrong file.
         resolved.finish()?;
         return Err(missing(&global.config));
     }
-    let store = match open_sqlite(resolved.partial()).await {
+    let store = match open_embedded(resolved.partial()).await {
         Ok(store) => store,
         // What is wrong with the file may be why the store cannot be opened.
         Err(error) => return Err(resolved.finish().map_or_else(Failure::from, |_| error.into())),
@@ -282,7 +329,7 @@ pub struct Adapters {
 /// nothing of becomes idle; otherwise what nobody has observed stays unknown.
 pub fn adapters(
     config: &Config,
-    store: &Arc<SqliteStore>,
+    store: &Arc<dyn Embedded>,
     node: &NodeName,
     listening: bool,
 ) -> Adapters {

@@ -220,6 +220,15 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
         let fix = format!("set lease.renew to at most {}", super::quantity::show_duration(limit));
         problems.push(Diagnostic::error(place(lease), message).fix(fix));
     }
+    if sections.store.url.is_some() && !sections.store.path.as_os_str().is_empty() {
+        problems.push(
+            Diagnostic::error(
+                source.whole(),
+                "store.path names a file and store.url a server: one store is one database",
+            )
+            .fix("remove one of the two"),
+        );
+    }
     cluster::judge(sections, |key| place(at("coordination", key)), problems);
     if sections.activity.tcp.is_some() && sections.activity.token_file.is_none() {
         problems.push(

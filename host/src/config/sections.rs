@@ -10,11 +10,55 @@ use serde::Serialize;
 use super::cluster::{self, Coordination, Ring};
 use super::keys::{Key, Slot};
 
-/// Where the database is.
+/// Where the database is: a file or a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Store {
-    /// The SQLite file, absolute or from the working directory.
+    /// The SQLite file, absolute or from the working directory; meaningless beside a URL.
     pub path: PathBuf,
+    /// The PostgreSQL server; none: the file.
+    #[serde(serialize_with = "without_password")]
+    pub url: Option<String>,
+    /// The file with the password.
+    pub password_file: Option<PathBuf>,
+    /// The certificates (PEM) that the server's has to come from.
+    pub root_certificate: Option<PathBuf>,
+    /// The schema of Besom's own tables on the server.
+    pub schema: String,
+    /// Partitions of a store that is created on the server.
+    pub partitions: u32,
+    /// Connections that commit.
+    pub commit_connections: u32,
+    /// Connections for the snapshots of acts and scans.
+    pub act_connections: u32,
+    /// Connections for other reads.
+    pub read_connections: u32,
+    /// How long a connection may take, or be waited for.
+    pub connect_timeout: Duration,
+    /// How long one statement may take.
+    pub statement_timeout: Duration,
+    /// How long a statement waits for a lock.
+    pub lock_timeout: Duration,
+    /// After how long the server ends a write transaction that was left alone.
+    pub idle_in_transaction_timeout: Duration,
+    /// After how long without an acknowledgement a connection is given up.
+    pub tcp_user_timeout: Duration,
+}
+
+/// What stands between the user's name and the host, if it is a password, stays out of
+/// everything that is printed.
+fn without_password<S: serde::Serializer>(
+    url: &Option<String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let shown = url.as_ref().map(|url| {
+        let start = url.find("://").map_or(0, |at| at + 3);
+        let end = url[start..].find('@').map(|at| start + at);
+        match end.and_then(|end| Some((url[start..end].find(':')? + start, end))) {
+            Some((colon, end)) => format!("{}:***{}", &url[..colon], &url[end..]),
+            None => url.clone(),
+        }
+    });
+    shown.serialize(serializer)
 }
 
 /// Who this node is.
@@ -155,12 +199,101 @@ pub static SECTIONS: &[Section] = &[
     Section {
         name: "store",
         doc: "The database that holds your tables and Besom's own.",
-        keys: &[Key {
-            name: "path",
-            default: "\"besom.db\"",
-            doc: "The SQLite file; a relative path is meant from this file's directory.",
-            slot: Slot::Path(|s| &mut s.store.path),
-        }],
+        keys: &[
+            Key {
+                name: "path",
+                default: "",
+                doc: "The SQLite file, by default besom.db; a relative path is meant from this \
+                      file's directory.",
+                slot: Slot::Path(|s| &mut s.store.path),
+            },
+            Key {
+                name: "url",
+                default: "",
+                doc: "A PostgreSQL server instead of a file: postgres://USER@HOST:PORT/DATABASE, \
+                      with sslmode (disable, prefer, require, verify-ca, verify-full).",
+                slot: Slot::OptionalText(|s| &mut s.store.url),
+            },
+            Key {
+                name: "password_file",
+                default: "",
+                doc: "The file with the password; by default it is in PGPASSWORD, or in the URL.",
+                slot: Slot::OptionalPath(|s| &mut s.store.password_file),
+            },
+            Key {
+                name: "root_certificate",
+                default: "",
+                doc: "The certificates (PEM) that the server's has to come from; needed for \
+                      sslmode verify-ca and verify-full.",
+                slot: Slot::OptionalPath(|s| &mut s.store.root_certificate),
+            },
+            Key {
+                name: "schema",
+                default: "\"besom\"",
+                doc: "The schema of Besom's own tables on the server.",
+                slot: Slot::Text(|s| &mut s.store.schema),
+            },
+            Key {
+                name: "partitions",
+                default: "1024",
+                doc: "Partitions of a store that is created on the server; one that exists keeps \
+                      its own.",
+                slot: Slot::U32(|s| &mut s.store.partitions, 1, 65_536),
+            },
+            Key {
+                name: "commit_connections",
+                default: "16",
+                doc: "Connections that commit: so many batches at once.",
+                slot: Slot::U32(|s| &mut s.store.commit_connections, 1, 1_000),
+            },
+            Key {
+                name: "act_connections",
+                default: "16",
+                doc: "Connections for the reads of acts and scans: so many snapshots at once.",
+                slot: Slot::U32(|s| &mut s.store.act_connections, 1, 1_000),
+            },
+            Key {
+                name: "read_connections",
+                default: "4",
+                doc: "Connections for all other reads.",
+                slot: Slot::U32(|s| &mut s.store.read_connections, 1, 1_000),
+            },
+            Key {
+                name: "connect_timeout",
+                default: "\"5s\"",
+                doc: "How long a connection may take, or be waited for.",
+                slot: Slot::Duration(|s| &mut s.store.connect_timeout, ms(100), ms(600_000)),
+            },
+            Key {
+                name: "statement_timeout",
+                default: "\"30s\"",
+                doc: "How long the server works on one statement.",
+                slot: Slot::Duration(|s| &mut s.store.statement_timeout, ms(100), ms(3_600_000)),
+            },
+            Key {
+                name: "lock_timeout",
+                default: "\"5s\"",
+                doc: "How long a statement waits for a lock of your product's.",
+                slot: Slot::Duration(|s| &mut s.store.lock_timeout, ms(10), ms(600_000)),
+            },
+            Key {
+                name: "idle_in_transaction_timeout",
+                default: "\"2s\"",
+                doc: "After how long the server ends a write that its node has left alone, so \
+                      that a frozen leader does not hold up the next one.",
+                slot: Slot::Duration(
+                    |s| &mut s.store.idle_in_transaction_timeout,
+                    ms(100),
+                    ms(60_000),
+                ),
+            },
+            Key {
+                name: "tcp_user_timeout",
+                default: "\"10s\"",
+                doc: "After how long without an acknowledgement a connection is given up.",
+                slot: Slot::Duration(|s| &mut s.store.tcp_user_timeout, ms(1_000), ms(600_000)),
+            },
+        ],
     },
     Section {
         name: "node",
@@ -367,7 +500,11 @@ impl Sections {
     /// Makes paths independent of where the program runs: relative ones are meant from
     /// `dir`, and those that were not given stand beside the database.
     pub fn settle_paths(&mut self, dir: &std::path::Path) {
-        self.store.path = dir.join(&self.store.path);
+        let file = match self.store.path.as_os_str().is_empty() {
+            true => std::path::Path::new("besom.db"),
+            false => &self.store.path,
+        };
+        self.store.path = dir.join(file);
         let beside = self.store.path.parent().unwrap_or(dir).to_owned();
         for (path, name) in [
             (&mut self.activity.socket, "besom-activity.sock"),
@@ -378,7 +515,14 @@ impl Sections {
         }
         self.plugins.dir = dir.join(&self.plugins.dir);
         self.coordination.settle_paths(dir);
-        if let Some(path) = &mut self.activity.token_file {
+        for path in [
+            &mut self.activity.token_file,
+            &mut self.store.password_file,
+            &mut self.store.root_certificate,
+        ]
+        .into_iter()
+        .flatten()
+        {
             *path = dir.join(&path);
         }
     }

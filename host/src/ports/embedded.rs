@@ -1,6 +1,6 @@
-//! What the embedded coordination and activity keep in the one file beside the user's tables.
+//! What the embedded coordination and activity keep in the store beside the user's tables.
 //!
-//! The store adapter of the file implements it; the store lease and the embedded activity
+//! The store adapters implement it; the store lease and the embedded activity
 //! build on it and decide.
 
 use std::path::Path;
@@ -12,7 +12,12 @@ use besom_core::time::Time;
 
 use super::activity::State;
 use super::coordination::LeaderRecord;
-use super::store::Result;
+use super::store::{Result, Store};
+
+/// A store that also keeps the lease and the activity: all that a node needs beside its guests.
+pub trait Embedded: Store + LeaseLedger + ActivityLedger {}
+
+impl<T: Store + LeaseLedger + ActivityLedger> Embedded for T {}
 
 /// The row of the store lease.
 #[derive(Debug, Clone, PartialEq, Eq)]

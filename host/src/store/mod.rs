@@ -2,4 +2,6 @@
 //! to its meaning.
 
 pub mod memory;
+pub mod postgres;
+mod record;
 pub mod sqlite;

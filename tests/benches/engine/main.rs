@@ -1,5 +1,5 @@
 //! What the engine costs, each figure beside its limit measured in the same run: a bare
-//! SQLite of the same settings, the same decision called natively, an empty commit.
+//! SQLite or PostgreSQL of the same settings, the same decision called natively, an empty commit.
 //!
 //! `cargo bench -p besom-tests --bench engine [-- NAME...]`; without a name all of them run,
 //! which takes several minutes. Run `cargo plugins` first, and `cargo build --release -p besom`
@@ -9,6 +9,7 @@ mod bare;
 mod compaction;
 mod idle;
 mod lateness;
+mod pgqueue;
 mod place;
 mod queue;
 mod report;
@@ -18,7 +19,8 @@ mod tasks;
 
 use anyhow::{Result, bail};
 
-const NAMES: [&str; 7] = ["steps", "queue", "tasks", "compaction", "scan", "lateness", "idle"];
+const NAMES: [&str; 8] =
+    ["steps", "queue", "pgqueue", "tasks", "compaction", "scan", "lateness", "idle"];
 
 fn main() -> Result<()> {
     // `cargo bench` adds `--bench`, `cargo test --benches` nothing: then only the build counts.
@@ -39,6 +41,7 @@ fn main() -> Result<()> {
             match name {
                 "steps" => steps::run().await?,
                 "queue" => queue::run().await?,
+                "pgqueue" => pgqueue::run().await?,
                 "tasks" => tasks::run().await?,
                 "compaction" => compaction::run().await?,
                 "scan" => scan::run().await?,

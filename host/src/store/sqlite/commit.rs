@@ -144,7 +144,7 @@ fn attempt(
                 books.settle(tx, task, &entry.item, settle, said.as_deref())?
             }
             Decided::Committed(proposal, effects) => {
-                let undo = effects.images.map(super::images::Images::pack);
+                let undo = effects.images.map(crate::store::record::images::Images::pack);
                 let remarks = Remarks { notes: &proposal.notes, undo, ..Remarks::default() };
                 books.committed(tx, task, &entry.item, remarks, &effects.emitted)?
             }

@@ -7,8 +7,8 @@ use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, params_from_iter};
 
 use super::error::{Failure, is_violation};
-use super::images::Images;
 use super::mapping::{Mapping, Params, Table, push_quoted, quote};
+use crate::store::record::images::{Broken, Images};
 
 /// Why an item's effects stop.
 #[derive(Debug)]
@@ -31,6 +31,12 @@ impl From<Failure> for Stop {
             Failure::Sql(e) => e.into(),
             other => Stop::Failure(other),
         }
+    }
+}
+
+impl From<Broken> for Stop {
+    fn from(e: Broken) -> Stop {
+        Stop::Failure(e.into())
     }
 }
 
@@ -177,7 +183,7 @@ impl<'a> Effects<'a> {
         };
         self.dirty = true;
         if let Some(images) = &mut self.images {
-            images.push(table, self.tenant, before.ok_or(key))?;
+            images.push(&table.origin(self.tenant), table.names(), before.ok_or(key))?;
         }
         Ok(())
     }
@@ -225,7 +231,7 @@ impl<'a> Effects<'a> {
             && let Some(before) = self.row_before(table, key)?
             && let Some(images) = &mut self.images
         {
-            images.push(table, self.tenant, Ok(before))?;
+            images.push(&table.origin(self.tenant), table.names(), Ok(before))?;
         }
         let changed = self.conn.prepare_cached(&sql)?.execute(params_from_iter(params.iter()))?;
         if changed == 0 {
@@ -250,7 +256,7 @@ impl<'a> Effects<'a> {
             let mut statement = self.conn.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(params.iter()))?;
             while let Some(row) = rows.next()? {
-                images.push(table, self.tenant, Ok(table.row(row)?))?;
+                images.push(&table.origin(self.tenant), table.names(), Ok(table.row(row)?))?;
             }
         }
         let sql = format!("DELETE FROM {} WHERE {condition}", table.name);

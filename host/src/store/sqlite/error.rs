@@ -3,6 +3,7 @@
 use rusqlite::ErrorCode;
 
 use crate::ports::store::Error;
+use crate::store::record::images::Broken;
 
 /// Why a job on the database did not succeed.
 #[derive(Debug)]
@@ -28,6 +29,12 @@ impl From<rusqlite::Error> for Failure {
 impl From<Error> for Failure {
     fn from(e: Error) -> Failure {
         Failure::Port(e)
+    }
+}
+
+impl From<Broken> for Failure {
+    fn from(e: Broken) -> Failure {
+        Failure::Port(e.into())
     }
 }
 

@@ -124,7 +124,7 @@ pub(super) fn before_images(conn: &Connection, history: u64) -> Job<Option<Vec<B
         .prepare_cached("SELECT undo FROM besom_history WHERE id = ?1")?
         .query_row([history], |r| r.get(0))
         .optional()?;
-    packed.flatten().as_deref().map(super::images::unpack).transpose()
+    Ok(packed.flatten().as_deref().map(crate::store::record::images::unpack).transpose()?)
 }
 
 /// Writes a node's row.

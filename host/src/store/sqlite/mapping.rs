@@ -15,6 +15,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use super::error::Job;
 use super::hint::{self, Created};
 use super::values::{Round, encode, tenant_cell};
+use crate::store::record::images::Origin;
 
 /// Parameters in the order of the statement's question marks.
 pub(super) type Params<'a> = Vec<ToSqlOutput<'a>>;
@@ -99,6 +100,20 @@ impl Table {
     /// The quoted tenant column.
     pub(super) fn tenant(&self) -> Option<&str> {
         self.tenant.as_deref()
+    }
+
+    /// Where images of its rows come from.
+    pub(super) fn origin<'a>(&'a self, tenant: Option<&'a Tenant>) -> Origin<'a> {
+        Origin {
+            collection: &self.collection.name,
+            tenant: tenant.filter(|_| self.tenant.is_some()),
+            key: &self.collection.key,
+        }
+    }
+
+    /// The names of its mapped columns, in their order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.columns.iter().map(|(name, _)| name)
     }
 
     /// A column by name; the tenant column can be read as text.

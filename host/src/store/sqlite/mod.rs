@@ -16,7 +16,6 @@ mod error;
 mod fault;
 mod guards;
 mod hint;
-mod images;
 mod inspection;
 mod items;
 mod leadership;

@@ -7,14 +7,8 @@ use besom_core::time::Time;
 use besom_core::value::{Kind, Value, is_decimal};
 use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
-/// Which way an instant is rounded that its column cannot hold exactly.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Round {
-    /// For values that are stored or compared as equal, and for upper bounds.
-    Down,
-    /// For lower bounds.
-    Up,
-}
+pub(super) use crate::store::record::encoding::Round;
+use crate::store::record::encoding::{scaled, unscaled, uuid_parse, uuid_text};
 
 /// The value as the column stores it, or why it does not fit.
 pub(super) fn encode<'a>(
@@ -40,21 +34,14 @@ pub(super) fn encode<'a>(
         (Kind::Uuid, Value::Uuid(u)) if column.encoding == Encoding::Raw => bytes(u),
         (Kind::Uuid, Value::Uuid(u)) => ToSqlOutput::Owned(Owned::Text(uuid_text(u))),
         (Kind::Timestamp, Value::Timestamp(t)) => match column.encoding {
-            Encoding::Seconds => integer(scaled(t.0, 1_000_000, round)),
-            Encoding::Millis => integer(scaled(t.0, 1_000, round)),
             Encoding::Rfc3339 => ToSqlOutput::Owned(Owned::Text(t.to_string())),
-            Encoding::Native | Encoding::Raw => integer(t.0),
+            encoding => integer(scaled(t.0, encoding, round)),
         },
         (kind, value) => {
             let found = value.kind().map_or("null".to_owned(), |k| format!("{k:?}").to_lowercase());
             return Err(format!("expected {}, found {found}", format!("{kind:?}").to_lowercase()));
         }
     })
-}
-
-fn scaled(micros: i64, unit: i64, round: Round) -> i64 {
-    let down = micros.div_euclid(unit);
-    if round == Round::Up && micros.rem_euclid(unit) != 0 { down + 1 } else { down }
 }
 
 /// The value of a cell. A cell that does not hold what its column promises (SQLite does not
@@ -66,11 +53,9 @@ pub(super) fn decode(column: &Column, cell: ValueRef<'_>) -> Value {
         (Kind::Float, ValueRef::Integer(i)) => Value::Float(i as f64),
         (Kind::Decimal, ValueRef::Integer(i)) => Value::Decimal(i.to_string()),
         (Kind::Decimal, ValueRef::Real(f)) => Value::Decimal(f.to_string()),
-        (Kind::Timestamp, ValueRef::Integer(i)) => Value::Timestamp(Time(match column.encoding {
-            Encoding::Seconds => i.saturating_mul(1_000_000),
-            Encoding::Millis => i.saturating_mul(1_000),
-            _ => i,
-        })),
+        (Kind::Timestamp, ValueRef::Integer(i)) => {
+            Value::Timestamp(Time(unscaled(i, column.encoding)))
+        }
         (Kind::Uuid, ValueRef::Blob(b)) => match b.try_into() {
             Ok(uuid) => Value::Uuid(uuid),
             Err(_) => Value::Bytes(b.to_vec()),
@@ -92,21 +77,6 @@ pub(super) fn decode(column: &Column, cell: ValueRef<'_>) -> Value {
             },
         },
     }
-}
-
-fn uuid_text(uuid: &[u8; 16]) -> String {
-    let n = u128::from_be_bytes(*uuid);
-    let hex = format!("{n:032x}");
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
-}
-
-fn uuid_parse(text: &str) -> Option<[u8; 16]> {
-    if text.len() != 36 || !text.is_ascii() {
-        return None;
-    }
-    let hex: String = text.split('-').collect();
-    let n = (hex.len() == 32).then(|| u128::from_str_radix(&hex, 16).ok())??;
-    Some(n.to_be_bytes())
 }
 
 /// A tenant in the engine's tables: its text, or 0 for none.
@@ -201,13 +171,5 @@ mod tests {
         let column = Column { kind: Kind::Integer, encoding: Encoding::Native };
         let said = encode(&column, &Value::Text("7".into()), Round::Down).unwrap_err();
         assert_eq!(said, "expected integer, found text");
-    }
-
-    #[test]
-    fn a_lower_bound_between_two_seconds_is_rounded_up() {
-        assert_eq!(scaled(1_500_000, 1_000_000, Round::Up), 2);
-        assert_eq!(scaled(1_500_000, 1_000_000, Round::Down), 1);
-        assert_eq!(scaled(-1_500_000, 1_000_000, Round::Down), -2);
-        assert_eq!(scaled(2_000_000, 1_000_000, Round::Up), 2);
     }
 }

@@ -7,9 +7,34 @@ use besom_core::ids::Tenant;
 use besom_core::value::{Field, RowKey, Value};
 use serde::{Deserialize, Serialize};
 
-use super::error::Job;
-use super::mapping::Table;
 use crate::ports::store::{BeforeImage, Error};
+
+/// A packed value of the store is not one.
+#[derive(Debug, thiserror::Error)]
+#[error("before-images cannot be read or written: {0}")]
+pub(crate) struct Broken(String);
+
+impl From<postcard::Error> for Broken {
+    fn from(e: postcard::Error) -> Broken {
+        Broken(e.to_string())
+    }
+}
+
+impl From<Broken> for Error {
+    fn from(e: Broken) -> Error {
+        Error::Invalid(e.to_string())
+    }
+}
+
+/// The table that an image is of.
+pub(crate) struct Origin<'a> {
+    /// The collection.
+    pub(crate) collection: &'a str,
+    /// The tenant, where the collection has any.
+    pub(crate) tenant: Option<&'a Tenant>,
+    /// The columns of its key.
+    pub(crate) key: &'a [String],
+}
 
 #[derive(Serialize, Deserialize)]
 enum Record {
@@ -27,26 +52,26 @@ enum Record {
 
 /// The before-images of one item, while they are collected.
 #[derive(Default)]
-pub(super) struct Images {
+pub(crate) struct Images {
     bytes: Vec<u8>,
     collection: Option<String>,
 }
 
 impl Images {
     /// Adds a row as it was, or the key of a row that was not there.
-    pub(super) fn push(
+    pub(crate) fn push<'a>(
         &mut self,
-        table: &Table,
-        tenant: Option<&Tenant>,
+        origin: &Origin<'_>,
+        columns: impl Iterator<Item = &'a String>,
         row: Result<Vec<Value>, RowKey>,
-    ) -> Job<()> {
-        if self.collection.as_deref() != Some(&table.collection.name) {
-            self.collection = Some(table.collection.name.clone());
+    ) -> Result<(), Broken> {
+        if self.collection.as_deref() != Some(origin.collection) {
+            self.collection = Some(origin.collection.to_owned());
             self.record(&Record::Table {
-                collection: table.collection.name.clone(),
-                tenant: tenant.filter(|_| table.tenant().is_some()).cloned(),
-                key: table.collection.key.clone(),
-                columns: table.columns.iter().map(|(name, _)| name.clone()).collect(),
+                collection: origin.collection.to_owned(),
+                tenant: origin.tenant.cloned(),
+                key: origin.key.to_vec(),
+                columns: columns.cloned().collect(),
             })?;
         }
         self.record(&match row {
@@ -55,21 +80,20 @@ impl Images {
         })
     }
 
-    fn record(&mut self, record: &Record) -> Job<()> {
+    fn record(&mut self, record: &Record) -> Result<(), Broken> {
         self.bytes = postcard::to_extend(record, std::mem::take(&mut self.bytes))?;
         Ok(())
     }
 
     /// The packed record.
-    pub(super) fn pack(self) -> Vec<u8> {
+    pub(crate) fn pack(self) -> Vec<u8> {
         lz4_flex::compress_prepend_size(&self.bytes)
     }
 }
 
 /// The images of a packed record, oldest first.
-pub(super) fn unpack(packed: &[u8]) -> Job<Vec<BeforeImage>> {
-    let bytes = lz4_flex::decompress_size_prepended(packed)
-        .map_err(|e| Error::Invalid(format!("before-images cannot be read: {e}")))?;
+pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<BeforeImage>, Broken> {
+    let bytes = lz4_flex::decompress_size_prepended(packed).map_err(|e| Broken(e.to_string()))?;
     let mut rest = bytes.as_slice();
     let mut images = Vec::new();
     let mut head = (String::new(), None, Vec::new(), Vec::new());

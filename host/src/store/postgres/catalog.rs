@@ -1,0 +1,131 @@
+//! What the database says of its own tables: columns and their types, keys, indexes.
+
+use std::collections::BTreeMap;
+
+use super::error::Job;
+use super::session::{Session, params};
+
+/// A column of the database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ColumnFound {
+    pub(super) name: String,
+    /// The name of its type in `pg_type`; of a domain, its base type's.
+    pub(super) ty: String,
+    /// The type as it is written in SQL.
+    pub(super) full: String,
+    /// Whether it may hold NULL.
+    pub(super) nullable: bool,
+}
+
+/// A valid index over all rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct IndexFound {
+    pub(super) unique: bool,
+    /// Columns in their order; an expression is the empty text.
+    pub(super) columns: Vec<String>,
+}
+
+/// A foreign key that is in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ForeignKey {
+    pub(super) target: u32,
+    pub(super) own: Vec<String>,
+    pub(super) theirs: Vec<String>,
+}
+
+/// A table of the database.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct TableFound {
+    pub(super) oid: u32,
+    /// `r` table, `p` partitioned, `v` view, `m` materialized view, `f` foreign.
+    pub(super) kind: String,
+    pub(super) columns: Vec<ColumnFound>,
+    pub(super) indexes: Vec<IndexFound>,
+    pub(super) foreign_keys: Vec<ForeignKey>,
+}
+
+impl TableFound {
+    /// A column by name.
+    pub(super) fn column(&self, name: &str) -> Option<&ColumnFound> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// Whether an index begins with these columns.
+    pub(super) fn index_begins(&self, wanted: &[&str]) -> bool {
+        self.indexes.iter().any(|index| {
+            index.columns.len() >= wanted.len()
+                && index.columns.iter().zip(wanted).all(|(a, b)| a == b)
+        })
+    }
+}
+
+/// The tables of these (quoted) names, as far as they are there.
+pub(super) async fn tables(
+    session: &Session,
+    names: &[String],
+) -> Job<BTreeMap<String, TableFound>> {
+    let mut found: BTreeMap<String, TableFound> = BTreeMap::new();
+    let mut by_oid: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+    let rows = session
+        .query(
+            "SELECT n, c.oid, c.relkind::text FROM unnest($1::text[]) n
+             JOIN pg_class c ON c.oid = to_regclass(n)",
+            params![names.to_vec()],
+        )
+        .await?;
+    for row in rows {
+        let (name, oid): (String, u32) = (row.try_get(0)?, row.try_get(1)?);
+        by_oid.entry(oid).or_default().push(name.clone());
+        found.insert(name, TableFound { oid, kind: row.try_get(2)?, ..TableFound::default() });
+    }
+    let oids: Vec<u32> = by_oid.keys().copied().collect();
+    let mut each = |oid: u32, add: &dyn Fn(&mut TableFound)| {
+        for name in by_oid.get(&oid).into_iter().flatten() {
+            if let Some(table) = found.get_mut(name) {
+                add(table);
+            }
+        }
+    };
+    for row in session.query(COLUMNS, params![oids.clone()]).await? {
+        let column = ColumnFound {
+            name: row.try_get(1)?,
+            ty: row.try_get(2)?,
+            full: row.try_get(3)?,
+            nullable: row.try_get(4)?,
+        };
+        each(row.try_get(0)?, &|table| table.columns.push(column.clone()));
+    }
+    for row in session.query(INDEXES, params![oids.clone()]).await? {
+        let index = IndexFound { unique: row.try_get(1)?, columns: row.try_get(2)? };
+        each(row.try_get(0)?, &|table| table.indexes.push(index.clone()));
+    }
+    for row in session.query(FOREIGN_KEYS, params![oids.clone()]).await? {
+        let key =
+            ForeignKey { target: row.try_get(1)?, own: row.try_get(2)?, theirs: row.try_get(3)? };
+        each(row.try_get(0)?, &|table| table.foreign_keys.push(key.clone()));
+    }
+    Ok(found)
+}
+
+const COLUMNS: &str = "SELECT a.attrelid, a.attname::text,
+    coalesce(b.typname, t.typname)::text, format_type(a.atttypid, NULL),
+    NOT a.attnotnull
+  FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+  LEFT JOIN pg_type b ON b.oid = t.typbasetype AND t.typtype = 'd'
+  WHERE a.attrelid = ANY($1::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+  ORDER BY a.attrelid, a.attnum";
+
+const INDEXES: &str = "SELECT i.indrelid, i.indisunique,
+    ARRAY(SELECT coalesce(a.attname::text, '') FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(no, at)
+          LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.no
+          WHERE k.at <= i.indnkeyatts ORDER BY k.at)
+  FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am m ON m.oid = c.relam
+  WHERE i.indrelid = ANY($1::oid[]) AND i.indisvalid AND i.indpred IS NULL AND m.amname = 'btree'
+  ORDER BY c.relname";
+
+const FOREIGN_KEYS: &str = "SELECT f.conrelid, f.confrelid,
+    ARRAY(SELECT a.attname::text FROM unnest(f.conkey) WITH ORDINALITY k(no, at)
+          JOIN pg_attribute a ON a.attrelid = f.conrelid AND a.attnum = k.no ORDER BY k.at),
+    ARRAY(SELECT a.attname::text FROM unnest(f.confkey) WITH ORDINALITY k(no, at)
+          JOIN pg_attribute a ON a.attrelid = f.confrelid AND a.attnum = k.no ORDER BY k.at)
+  FROM pg_constraint f WHERE f.contype = 'f' AND f.conrelid = ANY($1::oid[])";

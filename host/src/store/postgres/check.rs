@@ -1,0 +1,290 @@
+//! The mapping compared with the database: what a task would stumble over at three in the
+//! morning is said at configuration.
+
+use std::collections::BTreeSet;
+
+use besom_core::collection::{Anchor, Collection, Collections, Encoding};
+use besom_core::value::Kind;
+
+use super::catalog::{ColumnFound, IndexFound, TableFound, tables};
+use super::error::Job;
+use super::mapping::qualified;
+use super::session::{Session, params};
+use crate::ports::store::MappingFault;
+
+/// How alike a name must be to be suggested (0 to 1).
+const SIMILAR_MIN: f64 = 0.7;
+
+/// All faults of all collections, in the order of their names.
+pub(super) async fn check(session: &Session, collections: &Collections) -> Job<Vec<MappingFault>> {
+    let names: Vec<String> = collections.values().map(|c| qualified(&c.table)).collect();
+    let catalog = tables(session, &names).await?;
+    let mut faults = Vec::new();
+    for collection in collections.values() {
+        let mut found = Found { collection, faults: &mut faults };
+        let Some(table) = catalog.get(&qualified(&collection.table)) else {
+            let known = known_tables(session).await?;
+            let name = &collection.table;
+            let nearest = nearest(name, known.iter().map(String::as_str));
+            found.fault("table", format!("there is no table {name:?} in the database{nearest}"));
+            continue;
+        };
+        found.columns(&table.columns);
+        match table.kind.as_str() {
+            "r" | "p" => {
+                found.key(&table.indexes);
+                found.indexes(table);
+            }
+            _ => {}
+        }
+        for anchor in &collection.anchors {
+            let target = collections
+                .get(&anchor.collection)
+                .and_then(|target| catalog.get(&qualified(&target.table)));
+            found.anchor(table, target, anchor, collections);
+        }
+    }
+    Ok(faults)
+}
+
+/// The tables that can be named, for suggestions.
+async fn known_tables(session: &Session) -> Job<Vec<String>> {
+    let rows = session
+        .query(
+            "SELECT c.relname::text FROM pg_class c
+             WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND pg_table_is_visible(c.oid)
+               AND c.relnamespace NOT IN ('pg_catalog'::regnamespace,
+                                          'information_schema'::regnamespace)",
+            params![],
+        )
+        .await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+struct Found<'a> {
+    collection: &'a Collection,
+    faults: &'a mut Vec<MappingFault>,
+}
+
+impl Found<'_> {
+    fn fault(&mut self, place: impl Into<String>, message: String) {
+        let collection = self.collection.name.clone();
+        self.faults.push(MappingFault { collection, place: place.into(), message, warning: false });
+    }
+
+    /// The tenant and every mapped column exist and can hold what they promise.
+    fn columns(&mut self, columns: &[ColumnFound]) {
+        let table = &self.collection.table;
+        let missing = |name: &str| {
+            let nearest = nearest(name, columns.iter().map(|c| c.name.as_str()));
+            format!("the table {table:?} has no column {name:?}{nearest}")
+        };
+        let find = |name: &str| columns.iter().find(|c| c.name == name);
+        if let Some(tenant) = self.collection.tenant.as_deref().filter(|t| find(t).is_none()) {
+            self.fault("tenant", missing(tenant));
+        }
+        for (name, column) in &self.collection.columns {
+            match find(name) {
+                None => self.fault(format!("columns.{name}"), missing(name)),
+                Some(found) => {
+                    if let Some(message) = unlike(found, column.kind, column.encoding) {
+                        self.fault(format!("columns.{name}"), message);
+                    }
+                }
+            }
+        }
+        for name in &self.collection.key {
+            if !self.collection.columns.contains_key(name) {
+                self.fault("key", format!("the key column {name:?} is not among the columns"));
+            }
+        }
+    }
+
+    /// The key, with the tenant, identifies at most one row.
+    fn key(&mut self, indexes: &[IndexFound]) {
+        let wanted: BTreeSet<&str> = self.whole(&self.collection.key).into_iter().collect();
+        let unique = |index: &IndexFound| {
+            index.unique && index.columns.iter().all(|c| wanted.contains(c.as_str()))
+        };
+        if !indexes.iter().any(unique) {
+            let list = self.whole(&self.collection.key).join(", ");
+            let table = &self.collection.table;
+            self.fault(
+                "key",
+                format!(
+                    "nothing keeps two rows of {table:?} from having the same key: \
+                     CREATE UNIQUE INDEX ON {table} ({list}), or name the columns that are unique"
+                ),
+            );
+        }
+    }
+
+    /// Each declared index has an index of the database that begins with it.
+    fn indexes(&mut self, found: &TableFound) {
+        let faults: Vec<(String, String)> = self
+            .collection
+            .indexes
+            .iter()
+            .filter(|(_, columns)| !found.index_begins(&self.whole(columns)))
+            .map(|(name, columns)| {
+                let (table, list) = (&self.collection.table, self.whole(columns).join(", "));
+                let message = format!(
+                    "no index of {table:?} begins with ({list}): CREATE INDEX ON {table} ({list})"
+                );
+                (format!("indexes.{name}"), message)
+            })
+            .collect();
+        for (place, message) in faults {
+            self.fault(place, message);
+        }
+    }
+
+    /// The anchor exists, and whoever inserts here waits for its lock: a foreign key does that.
+    /// Without one a guard on absence would be a hope.
+    fn anchor(
+        &mut self,
+        table: &TableFound,
+        found: Option<&TableFound>,
+        anchor: &Anchor,
+        all: &Collections,
+    ) {
+        let Some(target) = all.get(&anchor.collection) else {
+            let nearest = nearest(&anchor.collection, all.keys().map(String::as_str));
+            let name = &anchor.collection;
+            return self.fault("anchor", format!("there is no collection {name:?}{nearest}"));
+        };
+        if anchor.columns.len() != target.key.len() {
+            let (name, key) = (&target.name, target.key.join(", "));
+            return self
+                .fault("anchor", format!("name one column for each of {name:?}'s key ({key})"));
+        }
+        for column in &anchor.columns {
+            if !self.collection.columns.contains_key(column) {
+                let nearest = nearest(column, self.collection.columns.keys().map(String::as_str));
+                return self.fault("anchor", format!("there is no column {column:?}{nearest}"));
+            }
+        }
+        // A missing table is said of its own collection.
+        let Some(found) = found else { return };
+        let theirs: Vec<&str> =
+            target.tenant.iter().chain(&target.key).map(String::as_str).collect();
+        let own = self.whole(&anchor.columns);
+        let wanted: BTreeSet<(&str, &str)> =
+            own.iter().copied().zip(theirs.iter().copied()).collect();
+        let holds = table.foreign_keys.iter().any(|key| {
+            let pairs: BTreeSet<(&str, &str)> = key
+                .own
+                .iter()
+                .map(String::as_str)
+                .zip(key.theirs.iter().map(String::as_str))
+                .collect();
+            key.target == found.oid && pairs == wanted
+        });
+        if !holds {
+            let (name, list) = (&self.collection.table, own.join(", "));
+            let (other, key) = (&target.table, theirs.join(", "));
+            self.fault(
+                "anchor",
+                format!(
+                    "{name:?} has no foreign key on its anchor, so nobody who inserts waits for \
+                     it: ALTER TABLE {name} ADD FOREIGN KEY ({list}) REFERENCES {other} ({key})"
+                ),
+            );
+        }
+    }
+
+    /// The tenant column before these.
+    fn whole<'c>(&'c self, columns: &'c [String]) -> Vec<&'c str> {
+        self.collection.tenant.iter().chain(columns).map(String::as_str).collect()
+    }
+}
+
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let score = |k: &str| strsim::jaro_winkler(&name.to_lowercase(), &k.to_lowercase());
+    let best = known.map(|k| (score(k), k)).max_by(|a, b| a.0.total_cmp(&b.0));
+    match best {
+        Some((alike, k)) if alike >= SIMILAR_MIN => format!("; did you mean {k:?}?"),
+        _ => String::new(),
+    }
+}
+
+/// Why a column of this type cannot hold that kind in that encoding.
+fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String> {
+    const INTEGERS: [&str; 3] = ["int2", "int4", "int8"];
+    const TEXTS: [&str; 5] = ["text", "varchar", "bpchar", "citext", "name"];
+    const KNOWN: [&str; 12] = [
+        "bool",
+        "float4",
+        "float8",
+        "numeric",
+        "bytea",
+        "timestamptz",
+        "timestamp",
+        "date",
+        "uuid",
+        "json",
+        "jsonb",
+        "xml",
+    ];
+    let ty = column.ty.as_str();
+    let among = |all: &[&str]| all.contains(&ty);
+    let fits = match kind {
+        Kind::Bool => ty == "bool" || among(&INTEGERS),
+        Kind::Integer => among(&INTEGERS) || ty == "numeric",
+        Kind::Float => among(&["float4", "float8", "numeric"]),
+        Kind::Decimal => ty == "numeric" || among(&INTEGERS) || among(&TEXTS),
+        // Enums and whatever else is written as text and read as text.
+        Kind::Text => among(&TEXTS) || ty == "uuid" || !(among(&INTEGERS) || among(&KNOWN)),
+        Kind::Json => among(&["json", "jsonb"]) || among(&TEXTS),
+        Kind::Bytes => ty == "bytea",
+        Kind::Uuid if encoding == Encoding::Raw => ty == "bytea",
+        Kind::Uuid => ty == "uuid" || among(&TEXTS),
+        Kind::Timestamp => match encoding {
+            Encoding::Rfc3339 => among(&TEXTS),
+            Encoding::Seconds | Encoding::Millis => among(&INTEGERS) || ty == "numeric",
+            Encoding::Native | Encoding::Raw => {
+                among(&["timestamptz", "timestamp", "date", "int8"])
+            }
+        },
+    };
+    let kind = format!("{kind:?}").to_lowercase();
+    let encoding = format!("{encoding:?}").to_lowercase();
+    (!fits).then(|| {
+        format!(
+            "the column is of type {} and mapped as {kind} ({encoding}): correct the type or the \
+             encoding",
+            column.full
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_refused_on_a_type_that_cannot_hold_it() {
+        let column = |ty: &str| ColumnFound {
+            name: "c".into(),
+            ty: ty.into(),
+            full: ty.into(),
+            nullable: true,
+        };
+        for (ty, kind, encoding, fits) in [
+            ("int4", Kind::Integer, Encoding::Native, true),
+            ("text", Kind::Integer, Encoding::Native, false),
+            ("mood", Kind::Text, Encoding::Native, true),
+            ("int8", Kind::Text, Encoding::Native, false),
+            ("timestamptz", Kind::Timestamp, Encoding::Native, true),
+            ("timestamptz", Kind::Timestamp, Encoding::Seconds, false),
+            ("int8", Kind::Timestamp, Encoding::Millis, true),
+            ("uuid", Kind::Uuid, Encoding::Native, true),
+            ("uuid", Kind::Uuid, Encoding::Raw, false),
+            ("jsonb", Kind::Json, Encoding::Native, true),
+            ("bytea", Kind::Bytes, Encoding::Native, true),
+        ] {
+            let said = unlike(&column(ty), kind, encoding);
+            assert_eq!(said.is_none(), fits, "{kind:?} ({encoding:?}) on {ty}: {said:?}");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What is asked of the leader from outside, and its application under the fence.
+
+use std::collections::{HashMap, HashSet};
+
+use besom_core::ids::{Fence, NodeName, TaskName};
+use besom_core::time::Time;
+use tokio_postgres::Row;
+
+use super::clock::{Clock, NOW};
+use super::error::{Job, invalid};
+use super::items;
+use super::leadership::{check_fence, hold_fence};
+use super::runs::{close_scan, json, named, parse, write_decision};
+use super::session::{Pipeline, Session, Tx, only, params};
+use super::settle::{Blocks, Books, End, Remarks, numbers_needed};
+use super::tally::{END_RUNS, Tally};
+use super::tasks::Tasks;
+use super::text::escaped;
+use crate::ports::store::{
+    Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Letters, Result,
+};
+
+/// Puts a command down.
+pub(super) async fn submit(
+    session: &Session,
+    clock: &Clock,
+    command: &Command,
+    by: &str,
+    reason: &str,
+) -> Job<u64> {
+    let sql = format!(
+        "INSERT INTO @.command (command, by, reason, at) VALUES ($2, $3, $4, {NOW}) RETURNING id"
+    );
+    let values = params![
+        clock.given(),
+        json(command)?,
+        escaped(by).into_owned(),
+        escaped(reason).into_owned()
+    ];
+    let rows = session.query(&sql, values).await?;
+    Ok(only::<i64>(&rows)? as u64)
+}
+
+const COMMAND: &str = "SELECT id, command, by, reason, at, applied_at, result FROM @.command";
+
+/// Commands that no leader has applied, oldest first.
+pub(super) async fn pending(session: &Session, limit: u32) -> Job<Vec<CommandRow>> {
+    let sql = format!("{COMMAND} WHERE applied_at IS NULL ORDER BY id LIMIT $1");
+    session.query(&sql, params![i64::from(limit)]).await?.iter().map(read).collect()
+}
+
+/// One command.
+pub(super) async fn command(session: &Session, id: u64) -> Job<Option<CommandRow>> {
+    let id = i64::try_from(id).unwrap_or(i64::MAX);
+    let row = session.row(&format!("{COMMAND} WHERE id = $1"), params![id]).await?;
+    row.as_ref().map(read).transpose()
+}
+
+fn read(r: &Row) -> Job<CommandRow> {
+    use super::text::plain;
+    Ok(CommandRow {
+        id: r.try_get::<_, i64>(0)? as u64,
+        command: parse(&r.try_get::<_, String>(1)?)?,
+        by: plain(r.try_get(2)?),
+        reason: plain(r.try_get(3)?),
+        at: Time(r.try_get(4)?),
+        applied_at: r.try_get::<_, Option<i64>>(5)?.map(Time),
+        result: r.try_get::<_, Option<String>>(6)?.map(plain),
+    })
+}
+
+/// Applies a command's effect, once.
+pub(super) async fn apply(
+    session: Session,
+    clock: &Clock,
+    tasks: &Tasks,
+    fence: &Fence,
+    id: u64,
+    effect: &CommandEffect,
+    result: &str,
+) -> Result<Applied> {
+    let numbers = match effect {
+        CommandEffect::Slots(decision) => tasks.numbers(&session, named(decision)).await?,
+        CommandEffect::Pause(task) | CommandEffect::Resume(task) => {
+            tasks.numbers(&session, std::iter::once(task)).await?
+        }
+        _ => HashMap::new(),
+    };
+    let mut first = Pipeline::default();
+    hold_fence(&mut first, fence);
+    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let done = match check_fence(&answers[0]) {
+        Ok(()) => applied(&tx, &numbers, fence, id, effect, result).await,
+        Err(fenced) => Err(fenced),
+    };
+    tx.finish(done).await
+}
+
+async fn applied(
+    tx: &Tx,
+    tasks: &HashMap<TaskName, i32>,
+    fence: &Fence,
+    id: u64,
+    effect: &CommandEffect,
+    result: &str,
+) -> Job<Applied> {
+    let Some(row) = command(&tx.session, id).await? else {
+        return Err(invalid(format!("there is no command {id}")));
+    };
+    if row.applied_at.is_some() {
+        return Ok(Applied::default());
+    }
+    let number = |task: &TaskName| tasks.get(task).copied().unwrap_or(0);
+    let mut applied = Applied::default();
+    match effect {
+        CommandEffect::Slots(decision) => {
+            applied.runs = write_decision(tx, tasks, fence.term, decision).await?;
+        }
+        CommandEffect::Pause(task) => pause(tx, number(task), &row).await?,
+        CommandEffect::Resume(task) => resume(tx, number(task)).await?,
+        CommandEffect::Cancel(run, error) => {
+            close_scan(tx, *run, Some(error)).await?;
+            tx.query(END_RUNS, params![vec![run.0 as i64], Some(tx.now.0)]).await?;
+        }
+        CommandEffect::RetryDead(selector) => applied.dead = retry_dead(tx, selector).await?,
+        CommandEffect::DiscardDead(selector) => {
+            applied.dead = discard_dead(tx, selector, &row).await?;
+        }
+        CommandEffect::Refuse(_) => {}
+    }
+    tx.execute(
+        "UPDATE @.command SET applied_at = $2, result = $3 WHERE id = $1",
+        params![id as i64, tx.now.0, escaped(result).into_owned()],
+    )
+    .await?;
+    Ok(applied)
+}
+
+async fn pause(tx: &Tx, task: i32, row: &CommandRow) -> Job<()> {
+    tx.execute(
+        "UPDATE @.task SET paused_by = $2, paused_reason = $3, paused_since = $4,
+           schedule = coalesce(schedule, '') WHERE id = $1",
+        params![task, escaped(&row.by).into_owned(), escaped(&row.reason).into_owned(), row.at.0],
+    )
+    .await?;
+    Ok(())
+}
+
+/// The schedule counts from now: what passed meanwhile was not missed but paused.
+async fn resume(tx: &Tx, task: i32) -> Job<()> {
+    tx.execute(
+        "UPDATE @.task SET paused_by = NULL, paused_reason = NULL, paused_since = NULL,
+           last_slot = greatest(coalesce(last_slot, $2), $2)
+         WHERE id = $1 AND paused_since IS NOT NULL",
+        params![task, tx.now.0],
+    )
+    .await?;
+    Ok(())
+}
+
+/// Dead letters into the retries; those whose identity waits already are left.
+async fn retry_dead(tx: &Tx, selector: &DeadSelector) -> Job<u64> {
+    let letters = dead_letters(&tx.session, selector, Letters::Open, None).await?;
+    // Newest first: of several of one identity the newest goes.
+    let mut seen = HashSet::new();
+    let ids: Vec<i64> = letters
+        .iter()
+        .filter(|(_, letter)| seen.insert(&letter.item.identity))
+        .map(|(_, letter)| letter.id as i64)
+        .collect();
+    let numbers = tx.numbers(ids.len()).await?;
+    let rows = tx
+        .query(
+            "WITH moved AS (
+               INSERT INTO @.item (task, due, no, run_at, run, planned_at, part, place, tenant, key,
+                 version, payload, route, errors)
+               SELECT d.task, d.due, u.no, $3::int8, d.run, d.planned_at, d.part, 2, d.tenant, d.key,
+                 d.version, d.payload, d.route, d.errors
+               FROM unnest($1::int8[], $2::int8[]) u(id, no) JOIN @.dead d ON d.id = u.id
+               WHERE d.resolved_at IS NULL
+               ON CONFLICT DO NOTHING RETURNING no)
+             DELETE FROM @.dead d
+             USING unnest($1::int8[], $2::int8[]) u(id, no) JOIN moved m ON m.no = u.no
+             WHERE d.id = u.id RETURNING d.id",
+            params![ids, numbers, tx.now.0],
+        )
+        .await?;
+    let mut moved = HashSet::new();
+    for row in &rows {
+        moved.insert(row.try_get::<_, i64>(0)? as u64);
+    }
+    let mut tally = Tally::default();
+    for (task, letter) in letters.iter().filter(|(_, letter)| moved.contains(&letter.id)) {
+        let delta = tally.of(*task, letter.item.identity.tenant.as_ref());
+        delta.dead -= 1;
+        delta.retries += 1;
+    }
+    let mut pipeline = Pipeline::default();
+    tally.write_counters(&mut pipeline);
+    tx.session.run(pipeline).await?;
+    Ok(moved.len() as u64)
+}
+
+async fn discard_dead(tx: &Tx, selector: &DeadSelector, row: &CommandRow) -> Job<u64> {
+    let letters = dead_letters(&tx.session, selector, Letters::Open, None).await?;
+    if letters.is_empty() {
+        return Ok(0);
+    }
+    let nothing = Blocks { settled: false, dead: false };
+    let numbers = tx.numbers(numbers_needed(letters.len(), 0)).await?;
+    let mut books = Books::open(numbers, letters.len(), nothing, tx.now)?;
+    let reason = format!("{}: {}", row.by, row.reason);
+    for (at, (task, letter)) in letters.iter().enumerate() {
+        let delta = books.tally.of(*task, letter.item.identity.tenant.as_ref());
+        delta.dead -= 1;
+        delta.discarded += 1;
+        let remarks = Remarks { reason: Some(&reason), ..Remarks::default() };
+        books.tally.ended(letter.item.run);
+        books.give_up(*task, &letter.item);
+        books.history(at, *task, &letter.item, End::Discarded, remarks)?;
+    }
+    let ids: Vec<i64> = letters.iter().map(|(_, letter)| letter.id as i64).collect();
+    let node: String = only(&tx.query("SELECT node FROM @.fence", params![]).await?)?;
+    let mut pipeline = Pipeline::default();
+    pipeline.push("DELETE FROM @.dead WHERE id = ANY($1::int8[])", params![ids]);
+    books.tally.write_runs(&mut pipeline);
+    books.close(&mut pipeline, None, &NodeName::from(node), Vec::new());
+    tx.session.run(pipeline).await?;
+    Ok(letters.len() as u64)
+}
+
+/// Dead letters that match, newest first, with the numbers of their tasks; at most `limit`
+/// where given.
+pub(super) async fn dead_letters(
+    session: &Session,
+    selector: &DeadSelector,
+    letters: Letters,
+    limit: Option<u32>,
+) -> Job<Vec<(i32, DeadLetter)>> {
+    let ids: Option<Vec<i64>> = match selector.ids.as_slice() {
+        [] => None,
+        ids => Some(ids.iter().map(|id| i64::try_from(*id).unwrap_or(i64::MAX)).collect()),
+    };
+    let by_ids = ids.is_some();
+    let task = selector.task.as_ref().filter(|_| !by_ids).map(|t| t.as_str().to_owned());
+    let error = selector.error.as_ref().filter(|_| !by_ids).map(|e| escaped(e).into_owned());
+    let rows = session
+        .query(
+            &format!(
+                "SELECT d.task, d.id, d.at, t.name, d.resolved_at, {} FROM @.dead d JOIN @.task t ON t.id = d.task
+                 WHERE ($1::int8[] IS NULL OR d.id = ANY($1)) AND ($2::text IS NULL OR t.name = $2)
+                   AND ($3::text IS NULL OR d.error = $3) AND ($5 OR d.resolved_at IS NULL)
+                 ORDER BY d.id DESC LIMIT $4",
+                items::COLUMNS
+            ),
+            params![ids, task, error, limit.map(i64::from), letters == Letters::All],
+        )
+        .await?;
+    let letter = |row: &Row| -> Job<(i32, DeadLetter)> {
+        let task = TaskName::from(row.try_get::<_, String>(3)?);
+        let (id, at) = (row.try_get::<_, i64>(1)? as u64, Time(row.try_get(2)?));
+        let resolved_at = row.try_get::<_, Option<i64>>(4)?.map(Time);
+        let item = items::read(&task, row, 5)?;
+        Ok((row.try_get(0)?, DeadLetter { id, item, at, resolved_at }))
+    };
+    rows.iter().map(letter).collect()
+}

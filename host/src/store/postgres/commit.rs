@@ -1,0 +1,612 @@
+//! The commit: ownership and cursors, anchors, guards, changes, before-images, history,
+//! counters, outbox and acknowledgement in one transaction.
+//!
+//! Three round trips, whatever the number of items: (1) who owns what, the cursors moved,
+//! anchors locked, guards evaluated; (2) the changes, and the items taken from where they
+//! waited; (3) the books, and COMMIT. Further waves (`work`) cost two more each.
+//!
+//! An item's violation must undo that item alone. Savepoints cost more than they are worth
+//! while nothing fails, so a batch is tried without. What fails in a known way is named and
+//! the batch repeated without its effects; where the database refuses a statement for many
+//! items, the batch is repeated with savepoints, and the wave is bisected until the item that
+//! did it is alone.
+//!
+//! After an unknown result the mark decides: its row is unique, so whoever looks for it waits
+//! for the transaction that may still be writing it, and having found nothing takes its place.
+
+use std::collections::{BTreeMap, HashMap};
+
+use besom_core::ids::{CommitId, TaskName};
+use besom_core::proposal::{Change, Guard, Proposal, Settle};
+use tokio_postgres::Row;
+
+use super::clock::{Clock, NOW};
+use super::effects::{self, Effect};
+use super::embedded::{Observation, idle_keys};
+use super::error::{Failure, Fault as Blame, Job, classify_commit, fault, invalid, words};
+use super::fault::Fault;
+use super::guards::{self, Verdict};
+use super::mapping::Mapping;
+use super::ownership;
+use super::session::{NUMBERS, Pipeline, Session, numbers, params};
+use super::settle::{BLOCKS, Blocks, Books, Remarks, numbers_needed};
+use super::tally::{END_RUNS, ended_runs};
+use super::waiting::mark;
+use super::work::{Work, waves};
+use crate::ports::store::{Batch, Committed, Decision, Entry, Error, Outcome, Result};
+use crate::store::record::images::Images;
+
+/// How often a batch is repeated because others were faster, before the caller is told.
+const REPEATS_MAX: u32 = 3;
+
+/// What a commit needs beside its batch.
+pub(super) struct Setting<'a> {
+    pub(super) clock: &'a Clock,
+    pub(super) tasks: &'a HashMap<TaskName, i32>,
+    pub(super) mapping: &'a Mapping,
+    pub(super) collections: &'a besom_core::collection::Collections,
+    pub(super) observation: Observation,
+    pub(super) fault: Option<Fault>,
+}
+
+/// How carefully a batch is applied.
+#[derive(Default, Clone)]
+struct Care {
+    /// With savepoints around the effects of items.
+    savepoints: bool,
+    /// Items that cannot be applied, with what was said of them.
+    violated: BTreeMap<usize, String>,
+    /// Items whose guards are known to fail.
+    failed: Vec<usize>,
+}
+
+/// Why an attempt did not come to its end.
+enum Stop {
+    /// Nothing more is to be done: the batch was committed before.
+    Known(Committed),
+    /// Another attempt will know better.
+    Repeat(Care),
+    /// Somebody has taken an item meanwhile.
+    Overtaken,
+    Failed(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Stop {
+        Stop::Failed(failure)
+    }
+}
+
+impl From<tokio_postgres::Error> for Stop {
+    fn from(e: tokio_postgres::Error) -> Stop {
+        Stop::Failed(e.into())
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(e: Error) -> Stop {
+        Stop::Failed(e.into())
+    }
+}
+
+type Step<T> = std::result::Result<T, Stop>;
+
+/// Commits a batch.
+pub(super) async fn commit(
+    mut session: Session,
+    batch: &Batch,
+    setting: &Setting<'_>,
+) -> Result<Committed> {
+    match setting.fault {
+        Some(Fault::Busy) => return Err(Error::Busy("a fault of a test".into())),
+        Some(Fault::Away) => return Err(Error::Unavailable("a fault of a test".into())),
+        Some(Fault::CommitLost | Fault::CommitUnconfirmed) | None => {}
+    }
+    let (mut care, mut repeats) = (Care::default(), 0);
+    loop {
+        let attempt = Attempt { batch, setting, care: &care };
+        match attempt.run(&mut session).await {
+            Ok(committed) => return Ok(committed),
+            Err(stop) => {
+                session.rollback().await;
+                match stop {
+                    Stop::Known(committed) => return Ok(committed),
+                    // Each repetition knows one more item, or uses savepoints from now on.
+                    Stop::Repeat(next) => care = next,
+                    Stop::Overtaken if repeats < REPEATS_MAX => repeats += 1,
+                    Stop::Overtaken => {
+                        return Err(Error::Busy("others take the same items".into()));
+                    }
+                    Stop::Failed(failure) => return Err(failure.into()),
+                }
+            }
+        }
+    }
+}
+
+const RECORDED: &str = "SELECT result FROM @.commit WHERE id = $1";
+
+/// What a commit of that mark has done. If there is none, the mark is given up, so that a
+/// copy of the batch that is still under way somewhere is never applied.
+pub(super) async fn find(session: &Session, clock: &Clock, id: CommitId) -> Job<Option<Committed>> {
+    // Waits for a transaction that is writing this mark.
+    let given_up = session
+        .execute(
+            &format!(
+                "INSERT INTO @.commit (no, last, id, at, node)
+                 SELECT n, n, $2, {NOW}, '' FROM nextval('@.number') n
+                 ON CONFLICT (id) DO NOTHING"
+            ),
+            params![clock.given(), mark(id)],
+        )
+        .await?;
+    if given_up == 1 {
+        return Ok(None);
+    }
+    let row = session.row(RECORDED, params![mark(id)]).await?;
+    let result: Option<Vec<u8>> = row.map(|row| row.try_get(0)).transpose()?.flatten();
+    Ok(result.as_deref().map(postcard::from_bytes).transpose()?)
+}
+
+/// One attempt at a batch.
+struct Attempt<'a> {
+    batch: &'a Batch,
+    setting: &'a Setting<'a>,
+    care: &'a Care,
+}
+
+/// What became of the works so far, by entry.
+type Decided = BTreeMap<usize, std::result::Result<Option<Images>, NotApplied>>;
+
+/// Why the changes of an item are not applied.
+enum NotApplied {
+    Guard,
+    Violation(String),
+}
+
+impl<'a> Attempt<'a> {
+    async fn run(&self, session: &mut Session) -> Step<Committed> {
+        let batch = self.batch;
+        let waves = waves(self.works(), self.setting.collections);
+        let idle = self.idle(session, &waves).await?;
+        let is_idle = |work: &Work<'_>, key: &str| {
+            idle.iter().any(|(entry, idle)| entry.is_none_or(|e| e == work.entry) && idle == key)
+        };
+
+        let mut first = Pipeline::default();
+        first.push(format!("SELECT {NOW}"), params![self.setting.clock.given()]);
+        first.push(RECORDED, params![mark(batch.id)]);
+        first.push(NUMBERS, params![self.numbers_needed() as i32]);
+        let tasks: Vec<i32> = self.setting.tasks.values().copied().collect();
+        first.push(BLOCKS, params![tasks]);
+        let owners = ownership::ask(&mut first, batch, self.setting.tasks);
+        let together = !self.care.savepoints;
+        let guards = waves
+            .first()
+            .filter(|_| together)
+            .map(|wave| guards::ask(&mut first, self.setting.mapping, wave, &is_idle));
+        let mut answers = session.begin(first).await.map_err(|e| self.blamed(e))?;
+        self.known(&answers[1])?;
+        let now = besom_core::time::Time(super::session::only(&answers[0])?);
+        let ids = numbers(&answers[2])?;
+        let owned = owners.read(&answers, batch, self.setting.tasks, now)?;
+        let mut books = Books::open(ids, batch.entries.len(), Blocks::read(&answers[3])?, now)?;
+
+        let mut decided = Decided::new();
+        let mut last: Option<(Vec<Work<'a>>, Pipeline<'a>, effects::Asked)> = None;
+        for (at, wave) in waves.iter().enumerate() {
+            let wave: Vec<Work<'a>> =
+                wave.iter().filter(|w| owned.left_out(w.entry).is_none()).copied().collect();
+            if self.care.savepoints {
+                self.carefully(session, wave, &is_idle, &mut decided).await?;
+                continue;
+            }
+            if let Some((works, pipeline, asked)) = last.take() {
+                self.apply(session, &works, pipeline, &asked, &mut decided).await?;
+            }
+            let verdicts = match (at, &guards) {
+                (0, Some(asked)) => {
+                    let all = asked.read(&answers, waves[0].len())?;
+                    let kept = waves[0].iter().zip(all);
+                    kept.filter(|(w, _)| owned.left_out(w.entry).is_none())
+                        .map(|(_, v)| v)
+                        .collect()
+                }
+                _ => {
+                    let mut pipeline = Pipeline::default();
+                    let asked = guards::ask(&mut pipeline, self.setting.mapping, &wave, &is_idle);
+                    answers = session.run(pipeline).await.map_err(|e| self.blamed(e))?;
+                    asked.read(&answers, wave.len())?
+                }
+            };
+            let holding = judged(wave, verdicts, &mut decided);
+            let mut pipeline = Pipeline::default();
+            let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding);
+            last = Some((holding, pipeline, asked));
+        }
+
+        // What becomes of an item is known, but for its images: the items can be taken in the
+        // same round trip as the last changes.
+        let (works, mut pipeline, asked) = match last {
+            Some((works, pipeline, asked)) => (works, pipeline, Some(asked)),
+            None => (Vec::new(), Pipeline::default(), None),
+        };
+        let applied: Vec<usize> = works.iter().map(|work| work.entry).collect();
+        let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.entries.len()];
+        for (at, entry) in batch.entries.iter().enumerate() {
+            if let Some(why) = owned.left_out(at) {
+                outcomes[at] = Some(Outcome::Left(why));
+                continue;
+            }
+            let task = self.task(entry);
+            books.took(task, &entry.item, entry.source);
+            let last_wave = applied.binary_search(&at).is_ok();
+            if last_wave || matches!(decided.get(&at), Some(Ok(_))) {
+                books.leaves(task, &entry.item, entry.source);
+            }
+            // The history of the last wave waits for its images.
+            if !last_wave {
+                outcomes[at] = Some(self.settle(&mut books, at, task, &mut decided)?);
+            }
+        }
+        let taken = books.take_all(&mut pipeline, owned.ranges);
+        books.tally.write_runs(&mut pipeline);
+        let ended = pipeline.push(END_RUNS, params![books.tally.runs_left(), Some(now.0)]);
+        let answers = session.run(pipeline).await.map_err(|e| self.blamed(e))?;
+        if let Some(asked) = &asked {
+            self.read_effects(&works, asked, &answers, &mut decided)?;
+        }
+        check_taken(&taken, &answers)?;
+        for work in &works {
+            let entry = &batch.entries[work.entry];
+            let outcome = self.settle(&mut books, work.entry, self.task(entry), &mut decided)?;
+            outcomes[work.entry] = Some(outcome);
+        }
+
+        let outcomes = outcomes.into_iter().flatten().collect();
+        let committed = Committed { outcomes, at: now, runs_ended: ended_runs(&answers[ended])? };
+        self.close(session, books, committed).await
+    }
+
+    fn works(&self) -> Vec<Work<'a>> {
+        let entries = self.batch.entries.iter().enumerate();
+        entries
+            .filter(|(at, _)| {
+                !self.care.violated.contains_key(at) && !self.care.failed.contains(at)
+            })
+            .filter_map(|(entry, Entry { item, decision, .. })| match decision {
+                Decision::Apply { proposal, undo, .. } => {
+                    let tenant = item.identity.tenant.as_ref();
+                    Some(Work { entry, tenant, proposal, undo: *undo })
+                }
+                Decision::Settle(_) => None,
+            })
+            .collect()
+    }
+
+    fn numbers_needed(&self) -> usize {
+        let emitted = |proposal: &Proposal| {
+            proposal.changes.iter().filter(|c| matches!(c, Change::Emit { .. })).count()
+        };
+        let messages = self.batch.entries.iter().map(|entry| match &entry.decision {
+            Decision::Apply { proposal, .. } => emitted(proposal),
+            Decision::Settle(_) => 0,
+        });
+        numbers_needed(self.batch.entries.len(), messages.sum())
+    }
+
+    fn task(&self, entry: &Entry) -> i32 {
+        self.setting.tasks.get(&entry.item.identity.task).copied().unwrap_or(0)
+    }
+
+    /// What is known to be idle: the caller's observations, of one entry each, or what the
+    /// store's own table says of a key just now.
+    async fn idle(
+        &self,
+        session: &Session,
+        waves: &[Vec<Work<'_>>],
+    ) -> Step<Vec<(Option<usize>, String)>> {
+        if !self.batch.activity_in_store {
+            let seen = self.batch.idle.iter().map(|(at, key)| (Some(*at), key.clone()));
+            return Ok(seen.collect());
+        }
+        let guards = waves.iter().flatten().flat_map(|work| &work.proposal.guards);
+        let mut keys: Vec<String> = guards
+            .filter_map(|guard| match guard {
+                Guard::Idle(key) => Some(key.clone()),
+                _ => None,
+            })
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let idle = idle_keys(session, self.setting.clock, keys, &self.setting.observation).await?;
+        Ok(idle.into_iter().map(|key| (None, key)).collect())
+    }
+
+    fn known(&self, recorded: &[Row]) -> Step<()> {
+        let Some(row) = recorded.first() else { return Ok(()) };
+        match row.try_get::<_, Option<Vec<u8>>>(0)? {
+            Some(result) => Err(Stop::Known(postcard::from_bytes(&result).map_err(Failure::from)?)),
+            None => Err(invalid(format!("the commit {} was given up", self.batch.id)).into()),
+        }
+    }
+
+    /// An error of a statement for many items: theirs, to be found out carefully, or not.
+    fn blamed(&self, failure: Failure) -> Stop {
+        match &failure {
+            Failure::Sql(e) if blames_items(e) && !self.care.savepoints => {
+                Stop::Repeat(Care { savepoints: true, ..self.care.clone() })
+            }
+            _ => Stop::Failed(failure),
+        }
+    }
+
+    /// Applies the changes of a wave that is not the last.
+    async fn apply(
+        &self,
+        session: &Session,
+        works: &[Work<'a>],
+        pipeline: Pipeline<'a>,
+        asked: &effects::Asked,
+        decided: &mut Decided,
+    ) -> Step<()> {
+        let answers = session.run(pipeline).await.map_err(|e| self.blamed(e))?;
+        self.read_effects(works, asked, &answers, decided)
+    }
+
+    /// Reads what the changes have come to. Whatever failed is left out of the next attempt.
+    fn read_effects(
+        &self,
+        works: &[Work<'a>],
+        asked: &effects::Asked,
+        answers: &[Vec<Row>],
+        decided: &mut Decided,
+    ) -> Step<()> {
+        let mut care = self.care.clone();
+        let mut again = false;
+        for (work, effect) in works.iter().zip(asked.read(answers, works)?) {
+            match effect {
+                Effect::Done(images) => {
+                    decided.insert(work.entry, Ok(images));
+                    continue;
+                }
+                Effect::Violated(said) => {
+                    care.violated.insert(work.entry, said);
+                }
+                Effect::Incomplete => care.failed.push(work.entry),
+                Effect::Unclear => care.savepoints = true,
+            }
+            again = true;
+        }
+        if again { Err(Stop::Repeat(care)) } else { Ok(()) }
+    }
+
+    /// Applies a wave under savepoints, in halves where the whole cannot be.
+    async fn carefully(
+        &self,
+        session: &Session,
+        wave: Vec<Work<'a>>,
+        is_idle: &(dyn Fn(&Work<'_>, &str) -> bool + Sync),
+        decided: &mut Decided,
+    ) -> Step<()> {
+        let deferred = deferred(session).await?;
+        let mut open = vec![wave];
+        while let Some(mut works) = open.pop() {
+            if works.is_empty() {
+                continue;
+            }
+            session.batch("SAVEPOINT item").await?;
+            match self.tried(session, &works, is_idle).await? {
+                Ok(done) => {
+                    session.batch(&format!("RELEASE item; {deferred}")).await?;
+                    decided.extend(done);
+                }
+                Err(said) => {
+                    session.batch("ROLLBACK TO item; RELEASE item").await?;
+                    if let [alone] = works.as_slice() {
+                        decided.insert(alone.entry, Err(said));
+                    } else {
+                        let second = works.split_off(works.len() / 2);
+                        open.push(second);
+                        open.push(works);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Guards and changes of some items; the inner error is what one of them did.
+    async fn tried(
+        &self,
+        session: &Session,
+        works: &[Work<'a>],
+        is_idle: &(dyn Fn(&Work<'_>, &str) -> bool + Sync),
+    ) -> Step<std::result::Result<Decided, NotApplied>> {
+        let mut decided = Decided::new();
+        let mut pipeline = Pipeline::default();
+        let asked = guards::ask(&mut pipeline, self.setting.mapping, works, is_idle);
+        let answers = match theirs(session.run(pipeline).await)? {
+            Ok(answers) => answers,
+            Err(said) => return Ok(Err(NotApplied::Violation(said))),
+        };
+        let holding = judged(works.to_vec(), asked.read(&answers, works.len())?, &mut decided);
+        let mut pipeline = Pipeline::default();
+        let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding);
+        // What is checked at the end of a transaction is checked here, while it is one item's.
+        pipeline.simple("SET CONSTRAINTS ALL IMMEDIATE");
+        let answers = match theirs(session.run(pipeline).await)? {
+            Ok(answers) => answers,
+            Err(said) => return Ok(Err(NotApplied::Violation(said))),
+        };
+        for (work, effect) in holding.iter().zip(asked.read(&answers, &holding)?) {
+            let done = match effect {
+                Effect::Done(images) => images,
+                Effect::Violated(said) => return Ok(Err(NotApplied::Violation(said))),
+                Effect::Incomplete => return Ok(Err(NotApplied::Guard)),
+                Effect::Unclear => {
+                    let said = "a row was not inserted".to_owned();
+                    return Ok(Err(NotApplied::Violation(said)));
+                }
+            };
+            decided.insert(work.entry, Ok(done));
+        }
+        Ok(Ok(decided))
+    }
+
+    /// Settles one entry in the books, by what was decided about it.
+    fn settle(
+        &self,
+        books: &mut Books,
+        at: usize,
+        task: i32,
+        decided: &mut Decided,
+    ) -> Step<Outcome> {
+        let Entry { item, source, decision, .. } = &self.batch.entries[at];
+        let mut settle = |settle: &Settle, said: Option<&str>| {
+            Ok(books.settle(at, task, item, *source, settle, said)?)
+        };
+        let (proposal, on_guard_failed, on_violation) = match decision {
+            Decision::Settle(settled) => return settle(settled, None),
+            Decision::Apply { proposal, on_guard_failed, on_violation, .. } => {
+                (proposal, on_guard_failed, on_violation)
+            }
+        };
+        if let Some(said) = self.care.violated.get(&at) {
+            return settle(on_violation, Some(said));
+        }
+        match decided.remove(&at) {
+            Some(Ok(images)) => {
+                let undo = images.map(Images::pack);
+                let remarks = Remarks { notes: &proposal.notes, undo, ..Remarks::default() };
+                Ok(books.committed(at, task, item, remarks, &proposal.changes)?)
+            }
+            Some(Err(NotApplied::Violation(said))) => settle(on_violation, Some(&said)),
+            Some(Err(NotApplied::Guard)) | None => settle(on_guard_failed, None),
+        }
+    }
+
+    /// Writes the books and commits, in one round trip; the runs are looked at once more behind
+    /// it.
+    async fn close(
+        &self,
+        session: &mut Session,
+        books: Books,
+        mut committed: Committed,
+    ) -> Step<Committed> {
+        let runs = books.tally.runs_left();
+        let mut pipeline = Pipeline::default();
+        let result = postcard::to_stdvec(&committed).map_err(Failure::from)?;
+        books.close(&mut pipeline, Some(self.batch.id), &self.batch.node, result);
+        pipeline.push("DELETE FROM @.inflight WHERE commit_id = $1", params![mark(self.batch.id)]);
+        if self.setting.fault == Some(Fault::CommitLost) {
+            session.sever();
+            return Err(Error::Unknown("the connection broke during COMMIT".into()).into());
+        }
+        let written = pipeline.len();
+        let at = committed.at;
+        pipeline.simple("COMMIT");
+        let again = pipeline.push(END_RUNS, params![runs, Some(at.0)]);
+        match session.run_until(pipeline, written).await {
+            Ok(answers) => {
+                session.ended();
+                if self.setting.fault == Some(Fault::CommitUnconfirmed) {
+                    session.sever();
+                    return Err(Error::Unknown("the connection broke after COMMIT".into()).into());
+                }
+                // The commit is done, whatever became of the look behind it.
+                if let Some(Ok(rows)) = answers.get(again) {
+                    committed.runs_ended.extend(ended_runs(rows)?);
+                }
+                Ok(committed)
+            }
+            // The same mark, written by a copy of this batch: the next look finds it.
+            Err((at, Failure::Sql(e))) if at < written && is_mark(&e) => Err(Stop::Overtaken),
+            Err((at, Failure::Sql(e))) if at >= written => {
+                // A constraint that is checked at the end of the transaction.
+                if blames_items(&e) && !self.care.savepoints {
+                    return Err(Stop::Repeat(Care { savepoints: true, ..self.care.clone() }));
+                }
+                Err(classify_commit(&e).into())
+            }
+            // The connection may have broken before or after COMMIT was read.
+            Err((_, Failure::Sql(e))) if fault(&e) == Blame::Away => {
+                Err(Error::Unknown(words(&e)).into())
+            }
+            Err((_, failure)) => Err(Stop::Failed(failure)),
+        }
+    }
+}
+
+/// Splits works by what their guards have come to.
+fn judged<'a>(
+    works: Vec<Work<'a>>,
+    verdicts: Vec<Verdict>,
+    decided: &mut Decided,
+) -> Vec<Work<'a>> {
+    let mut holding = Vec::with_capacity(works.len());
+    for (work, verdict) in works.into_iter().zip(verdicts) {
+        match verdict {
+            Verdict::Hold => holding.push(work),
+            Verdict::Fail => {
+                decided.insert(work.entry, Err(NotApplied::Guard));
+            }
+            Verdict::Refused(said) => {
+                decided.insert(work.entry, Err(NotApplied::Violation(said)));
+            }
+        }
+    }
+    holding
+}
+
+/// The items' own errors, in the database's words, apart from the infrastructure's.
+fn theirs<T>(done: Job<T>) -> Step<std::result::Result<T, String>> {
+    match done {
+        Ok(value) => Ok(Ok(value)),
+        Err(Failure::Sql(e)) if blames_items(&e) => Ok(Err(words(&e))),
+        Err(failure) => Err(Stop::Failed(failure)),
+    }
+}
+
+/// The command that lets the constraints wait again that are to wait for the end of a
+/// transaction.
+async fn deferred(session: &Session) -> Job<String> {
+    let rows = session
+        .query(
+            "SELECT 'SET CONSTRAINTS ' || string_agg(format('%I.%I', n.nspname, c.conname), ', ')
+               || ' DEFERRED'
+             FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace
+             WHERE c.condeferred",
+            params![],
+        )
+        .await?;
+    Ok(super::session::only::<Option<String>>(&rows)?.unwrap_or_default())
+}
+
+fn blames_items(e: &tokio_postgres::Error) -> bool {
+    matches!(fault(e), Blame::Item | Blame::Program)
+}
+
+fn is_mark(e: &tokio_postgres::Error) -> bool {
+    e.as_db_error().is_some_and(|e| e.constraint() == Some("commit_id_key"))
+}
+
+/// Refuses to commit where an item was not where it should be.
+fn check_taken(taken: &super::settle::Taken, answers: &[Vec<Row>]) -> Step<()> {
+    if taken.items.iter().any(|(place, rows)| answers[*place].len() != *rows) {
+        return Err(Stop::Overtaken);
+    }
+    if let Some((place, expected)) = taken.log {
+        let removed: i64 = super::session::only(&answers[place])?;
+        if removed != expected as i64 {
+            return Err(invalid(format!(
+                "a stream has a gap: {expected} of its items are acknowledged, {removed} are there"
+            ))
+            .into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! Conditions on columns as SQL over the alias `t`. A condition is false, never unknown.
+
+use besom_core::proposal::{Comparison, Condition};
+use besom_core::value::Value;
+
+use super::mapping::{Refusal, Table, quote};
+use super::values::{Cell, Form, Wire};
+use crate::store::record::encoding::Round;
+
+/// Conditions whose values come from somewhere else: the SQL is the same for every item whose
+/// conditions differ in their values only.
+#[derive(Default)]
+pub(super) struct Conditions {
+    /// What each needs: its text, with the value still open, or nothing to be filled in.
+    parts: Vec<Part>,
+    /// The values, in order.
+    pub(super) cells: Vec<Cell>,
+    /// Their forms on the way.
+    pub(super) wires: Vec<Wire>,
+}
+
+enum Part {
+    Fixed(String),
+    Open(String, Comparison, Form),
+}
+
+impl Conditions {
+    /// The conditions of a filter on a table.
+    pub(super) fn of(table: &Table, conditions: &[Condition]) -> Result<Conditions, Refusal> {
+        let mut all = Conditions::default();
+        for condition in conditions {
+            let column = format!("t.{}", quote(&condition.column));
+            let form = table.form(&condition.column)?;
+            if condition.value == Value::Null {
+                all.parts.push(Part::Fixed(match condition.comparison {
+                    Comparison::Equal => format!("{column} IS NULL"),
+                    Comparison::NotEqual => format!("{column} IS NOT NULL"),
+                    Comparison::AtLeast | Comparison::AtMost => "false".to_owned(),
+                }));
+                continue;
+            }
+            let round = match condition.comparison {
+                Comparison::AtLeast => Round::Up,
+                Comparison::Equal | Comparison::NotEqual | Comparison::AtMost => Round::Down,
+            };
+            all.cells.push(table.cell(&condition.column, &condition.value, round)?);
+            all.wires.push(form.wire);
+            all.parts.push(Part::Open(column, condition.comparison, form.clone()));
+        }
+        Ok(all)
+    }
+
+    /// ` AND condition` for each, the values named by `value(place)`.
+    pub(super) fn sql(&self, value: impl Fn(usize) -> String) -> String {
+        let (mut sql, mut place) = (String::new(), 0);
+        for part in &self.parts {
+            sql.push_str(" AND ");
+            match part {
+                Part::Fixed(text) => sql.push_str(text),
+                Part::Open(column, comparison, form) => {
+                    sql.push_str(&compared(column, *comparison, form, &value(place)));
+                    place += 1;
+                }
+            }
+        }
+        sql
+    }
+}
+
+fn compared(column: &str, comparison: Comparison, form: &Form, value: &str) -> String {
+    match comparison {
+        Comparison::Equal => form.equals(column, value),
+        Comparison::NotEqual if form.comparable => {
+            format!("{column} IS DISTINCT FROM {}", form.meets(value))
+        }
+        Comparison::NotEqual => format!("{column}::text IS DISTINCT FROM {value}"),
+        Comparison::AtLeast => format!("{column} >= {}", form.meets(value)),
+        Comparison::AtMost => format!("{column} <= {}", form.meets(value)),
+    }
+}

@@ -1,0 +1,252 @@
+//! From a URL to pools of connections: who is asked, how safely, and with which bounds.
+//!
+//! Each use has a pool of its own, so that a snapshot that stays open, or a status that is
+//! looked at, never keeps a commit or the lease from a connection.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+};
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Config, NoTls};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::error::{classify, words};
+use super::options::Options;
+use super::session::Session;
+use super::tls::{Trust, client};
+use crate::ports::store::{Error, Result};
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Use {
+    /// The leader's own writes.
+    Lead,
+    /// Commits, and whatever else is written.
+    Write,
+    /// Snapshots.
+    Act,
+    /// Everything that is looked at.
+    Look,
+}
+
+/// Where the server is.
+pub(super) struct Target {
+    config: Config,
+    trust: Trust,
+    encrypt: SslMode,
+    /// The server for messages: without a password.
+    pub(super) shown: String,
+}
+
+impl Target {
+    /// Reads a URL (or libpq's `key=value` text) with its `sslmode` and `sslrootcert`.
+    pub(super) fn parse(url: &str, options: &Options) -> Result<Target> {
+        let (url, mode) = without_mode(url);
+        let mut config: Config = url.parse().map_err(|e: tokio_postgres::Error| {
+            Error::Invalid(format!(
+                "store.url cannot be read: {}; write postgres://USER@HOST:PORT/DATABASE",
+                words(&e)
+            ))
+        })?;
+        let (encrypt, trust) = match mode.as_deref() {
+            Some("disable") => (SslMode::Disable, Trust::Anybody),
+            None | Some("prefer" | "allow") => (SslMode::Prefer, Trust::Anybody),
+            Some("require") if options.root_certificate.is_some() => {
+                (SslMode::Require, Trust::Root)
+            }
+            Some("require") => (SslMode::Require, Trust::Anybody),
+            Some("verify-ca") => (SslMode::Require, Trust::Root),
+            Some("verify-full") => (SslMode::Require, Trust::Name),
+            Some(other) => {
+                return Err(Error::Invalid(format!(
+                    "sslmode {other:?} is not known: disable, prefer, require, verify-ca or \
+                     verify-full"
+                )));
+            }
+        };
+        config.ssl_mode(encrypt);
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(Error::Invalid(
+                "store.url names no host: write postgres://USER@HOST:PORT/DATABASE".into(),
+            ));
+        }
+        if config.get_password().is_none()
+            && let Some(password) = &options.password
+        {
+            config.password(password);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("besom");
+        }
+        config.connect_timeout(options.connect_timeout);
+        config.tcp_user_timeout(options.tcp_user_timeout);
+        config.keepalives_idle(options.tcp_user_timeout);
+        let shown = shown(&config);
+        Ok(Target { config, trust, encrypt, shown })
+    }
+}
+
+/// Parts `sslmode` from the rest: the driver knows only three of its values.
+fn without_mode(url: &str) -> (String, Option<String>) {
+    let Some((before, query)) = url.split_once('?') else { return (url.to_owned(), None) };
+    let mut mode = None;
+    let mut rest = Vec::new();
+    for pair in query.split('&') {
+        match pair.strip_prefix("sslmode=") {
+            Some(value) => mode = Some(value.to_owned()),
+            None => rest.push(pair),
+        }
+    }
+    let rest = rest.join("&");
+    (if rest.is_empty() { before.to_owned() } else { format!("{before}?{rest}") }, mode)
+}
+
+fn shown(config: &Config) -> String {
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(name)) => name.clone(),
+        Some(Host::Unix(path)) => path.display().to_string(),
+        None => config.get_hostaddrs().first().map(ToString::to_string).unwrap_or_default(),
+    };
+    let port = config.get_ports().first().copied().unwrap_or(5432);
+    let database = config.get_dbname().or(config.get_user()).unwrap_or_default();
+    format!("PostgreSQL at {host}:{port}, database {database}")
+}
+
+/// The pools.
+pub(super) struct Pools {
+    lead: Pool,
+    write: Pool,
+    act: Pool,
+    look: Pool,
+    prefix: Arc<str>,
+    shown: String,
+    wait_max: Duration,
+}
+
+impl Pools {
+    pub(super) fn new(target: &Target, options: &Options, schema: &str) -> Result<Pools> {
+        let write = settings(options, true);
+        let read = settings(options, false);
+        let pool = |size, settings: &str| pool(target, options, size, settings.to_owned());
+        Ok(Pools {
+            lead: pool(options.leader_max, &write)?,
+            write: pool(options.writers_max, &write)?,
+            act: pool(options.snapshots_max, &read)?,
+            look: pool(options.readers_max, &read)?,
+            prefix: format!("{schema}.").into(),
+            shown: target.shown.clone(),
+            wait_max: options.connect_timeout,
+        })
+    }
+
+    /// A connection for a use, waiting for one if all are taken.
+    pub(super) async fn take(&self, what: Use) -> Result<Session> {
+        let pool = match what {
+            Use::Lead => &self.lead,
+            Use::Write => &self.write,
+            Use::Act => &self.act,
+            Use::Look => &self.look,
+        };
+        let object: Object = pool.get().await.map_err(|e| self.error(e))?;
+        Ok(Session::new(object, Arc::clone(&self.prefix)))
+    }
+
+    fn error(&self, e: PoolError) -> Error {
+        let at = |error: Error| match error {
+            Error::Unavailable(said) => Error::Unavailable(format!("{}: {said}", self.shown)),
+            Error::Invalid(said) => Error::Invalid(format!("{}: {said}", self.shown)),
+            other => other,
+        };
+        match e {
+            PoolError::Backend(e) => at(classify(&e)),
+            PoolError::PostCreateHook(HookError::Backend(e)) => at(classify(&e)),
+            PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => Error::Busy(format!(
+                "all connections are in use, for longer than {} ms",
+                self.wait_max.as_millis()
+            )),
+            PoolError::Timeout(_) => at(Error::Unavailable("no answer in time".into())),
+            other => at(Error::Unavailable(other.to_string())),
+        }
+    }
+}
+
+fn pool(target: &Target, options: &Options, size: usize, settings: String) -> Result<Pool> {
+    let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+    let manager = match target.encrypt {
+        SslMode::Disable => Manager::from_config(target.config.clone(), NoTls, config),
+        _ => {
+            let tls = client(target.trust, options.root_certificate.as_deref())?;
+            Manager::from_config(target.config.clone(), MakeRustlsConnect::new(tls), config)
+        }
+    };
+    let set = Hook::async_fn(move |object: &mut deadpool_postgres::ClientWrapper, _| {
+        let settings = settings.clone();
+        Box::pin(async move { object.batch_execute(&settings).await.map_err(HookError::Backend) })
+    });
+    Pool::builder(manager)
+        .max_size(size.max(1))
+        .runtime(Runtime::Tokio1)
+        .wait_timeout(Some(options.connect_timeout))
+        .create_timeout(Some(options.connect_timeout))
+        .post_create(set)
+        .build()
+        .map_err(|e| Error::Invalid(format!("the pool cannot be made: {e}")))
+}
+
+/// A session's settings. Writers join by key only: their plans are nested loops over indexes
+/// whatever the statistics say, and are made once.
+fn settings(options: &Options, write: bool) -> String {
+    let mut sql = format!(
+        "SET statement_timeout = {}; SET lock_timeout = {}; SET timezone = 'UTC'; \
+         SET default_transaction_isolation = 'read committed'; SET client_encoding = 'UTF8'; \
+         SET jit = off;",
+        options.statement_timeout.as_millis(),
+        options.lock_timeout.as_millis(),
+    );
+    if write {
+        sql.push_str(&format!(
+            "SET idle_in_transaction_session_timeout = {}; SET plan_cache_mode = \
+             force_generic_plan; SET enable_hashjoin = off; SET enable_mergejoin = off; \
+             SET enable_seqscan = off",
+            options.idle_in_transaction_timeout.as_millis()
+        ));
+    } else {
+        sql.push_str("SET default_transaction_read_only = on");
+    }
+    sql
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_how_the_server_is_known() {
+        let read = |url: &str, root: Option<&str>| {
+            let options = Options { root_certificate: root.map(Into::into), ..Options::default() };
+            Target::parse(url, &options).map(|t| (t.encrypt, t.trust))
+        };
+        for (query, expected) in [
+            ("", (SslMode::Prefer, Trust::Anybody)),
+            ("?sslmode=disable", (SslMode::Disable, Trust::Anybody)),
+            ("?sslmode=require&application_name=x", (SslMode::Require, Trust::Anybody)),
+            ("?application_name=x&sslmode=verify-ca", (SslMode::Require, Trust::Root)),
+            ("?sslmode=verify-full", (SslMode::Require, Trust::Name)),
+        ] {
+            let found = read(&format!("postgres://u@h/d{query}"), Some("/r")).expect(query);
+            assert_eq!(found, expected, "{query}");
+        }
+        for wrong in ["postgres://u@h/d?sslmode=maybe", "postgres:///d", "http://x"] {
+            assert!(matches!(read(wrong, None), Err(Error::Invalid(_))), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_target_is_shown_without_its_password() {
+        let target = Target::parse("postgres://u:secret@h:6543/d", &Options::default()).unwrap();
+        assert_eq!(target.shown, "PostgreSQL at h:6543, database d");
+    }
+}

@@ -1,0 +1,173 @@
+//! What a PostgreSQL error means, by its SQLSTATE: the item, the infrastructure or the program.
+
+use tokio_postgres::error::SqlState;
+
+use crate::ports::store::Error;
+use crate::store::record::images::Broken;
+
+/// Why a job on the database did not succeed.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The database, or the way to it, said so.
+    Sql(tokio_postgres::Error),
+    /// The store refuses, or a packed value cannot be read.
+    Port(Error),
+}
+
+/// The result of a job on the database.
+pub(super) type Job<T> = std::result::Result<T, Failure>;
+
+impl From<tokio_postgres::Error> for Failure {
+    fn from(e: tokio_postgres::Error) -> Failure {
+        Failure::Sql(e)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Failure {
+        Failure::Port(e)
+    }
+}
+
+impl From<Broken> for Failure {
+    fn from(e: Broken) -> Failure {
+        Failure::Port(e.into())
+    }
+}
+
+impl From<postcard::Error> for Failure {
+    fn from(e: postcard::Error) -> Failure {
+        Failure::Port(Error::Invalid(format!("a packed value of the store cannot be read: {e}")))
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Port(e) => e,
+            Failure::Sql(e) => classify(&e),
+        }
+    }
+}
+
+/// A refusal that no other attempt will change.
+pub(super) fn invalid(refusal: impl Into<String>) -> Failure {
+    Failure::Port(Error::Invalid(refusal.into()))
+}
+
+/// Whose fault an error is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// Another attempt may succeed: deadlock, lock or statement time-out, serialization.
+    Busy,
+    /// The server or the way to it: connection, shutdown, resources, a standby.
+    Away,
+    /// The statement's values: a constraint, a type.
+    Item,
+    /// The statement itself: a missing table or column, a privilege.
+    Program,
+}
+
+/// Whose fault a SQLSTATE names; none: the connection broke without one.
+pub(super) fn fault_of(state: Option<&SqlState>) -> Fault {
+    let Some(state) = state else { return Fault::Away };
+    match state.code() {
+        // serialization_failure, deadlock_detected, lock_not_available, query_canceled,
+        // idle_in_transaction_session_timeout
+        "40001" | "40P01" | "55P03" | "57014" | "25P03" => Fault::Busy,
+        code => match &code[..2] {
+            // Connection exceptions; resources; operator intervention; system; no standby;
+            // the server is starting up or refuses logins.
+            "08" | "53" | "57" | "58" | "28" | "3D" | "XX" | "F0" => Fault::Away,
+            "25" => Fault::Away,
+            "22" | "23" | "44" | "P0" => Fault::Item,
+            _ => Fault::Program,
+        },
+    }
+}
+
+/// Whose fault an error is.
+pub(super) fn fault(e: &tokio_postgres::Error) -> Fault {
+    // What the driver itself refuses to encode or decode is no failure of the connection.
+    if e.code().is_none() && !e.is_closed() && driver(e) {
+        return Fault::Program;
+    }
+    fault_of(e.code())
+}
+
+fn driver(e: &tokio_postgres::Error) -> bool {
+    let text = e.to_string();
+    text.starts_with("error serializing parameter")
+        || text.starts_with("error deserializing column")
+        || text.starts_with("expected ")
+}
+
+/// The port's error for an error of PostgreSQL.
+pub(super) fn classify(e: &tokio_postgres::Error) -> Error {
+    let said = words(e);
+    match fault(e) {
+        Fault::Busy => Error::Busy(said),
+        Fault::Away => Error::Unavailable(said),
+        Fault::Item | Fault::Program => Error::Invalid(said),
+    }
+}
+
+/// The port's error for a COMMIT that failed. An answer with an ordinary SQLSTATE says that it
+/// was rolled back; no answer, or the server's own end, leaves it open.
+pub(super) fn classify_commit(e: &tokio_postgres::Error) -> Error {
+    match fault(e) {
+        Fault::Away => Error::Unknown(words(e)),
+        Fault::Busy | Fault::Item | Fault::Program => classify(e),
+    }
+}
+
+/// What the database said, with its detail and hint.
+pub(super) fn words(e: &tokio_postgres::Error) -> String {
+    let Some(said) = e.as_db_error() else {
+        let mut text = e.to_string();
+        let mut source = std::error::Error::source(e);
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        return text;
+    };
+    let mut text = said.message().to_owned();
+    for more in [said.detail(), said.hint()].into_iter().flatten() {
+        text.push_str("; ");
+        text.push_str(more);
+    }
+    format!("{text} ({})", said.code().code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_of_errors_is_somebodys_fault() {
+        for (code, expected) in [
+            ("40001", Fault::Busy),
+            ("40P01", Fault::Busy),
+            ("55P03", Fault::Busy),
+            ("57014", Fault::Busy),
+            ("25P03", Fault::Busy),
+            ("57P01", Fault::Away),
+            ("53300", Fault::Away),
+            ("53100", Fault::Away),
+            ("08006", Fault::Away),
+            ("25006", Fault::Away),
+            ("28P01", Fault::Away),
+            ("23505", Fault::Item),
+            ("23503", Fault::Item),
+            ("22P02", Fault::Item),
+            ("22003", Fault::Item),
+            ("P0001", Fault::Item),
+            ("42P01", Fault::Program),
+            ("42501", Fault::Program),
+        ] {
+            assert_eq!(fault_of(Some(&SqlState::from_code(code))), expected, "{code}");
+        }
+        assert_eq!(fault_of(None), Fault::Away);
+    }
+}

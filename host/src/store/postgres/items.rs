@@ -1,0 +1,95 @@
+//! Items as rows: what the queue and the dead letters share.
+
+use besom_core::ids::{Partition, RunId, Seq, TaskName};
+use besom_core::item::{Identity, Item, Source};
+use besom_core::time::Time;
+use tokio_postgres::Row;
+
+use super::error::{Job, invalid};
+use super::text::{due_number, due_of, escaped, plain, tenant_of, tenant_text};
+
+/// The columns that [`read`] expects, in this order.
+pub(super) const COLUMNS: &str = "tenant, key, due, part, route, version, payload, run, planned_at,
+    attempts, guard_retries, deaths, errors";
+
+/// Where an item waits, as `item.place` and `item.no` say it.
+pub(super) fn place(source: Source) -> (i16, i64) {
+    match source {
+        Source::Log(seq) => (0, seq.0 as i64),
+        Source::Timer(id) => (1, id as i64),
+        Source::Retry(id) => (2, id as i64),
+    }
+}
+
+/// See [`place`].
+pub(super) fn source(place: i16, no: i64) -> Job<Source> {
+    match place {
+        0 => Ok(Source::Log(Seq(no as u64))),
+        1 => Ok(Source::Timer(no as u64)),
+        2 => Ok(Source::Retry(no as u64)),
+        other => Err(invalid(format!("an item waits in the place {other}, which is none"))),
+    }
+}
+
+/// The item in a row, from column `at` on.
+pub(super) fn read(task: &TaskName, row: &Row, at: usize) -> Job<Item> {
+    let key = plain(row.try_get(at + 1)?);
+    let route: Option<String> = row.try_get(at + 4)?;
+    let errors: Option<Vec<String>> = row.try_get(at + 12)?;
+    Ok(Item {
+        route: route.map_or_else(|| key.clone(), plain),
+        identity: Identity {
+            task: task.clone(),
+            tenant: tenant_of(row.try_get(at)?),
+            key,
+            due: due_of(row.try_get(at + 2)?),
+        },
+        partition: Partition(row.try_get::<_, i32>(at + 3)? as u32),
+        version: plain(row.try_get(at + 5)?),
+        payload: row.try_get(at + 6)?,
+        run: RunId(row.try_get::<_, i64>(at + 7)? as u64),
+        planned_at: Time(row.try_get(at + 8)?),
+        attempts: row.try_get::<_, i32>(at + 9)? as u32,
+        guard_retries: row.try_get::<_, i32>(at + 10)? as u32,
+        deaths: row.try_get::<_, i32>(at + 11)? as u32,
+        errors: errors.unwrap_or_default().into_iter().map(plain).collect(),
+    })
+}
+
+/// The errors as they are stored: none is NULL.
+pub(super) fn errors(all: &[String]) -> Option<Vec<String>> {
+    (!all.is_empty()).then(|| all.iter().map(|e| escaped(e).into_owned()).collect())
+}
+
+/// The route as it is stored: NULL where it is the key.
+pub(super) fn route(route: &str, key: &str) -> Option<String> {
+    (route != key).then(|| escaped(route).into_owned())
+}
+
+/// The number by which the history of a key is found: not unique, but small.
+pub(super) fn key_hash(key: &str) -> i32 {
+    xxhash_rust::xxh3::xxh3_64(key.as_bytes()) as i32
+}
+
+/// Identities in columns, for `unnest`.
+#[derive(Default)]
+pub(super) struct Identities {
+    pub(super) tasks: Vec<i32>,
+    pub(super) tenants: Vec<String>,
+    pub(super) keys: Vec<String>,
+    pub(super) dues: Vec<i64>,
+}
+
+impl Identities {
+    /// Adds one; its task by number.
+    pub(super) fn push(&mut self, task: i32, identity: &Identity) {
+        self.tasks.push(task);
+        self.tenants.push(tenant_text(identity.tenant.as_ref()));
+        self.keys.push(escaped(&identity.key).into_owned());
+        self.dues.push(due_number(identity.due));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+}

@@ -1,0 +1,88 @@
+//! The fence, and who owns which partition.
+
+use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, Term};
+use besom_core::time::Time;
+use tokio_postgres::Row;
+
+use super::error::{Job, invalid};
+use super::session::{Param, Pipeline, Session, Tx, params};
+use crate::ports::store::{Error, FenceState, Raised};
+
+/// Finds the fence of a term and token, and holds it: a raise waits until the transaction
+/// ends. (A plain SELECT, or FOR KEY SHARE, would let it pass.)
+const HOLD: &str = "SELECT 1 FROM @.fence WHERE term = $1 AND token_hash = $2 FOR SHARE";
+
+fn held_by(fence: &Fence) -> Vec<Param<'static>> {
+    params![fence.term.0 as i64, fence.token_hash.to_vec()]
+}
+
+/// Asks for the fence as a part of a leader's first round trip.
+pub(super) fn hold_fence(pipeline: &mut Pipeline<'_>, fence: &Fence) -> usize {
+    pipeline.push(HOLD, held_by(fence))
+}
+
+/// Refuses a writer whose term and token are not the fence's, by the answer.
+pub(super) fn check_fence(answer: &[Row]) -> Job<()> {
+    if answer.is_empty() { Err(Error::Fenced.into()) } else { Ok(()) }
+}
+
+/// Raises the fence and takes partitions over.
+pub(super) async fn raise_fence(
+    tx: &Tx,
+    fence: &Fence,
+    node: &NodeName,
+    partitions: Option<&[Partition]>,
+) -> Job<Raised> {
+    tx.session.batch("SET LOCAL lock_timeout = '1s'").await?;
+    let raised = tx
+        .execute(
+            "INSERT INTO @.fence AS f (term, token_hash, node, raised_at) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (singleton) DO UPDATE SET term = excluded.term,
+               token_hash = excluded.token_hash, node = excluded.node,
+               raised_at = excluded.raised_at
+             WHERE f.term < excluded.term",
+            params![
+                fence.term.0 as i64,
+                fence.token_hash.to_vec(),
+                node.as_str().to_owned(),
+                tx.now.0
+            ],
+        )
+        .await?;
+    if raised == 0 {
+        return Err(Error::Fenced.into());
+    }
+    let wanted: Option<Vec<i32>> = partitions.map(|all| all.iter().map(|p| p.0 as i32).collect());
+    // In the order of their numbers, as commits lock them.
+    let rows = tx
+        .query(
+            "WITH taken AS (SELECT id FROM @.partition WHERE $2::int4[] IS NULL OR id = ANY($2)
+               ORDER BY id FOR UPDATE)
+             UPDATE @.partition p SET owner = $1, owner_epoch = owner_epoch + 1
+             FROM taken WHERE p.id = taken.id RETURNING p.id, p.owner_epoch",
+            params![node.as_str().to_owned(), wanted],
+        )
+        .await?;
+    let mut owned = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (id, epoch): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
+        owned.push((Partition(id as u32), OwnerEpoch(epoch as u64)));
+    }
+    owned.sort_unstable();
+    let missing = partitions.into_iter().flatten().find(|p| !owned.iter().any(|(id, _)| id == *p));
+    if let Some(partition) = missing {
+        return Err(invalid(format!("the store has no partition {partition}")));
+    }
+    Ok(Raised { owned })
+}
+
+/// The fence as it stands.
+pub(super) async fn fence(session: &Session) -> Job<Option<FenceState>> {
+    let row = session.row("SELECT term, node, raised_at FROM @.fence", params![]).await?;
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(FenceState {
+        term: Term(row.try_get::<_, i64>(0)? as u64),
+        node: row.try_get::<_, String>(1)?.into(),
+        raised_at: Time(row.try_get(2)?),
+    }))
+}

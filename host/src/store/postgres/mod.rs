@@ -1,0 +1,381 @@
+//! The store on PostgreSQL: the engine's tables in a schema of their own, beside the user's.
+//!
+//! This module wires the port's operations to jobs on connections; what a job does is decided
+//! in the modules below. READ COMMITTED: what has to be held is locked, in one order, and what
+//! depends on it is asked by a later statement.
+
+mod audit;
+mod catalog;
+mod check;
+mod clock;
+mod commands;
+mod commit;
+mod conditions;
+mod connect;
+mod effects;
+mod embedded;
+mod entity_model;
+mod error;
+mod fault;
+mod guards;
+mod inspection;
+mod items;
+mod leadership;
+mod lookup;
+mod mapping;
+mod open;
+mod options;
+mod ownership;
+mod plan;
+mod planning;
+mod prune;
+mod range;
+mod readset;
+mod runs;
+mod schema;
+mod session;
+mod set;
+mod settle;
+mod snapshot;
+mod tally;
+mod tasks;
+mod tenants;
+mod text;
+mod tls;
+mod values;
+mod waiting;
+mod work;
+mod write;
+
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use besom_core::activity::{Listening, Timeouts};
+use besom_core::collection::Collections;
+use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, Seq, TaskName, Tenant};
+use besom_core::item::{Identity, Item, Source};
+use besom_core::proposal::Change;
+use besom_core::time::Time;
+
+pub use self::clock::TimeSource;
+pub use self::fault::{Fault, Faults};
+pub use self::options::{Options, PARTITIONS_DEFAULT, SCHEMA_DEFAULT};
+
+use self::clock::{Clock, NOW};
+use self::connect::{Pools, Use};
+use self::embedded::Observation;
+use self::mapping::Mapping;
+use self::plan::Good;
+use self::session::{Session, Tx, only, params};
+use self::tasks::Tasks;
+use crate::ports::store::*;
+
+/// The store in one database of a PostgreSQL server.
+pub struct PostgresStore {
+    pools: Pools,
+    partitions: u32,
+    clock: Clock,
+    tasks: Tasks,
+    collections: RwLock<Arc<Collections>>,
+    /// The collections with what the catalog says of them; none until it was asked.
+    mapping: RwLock<Option<Arc<Mapping>>>,
+    /// The plans that were good under these collections.
+    good: RwLock<Arc<Good>>,
+    timeouts: Timeouts,
+    opened_at: Time,
+    opened: Instant,
+    /// Since when the activity endpoint listens, if it does.
+    listening_since: OnceLock<Time>,
+    faults: Faults,
+}
+
+impl PostgresStore {
+    /// The collections with their forms, asking the catalog the first time.
+    async fn mapping(&self, session: &Session) -> Result<Arc<Mapping>> {
+        if let Some(known) = &*self.mapping.read().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(Arc::clone(known));
+        }
+        let collections = self.collections();
+        let mapping = Arc::new(Mapping::complete(session, &collections).await?);
+        let mut known = self.mapping.write().unwrap_or_else(PoisonError::into_inner);
+        // Another set of collections may have been given meanwhile.
+        if Arc::ptr_eq(&collections, &self.collections()) {
+            *known = Some(Arc::clone(&mapping));
+        }
+        Ok(mapping)
+    }
+
+    fn collections(&self) -> Arc<Collections> {
+        Arc::clone(&self.collections.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn good(&self) -> Arc<Good> {
+        Arc::clone(&self.good.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The store's clock, as far as it is known without asking.
+    fn present(&self) -> Time {
+        self.clock.given().map_or_else(|| self.opened_at + self.opened.elapsed(), Time)
+    }
+
+    fn observation(&self) -> Observation {
+        let listening =
+            Listening { opened_at: self.opened_at, since: self.listening_since.get().copied() };
+        Observation { timeouts: self.timeouts, listening }
+    }
+
+    async fn look(&self) -> Result<Session> {
+        self.pools.take(Use::Look).await
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn now(&self) -> Result<Time> {
+        let asked = params![self.clock.given()];
+        Ok(Time(only(&self.look().await?.query(&format!("SELECT {NOW}"), asked).await?)?))
+    }
+
+    fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    fn set_collections(&self, collections: Arc<Collections>) {
+        let mut mapping = self.mapping.write().unwrap_or_else(PoisonError::into_inner);
+        *self.collections.write().unwrap_or_else(PoisonError::into_inner) = collections;
+        *self.good.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+        *mapping = None;
+    }
+
+    async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>> {
+        Ok(check::check(&self.look().await?, collections).await?)
+    }
+
+    async fn raise_fence(
+        &self,
+        fence: &Fence,
+        node: &NodeName,
+        partitions: Option<&[Partition]>,
+    ) -> Result<Raised> {
+        let tx = Tx::begin(self.pools.take(Use::Lead).await?, &self.clock).await?;
+        let done = leadership::raise_fence(&tx, fence, node, partitions).await;
+        tx.finish(done).await
+    }
+
+    async fn fence(&self) -> Result<Option<FenceState>> {
+        Ok(leadership::fence(&self.look().await?).await?)
+    }
+
+    async fn task_states(&self) -> Result<Vec<TaskState>> {
+        Ok(runs::task_states(&self.look().await?).await?)
+    }
+
+    async fn active_runs(&self) -> Result<Vec<Run>> {
+        Ok(runs::active_runs(&self.look().await?).await?)
+    }
+
+    async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>> {
+        let session = self.pools.take(Use::Lead).await?;
+        runs::decide_slots(session, &self.clock, &self.tasks, fence, decision).await
+    }
+
+    async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>> {
+        Ok(planning::cursor(&self.look().await?, task, tenant).await?)
+    }
+
+    async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned> {
+        let session = self.pools.take(Use::Lead).await?;
+        planning::plan_page(session, &self.clock, &self.tasks, fence, page, self.partitions).await
+    }
+
+    async fn end_scan(
+        &self,
+        fence: &Fence,
+        run: RunId,
+        tenant_cursor: Option<&Tenant>,
+        error: Option<&str>,
+    ) -> Result<bool> {
+        let session = self.pools.take(Use::Lead).await?;
+        runs::end_scan(session, &self.clock, fence, run, tenant_cursor, error).await
+    }
+
+    async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64> {
+        let session = self.pools.take(Use::Write).await?;
+        Ok(commands::submit(&session, &self.clock, command, by, reason).await?)
+    }
+
+    async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>> {
+        Ok(commands::pending(&self.look().await?, limit).await?)
+    }
+
+    async fn command(&self, id: u64) -> Result<Option<CommandRow>> {
+        Ok(commands::command(&self.look().await?, id).await?)
+    }
+
+    async fn apply_command(
+        &self,
+        fence: &Fence,
+        id: u64,
+        effect: &CommandEffect,
+        result: &str,
+    ) -> Result<Applied> {
+        let session = self.pools.take(Use::Lead).await?;
+        commands::apply(session, &self.clock, &self.tasks, fence, id, effect, result).await
+    }
+
+    async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>> {
+        Ok(waiting::backlog(&self.look().await?, partitions).await?)
+    }
+
+    async fn read_log(
+        &self,
+        task: &TaskName,
+        partition: Partition,
+        acked: Seq,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>> {
+        let session = self.look().await?;
+        let tasks = &self.tasks;
+        let read =
+            waiting::read_log(&session, tasks, task, partition, acked, limit, bytes_max).await;
+        Ok(read?)
+    }
+
+    async fn read_timers(
+        &self,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>> {
+        Ok(waiting::read_timers(&self.look().await?, partitions, after, limit).await?)
+    }
+
+    async fn read_retries(
+        &self,
+        partitions: Option<&[Partition]>,
+        after: Option<(Time, u64)>,
+        limit: u32,
+    ) -> Result<Vec<Waiting>> {
+        Ok(waiting::read_retries(&self.look().await?, partitions, after, limit).await?)
+    }
+
+    async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()> {
+        Ok(waiting::begin(&self.pools.take(Use::Write).await?, id, node, items).await?)
+    }
+
+    async fn abandon(&self, id: CommitId) -> Result<()> {
+        Ok(waiting::abandon(&self.pools.take(Use::Write).await?, id).await?)
+    }
+
+    async fn bury(&self, alive: &[NodeName]) -> Result<Vec<Identity>> {
+        let tx = Tx::begin(self.pools.take(Use::Lead).await?, &self.clock).await?;
+        let done = waiting::bury(&tx, alive).await;
+        tx.finish(done).await
+    }
+
+    async fn commit(&self, batch: &Batch) -> Result<Committed> {
+        let session = self.pools.take(Use::Write).await?;
+        let collections = self.collections();
+        let mapping = self.mapping(&session).await?;
+        let named = batch.entries.iter().map(|entry| &entry.item.identity.task);
+        let tasks = self.tasks.numbers(&session, named).await?;
+        let setting = commit::Setting {
+            clock: &self.clock,
+            tasks: &tasks,
+            mapping: &mapping,
+            collections: &collections,
+            observation: self.observation(),
+            fault: self.faults.next(),
+        };
+        commit::commit(session, batch, &setting).await
+    }
+
+    async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>> {
+        Ok(commit::find(&self.pools.take(Use::Write).await?, &self.clock, id).await?)
+    }
+
+    async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>> {
+        let session = self.pools.take(Use::Act).await?;
+        let (mapping, good) = (self.mapping(&session).await?, self.good());
+        Ok(Arc::new(snapshot::open(session, mapping, good, open_max).await?))
+    }
+
+    async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()> {
+        let session = self.pools.take(Use::Write).await?;
+        let mapping = self.mapping(&session).await?;
+        let collections = self.collections();
+        write::write(session, &self.clock, &mapping, &collections, changes).await
+    }
+
+    async fn create_entity_model(&self) -> Result<()> {
+        let session = self.pools.take(Use::Lead).await?;
+        session.batch(entity_model::CREATE).await?;
+        // What was missing a moment ago is not what the catalog says now.
+        *self.mapping.write().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(())
+    }
+
+    async fn depths(&self) -> Result<Vec<Depth>> {
+        Ok(inspection::depths(&self.look().await?, &self.clock).await?)
+    }
+
+    async fn runs(&self, task: Option<&TaskName>, limit: u32) -> Result<Vec<Run>> {
+        Ok(runs::runs(&self.look().await?, task, limit).await?)
+    }
+
+    async fn run(&self, id: RunId) -> Result<Option<Run>> {
+        Ok(runs::run(&self.look().await?, id).await?)
+    }
+
+    async fn slots(
+        &self,
+        task: &TaskName,
+        from: Time,
+        to: Time,
+        limit: u32,
+    ) -> Result<Vec<SlotRecord>> {
+        Ok(runs::slots(&self.look().await?, task, from, to, limit).await?)
+    }
+
+    async fn dead_letters(
+        &self,
+        selector: &DeadSelector,
+        letters: Letters,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>> {
+        let session = self.look().await?;
+        let found = commands::dead_letters(&session, selector, letters, Some(limit)).await?;
+        Ok(found.into_iter().map(|(_, letter)| letter).collect())
+    }
+
+    async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>> {
+        Ok(inspection::history(&self.look().await?, query).await?)
+    }
+
+    async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>> {
+        Ok(inspection::before_images(&self.look().await?, history).await?)
+    }
+
+    async fn audit(&self) -> Result<Audit> {
+        Ok(audit::audit(&mut self.look().await?).await?)
+    }
+
+    async fn report_node(&self, node: &NodeRow) -> Result<()> {
+        Ok(inspection::report_node(&self.pools.take(Use::Write).await?, node).await?)
+    }
+
+    async fn nodes(&self) -> Result<Vec<NodeRow>> {
+        Ok(inspection::nodes(&self.look().await?).await?)
+    }
+
+    async fn forget_node(&self, node: &NodeName) -> Result<()> {
+        Ok(inspection::forget_node(&self.pools.take(Use::Write).await?, node).await?)
+    }
+
+    async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
+        let session = self.pools.take(Use::Lead).await?;
+        prune::prune(session, &self.clock, &self.tasks, fence, keep, limit).await
+    }
+}

@@ -1,0 +1,55 @@
+//! Opening the store: the server asked, the engine's tables brought up to date, pools made.
+
+use std::sync::{Arc, OnceLock, RwLock};
+use std::time::Instant;
+
+use besom_core::time::Time;
+
+use super::PostgresStore;
+use super::clock::{Clock, NOW};
+use super::connect::{Pools, Target, Use};
+use super::mapping::quote;
+use super::options::Options;
+use super::schema::{Wanted, migrate};
+use super::session::{only, params};
+use crate::ports::store::{Error, Result};
+
+impl PostgresStore {
+    /// Opens the store of a URL, creating the engine's tables where they are missing.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the server cannot be reached or refuses the login;
+    /// [`Error::Invalid`] if the URL is none, the server is too old, the schema is newer than
+    /// this program, or the store belongs to another cluster.
+    pub async fn open(url: &str, options: Options) -> Result<Arc<PostgresStore>> {
+        let target = Target::parse(url, &options)?;
+        let schema = quote(&options.schema);
+        let pools = Pools::new(&target, &options, &schema)?;
+        let clock = Clock::new(options.time.clone());
+        let mut session = pools.take(Use::Lead).await?;
+        let named = |error: Error| match error {
+            Error::Invalid(said) => Error::Invalid(format!("{}: {said}", target.shown)),
+            other => other,
+        };
+        let wanted =
+            Wanted { schema: &schema, partitions: options.partitions, cluster: &options.cluster };
+        let partitions = migrate(&mut session, &wanted).await.map_err(|e| named(e.into()))?;
+        let now = session.query(&format!("SELECT {NOW}"), params![clock.given()]).await?;
+        let opened_at = Time(only(&now)?);
+        drop(session);
+        Ok(Arc::new(PostgresStore {
+            pools,
+            partitions,
+            clock,
+            tasks: Default::default(),
+            collections: RwLock::default(),
+            mapping: RwLock::default(),
+            good: RwLock::default(),
+            timeouts: options.activity,
+            opened_at,
+            opened: Instant::now(),
+            listening_since: OnceLock::new(),
+            faults: options.faults,
+        }))
+    }
+}

@@ -1,0 +1,126 @@
+//! The database's own plan of a query: a full scan of the user's table is refused, and so is a
+//! sort of a whole range. What was found good once is remembered by its text.
+//!
+//! A small table is rightly read as a whole, whatever its indexes, and a small range sorted. So
+//! the plan is asked for with both made as dear as they can be: what stays then has no index.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use tokio_postgres::types::{FromSql, Type};
+
+use super::error::{Job, invalid};
+use super::mapping::Table;
+use super::session::{Param, Session, only};
+
+/// The most query shapes that are remembered; then the memory starts anew.
+const REMEMBERED_MAX: usize = 4096;
+
+/// Queries whose plan was good, by their text.
+#[derive(Default)]
+pub(super) struct Good(Mutex<HashSet<String>>);
+
+impl Good {
+    fn knows(&self, sql: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(sql)
+    }
+
+    fn learn(&self, sql: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(sql.to_owned());
+    }
+}
+
+/// Refuses the query if its plan reads the whole table, or sorts more than it has to.
+pub(super) async fn refuse_full_scan(
+    session: &Session,
+    good: &Good,
+    table: &Table,
+    sql: &str,
+    params: &[Param<'_>],
+) -> Job<()> {
+    if good.knows(sql) {
+        return Ok(());
+    }
+    session.batch("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off").await?;
+    let asked = session.explain(sql, params).await?;
+    session.batch("SET LOCAL enable_seqscan = on; SET LOCAL enable_sort = on").await?;
+    let plan: Explained = only(&asked)?;
+    let plan: serde_json::Value = serde_json::from_str(&plan.0)
+        .map_err(|e| invalid(format!("a plan cannot be read: {e}")))?;
+    let found = table.found.as_ref().filter(|found| ["r", "p"].contains(&found.kind.as_str()));
+    if let Some(fault) =
+        plan.get(0).and_then(|plan| fault(&plan["Plan"])).filter(|_| found.is_some())
+    {
+        let name = &table.collection.name;
+        return Err(invalid(format!(
+            "a read of {name:?} {fault}: create the index that the mapping declares, beginning \
+             with the tenant column, or read by another one"
+        )));
+    }
+    good.learn(sql);
+    Ok(())
+}
+
+/// The answer to EXPLAIN (FORMAT JSON), as text.
+struct Explained(String);
+
+impl<'a> FromSql<'a> for Explained {
+    fn from_sql(
+        _: &Type,
+        raw: &'a [u8],
+    ) -> std::result::Result<Explained, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Explained(String::from_utf8(raw.to_vec())?))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        [Type::JSON, Type::TEXT].contains(ty)
+    }
+}
+
+/// What is wrong with a node of a plan, or below it.
+fn fault(node: &serde_json::Value) -> Option<&'static str> {
+    match node["Node Type"].as_str() {
+        Some("Seq Scan") => return Some("reads the whole table"),
+        Some("Sort") => return Some("sorts the whole range"),
+        _ => {}
+    }
+    // An index that is walked without a condition is the whole table as well.
+    let index = ["Index Scan", "Index Only Scan", "Bitmap Index Scan"];
+    if node["Node Type"].as_str().is_some_and(|kind| index.contains(&kind))
+        && node["Index Cond"].is_null()
+        && !node["Filter"].is_null()
+    {
+        return Some("walks a whole index");
+    }
+    node["Plans"].as_array().into_iter().flatten().find_map(fault)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_judged_by_all_its_nodes() {
+        for (plan, expected) in [
+            (r#"{"Node Type": "Index Scan", "Index Cond": "(a = 1)"}"#, None),
+            (r#"{"Node Type": "Index Only Scan"}"#, None),
+            (r#"{"Node Type": "Index Scan", "Filter": "(b = 1)"}"#, Some("walks a whole index")),
+            (r#"{"Node Type": "Seq Scan"}"#, Some("reads the whole table")),
+            (
+                r#"{"Node Type": "Limit", "Plans": [{"Node Type": "Sort"}]}"#,
+                Some("sorts the whole range"),
+            ),
+            (
+                r#"{"Node Type": "Limit", "Plans": [{"Node Type": "Incremental Sort", "Plans":
+                   [{"Node Type": "Index Scan", "Index Cond": "x"}]}]}"#,
+                None,
+            ),
+        ] {
+            assert_eq!(fault(&serde_json::from_str(plan).unwrap()), expected, "{plan}");
+        }
+    }
+}

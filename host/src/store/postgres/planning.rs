@@ -1,0 +1,287 @@
+//! A page of a scan becomes items: due ones timers, the others entries of their streams.
+//!
+//! Two round trips: what of the page is new, then everything that is written, and the commit.
+
+use std::collections::{BTreeMap, HashSet};
+
+use besom_core::ids::{Fence, Partition, TaskName, Tenant, partition_of};
+use besom_core::item::{Candidate, Identity};
+use tokio_postgres::Row;
+
+use super::clock::Clock;
+use super::error::{Job, invalid};
+use super::items::{Identities, route};
+use super::leadership::{check_fence, hold_fence};
+use super::session::{NUMBERS, Pipeline, Session, Tx, numbers, params};
+use super::tally::Tally;
+use super::tasks::Tasks;
+use super::text::{NO_DUE, due_number, escaped, tenant_text};
+use crate::ports::store::{PlanPage, Planned, Result};
+
+/// The cursor of (task, tenant).
+pub(super) async fn cursor(
+    session: &Session,
+    task: &TaskName,
+    tenant: Option<&Tenant>,
+) -> Job<Option<Vec<u8>>> {
+    let row = session
+        .row(
+            "SELECT cursor FROM @.cursor
+             WHERE task = (SELECT id FROM @.task WHERE name = $1) AND tenant = $2",
+            params![task.as_str().to_owned(), tenant_text(tenant)],
+        )
+        .await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+const RUN: &str = "SELECT slot, task, scan_done FROM @.run WHERE id = $1";
+
+/// What of a page waits already, and what is blocked by a settled skip, a discard or an open
+/// dead letter of the same version.
+const KNOWN: &str = "SELECT
+    EXISTS (SELECT 1 FROM @.item w WHERE w.task = $1 AND w.tenant = u.tenant AND w.key = u.key
+            AND w.due = u.due),
+    EXISTS (SELECT 1 FROM @.settled s WHERE s.task = $1 AND s.tenant = u.tenant AND s.key = u.key
+            AND s.due = u.due AND s.version = u.version)
+    OR EXISTS (SELECT 1 FROM @.dead d WHERE d.task = $1 AND d.tenant = u.tenant AND d.key = u.key
+            AND d.due = u.due AND d.version = u.version AND d.resolved_at IS NULL)
+  FROM unnest($2::text[], $3::text[], $4::int8[], $5::text[])
+    WITH ORDINALITY u(tenant, key, due, version, i) ORDER BY u.i";
+
+/// Plans a page under the fence.
+pub(super) async fn plan_page(
+    session: Session,
+    clock: &Clock,
+    tasks: &Tasks,
+    fence: &Fence,
+    page: &PlanPage,
+    partitions: u32,
+) -> Result<Planned> {
+    let task = tasks.number(&session, &page.task).await?;
+    let mut identities = Identities::default();
+    let mut versions = Vec::with_capacity(page.candidates.len());
+    for candidate in &page.candidates {
+        identities.push(task, &identity(&page.task, candidate));
+        versions.push(escaped(&candidate.version).into_owned());
+    }
+    let dues = page.candidates.iter().filter(|c| c.due.is_some()).count();
+    let mut first = Pipeline::default();
+    hold_fence(&mut first, fence);
+    first.push(RUN, params![page.run.0 as i64]);
+    first.push(NUMBERS, params![dues as i32]);
+    let Identities { tenants, keys, dues, .. } = identities;
+    first.push(KNOWN, params![task, tenants, keys, dues, versions]);
+    let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let done = match decide(&answers, page, task, partitions) {
+        Ok((planning, planned)) => planning.write(&mut tx, page, &planned).await.map(|()| planned),
+        Err(failure) => Err(failure),
+    };
+    tx.finish(done).await
+}
+
+fn identity(task: &TaskName, candidate: &Candidate) -> Identity {
+    Identity {
+        task: task.clone(),
+        tenant: candidate.tenant.clone(),
+        key: candidate.key.clone(),
+        due: candidate.due,
+    }
+}
+
+/// What is to be written of a page.
+struct Planning<'a> {
+    task: i32,
+    slot: i64,
+    /// New items without a due time, by partition.
+    logged: BTreeMap<u32, Vec<&'a Candidate>>,
+    /// New items with one, with their numbers.
+    timers: Vec<(&'a Candidate, Partition, i64)>,
+    tally: Tally,
+}
+
+fn decide<'a>(
+    answers: &[Vec<Row>],
+    page: &'a PlanPage,
+    task: i32,
+    partitions: u32,
+) -> Job<(Planning<'a>, Planned)> {
+    check_fence(&answers[0])?;
+    let slot = open_scan(&answers[1], page, task)?;
+    let mut numbers = numbers(&answers[2])?.into_iter();
+    let mut planning = Planning {
+        task,
+        slot,
+        logged: BTreeMap::new(),
+        timers: Vec::new(),
+        tally: Tally::default(),
+    };
+    let mut planned = Planned::default();
+    let mut new: HashSet<(Option<&str>, &str, Option<i64>)> = HashSet::new();
+    for (i, (candidate, known)) in page.candidates.iter().zip(&answers[3]).enumerate() {
+        let tenant = candidate.tenant.as_ref().map(Tenant::as_str);
+        let identity = (tenant, candidate.key.as_str(), candidate.due.map(|t| t.0));
+        if known.try_get::<_, bool>(0)? || new.contains(&identity) {
+            planned.deduplicated += 1;
+        } else if known.try_get(1)? {
+            planned.blocked += 1;
+        } else if planned.planned >= page.quota {
+            planned.left = (page.candidates.len() - i) as u64;
+            break;
+        } else {
+            new.insert(identity);
+            planned.planned += 1;
+            let partition = partition_of(tenant, &candidate.route, partitions);
+            let delta = planning.tally.of(task, candidate.tenant.as_ref());
+            delta.planned += 1;
+            match candidate.due {
+                None => {
+                    delta.log += 1;
+                    planning.logged.entry(partition.0).or_default().push(candidate);
+                }
+                Some(due) => {
+                    delta.timers += 1;
+                    let number = numbers.next();
+                    let number = number.ok_or_else(|| invalid("a page without numbers"))?;
+                    planning.timers.push((candidate, partition, number));
+                    planned.earliest_due =
+                        Some(planned.earliest_due.map_or(due, |earliest| earliest.min(due)));
+                }
+            }
+        }
+    }
+    planned.partitions = planning.logged.keys().map(|p| Partition(*p)).collect();
+    Ok((planning, planned))
+}
+
+/// The slot of a run whose scan is open.
+fn open_scan(answer: &[Row], page: &PlanPage, task: i32) -> Job<i64> {
+    let run = page.run;
+    let Some(row) = answer.first() else { return Err(invalid(format!("there is no run {run}"))) };
+    if row.try_get::<_, i32>(1)? != task {
+        return Err(invalid(format!("the run {run} is another task's")));
+    }
+    if row.try_get(2)? {
+        return Err(invalid(format!("the scan of run {run} has ended")));
+    }
+    Ok(row.try_get(0)?)
+}
+
+/// Appends to the streams. A stream that is new gets its head as well: later the head is its
+/// owner's, and planning does not touch it.
+const APPEND: &str = "WITH grown AS (
+    INSERT INTO @.stream_tail AS s (task, part, tail)
+    SELECT $1::int4, g.part, g.more FROM unnest($2::int4[], $3::int8[]) g(part, more) ORDER BY g.part
+    ON CONFLICT (task, part) DO UPDATE SET tail = s.tail + excluded.tail
+    RETURNING s.part, s.tail, s.xmax = 0 AS fresh),
+  heads AS (
+    INSERT INTO @.stream_head (task, part, acked)
+    SELECT $1::int4, part, 0 FROM grown WHERE fresh ON CONFLICT DO NOTHING)
+  INSERT INTO @.item (task, due, no, run_at, run, planned_at, part, place, tenant, key, version,
+    payload, route)
+  SELECT $1::int4, $4::int8, grown.tail - u.behind, $5::int8, $6::int8, $7::int8, u.part, 0, u.tenant,
+    u.key, u.version, u.payload, u.route
+  FROM unnest($8::int4[], $9::int8[], $10::text[], $11::text[], $12::text[], $13::bytea[],
+    $14::text[]) u(part, behind, tenant, key, version, payload, route)
+  JOIN grown ON grown.part = u.part";
+
+const TIMERS: &str = "INSERT INTO @.item (task, due, no, run_at, run, planned_at, part, place,
+    tenant, key, version, payload, route)
+  SELECT $1::int4, u.due, u.no, u.due, $2::int8, $3::int8, u.part, 1, u.tenant, u.key, u.version,
+    u.payload, u.route
+  FROM unnest($4::int8[], $5::int8[], $6::int4[], $7::text[], $8::text[], $9::text[], $10::bytea[],
+    $11::text[]) u(due, no, part, tenant, key, version, payload, route)";
+
+/// Candidates in columns, for `unnest`.
+#[derive(Default)]
+struct Columns {
+    parts: Vec<i32>,
+    tenants: Vec<String>,
+    keys: Vec<String>,
+    versions: Vec<String>,
+    payloads: Vec<Vec<u8>>,
+    routes: Vec<Option<String>>,
+}
+
+impl Columns {
+    fn push(&mut self, candidate: &Candidate, partition: u32) {
+        self.parts.push(partition as i32);
+        self.tenants.push(tenant_text(candidate.tenant.as_ref()));
+        self.keys.push(escaped(&candidate.key).into_owned());
+        self.versions.push(escaped(&candidate.version).into_owned());
+        self.payloads.push(candidate.payload.clone());
+        self.routes.push(route(&candidate.route, &candidate.key));
+    }
+}
+
+impl Planning<'_> {
+    async fn write(self, tx: &mut Tx, page: &PlanPage, planned: &Planned) -> Job<()> {
+        let (task, run) = (self.task, page.run.0 as i64);
+        let mut pipeline = Pipeline::default();
+        let mut logged = 0;
+        if !self.logged.is_empty() {
+            let (mut parts, mut more, mut behind) = (Vec::new(), Vec::new(), Vec::new());
+            let mut all = Columns::default();
+            for (partition, candidates) in &self.logged {
+                parts.push(*partition as i32);
+                more.push(candidates.len() as i64);
+                logged += candidates.len() as i64;
+                for (i, candidate) in candidates.iter().enumerate() {
+                    behind.push((candidates.len() - 1 - i) as i64);
+                    all.push(candidate, *partition);
+                }
+            }
+            let Columns { parts: of, tenants, keys, versions, payloads, routes } = all;
+            pipeline.push(
+                APPEND,
+                params![
+                    task, parts, more, NO_DUE, tx.now.0, run, self.slot, of, behind, tenants, keys,
+                    versions, payloads, routes
+                ],
+            );
+        }
+        if !self.timers.is_empty() {
+            let (mut dues, mut ids) = (Vec::new(), Vec::new());
+            let mut all = Columns::default();
+            for (candidate, partition, number) in &self.timers {
+                dues.push(due_number(candidate.due));
+                ids.push(*number);
+                all.push(candidate, partition.0);
+            }
+            let Columns { parts, tenants, keys, versions, payloads, routes } = all;
+            pipeline.push(
+                TIMERS,
+                params![
+                    task, run, self.slot, dues, ids, parts, tenants, keys, versions, payloads,
+                    routes
+                ],
+            );
+        }
+        let counts = [planned.planned, planned.deduplicated, planned.blocked, page.scanned];
+        let [new, deduplicated, blocked, scanned] = counts.map(|n| n as i64);
+        pipeline.push(
+            "UPDATE @.run SET planned = planned + $2, deduplicated = deduplicated + $3,
+               blocked = blocked + $4, logged = logged + $5, scanned = scanned + $6
+             WHERE id = $1",
+            params![run, new, deduplicated, blocked, logged, scanned],
+        );
+        if planned.left == 0 {
+            move_cursor(&mut pipeline, task, page);
+        }
+        self.tally.write_counters(&mut pipeline);
+        tx.session.run(pipeline).await?;
+        Ok(())
+    }
+}
+
+fn move_cursor(pipeline: &mut Pipeline<'_>, task: i32, page: &PlanPage) {
+    let tenant = tenant_text(page.tenant.as_ref());
+    match &page.cursor {
+        Some(cursor) => pipeline.push(
+            "INSERT INTO @.cursor (task, tenant, cursor) VALUES ($1, $2, $3)
+             ON CONFLICT (task, tenant) DO UPDATE SET cursor = excluded.cursor",
+            params![task, tenant, cursor.clone()],
+        ),
+        None => pipeline
+            .push("DELETE FROM @.cursor WHERE task = $1 AND tenant = $2", params![task, tenant]),
+    };
+}

@@ -1,0 +1,384 @@
+//! Range reads: keyset paging over a declared index.
+//!
+//! Rows come in the order of (index columns, key), which is total; NULL comes before every
+//! value. A page ends with the values of these columns in its last row; the next one goes on
+//! behind them in a staircase of plain index ranges: the same values but a later last column,
+//! then the same but a later last column but one, and so on. Unlike a comparison of whole rows
+//! this is right for NULL, and every step is one seek.
+//!
+//! PostgreSQL's indexes have NULL at their upper end, so a column that may hold NULL is read in
+//! two ranges, NULL and the values, instead of being sorted.
+
+use besom_core::ids::Tenant;
+use besom_core::value::Value;
+use serde::{Deserialize, Serialize};
+
+use super::conditions::Conditions;
+use super::error::{Job, invalid};
+use super::lookup::selected;
+use super::mapping::{Table, quote};
+use super::plan::refuse_full_scan;
+use super::session::Param;
+use super::snapshot::View;
+use super::tenants::{bounds, form_of, index_columns, next_tenant};
+use super::values::{Cell, Form};
+use crate::ports::store::{Range, RangePage};
+
+/// Rows that are asked for at first, before it is known how long they are.
+const FETCH_FIRST: usize = 256;
+/// Rows that are asked for at once, at the most.
+const FETCH_MAX: usize = 4_096;
+
+/// Where a page ended.
+#[derive(Serialize, Deserialize)]
+struct Cursor {
+    /// The tenant, in a read over all tenants.
+    tenant: Option<Tenant>,
+    /// The values of the ordering columns as they travel; none: before the tenant's first row.
+    at: Option<Vec<Cell>>,
+}
+
+/// Reads a page.
+pub(super) async fn read(
+    view: &View<'_>,
+    tenant: Option<&Tenant>,
+    range: &Range,
+) -> Job<RangePage> {
+    let table = view.mapping.table(&range.collection).map_err(invalid)?;
+    let cursor: Option<Cursor> = match &range.after {
+        None => None,
+        Some(bytes) => Some(postcard::from_bytes(bytes).map_err(|_| {
+            invalid(format!("the cursor of a read of {:?} is not one", range.collection))
+        })?),
+    };
+    let mut reading = Reading::new(view, table, range)?;
+    if tenant.is_some() || table.tenant.is_none() {
+        let at = cursor.and_then(|c| c.at);
+        let next = reading.read(tenant, at).await?;
+        return reading.page(next.map(|at| Cursor { tenant: None, at: Some(at) }));
+    }
+    // Over all tenants: one after the other, a seek each.
+    let (mut current, mut at) = match cursor {
+        Some(Cursor { tenant: Some(t), at }) => (Some(t), at),
+        _ => (next_tenant(view, table, None, range.descending).await?, None),
+    };
+    while let Some(tenant) = current {
+        if let Some(at) = reading.read(Some(&tenant), at.take()).await? {
+            return reading.page(Some(Cursor { tenant: Some(tenant), at: Some(at) }));
+        }
+        current = next_tenant(view, table, Some(&tenant), range.descending).await?;
+        if reading.full() && current.is_some() {
+            return reading.page(Some(Cursor { tenant: current, at: None }));
+        }
+    }
+    reading.page(None)
+}
+
+/// What an ordering column has to be within one step.
+#[derive(Clone, Debug)]
+enum Part {
+    /// The value of the row before.
+    Equal(Cell),
+    /// Strictly behind the value of the row before.
+    Behind(Cell),
+    Null,
+    NotNull,
+}
+
+/// A page while it is read.
+struct Reading<'a> {
+    view: &'a View<'a>,
+    table: &'a Table,
+    range: &'a Range,
+    /// The columns after the prefix that order the rows, with their forms.
+    order: Vec<(String, Form)>,
+    /// Which of them may be NULL: a bounded one is not.
+    nullable: Vec<bool>,
+    /// What is selected: the caller's columns, the key, the order.
+    select: Vec<String>,
+    columns: Vec<Form>,
+    key: Vec<Form>,
+    page: RangePage,
+    bytes: usize,
+    /// The ordering columns of the last row looked at, within the tenant.
+    last: Option<Vec<Cell>>,
+}
+
+impl<'a> Reading<'a> {
+    fn new(view: &'a View<'a>, table: &'a Table, range: &'a Range) -> Job<Reading<'a>> {
+        let index = index_columns(table, range)?;
+        if range.prefix.len() > index.len() {
+            return Err(invalid(format!("the prefix is longer than the index {index:?}")));
+        }
+        let bounded = range.lower.is_some() || range.upper.is_some();
+        if range.prefix.len() == index.len() && bounded {
+            return Err(invalid(format!("there is no column for bounds in {index:?}")));
+        }
+        let (mut order, mut nullable): (Vec<(String, Form)>, Vec<bool>) = (Vec::new(), Vec::new());
+        for name in index[range.prefix.len()..].iter().chain(&table.collection.key) {
+            let fixed = index[..range.prefix.len()].contains(name);
+            if !fixed && !order.iter().any(|(known, _)| known == name) {
+                let has_value = bounded && order.is_empty() && index.contains(name);
+                nullable.push(!has_value && table.nullable(name));
+                order.push((name.clone(), form_of(table, name)?.clone()));
+            }
+        }
+        let (mut select, columns) = selected(table, &range.columns).map_err(invalid)?;
+        let mut key = Vec::new();
+        if range.keys {
+            let (read, forms) = selected(table, &table.collection.key).map_err(invalid)?;
+            select.extend(read);
+            key = forms;
+        }
+        select.extend(order.iter().map(|(name, form)| form.read(&format!("t.{}", quote(name)))));
+        let page = RangePage::default();
+        Ok(Reading {
+            view,
+            table,
+            range,
+            order,
+            nullable,
+            select,
+            columns,
+            key,
+            page,
+            bytes: 0,
+            last: None,
+        })
+    }
+
+    fn full(&self) -> bool {
+        self.page.rows.len() >= self.range.limit.max(1) as usize
+            || (self.bytes >= self.range.bytes_max && !self.page.rows.is_empty())
+    }
+
+    fn page(mut self, next: Option<Cursor>) -> Job<RangePage> {
+        self.page.next = next.map(|cursor| postcard::to_stdvec(&cursor)).transpose()?;
+        Ok(self.page)
+    }
+
+    /// Reads on within one tenant; returns where it stopped if rows are left.
+    async fn read(
+        &mut self,
+        tenant: Option<&Tenant>,
+        after: Option<Vec<Cell>>,
+    ) -> Job<Option<Vec<Cell>>> {
+        self.last = None;
+        for step in self.steps(after)? {
+            let stopped = self.step(tenant, &step).await?;
+            if stopped.is_some() {
+                return Ok(stopped);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The ranges of the index that follow a row (or all of them), in their order: each fixes
+    /// its first ordering columns.
+    fn steps(&self, after: Option<Vec<Cell>>) -> Job<Vec<Vec<Part>>> {
+        let Some(after) = after else { return Ok(self.whole(&[])) };
+        if after.len() != self.order.len() {
+            return Err(invalid("the cursor is of another read"));
+        }
+        let equal: Vec<Part> = after.iter().map(|cell| Part::Equal(cell.clone())).collect();
+        let mut steps = Vec::new();
+        for at in (0..after.len()).rev() {
+            let (before, cell) = (&equal[..at], &after[at]);
+            // Behind a value: later values, and NULL where it comes last. Behind NULL: all
+            // values, or nothing.
+            let nulls_last = self.range.descending;
+            let parts = match cell {
+                Cell::Null if nulls_last => vec![],
+                Cell::Null => vec![Part::NotNull],
+                value if nulls_last && self.nullable[at] => {
+                    vec![Part::Behind(value.clone()), Part::Null]
+                }
+                value => vec![Part::Behind(value.clone())],
+            };
+            for part in parts {
+                let mut begin = before.to_vec();
+                begin.push(part);
+                steps.extend(self.whole(&begin));
+            }
+        }
+        Ok(steps)
+    }
+
+    /// All rows that begin so: in one range if no further column may be NULL and change the
+    /// order, otherwise split by it.
+    fn whole(&self, begin: &[Part]) -> Vec<Vec<Part>> {
+        // Within a range of values of one column, only the last split keeps the order.
+        let ordered = begin.iter().all(|part| matches!(part, Part::Equal(_) | Part::Null));
+        let at = begin.len();
+        if !ordered || !self.nullable.get(at).copied().unwrap_or(false) {
+            return vec![begin.to_vec()];
+        }
+        let with = |part: Part| {
+            let mut all = begin.to_vec();
+            all.push(part);
+            all
+        };
+        let mut split: Vec<Vec<Part>> = self.whole(&with(Part::Null));
+        let values = vec![with(Part::NotNull)];
+        if self.range.descending {
+            values.into_iter().chain(split).collect()
+        } else {
+            split.extend(values);
+            split
+        }
+    }
+
+    /// How many rows are asked for next: one more than there is room for, and about as many as
+    /// there are bytes for, by those that came.
+    fn fetch(&self) -> u32 {
+        let taken = self.page.rows.len();
+        let room = (self.range.limit.max(1) as usize).saturating_sub(taken) + 1;
+        let by_bytes = match self.bytes.checked_div(taken) {
+            None => FETCH_FIRST,
+            Some(each) => self.range.bytes_max.saturating_sub(self.bytes) / each.max(1) + 1,
+        };
+        u32::try_from(room.min(by_bytes).min(FETCH_MAX)).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Takes rows of one range until the page is full; returns where, if it got full.
+    async fn step(&mut self, tenant: Option<&Tenant>, parts: &[Part]) -> Job<Option<Vec<Cell>>> {
+        let mut parts = vec![parts.to_vec()];
+        while let Some(begin) = parts.pop() {
+            let fetch = self.fetch();
+            let (sql, params) = self.query(tenant, &begin, fetch)?;
+            if !self.whole_table(&begin) {
+                let View { session, good, .. } = self.view;
+                refuse_full_scan(session, good, self.table, &sql, &params).await?;
+            }
+            let rows = self.view.session.query(&sql, params).await?;
+            let more = rows.len() == fetch as usize;
+            for row in &rows {
+                if self.full() {
+                    // There is at least one more row: the page ends behind the last one taken.
+                    return Ok(self.last.take());
+                }
+                self.take(row)?;
+            }
+            if more {
+                // Conditions left rows out, or the bound of a fetch was reached: on from here,
+                // within the same range.
+                parts.extend(self.rest(&begin));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is left of a range behind the last row, in the order in which it is popped.
+    fn rest(&self, begin: &[Part]) -> Vec<Vec<Part>> {
+        let Some(last) = &self.last else { return Vec::new() };
+        let fixed =
+            begin.iter().take_while(|part| matches!(part, Part::Equal(_) | Part::Null)).count();
+        let all = self.steps(Some(last.clone())).unwrap_or_default();
+        // Of the staircase, the steps that stay within what the range has fixed; a range of
+        // values holds no NULL.
+        let values = begin.len() > fixed;
+        let mut within: Vec<Vec<Part>> = all
+            .into_iter()
+            .filter(|step| step.len() > fixed)
+            .filter(|step| !(values && matches!(step[fixed], Part::Null)))
+            .collect();
+        within.reverse();
+        within
+    }
+
+    fn take(&mut self, row: &tokio_postgres::Row) -> Job<()> {
+        self.page.scanned += 1;
+        let at = |from: usize, forms: &[Form]| -> Job<Vec<Value>> {
+            let value = |(i, form): (usize, &Form)| Ok(form.from_row(row, from + i)?);
+            forms.iter().enumerate().map(value).collect()
+        };
+        let (keys_at, order_at) = (self.columns.len(), self.columns.len() + self.key.len());
+        let end = order_at + self.order.len();
+        let last: Result<Vec<Cell>, _> = (order_at..end).map(|i| row.try_get(i)).collect();
+        self.last = Some(last?);
+        if !row.try_get::<_, Option<bool>>(end)?.unwrap_or(false) {
+            return Ok(());
+        }
+        let values = at(0, &self.columns)?;
+        self.bytes += values.iter().map(Value::weight).sum::<usize>();
+        let keys = self.range.keys.then(|| at(keys_at, &self.key)).transpose()?;
+        self.page.rows.push(values);
+        self.page.keys.extend(keys);
+        Ok(())
+    }
+
+    /// Whether the range is the whole of a table without tenants, in order: then its first
+    /// page begins at its first row, and the plan may say so.
+    fn whole_table(&self, begin: &[Part]) -> bool {
+        self.table.tenant.is_none()
+            && self.range.prefix.is_empty()
+            && self.range.lower.is_none()
+            && self.range.upper.is_none()
+            && self.range.conditions.is_empty()
+            && begin.is_empty()
+    }
+
+    fn query(
+        &self,
+        tenant: Option<&Tenant>,
+        begin: &[Part],
+        fetch: u32,
+    ) -> Job<(String, Vec<Param<'static>>)> {
+        let (table, range) = (self.table, self.range);
+        let mut params: Vec<Param<'static>> = Vec::new();
+        let mut wheres: Vec<String> = Vec::new();
+        if let (Some(cell), Some((name, form))) =
+            (table.tenant_cell(tenant).map_err(invalid)?, &table.tenant)
+        {
+            params.push(Box::new(cell));
+            wheres.push(form.equals(&format!("t.{name}"), "$1::text"));
+        }
+        wheres.extend(bounds(table, range, index_columns(table, range)?, &mut params)?);
+        for ((name, form), part) in self.order.iter().zip(begin) {
+            let column = format!("t.{}", quote(name));
+            let mut given = |cell: &Cell| {
+                params.push(Box::new(cell.clone()));
+                format!("${}::{}", params.len(), form.wire.sql())
+            };
+            wheres.push(match part {
+                Part::Null | Part::Equal(Cell::Null) => format!("{column} IS NULL"),
+                Part::NotNull => format!("{column} IS NOT NULL"),
+                Part::Equal(cell) => form.equals(&column, &given(cell)),
+                Part::Behind(cell) => {
+                    let operator = if range.descending { '<' } else { '>' };
+                    format!("{column} {operator} {}", form.meets(&given(cell)))
+                }
+            });
+        }
+        let of = Conditions::of(table, &range.conditions).map_err(invalid)?;
+        let behind = params.len() + 1;
+        let conditions = of.sql(|place| format!("${}::{}", behind + place, of.wires[place].sql()));
+        params.extend(of.cells.into_iter().map(|cell| Box::new(cell) as Param<'static>));
+        let fixed =
+            begin.iter().take_while(|part| matches!(part, Part::Equal(_) | Part::Null)).count();
+        // The first column that is not fixed holds no NULL, or its range is not split because it
+        // cannot: an index gives it as it is. Of the others the order is said.
+        let direction = if range.descending { " DESC" } else { "" };
+        let nulls = if range.descending { " NULLS LAST" } else { " NULLS FIRST" };
+        let order: Vec<String> = (fixed..self.order.len())
+            .map(|at| {
+                let nulls = if at > fixed && self.nullable[at] { nulls } else { "" };
+                format!("t.{}{direction}{nulls}", quote(&self.order[at].0))
+            })
+            .collect();
+        let mut sql = format!("SELECT {}", self.select.join(", "));
+        if !self.select.is_empty() {
+            sql.push_str(", ");
+        }
+        sql.push_str(&format!("(true{conditions}) FROM {} t", table.name));
+        if !wheres.is_empty() {
+            sql.push_str(&format!(" WHERE {}", wheres.join(" AND ")));
+        }
+        if !order.is_empty() {
+            sql.push_str(&format!(" ORDER BY {}", order.join(", ")));
+        }
+        params.push(Box::new(i64::from(fetch)));
+        sql.push_str(&format!(" LIMIT ${}", params.len()));
+        Ok((sql, params))
+    }
+}

@@ -1,0 +1,314 @@
+-- Instants are microseconds since the Unix epoch, due times among them; the least bigint is no
+-- due time, the empty text no tenant.
+
+-- Leadership and ownership.
+CREATE TABLE @.fence (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    term bigint NOT NULL,
+    token_hash bytea NOT NULL,
+    node text NOT NULL,
+    raised_at bigint NOT NULL
+);
+
+-- Who owns a partition, and under which term and revision of the members it was given.
+CREATE TABLE @.partition (
+    id integer PRIMARY KEY,
+    owner text,
+    owner_epoch bigint NOT NULL,
+    ring_term bigint NOT NULL DEFAULT 0,
+    ring_rev bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+
+CREATE TABLE @.lease (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    node text NOT NULL,
+    hostname text NOT NULL,
+    term bigint NOT NULL,
+    token_hash bytea NOT NULL,
+    elected_at bigint NOT NULL,
+    renewed_at bigint NOT NULL,
+    boot_id text NOT NULL,
+    expires_at bigint NOT NULL,            -- microseconds since that boot; 0: given up
+    file_locked boolean NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE @.node (
+    node text PRIMARY KEY,
+    state text NOT NULL,
+    seen_at bigint NOT NULL,
+    config_digest text NOT NULL
+) WITH (fillfactor = 50);
+
+-- Numbers that are never used twice: timers, retries, dead letters, history, messages.
+CREATE SEQUENCE @.number AS bigint;
+
+-- Tasks, slots, runs, cursors, commands.
+CREATE TABLE @.task (
+    id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name text COLLATE "C" NOT NULL UNIQUE,
+    schedule text,                         -- NULL: only the name is known
+    last_slot bigint,
+    paused_by text,
+    paused_reason text,
+    paused_since bigint,
+    tenant_cursor text,
+    queued_slots text NOT NULL DEFAULT '[]',
+    undo_pruned bigint NOT NULL DEFAULT 0  -- history up to here holds no expired undo
+);
+
+CREATE TABLE @.slot (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    task integer NOT NULL,
+    from_slot bigint NOT NULL,
+    to_slot bigint NOT NULL,
+    count bigint NOT NULL,
+    outcome text NOT NULL,
+    reason text NOT NULL,
+    run bigint,
+    term bigint NOT NULL
+);
+CREATE INDEX slot_by_task ON @.slot (task, to_slot, id);
+
+CREATE TABLE @.definition (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    definition text NOT NULL,
+    hash bytea NOT NULL UNIQUE
+);
+
+-- Only the leader writes here, but for the end of a run; what commits take from a run is in
+-- run_share, so that the commits of one run do not wait for each other.
+CREATE TABLE @.run (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    task integer NOT NULL,
+    slot bigint NOT NULL,
+    trigger text NOT NULL,
+    term bigint NOT NULL,
+    digest text NOT NULL,
+    definition bigint NOT NULL,
+    started_at bigint NOT NULL,
+    ended_at bigint,
+    scan_done boolean NOT NULL DEFAULT false,
+    error text,
+    planned bigint NOT NULL DEFAULT 0,
+    logged bigint NOT NULL DEFAULT 0,      -- of these, how many went to the log
+    deduplicated bigint NOT NULL DEFAULT 0,
+    blocked bigint NOT NULL DEFAULT 0,
+    scanned bigint NOT NULL DEFAULT 0
+);
+CREATE INDEX run_by_task ON @.run (task, id);
+CREATE INDEX run_active ON @.run (id) WHERE ended_at IS NULL;
+CREATE INDEX run_by_slot ON @.run (task, slot);
+
+CREATE TABLE @.run_share (
+    run bigint NOT NULL,
+    share integer NOT NULL,
+    unlogged bigint NOT NULL,              -- items that left the log
+    ended bigint NOT NULL,                 -- items that reached their end
+    PRIMARY KEY (run, share)
+) WITH (fillfactor = 50);
+
+CREATE TABLE @.cursor (
+    task integer NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    cursor bytea NOT NULL,
+    PRIMARY KEY (task, tenant)
+);
+
+CREATE TABLE @.command (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    command text NOT NULL,
+    by text NOT NULL,
+    reason text NOT NULL,
+    at bigint NOT NULL,
+    applied_at bigint,
+    result text
+);
+CREATE INDEX command_pending ON @.command (id) WHERE applied_at IS NULL;
+
+-- The queue. The tail of a stream is the leader's and its head the owner's, so that planning
+-- and acknowledging do not wait for each other.
+CREATE TABLE @.stream_tail (
+    task integer NOT NULL,
+    part integer NOT NULL,
+    tail bigint NOT NULL,
+    PRIMARY KEY (task, part)
+) WITH (fillfactor = 50);
+
+CREATE TABLE @.stream_head (
+    task integer NOT NULL,
+    part integer NOT NULL,
+    acked bigint NOT NULL,
+    PRIMARY KEY (task, part)
+) WITH (fillfactor = 50);
+
+-- An item that waits is one row, wherever it waits: so it waits once by the primary key.
+CREATE TABLE @.item (
+    task integer NOT NULL,
+    due bigint NOT NULL,
+    no bigint NOT NULL,                    -- the position in the stream, or a number
+    run_at bigint NOT NULL,                -- in the log: since when it waits
+    run bigint NOT NULL,
+    planned_at bigint NOT NULL,
+    part integer NOT NULL,
+    attempts integer NOT NULL DEFAULT 0,
+    guard_retries integer NOT NULL DEFAULT 0,
+    deaths integer NOT NULL DEFAULT 0,
+    place smallint NOT NULL,               -- 0 log, 1 timer, 2 retry
+    tenant text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    version text NOT NULL,
+    payload bytea NOT NULL,
+    route text,                            -- NULL: the key
+    errors text[],
+    PRIMARY KEY (task, tenant, key, due)
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05);
+CREATE UNIQUE INDEX item_log ON @.item (task, part, no) WHERE place = 0;
+CREATE INDEX item_timer ON @.item (task, run_at, no) WHERE place = 1;
+CREATE INDEX item_retry ON @.item (task, run_at, no) WHERE place = 2;
+
+CREATE TABLE @.dead (
+    id bigint PRIMARY KEY,
+    task integer NOT NULL,
+    due bigint NOT NULL,
+    at bigint NOT NULL,
+    run bigint NOT NULL,
+    planned_at bigint NOT NULL,
+    part integer NOT NULL,
+    attempts integer NOT NULL,
+    guard_retries integer NOT NULL,
+    deaths integer NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    version text NOT NULL,
+    payload bytea NOT NULL,
+    route text,
+    errors text[],
+    error text NOT NULL,                   -- the last one, to select by
+    resolved_at bigint                     -- NULL: it is open
+);
+CREATE INDEX dead_by_identity ON @.dead (task, tenant, key, due);
+CREATE INDEX dead_resolved ON @.dead (resolved_at) WHERE resolved_at IS NOT NULL;
+
+-- What blocks an identity from being planned again, one row for each version.
+CREATE TABLE @.settled (
+    task integer NOT NULL,
+    due bigint NOT NULL,
+    at bigint NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    version text COLLATE "C" NOT NULL,
+    given_up boolean NOT NULL,             -- by a person, and never pruned; not: by the task
+    PRIMARY KEY (task, tenant, key, due, version)
+);
+CREATE INDEX settled_by_time ON @.settled (at) WHERE NOT given_up;
+
+-- What is being executed. A crash of the server may empty it: then no death is counted.
+CREATE UNLOGGED TABLE @.inflight (
+    commit_id uuid PRIMARY KEY,
+    node text NOT NULL,
+    items bytea NOT NULL
+);
+
+-- The books. What a commit adds to the counters is a row of the tally, which no other commit
+-- waits for; the leader adds the tally up into the counters.
+CREATE TABLE @.counter (
+    task integer NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    planned bigint NOT NULL,
+    committed bigint NOT NULL,
+    skipped bigint NOT NULL,
+    dead bigint NOT NULL,
+    discarded bigint NOT NULL,
+    log bigint NOT NULL,
+    timers bigint NOT NULL,
+    retries bigint NOT NULL,
+    resolved bigint NOT NULL,              -- of those counted as dead
+    undo_bytes bigint NOT NULL,
+    PRIMARY KEY (task, tenant)
+) WITH (fillfactor = 50);
+
+CREATE TABLE @.tally (
+    task integer NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    planned bigint NOT NULL,
+    committed bigint NOT NULL,
+    skipped bigint NOT NULL,
+    dead bigint NOT NULL,
+    discarded bigint NOT NULL,
+    log bigint NOT NULL,
+    timers bigint NOT NULL,
+    retries bigint NOT NULL,
+    resolved bigint NOT NULL,
+    undo_bytes bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+CREATE VIEW @.books AS
+SELECT task, tenant, sum(planned)::int8 AS planned, sum(committed)::int8 AS committed,
+  sum(skipped)::int8 AS skipped, sum(dead)::int8 AS dead, sum(discarded)::int8 AS discarded,
+  sum(log)::int8 AS log, sum(timers)::int8 AS timers, sum(retries)::int8 AS retries,
+  sum(resolved)::int8 AS resolved, sum(undo_bytes)::int8 AS undo_bytes
+FROM (SELECT * FROM @.counter UNION ALL SELECT * FROM @.tally) AS both_of_them
+GROUP BY task, tenant;
+
+-- What left the history by pruning.
+CREATE TABLE @.baseline (
+    task integer NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    committed bigint NOT NULL,
+    skipped bigint NOT NULL,
+    discarded bigint NOT NULL,
+    dead bigint NOT NULL,                  -- resolved and pruned
+    PRIMARY KEY (task, tenant)
+);
+
+CREATE TABLE @.commit (
+    no bigint PRIMARY KEY,
+    last bigint NOT NULL,                  -- no history row of it has a higher number
+    id uuid UNIQUE,                        -- NULL: dead letters were discarded by a command
+    at bigint NOT NULL,
+    node text NOT NULL,
+    result bytea                           -- NULL: given up, and never to be committed
+);
+
+CREATE TABLE @.history (
+    id bigint PRIMARY KEY,
+    commit_no bigint NOT NULL,
+    due bigint NOT NULL,
+    run bigint NOT NULL,
+    undo_bytes bigint NOT NULL,
+    task integer NOT NULL,
+    key_hash integer NOT NULL,             -- 32 bits: a small index finds a key's history
+    outcome smallint NOT NULL,             -- 1 committed, 2 skipped, 3 dead, 4 discarded
+    settled boolean NOT NULL,
+    tenant text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    reason text,
+    notes bytea,
+    undo bytea                             -- before-images, packed and compressed
+);
+ALTER TABLE @.history ALTER COLUMN undo SET STORAGE EXTERNAL;
+CREATE INDEX history_by_key ON @.history (key_hash);
+CREATE INDEX history_by_run ON @.history (run);
+
+CREATE TABLE @.outbox (
+    id bigint PRIMARY KEY,
+    history bigint NOT NULL,
+    at bigint NOT NULL,
+    topic text NOT NULL,
+    key text NOT NULL,
+    payload bytea NOT NULL,
+    delivered_at bigint
+);
+
+-- The activity of things, where it is kept in the store.
+CREATE TABLE @.activity (
+    key text COLLATE "C" NOT NULL,
+    connection text NOT NULL,
+    seen_at bigint NOT NULL,
+    PRIMARY KEY (key, connection)
+) WITH (fillfactor = 50);
+
+CREATE TABLE @.idle (
+    key text COLLATE "C" PRIMARY KEY,
+    closed_at bigint NOT NULL
+);

@@ -1,0 +1,333 @@
+//! A connection while a job has it: statements prepared once, several of them in one round
+//! trip, and a transaction that never outlives its job.
+//!
+//! The engine's statements write `@.name` for a table of its schema.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use besom_core::time::Time;
+use deadpool_postgres::Object;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Row, Statement};
+
+use super::clock::{Clock, NOW};
+use super::error::{Failure, Job, classify_commit};
+use crate::ports::store::{Error, Result};
+
+/// Prepared statements kept per connection; then the memory starts anew.
+const STATEMENTS_MAX: usize = 1024;
+
+/// A parameter of a statement.
+pub(super) type Param<'a> = Box<dyn ToSql + Sync + Send + 'a>;
+
+/// Parameters from values of different types.
+macro_rules! params {
+    ($($value:expr),* $(,)?) => {
+        vec![$(Box::new($value) as $crate::store::postgres::session::Param<'_>),*]
+    };
+}
+pub(super) use params;
+
+/// A connection out of a pool. With a transaction open it does not go back: it is closed,
+/// and the server rolls back.
+pub(super) struct Session {
+    object: Option<Object>,
+    /// The engine's schema, quoted, with its dot.
+    prefix: Arc<str>,
+    open: bool,
+}
+
+impl Session {
+    pub(super) fn new(object: Object, prefix: Arc<str>) -> Session {
+        if object.statement_cache.size() > STATEMENTS_MAX {
+            object.statement_cache.clear();
+        }
+        Session { object: Some(object), prefix, open: false }
+    }
+
+    fn client(&self) -> Job<&Object> {
+        let gone = || Failure::Port(Error::Unavailable("the connection was closed".into()));
+        self.object.as_ref().ok_or_else(gone)
+    }
+
+    /// Prepares a statement, unless this connection has it already.
+    async fn prepare(&self, sql: &str) -> Job<Statement> {
+        let sql = sql.replace("@.", &self.prefix);
+        Ok(self.client()?.prepare_cached(&sql).await?)
+    }
+
+    /// One statement, one round trip.
+    pub(super) async fn query(&self, sql: &str, params: Vec<Param<'_>>) -> Job<Vec<Row>> {
+        let statement = self.prepare(sql).await?;
+        Ok(self.client()?.query(&statement, &referred(&params)).await?)
+    }
+
+    /// The first row of one statement.
+    pub(super) async fn row(&self, sql: &str, params: Vec<Param<'_>>) -> Job<Option<Row>> {
+        Ok(self.query(sql, params).await?.into_iter().next())
+    }
+
+    /// One statement; how many rows it has changed.
+    pub(super) async fn execute(&self, sql: &str, params: Vec<Param<'_>>) -> Job<u64> {
+        let statement = self.prepare(sql).await?;
+        Ok(self.client()?.execute(&statement, &referred(&params)).await?)
+    }
+
+    /// The plan of a statement, as JSON.
+    pub(super) async fn explain(&self, sql: &str, params: &[Param<'_>]) -> Job<Vec<Row>> {
+        let client = self.client()?;
+        let statement = client.prepare(&format!("EXPLAIN (FORMAT JSON) {sql}")).await?;
+        Ok(client.query(&statement, &referred(params)).await?)
+    }
+
+    /// Statements without parameters and results.
+    pub(super) async fn batch(&self, sql: &str) -> Job<()> {
+        Ok(self.client()?.batch_execute(&sql.replace("@.", &self.prefix)).await?)
+    }
+
+    /// Begins a transaction with what `pipeline` asks first, in one round trip.
+    pub(super) async fn begin(&mut self, pipeline: Pipeline<'_>) -> Job<Vec<Vec<Row>>> {
+        self.open = true;
+        let mut begun = Pipeline::default();
+        begun.simple("BEGIN");
+        begun.steps.extend(pipeline.steps);
+        let mut rows = self.run(begun).await?;
+        rows.remove(0);
+        Ok(rows)
+    }
+
+    /// Runs statements one after the other in one round trip. The first error is the answer;
+    /// what came behind it has not happened, if a transaction is open.
+    pub(super) async fn run(&self, pipeline: Pipeline<'_>) -> Job<Vec<Vec<Row>>> {
+        self.ask(pipeline).await?.into_iter().map(|rows| rows.map_err(Failure::from)).collect()
+    }
+
+    async fn ask(&self, pipeline: Pipeline<'_>) -> Job<Vec<Answer>> {
+        let mut statements = Vec::with_capacity(pipeline.steps.len());
+        for step in &pipeline.steps {
+            statements.push(match &step.what {
+                What::Simple(_) => None,
+                What::Prepared(sql, _) => Some(self.prepare(sql).await?),
+            });
+        }
+        let client = self.client()?;
+        let mut futures: Vec<Pending<'_>> = Vec::with_capacity(statements.len());
+        for (step, statement) in pipeline.steps.iter().zip(&statements) {
+            futures.push(match (&step.what, statement) {
+                (What::Prepared(_, params), Some(statement)) => {
+                    Box::pin(async move { client.query(statement, &referred(params)).await })
+                }
+                (What::Simple(sql), _) => {
+                    Box::pin(async move { client.batch_execute(sql).await.map(|()| Vec::new()) })
+                }
+                (What::Prepared(sql, _), None) => {
+                    Box::pin(async move { client.batch_execute(sql).await.map(|()| Vec::new()) })
+                }
+            });
+        }
+        Ok(in_order(futures).await)
+    }
+
+    /// The same for a pipeline with a COMMIT at `commit`: all answers behind it, or the first
+    /// error up to there with its place.
+    pub(super) async fn run_until(
+        &self,
+        pipeline: Pipeline<'_>,
+        commit: usize,
+    ) -> std::result::Result<Vec<Job<Vec<Row>>>, (usize, Failure)> {
+        let answers = self.ask(pipeline).await.map_err(|failure| (0, failure))?;
+        let mut all = Vec::with_capacity(answers.len());
+        for (at, answer) in answers.into_iter().enumerate() {
+            match answer {
+                Err(e) if at <= commit => return Err((at, e.into())),
+                other => all.push(other.map_err(Failure::from)),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Commits; the connection is free again.
+    pub(super) async fn commit(&mut self) -> Result<()> {
+        let client = self.client().map_err(Error::from)?;
+        client.batch_execute("COMMIT").await.map_err(|e| classify_commit(&e))?;
+        self.open = false;
+        Ok(())
+    }
+
+    /// Notes that the transaction was ended by a statement of a pipeline.
+    pub(super) fn ended(&mut self) {
+        self.open = false;
+    }
+
+    /// Takes everything back. Where that fails the connection is closed, to the same effect.
+    pub(super) async fn rollback(&mut self) {
+        if self.open
+            && let Some(object) = &self.object
+            && object.batch_execute("ROLLBACK").await.is_ok()
+        {
+            self.open = false;
+        }
+    }
+
+    /// Breaks the connection, whatever it is doing.
+    pub(super) fn sever(&mut self) {
+        if let Some(object) = self.object.take() {
+            drop(Object::take(object));
+        }
+        self.open = false;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.open {
+            self.sever();
+        }
+    }
+}
+
+fn referred<'a>(params: &'a [Param<'_>]) -> Vec<&'a (dyn ToSql + Sync)> {
+    params.iter().map(|param| &**param as &(dyn ToSql + Sync)).collect()
+}
+
+type Answer = std::result::Result<Vec<Row>, tokio_postgres::Error>;
+type Pending<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
+
+/// Polls in order, so that what is sent first is asked first, and waits for all.
+async fn in_order(mut futures: Vec<Pending<'_>>) -> Vec<Answer> {
+    let mut done: Vec<Option<_>> = futures.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        let mut pending = false;
+        for (future, slot) in futures.iter_mut().zip(&mut done) {
+            if slot.is_none() {
+                match future.as_mut().poll(context) {
+                    Poll::Ready(result) => *slot = Some(result),
+                    Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}
+
+enum What<'a> {
+    Simple(&'static str),
+    Prepared(String, Vec<Param<'a>>),
+}
+
+struct Step<'a> {
+    what: What<'a>,
+}
+
+/// Statements for one round trip.
+#[derive(Default)]
+pub(super) struct Pipeline<'a> {
+    steps: Vec<Step<'a>>,
+}
+
+impl<'a> Pipeline<'a> {
+    /// Adds a statement; returns its place among the answers.
+    pub(super) fn push(&mut self, sql: impl Into<String>, params: Vec<Param<'a>>) -> usize {
+        self.steps.push(Step { what: What::Prepared(sql.into(), params) });
+        self.steps.len() - 1
+    }
+
+    /// How many statements it has.
+    pub(super) fn len(&self) -> usize {
+        self.steps.len()
+    }
+
+    /// Adds a command without parameters or rows.
+    pub(super) fn simple(&mut self, sql: &'static str) -> usize {
+        self.steps.push(Step { what: What::Simple(sql) });
+        self.steps.len() - 1
+    }
+}
+
+/// A write transaction and its present.
+pub(super) struct Tx {
+    pub(super) session: Session,
+    /// The store's clock in this transaction.
+    pub(super) now: Time,
+}
+
+impl Tx {
+    /// Begins one, asking the clock in the same round trip.
+    pub(super) async fn begin(session: Session, clock: &Clock) -> Job<Tx> {
+        Tx::begin_with(session, clock, Pipeline::default()).await.map(|(tx, _)| tx)
+    }
+
+    /// The same, with further statements in the same round trip.
+    pub(super) async fn begin_with(
+        mut session: Session,
+        clock: &Clock,
+        pipeline: Pipeline<'_>,
+    ) -> Job<(Tx, Vec<Vec<Row>>)> {
+        let mut first = Pipeline::default();
+        first.push(format!("SELECT {NOW}"), params![clock.given()]);
+        first.steps.extend(pipeline.steps);
+        match session.begin(first).await {
+            Ok(mut rows) => {
+                let now = Time(only(&rows.remove(0))?);
+                Ok((Tx { session, now }, rows))
+            }
+            Err(failure) => {
+                session.rollback().await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Commits what was done well, or rolls back.
+    pub(super) async fn finish<T>(mut self, done: Job<T>) -> Result<T> {
+        match done {
+            Ok(value) => {
+                self.session.commit().await?;
+                Ok(value)
+            }
+            Err(failure) => {
+                self.session.rollback().await;
+                Err(failure.into())
+            }
+        }
+    }
+
+    /// See [`Session::query`].
+    pub(super) async fn query(&self, sql: &str, params: Vec<Param<'_>>) -> Job<Vec<Row>> {
+        self.session.query(sql, params).await
+    }
+
+    /// See [`Session::row`].
+    pub(super) async fn row(&self, sql: &str, params: Vec<Param<'_>>) -> Job<Option<Row>> {
+        self.session.row(sql, params).await
+    }
+
+    /// See [`Session::execute`].
+    pub(super) async fn execute(&self, sql: &str, params: Vec<Param<'_>>) -> Job<u64> {
+        self.session.execute(sql, params).await
+    }
+
+    /// So many numbers that were never used, ascending.
+    pub(super) async fn numbers(&self, count: usize) -> Job<Vec<i64>> {
+        numbers(&self.query(NUMBERS, params![count as i32]).await?)
+    }
+}
+
+/// Numbers that are never used twice, `$1` of them.
+pub(super) const NUMBERS: &str = "SELECT nextval('@.number') FROM generate_series(1, $1::int4)";
+
+/// The answer to [`NUMBERS`].
+pub(super) fn numbers(rows: &[Row]) -> Job<Vec<i64>> {
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+/// The first column of the only row.
+pub(super) fn only<'r, T: tokio_postgres::types::FromSql<'r>>(rows: &'r [Row]) -> Job<T> {
+    let none = || Failure::Port(Error::Invalid("the database gave no answer".into()));
+    Ok(rows.first().ok_or_else(none)?.try_get(0)?)
+}

@@ -1,0 +1,558 @@
+//! Where items go at the end of an execution: history, retries, dead letters. Collected per
+//! batch, written by a few statements.
+
+use besom_core::ids::{CommitId, NodeName};
+use besom_core::item::{Item, Source};
+use besom_core::proposal::{Change, Settle};
+use besom_core::time::Time;
+use besom_core::value::Field;
+use tokio_postgres::Row;
+
+use super::error::{Job, invalid};
+use super::items::{Identities, key_hash, place};
+use super::session::{Pipeline, params};
+use super::tally::Tally;
+use super::text::escaped;
+use super::waiting::mark;
+use crate::ports::store::Outcome;
+
+/// How `history.outcome` is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Committed = 1,
+    Skipped = 2,
+    Dead = 3,
+    Discarded = 4,
+}
+
+impl End {
+    /// The word for it in a history row.
+    pub(super) fn word(number: i16) -> &'static str {
+        match number {
+            1 => "committed",
+            2 => "skipped",
+            3 => "dead",
+            _ => "discarded",
+        }
+    }
+}
+
+/// What a history row says beside the item.
+#[derive(Default)]
+pub(super) struct Remarks<'a> {
+    pub(super) settled: bool,
+    pub(super) reason: Option<&'a str>,
+    pub(super) notes: &'a [Field],
+    pub(super) undo: Option<Vec<u8>>,
+}
+
+/// Items that leave their place, found by identity and place.
+#[derive(Default)]
+pub(super) struct Leaving {
+    identities: Identities,
+    places: Vec<i16>,
+    numbers: Vec<i64>,
+}
+
+impl Leaving {
+    fn push(&mut self, task: i32, item: &Item, source: Source) {
+        self.identities.push(task, &item.identity);
+        let (at, no) = place(source);
+        self.places.push(at);
+        self.numbers.push(no);
+    }
+}
+
+/// Whether anything of some tasks blocks an identity, of any of their items. Most tasks have
+/// nothing that does, and then no item is looked up.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks {
+    /// A version is settled, or given up.
+    pub(super) settled: bool,
+    /// There is an open dead letter.
+    pub(super) dead: bool,
+}
+
+impl Blocks {
+    /// The answer to [`BLOCKS`].
+    pub(super) fn read(rows: &[Row]) -> Job<Blocks> {
+        let row = rows.first().ok_or_else(|| invalid("the database gave no answer"))?;
+        Ok(Blocks { settled: row.try_get(0)?, dead: row.try_get(1)? })
+    }
+}
+
+/// What there is of the tasks `$1`.
+pub(super) const BLOCKS: &str =
+    "SELECT EXISTS (SELECT 1 FROM @.settled s WHERE s.task = ANY($1::int4[])),
+    EXISTS (SELECT 1 FROM @.dead d WHERE d.task = ANY($1::int4[]) AND d.resolved_at IS NULL)";
+
+/// The books of one commit while its entries are settled.
+pub(super) struct Books {
+    /// The number of the commit's row.
+    pub(super) commit: i64,
+    pub(super) tally: Tally,
+    now: Time,
+    blocks: Blocks,
+    /// The highest of the numbers.
+    last: i64,
+    /// The commit's, then two for each entry, then one for each message: in the order of the
+    /// entries, whichever is settled first.
+    numbers: Vec<i64>,
+    messages: usize,
+    history: History,
+    retries: Retries,
+    dead: Dead,
+    /// Timers and retries that are done.
+    gone: Leaving,
+    /// Versions that are blocked from now on.
+    settled: Settled,
+    /// Identities that nothing blocks any more.
+    lifted: Identities,
+    /// What was done, and may have been set aside before.
+    done: Identities,
+    outbox: Outbox,
+}
+
+#[derive(Default)]
+struct Settled {
+    identities: Identities,
+    versions: Vec<String>,
+    /// Whether a person did it, and not the task.
+    given_up: Vec<bool>,
+}
+
+#[derive(Default)]
+struct History {
+    ids: Vec<i64>,
+    identities: Identities,
+    hashes: Vec<i32>,
+    runs: Vec<i64>,
+    outcomes: Vec<i16>,
+    settled: Vec<bool>,
+    reasons: Vec<Option<String>>,
+    notes: Vec<Option<Vec<u8>>>,
+    undo_bytes: Vec<i64>,
+    undo: Vec<Option<Vec<u8>>>,
+}
+
+#[derive(Default)]
+struct Retries {
+    leaving: Leaving,
+    to: Vec<i64>,
+    run_at: Vec<i64>,
+    attempts: Vec<i32>,
+    guard_retries: Vec<i32>,
+    errors: Vec<String>,
+}
+
+#[derive(Default)]
+struct Dead {
+    leaving: Leaving,
+    ids: Vec<i64>,
+    errors: Vec<String>,
+}
+
+#[derive(Default)]
+struct Outbox {
+    ids: Vec<i64>,
+    history: Vec<i64>,
+    topics: Vec<String>,
+    keys: Vec<String>,
+    payloads: Vec<Vec<u8>>,
+}
+
+/// How many numbers the books of so many entries and messages need.
+pub(super) fn numbers_needed(entries: usize, messages: usize) -> usize {
+    1 + 2 * entries + messages
+}
+
+impl Books {
+    /// Opens the books with numbers that were never used. The commit's row is written by
+    /// [`Books::close`].
+    pub(super) fn open(numbers: Vec<i64>, entries: usize, blocks: Blocks, now: Time) -> Job<Books> {
+        Ok(Books {
+            last: numbers.iter().max().copied().unwrap_or_default(),
+            commit: number(&numbers, 0)?,
+            messages: numbers_needed(entries, 0),
+            tally: Tally::default(),
+            now,
+            blocks,
+            numbers,
+            history: History::default(),
+            retries: Retries::default(),
+            dead: Dead::default(),
+            gone: Leaving::default(),
+            settled: Settled::default(),
+            lifted: Identities::default(),
+            done: Identities::default(),
+            outbox: Outbox::default(),
+        })
+    }
+
+    /// The item leaves the place where it waited.
+    pub(super) fn took(&mut self, task: i32, item: &Item, source: Source) {
+        let delta = self.tally.of(task, item.identity.tenant.as_ref());
+        match source {
+            Source::Log(_) => {
+                delta.log -= 1;
+                self.tally.left_log(item.run);
+            }
+            Source::Timer(_) => delta.timers -= 1,
+            Source::Retry(_) => delta.retries -= 1,
+        }
+    }
+
+    /// The item is at its end.
+    pub(super) fn leaves(&mut self, task: i32, item: &Item, source: Source) {
+        self.tally.ended(item.run);
+        // The log is acknowledged as a range.
+        if !matches!(source, Source::Log(_)) {
+            self.gone.push(task, item, source);
+        }
+    }
+
+    /// The item's changes were applied; the caller has said that it leaves.
+    pub(super) fn committed(
+        &mut self,
+        at: usize,
+        task: i32,
+        item: &Item,
+        remarks: Remarks<'_>,
+        changes: &[Change],
+    ) -> Job<Outcome> {
+        self.tally.of(task, item.identity.tenant.as_ref()).committed += 1;
+        // What was done is no longer left alone, given up or set aside.
+        self.lifted.push(task, &item.identity);
+        self.done.push(task, &item.identity);
+        let history = self.history(at, task, item, End::Committed, remarks)?;
+        for change in changes {
+            if let Change::Emit { topic, key, payload } = change {
+                self.outbox.ids.push(number(&self.numbers, self.messages)?);
+                self.messages += 1;
+                self.outbox.history.push(history);
+                self.outbox.topics.push(escaped(topic).into_owned());
+                self.outbox.keys.push(escaped(key).into_owned());
+                self.outbox.payloads.push(payload.clone());
+            }
+        }
+        Ok(Outcome::Committed)
+    }
+
+    /// The item goes on, or ends, without effects. `said` is appended to the reason.
+    pub(super) fn settle(
+        &mut self,
+        at: usize,
+        task: i32,
+        item: &Item,
+        source: Source,
+        settle: &Settle,
+        said: Option<&str>,
+    ) -> Job<Outcome> {
+        let with = |reason: &str| match said {
+            Some(said) => format!("{reason}: {said}"),
+            None => reason.to_owned(),
+        };
+        let tenant = item.identity.tenant.as_ref();
+        match settle {
+            Settle::Skip { reason, settled } => {
+                let reason = with(reason);
+                self.tally.of(task, tenant).skipped += 1;
+                self.leaves(task, item, source);
+                if *settled {
+                    self.lifted.push(task, &item.identity);
+                    self.block(task, item, false);
+                }
+                let remarks =
+                    Remarks { settled: *settled, reason: Some(&reason), ..Remarks::default() };
+                self.history(at, task, item, End::Skipped, remarks)?;
+                Ok(Outcome::Skipped(reason))
+            }
+            Settle::Retry { run_at, attempts, guard_retries, reason } => {
+                self.tally.of(task, tenant).retries += 1;
+                self.retries.leaving.push(task, item, source);
+                self.retries.to.push(number(&self.numbers, 2 + 2 * at)?);
+                self.retries.run_at.push(run_at.0);
+                self.retries.attempts.push(*attempts as i32);
+                self.retries.guard_retries.push(*guard_retries as i32);
+                self.retries.errors.push(escaped(&with(reason)).into_owned());
+                Ok(Outcome::Retried(*run_at))
+            }
+            Settle::Dead { reason } => {
+                let reason = with(reason);
+                self.tally.of(task, tenant).dead += 1;
+                self.dead.leaving.push(task, item, source);
+                self.dead.ids.push(number(&self.numbers, 2 + 2 * at)?);
+                self.dead.errors.push(escaped(&reason).into_owned());
+                let remarks = Remarks { reason: Some(&reason), ..Remarks::default() };
+                self.history(at, task, item, End::Dead, remarks)?;
+                Ok(Outcome::Dead(reason))
+            }
+        }
+    }
+
+    /// Somebody has given the item up: its version is not planned again.
+    pub(super) fn give_up(&mut self, task: i32, item: &Item) {
+        self.block(task, item, true);
+    }
+
+    fn block(&mut self, task: i32, item: &Item, given_up: bool) {
+        self.settled.identities.push(task, &item.identity);
+        self.settled.versions.push(escaped(&item.version).into_owned());
+        self.settled.given_up.push(given_up);
+    }
+
+    /// Notes the history row of an entry, and returns its number.
+    pub(super) fn history(
+        &mut self,
+        at: usize,
+        task: i32,
+        item: &Item,
+        end: End,
+        remarks: Remarks<'_>,
+    ) -> Job<i64> {
+        let id = number(&self.numbers, 1 + 2 * at)?;
+        let undo_bytes = remarks.undo.as_ref().map_or(0, Vec::len) as i64;
+        if undo_bytes > 0 {
+            self.tally.of(task, item.identity.tenant.as_ref()).undo_bytes += undo_bytes;
+        }
+        let rows = &mut self.history;
+        rows.ids.push(id);
+        rows.identities.push(task, &item.identity);
+        rows.hashes.push(key_hash(&item.identity.key));
+        rows.runs.push(item.run.0 as i64);
+        rows.outcomes.push(end as i16);
+        rows.settled.push(remarks.settled);
+        rows.reasons.push(remarks.reason.map(|reason| escaped(reason).into_owned()));
+        rows.notes.push(match remarks.notes {
+            [] => None,
+            notes => Some(postcard::to_stdvec(notes)?),
+        });
+        rows.undo_bytes.push(undo_bytes);
+        rows.undo.push(remarks.undo);
+        Ok(id)
+    }
+
+    /// Takes the items from where they waited; the streams' own entries, which only end, are
+    /// acknowledged as ranges of positions. Returns where the answers will be, and how many
+    /// rows each has to have.
+    pub(super) fn take_all(&mut self, pipeline: &mut Pipeline<'_>, ranges: Ranges) -> Taken {
+        let mut expected = Vec::new();
+        let moved = |leaving: &Leaving| leaving.places.iter().filter(|p| **p == 0).count();
+        let of_the_log = ranges.entries - moved(&self.retries.leaving) - moved(&self.dead.leaving);
+        let mut ask = |rows: usize, sql: &'static str, params| {
+            expected.push((pipeline.push(sql, params), rows));
+        };
+        if !self.retries.to.is_empty() {
+            let Retries { leaving, to, run_at, attempts, guard_retries, errors } =
+                std::mem::take(&mut self.retries);
+            let Leaving { identities: i, places, numbers } = leaving;
+            ask(
+                to.len(),
+                RETRY,
+                params![
+                    i.tasks,
+                    i.tenants,
+                    i.keys,
+                    i.dues,
+                    places,
+                    numbers,
+                    to,
+                    run_at,
+                    attempts,
+                    guard_retries,
+                    errors
+                ],
+            );
+        }
+        if !self.dead.ids.is_empty() {
+            let Dead { leaving, ids, errors } = std::mem::take(&mut self.dead);
+            let Leaving { identities: i, places, numbers } = leaving;
+            ask(
+                ids.len(),
+                BURY,
+                params![
+                    i.tasks, i.tenants, i.keys, i.dues, places, numbers, ids, errors, self.now.0
+                ],
+            );
+        }
+        if !self.gone.identities.is_empty() {
+            let Leaving { identities: i, places, numbers } = std::mem::take(&mut self.gone);
+            ask(places.len(), TAKE, params![i.tasks, i.tenants, i.keys, i.dues, places, numbers]);
+        }
+        let mut log = None;
+        if !ranges.tasks.is_empty() {
+            let Ranges { tasks, parts, from, to, .. } = ranges;
+            log = Some((pipeline.push(ACKNOWLEDGE, params![tasks, parts, from, to]), of_the_log));
+        }
+        Taken { items: expected, log }
+    }
+
+    /// Writes what the entries have come to, and the commit's row with its result; a discard
+    /// by a command has no mark.
+    pub(super) fn close(
+        self,
+        pipeline: &mut Pipeline<'_>,
+        id: Option<CommitId>,
+        node: &NodeName,
+        result: Vec<u8>,
+    ) {
+        self.tally.write_counters(pipeline);
+        if !self.history.ids.is_empty() {
+            let History {
+                ids,
+                identities: i,
+                hashes,
+                runs,
+                outcomes,
+                settled,
+                reasons,
+                notes,
+                undo_bytes,
+                undo,
+            } = self.history;
+            pipeline.push(
+                HISTORY,
+                params![
+                    self.commit,
+                    ids,
+                    i.tasks,
+                    i.tenants,
+                    i.keys,
+                    i.dues,
+                    hashes,
+                    runs,
+                    outcomes,
+                    settled,
+                    reasons,
+                    notes,
+                    undo_bytes,
+                    undo
+                ],
+            );
+        }
+        if self.blocks.settled && !self.lifted.is_empty() {
+            let i = self.lifted;
+            pipeline.push(LIFTED, params![i.tasks, i.tenants, i.keys, i.dues]);
+        }
+        if self.blocks.dead && !self.done.is_empty() {
+            let i = self.done;
+            pipeline.push(RESOLVE, params![i.tasks, i.tenants, i.keys, i.dues, self.now.0]);
+        }
+        if !self.settled.versions.is_empty() {
+            let Settled { identities: i, versions, given_up } = self.settled;
+            pipeline.push(
+                SETTLED,
+                params![i.tasks, i.tenants, i.keys, i.dues, versions, given_up, self.now.0],
+            );
+        }
+        if !self.outbox.ids.is_empty() {
+            let Outbox { ids, history, topics, keys, payloads } = self.outbox;
+            pipeline.push(OUTBOX, params![ids, history, topics, keys, payloads, self.now.0]);
+        }
+        pipeline.push(
+            COMMIT,
+            params![
+                self.commit,
+                self.last,
+                id.map(mark),
+                self.now.0,
+                node.as_str().to_owned(),
+                result
+            ],
+        );
+    }
+}
+
+/// Ranges of positions to be acknowledged, in columns.
+#[derive(Default)]
+pub(super) struct Ranges {
+    pub(super) tasks: Vec<i32>,
+    pub(super) parts: Vec<i32>,
+    /// The cursor as it was.
+    pub(super) from: Vec<i64>,
+    /// The cursor from now on.
+    pub(super) to: Vec<i64>,
+    /// Positions in all of them.
+    pub(super) entries: usize,
+}
+
+/// Statements that take items, and how many each has to hit.
+pub(super) struct Taken {
+    pub(super) items: Vec<(usize, usize)>,
+    pub(super) log: Option<(usize, usize)>,
+}
+
+fn number(numbers: &[i64], at: usize) -> Job<i64> {
+    numbers.get(at).copied().ok_or_else(|| invalid("a commit has run out of numbers"))
+}
+
+/// An item stays the row that it is, in another place.
+const RETRY: &str = "UPDATE @.item i SET place = 2, no = u.next, run_at = u.run_at,
+    attempts = u.attempts, guard_retries = u.guard_retries,
+    errors = array_append(coalesce(i.errors, '{}'), u.error)
+  FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int2[], $6::int8[], $7::int8[],
+    $8::int8[], $9::int4[], $10::int4[], $11::text[])
+    u(task, tenant, key, due, place, no, next, run_at, attempts, guard_retries, error)
+  WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
+    AND i.place = u.place AND i.no = u.no
+  RETURNING 1";
+
+const BURY: &str = "WITH u AS MATERIALIZED (
+    SELECT * FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int2[], $6::int8[],
+      $7::int8[], $8::text[]) u(task, tenant, key, due, place, no, id, error)),
+  gone AS (DELETE FROM @.item i USING u
+    WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
+      AND i.place = u.place AND i.no = u.no
+    RETURNING u.id, u.error AS said, i.*)
+  INSERT INTO @.dead (id, task, due, at, run, planned_at, part, attempts, guard_retries, deaths,
+    tenant, key, version, payload, route, errors, error)
+  SELECT id, task, due, $9::int8, run, planned_at, part, attempts, guard_retries, deaths, tenant,
+    key, version, payload, route, array_append(coalesce(errors, '{}'), said), said
+  FROM gone RETURNING 1";
+
+const TAKE: &str = "DELETE FROM @.item i
+  USING unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int2[], $6::int8[])
+    u(task, tenant, key, due, place, no)
+  WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
+    AND i.place = u.place AND i.no = u.no
+  RETURNING 1";
+
+const ACKNOWLEDGE: &str = "WITH gone AS (DELETE FROM @.item i
+    USING unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[]) u(task, part, behind, upto)
+    WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind AND i.no <= u.upto
+    RETURNING 1)
+  SELECT count(*) FROM gone";
+
+const HISTORY: &str = "INSERT INTO @.history (commit_no, id, task, tenant, key, due, key_hash, run,
+    outcome, settled, reason, notes, undo_bytes, undo)
+  SELECT $1::int8, * FROM unnest($2::int8[], $3::int4[], $4::text[], $5::text[], $6::int8[], $7::int4[],
+    $8::int8[], $9::int2[], $10::bool[], $11::text[], $12::bytea[], $13::int8[], $14::bytea[])";
+
+const SETTLED: &str = "INSERT INTO @.settled AS s (task, tenant, key, due, version, given_up, at)
+  SELECT DISTINCT u.*, $7::int8
+  FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::text[], $6::bool[]) u
+  ON CONFLICT (task, tenant, key, due, version) DO UPDATE SET at = excluded.at,
+    given_up = s.given_up OR excluded.given_up";
+
+/// Open dead letters of what has now been done are resolved. They stay in the books.
+const RESOLVE: &str = "WITH resolved AS (UPDATE @.dead d SET resolved_at = $5
+    FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)
+    WHERE d.task = u.task AND d.tenant = u.tenant AND d.key = u.key AND d.due = u.due
+      AND d.resolved_at IS NULL
+    RETURNING d.task, d.tenant, d.run),
+  shares AS (INSERT INTO @.run_share AS s (run, share, unlogged, ended)
+    SELECT run, pg_backend_pid() % 16, 0, count(*) FROM resolved GROUP BY run ORDER BY run
+    ON CONFLICT (run, share) DO UPDATE SET ended = s.ended + excluded.ended)
+  INSERT INTO @.tally (task, tenant, planned, committed, skipped, dead, discarded, log, timers,
+    retries, resolved, undo_bytes)
+  SELECT task, tenant, 0, 0, 0, 0, 0, 0, 0, 0, count(*), 0 FROM resolved GROUP BY task, tenant";
+
+const LIFTED: &str = "DELETE FROM @.settled s
+  USING unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)
+  WHERE s.task = u.task AND s.tenant = u.tenant AND s.key = u.key AND s.due = u.due";
+
+const OUTBOX: &str = "INSERT INTO @.outbox (id, history, topic, key, payload, at)
+  SELECT u.*, $6::int8 FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::bytea[]) u";
+
+const COMMIT: &str =
+    "INSERT INTO @.commit (no, last, id, at, node, result) VALUES ($1, $2, $3, $4, $5, $6)";

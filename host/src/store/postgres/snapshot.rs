@@ -1,0 +1,157 @@
+//! A snapshot: one read transaction, open for a bounded time.
+//!
+//! An open snapshot keeps the server from removing what is dead, so it is closed when its time
+//! is over, whether its holder is still there or not; a read that runs then is cancelled.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use besom_core::ids::Tenant;
+use besom_core::proposal::Condition;
+use besom_core::value::{Row, RowKey};
+use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
+
+use super::error::{Failure, Job};
+use super::mapping::Mapping;
+use super::plan::Good;
+use super::session::{Pipeline, Session};
+use super::{lookup, range, tenants};
+use crate::ports::store::{Error, Range, RangePage, Result, Snapshot};
+
+/// What the reads of one snapshot need.
+pub(super) struct View<'a> {
+    pub(super) session: &'a Session,
+    pub(super) mapping: &'a Mapping,
+    pub(super) good: &'a Good,
+}
+
+/// See [`crate::ports::store::Store::snapshot`].
+pub(super) struct PostgresSnapshot {
+    inner: Arc<Inner>,
+    closer: AbortHandle,
+}
+
+struct Inner {
+    /// None once the snapshot is closed.
+    session: Mutex<Option<Session>>,
+    mapping: Arc<Mapping>,
+    good: Arc<Good>,
+    open_max: Duration,
+    until: Instant,
+}
+
+/// Opens a snapshot; the first read fixes what it sees.
+pub(super) async fn open(
+    mut session: Session,
+    mapping: Arc<Mapping>,
+    good: Arc<Good>,
+    open_max: Duration,
+) -> Job<PostgresSnapshot> {
+    let mut first = Pipeline::default();
+    first.simple("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY");
+    session.begin(first).await?;
+    // The server ends it as well: a host that hangs would hold back the whole database.
+    let millis = i32::try_from(open_max.as_millis()).unwrap_or(i32::MAX).max(1);
+    session
+        .batch(&format!(
+            "SET LOCAL statement_timeout = {millis}; \
+             SET LOCAL idle_in_transaction_session_timeout = {}",
+            millis.saturating_add(1_000)
+        ))
+        .await?;
+    let inner = Arc::new(Inner {
+        session: Mutex::new(Some(session)),
+        mapping,
+        good,
+        open_max,
+        until: Instant::now() + open_max,
+    });
+    let bounded = Arc::downgrade(&inner);
+    let closer = tokio::spawn(async move {
+        tokio::time::sleep(open_max).await;
+        if let Some(inner) = bounded.upgrade() {
+            close(inner.session.lock().await.take()).await;
+        }
+    });
+    Ok(PostgresSnapshot { inner, closer: closer.abort_handle() })
+}
+
+async fn close(session: Option<Session>) {
+    if let Some(mut session) = session {
+        session.rollback().await;
+    }
+}
+
+impl Inner {
+    fn overdue(&self) -> Error {
+        Error::Unavailable(format!(
+            "the snapshot was open for longer than {} ms and was closed",
+            self.open_max.as_millis()
+        ))
+    }
+
+    /// What went wrong, as the holder of the snapshot has to see it.
+    fn error(&self, failure: Failure) -> Error {
+        if Instant::now() >= self.until { self.overdue() } else { failure.into() }
+    }
+}
+
+impl Drop for PostgresSnapshot {
+    fn drop(&mut self) {
+        self.closer.abort();
+        let session = self.inner.session.try_lock().ok().and_then(|mut open| open.take());
+        // Without a runtime the connection is closed instead, to the same effect.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(close(session));
+        }
+    }
+}
+
+/// Runs a read on the session of a snapshot that is still open.
+macro_rules! read {
+    ($snapshot:expr, $view:ident => $read:expr) => {{
+        let inner = &$snapshot.inner;
+        let open = inner.session.lock().await;
+        let Some(session) = open.as_ref() else { return Err(inner.overdue()) };
+        let $view = View { session, mapping: &inner.mapping, good: &inner.good };
+        let done: Job<_> = $read.await;
+        done.map_err(|failure| inner.error(failure))
+    }};
+}
+
+#[async_trait]
+impl Snapshot for PostgresSnapshot {
+    async fn get_many(
+        &self,
+        tenant: Option<&Tenant>,
+        collection: &str,
+        keys: &[RowKey],
+        columns: &[String],
+    ) -> Result<Vec<Option<Row>>> {
+        read!(self, view => lookup::get_many(&view, tenant, collection, keys, columns))
+    }
+
+    async fn read_range(&self, tenant: Option<&Tenant>, range: &Range) -> Result<RangePage> {
+        read!(self, view => range::read(&view, tenant, range))
+    }
+
+    async fn exists(
+        &self,
+        tenant: Option<&Tenant>,
+        collection: &str,
+        conditions: &[Condition],
+    ) -> Result<bool> {
+        read!(self, view => lookup::exists(&view, tenant, collection, conditions))
+    }
+
+    async fn tenants(
+        &self,
+        range: &Range,
+        after: Option<&Tenant>,
+        limit: u32,
+    ) -> Result<Vec<Tenant>> {
+        read!(self, view => tenants::tenants(&view, range, after, limit))
+    }
+}

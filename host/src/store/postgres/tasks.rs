@@ -1,0 +1,74 @@
+//! The numbers of task names: a name that has one keeps it, so it is asked for once.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
+use besom_core::ids::TaskName;
+
+use super::error::{Job, invalid};
+use super::session::{Session, params};
+
+/// The numbers that are known.
+#[derive(Default)]
+pub(super) struct Tasks(RwLock<HashMap<TaskName, i32>>);
+
+impl Tasks {
+    fn known(&self, name: &TaskName) -> Option<i32> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(name).copied()
+    }
+
+    fn learn(&self, name: &TaskName, id: i32) {
+        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), id);
+    }
+
+    /// The number of a name, if it has one.
+    pub(super) async fn find(&self, session: &Session, name: &TaskName) -> Job<Option<i32>> {
+        if let Some(id) = self.known(name) {
+            return Ok(Some(id));
+        }
+        let asked = params![name.as_str().to_owned()];
+        let Some(row) = session.row("SELECT id FROM @.task WHERE name = $1", asked).await? else {
+            return Ok(None);
+        };
+        let id = row.try_get(0)?;
+        self.learn(name, id);
+        Ok(Some(id))
+    }
+
+    /// The number of a name, which gets one where it has none. Outside of any transaction, so
+    /// that what is learnt is true.
+    pub(super) async fn number(&self, session: &Session, name: &TaskName) -> Job<i32> {
+        if let Some(id) = self.find(session, name).await? {
+            return Ok(id);
+        }
+        session
+            .execute(
+                "INSERT INTO @.task (name) VALUES ($1) ON CONFLICT DO NOTHING",
+                params![name.as_str().to_owned()],
+            )
+            .await?;
+        let id = self.find(session, name).await?;
+        id.ok_or_else(|| invalid(format!("the task {name} has no number")))
+    }
+
+    /// The numbers of several names.
+    pub(super) async fn numbers<'n>(
+        &self,
+        session: &Session,
+        names: impl Iterator<Item = &'n TaskName>,
+    ) -> Job<HashMap<TaskName, i32>> {
+        let mut all = HashMap::new();
+        for name in names {
+            if !all.contains_key(name) {
+                all.insert(name.clone(), self.number(session, name).await?);
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// All names with their numbers.
+pub(super) async fn names(session: &Session) -> Job<Vec<(i32, TaskName)>> {
+    let rows = session.query("SELECT id, name FROM @.task ORDER BY name", params![]).await?;
+    rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get::<_, String>(1)?.into()))).collect()
+}

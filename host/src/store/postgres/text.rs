@@ -1,0 +1,94 @@
+//! Text in the engine's own tables. PostgreSQL's text holds no NUL, and a key may be anything:
+//! what it cannot hold is written in an escape that leaves all other text as it is.
+//!
+//! A missing tenant is the empty text, a missing due time the least number: so both are values
+//! like any other in a unique key.
+
+use std::borrow::Cow;
+
+use besom_core::ids::Tenant;
+use besom_core::time::Time;
+
+const ESCAPE: char = '\u{1}';
+const EMPTY: &str = "\u{1}e";
+
+/// The due time of an item that has none.
+pub(super) const NO_DUE: i64 = i64::MIN;
+
+/// Any text as PostgreSQL can hold it, and as [`plain`] gives it back.
+pub(super) fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.bytes().any(|b| b <= 1) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    for c in text.chars() {
+        match c {
+            '\0' => out.extend([ESCAPE, '0']),
+            ESCAPE => out.extend([ESCAPE, '1']),
+            other => out.push(other),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The text that [`escaped`] was given.
+pub(super) fn plain(text: String) -> String {
+    if !text.contains(ESCAPE) {
+        return text;
+    }
+    text.replace("\u{1}0", "\0").replace("\u{1}1", "\u{1}")
+}
+
+/// A tenant as the engine's tables have it.
+pub(super) fn tenant_text(tenant: Option<&Tenant>) -> String {
+    match tenant {
+        None => String::new(),
+        Some(tenant) if tenant.as_str().is_empty() => EMPTY.to_owned(),
+        Some(tenant) => escaped(tenant.as_str()).into_owned(),
+    }
+}
+
+/// The tenant that [`tenant_text`] was given.
+pub(super) fn tenant_of(text: String) -> Option<Tenant> {
+    match text.as_str() {
+        "" => None,
+        EMPTY => Some(Tenant::from("")),
+        _ => Some(Tenant::from(plain(text))),
+    }
+}
+
+/// A due time as the engine's tables have it.
+pub(super) fn due_number(due: Option<Time>) -> i64 {
+    due.map_or(NO_DUE, |t| t.0)
+}
+
+/// The due time that [`due_number`] was given.
+pub(super) fn due_of(number: i64) -> Option<Time> {
+    (number != NO_DUE).then_some(Time(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_comes_back_as_it_was_and_holds_no_nul() {
+        for text in ["", "plain", "\0", "\u{1}", "\u{1}0", "a\0b\u{1}1c", "\u{1}\0\u{1}"] {
+            let stored = escaped(text).into_owned();
+            assert!(!stored.contains('\0'), "{text:?}");
+            assert_eq!(plain(stored), text, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn no_tenant_is_different_from_every_tenant() {
+        let all = [None, Some(""), Some("a"), Some("\u{1}e"), Some("\0")];
+        let stored: Vec<_> =
+            all.iter().map(|t| tenant_text(t.map(Tenant::from).as_ref())).collect();
+        for (text, tenant) in stored.iter().zip(all) {
+            assert_eq!(tenant_of(text.clone()), tenant.map(Tenant::from), "{tenant:?}");
+        }
+        let distinct: std::collections::BTreeSet<_> = stored.iter().collect();
+        assert_eq!(distinct.len(), all.len());
+    }
+}

@@ -1,0 +1,278 @@
+//! The items of a batch whose changes are to be applied, cut into waves.
+//!
+//! The items of one wave are applied together: all guards, then all changes. An item that reads
+//! or changes what an earlier one changes begins the next wave, so that the batch takes effect
+//! as if one item came after the other. The caller cuts its batches so that one wave is the rule.
+
+use std::collections::HashSet;
+
+use besom_core::collection::Collections;
+use besom_core::ids::Tenant;
+use besom_core::proposal::{Change, Comparison, Filter, Guard, Proposal, ReadSet};
+use besom_core::value::{Field, Value};
+
+/// An item that is to be applied.
+#[derive(Clone, Copy)]
+pub(super) struct Work<'a> {
+    /// Its place in the batch.
+    pub(super) entry: usize,
+    pub(super) tenant: Option<&'a Tenant>,
+    pub(super) proposal: &'a Proposal,
+    /// Whether before-images are kept.
+    pub(super) undo: bool,
+}
+
+/// Cuts works into waves, in their order.
+pub(super) fn waves<'a>(works: Vec<Work<'a>>, collections: &Collections) -> Vec<Vec<Work<'a>>> {
+    let mut waves: Vec<Vec<Work<'a>>> = Vec::new();
+    let mut written = Written::default();
+    for work in works {
+        let footprint = Footprint::of(&work, collections);
+        if waves.is_empty() || footprint.all().any(|extent| written.touches(extent)) {
+            waves.push(Vec::new());
+            written = Written::default();
+        }
+        for extent in &footprint.writes {
+            written.add(extent);
+        }
+        if let Some(wave) = waves.last_mut() {
+            wave.push(work);
+        }
+    }
+    waves
+}
+
+type Mark = u128;
+
+/// Rows of a collection in a tenant: all, those whose key begins with a value, or one.
+struct Extent {
+    /// The marks of: all rows, the beginning of the key, the whole key.
+    marks: [Option<Mark>; 3],
+    /// Whether every row of the last mark is meant, or just one that is not known.
+    whole: bool,
+}
+
+/// The extents that an item reads and writes.
+#[derive(Default)]
+struct Footprint {
+    reads: Vec<Extent>,
+    writes: Vec<Extent>,
+}
+
+/// What earlier items of a wave have written.
+#[derive(Default)]
+struct Written {
+    /// Marks with a written row among theirs.
+    containing: HashSet<Mark>,
+    /// Marks of which every row may be written.
+    covered: HashSet<Mark>,
+}
+
+impl Written {
+    fn add(&mut self, extent: &Extent) {
+        let marks = extent.marks.iter().flatten();
+        self.containing.extend(marks);
+        if extent.whole {
+            self.covered.extend(extent.finest());
+        }
+    }
+
+    fn touches(&self, extent: &Extent) -> bool {
+        extent.marks.iter().flatten().any(|mark| self.covered.contains(mark))
+            || (extent.whole && extent.finest().is_some_and(|mark| self.containing.contains(&mark)))
+    }
+}
+
+impl Extent {
+    fn finest(&self) -> Option<Mark> {
+        self.marks.iter().rev().flatten().next().copied()
+    }
+
+    /// The rows whose key begins with these values; the key has so many columns.
+    fn new(
+        collection: &str,
+        tenant: Option<&Tenant>,
+        begin: &[&Value],
+        columns: usize,
+        whole: bool,
+    ) -> Extent {
+        let at = |level: u8, values: &[&Value]| mark(collection, tenant, level, values);
+        let first = begin.first().map(|value| at(1, &[value]));
+        let row = (begin.len() == columns && columns > 1).then(|| at(2, begin));
+        Extent { marks: [Some(at(0, &[])), first, row], whole }
+    }
+}
+
+fn mark(collection: &str, tenant: Option<&Tenant>, level: u8, values: &[&Value]) -> Mark {
+    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+    let mut part = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    part(&[level]);
+    part(collection.as_bytes());
+    part(tenant.map_or("", Tenant::as_str).as_bytes());
+    for value in values {
+        match value {
+            Value::Text(text) => part(text.as_bytes()),
+            Value::Integer(i) => part(&i.to_le_bytes()),
+            other => part(format!("{other:?}").as_bytes()),
+        }
+    }
+    hasher.digest128()
+}
+
+impl Footprint {
+    fn all(&self) -> impl Iterator<Item = &Extent> {
+        self.reads.iter().chain(&self.writes)
+    }
+
+    fn of(work: &Work<'_>, collections: &Collections) -> Footprint {
+        let mut footprint = Footprint::default();
+        let look = Look { collections, tenant: work.tenant };
+        for guard in &work.proposal.guards {
+            footprint.reads.extend(match guard {
+                Guard::Columns { collection, key, .. } => look.row(collection, key),
+                Guard::Exists(filter) | Guard::Absent(filter) => look.filter(filter),
+                Guard::Complete(set) => look.set(set),
+                Guard::Idle(_) => None,
+            });
+        }
+        for change in &work.proposal.changes {
+            footprint.writes.extend(match change {
+                Change::Insert { collection, fields } | Change::Upsert { collection, fields } => {
+                    look.inserted(collection, fields)
+                }
+                Change::Update { collection, key, fields }
+                | Change::Increment { collection, key, fields } => {
+                    look.updated(collection, key, fields)
+                }
+                Change::Delete { collection, key } => look.row(collection, key),
+                Change::DeleteReadSet(set) => look.set(set),
+                Change::Emit { .. } => None,
+            });
+        }
+        footprint
+    }
+}
+
+/// Finds the extents of one item. What is not mapped touches nothing.
+struct Look<'a> {
+    collections: &'a Collections,
+    tenant: Option<&'a Tenant>,
+}
+
+impl Look<'_> {
+    fn extent(&self, collection: &str, begin: &[&Value], whole: bool) -> Option<Extent> {
+        let definition = self.collections.get(collection)?;
+        let tenant = self.tenant.filter(|_| definition.tenant.is_some());
+        // Two collections may be mapped to one table.
+        Some(Extent::new(&definition.table, tenant, begin, definition.key.len(), whole))
+    }
+
+    fn row(&self, collection: &str, key: &[Value]) -> Option<Extent> {
+        self.extent(collection, &key.iter().collect::<Vec<_>>(), true)
+    }
+
+    fn filter(&self, filter: &Filter) -> Option<Extent> {
+        let first = self.collections.get(&filter.collection)?.key.first()?;
+        let equal = filter
+            .conditions
+            .iter()
+            .find(|c| c.column == *first && c.comparison == Comparison::Equal);
+        let begin: Vec<&Value> = equal.map(|c| &c.value).into_iter().collect();
+        self.extent(&filter.collection, &begin, true)
+    }
+
+    fn set(&self, set: &ReadSet) -> Option<Extent> {
+        self.extent(&set.collection, &set.prefix.iter().take(1).collect::<Vec<_>>(), true)
+    }
+
+    /// A key that the database completes is no other item's.
+    fn inserted(&self, collection: &str, fields: &[Field]) -> Option<Extent> {
+        let key = &self.collections.get(collection)?.key;
+        let given = |name: &String| fields.iter().find(|f| f.name == *name).map(|f| &f.value);
+        let begin: Vec<&Value> = key.iter().map_while(given).collect();
+        self.extent(collection, &begin, begin.len() == key.len())
+    }
+
+    fn updated(&self, collection: &str, key: &[Value], fields: &[Field]) -> Option<Extent> {
+        let definition = self.collections.get(collection)?;
+        // A row that moves may go anywhere.
+        if fields.iter().any(|field| definition.key.contains(&field.name)) {
+            return self.extent(collection, &[], true);
+        }
+        self.row(collection, key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::proposal::{Condition, OnGuardFailed};
+
+    use super::*;
+
+    fn document(id: &str) -> Value {
+        Value::Text(id.into())
+    }
+
+    fn set_epoch(id: &str) -> Change {
+        let fields = vec![Field::new("epoch", Value::Integer(1))];
+        Change::Update { collection: "documents".into(), key: vec![document(id)], fields }
+    }
+
+    fn nobody_attached(id: &str) -> Guard {
+        let conditions = vec![Condition::equal("doc_id", document(id))];
+        Guard::Absent(Filter { collection: "attachments".into(), conditions })
+    }
+
+    fn detach(id: &str, client: &str) -> Change {
+        let key = vec![document(id), document(client)];
+        Change::Delete { collection: "attachments".into(), key }
+    }
+
+    fn any_attached() -> Guard {
+        Guard::Exists(Filter { collection: "attachments".into(), conditions: vec![] })
+    }
+
+    fn sizes(items: Vec<(Vec<Guard>, Vec<Change>)>) -> Vec<usize> {
+        let proposals: Vec<Proposal> = items
+            .into_iter()
+            .map(|(guards, changes)| Proposal {
+                guards,
+                changes,
+                on_guard_failed: OnGuardFailed::Retry(0),
+                notes: vec![],
+            })
+            .collect();
+        let tenant = Tenant::from("t");
+        let works = proposals.iter().enumerate().map(|(entry, proposal)| Work {
+            entry,
+            tenant: Some(&tenant),
+            proposal,
+            undo: true,
+        });
+        waves(works.collect(), &crate::model::default_collections()).iter().map(Vec::len).collect()
+    }
+
+    #[test]
+    fn items_that_touch_different_rows_are_one_wave() {
+        let item = |id: &str| (vec![nobody_attached(id)], vec![set_epoch(id), detach(id, "c")]);
+        assert_eq!(sizes(vec![item("a"), item("b"), item("c")]), [3]);
+    }
+
+    #[test]
+    fn an_item_that_reads_what_an_earlier_one_wrote_begins_a_wave() {
+        for (first, second, expected) in [
+            ((vec![], vec![set_epoch("a")]), (vec![], vec![set_epoch("a")]), vec![1, 1]),
+            ((vec![], vec![detach("a", "c")]), (vec![nobody_attached("a")], vec![]), vec![1, 1]),
+            ((vec![], vec![detach("a", "c")]), (vec![nobody_attached("b")], vec![]), vec![2]),
+            ((vec![], vec![detach("a", "c")]), (vec![any_attached()], vec![]), vec![1, 1]),
+            // The guards of a wave come before its changes.
+            ((vec![nobody_attached("a")], vec![]), (vec![], vec![detach("a", "c")]), vec![2]),
+            ((vec![], vec![detach("a", "c")]), (vec![], vec![detach("a", "d")]), vec![2]),
+        ] {
+            assert_eq!(sizes(vec![first, second]), expected);
+        }
+    }
+}

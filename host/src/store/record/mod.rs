@@ -1,0 +1,6 @@
+//! How values, rows and sets of rows are recorded: what the databases' adapters share, because
+//! it is the same whichever of them records it. It knows none of them.
+
+pub(crate) mod encoding;
+pub(crate) mod images;
+pub(crate) mod readset;

@@ -1,0 +1,294 @@
+//! Items per second on PostgreSQL, by workers, with ownership, guard, history and before-image,
+//! beside a bare log with a cursor on the same server that has none of these.
+//!
+//! The work is the same: 100 items of one stream are read, each adds one to a row of its own, and
+//! the cursor moves in the same transaction. The server waits for the disk.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use besom::ports::store::{
+    Batch, Decision, Entry, NewRun, Outcome, PlanPage, SlotDecision, Store, Stream, Trigger,
+};
+use besom::store::postgres::{Options, PostgresStore};
+use besom_core::collection::{Collection, Column, Encoding};
+use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, Term};
+use besom_core::item::Candidate;
+use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
+use besom_core::time::Time;
+use besom_core::value::{Field, Kind, Value};
+use besom_tests::servers::postgres::{Database, Disk, Server};
+use tokio::task::JoinSet;
+
+use super::report::{Figures, median};
+
+/// Items of one measurement.
+const ITEMS: i64 = 40_000;
+/// Items of one commit.
+const BATCH: u32 = 100;
+/// Streams that the items are spread over.
+const STREAMS: i64 = 64;
+const WORKERS: [usize; 3] = [1, 4, 16];
+const REPEATS: u32 = 3;
+
+/// Both, taking turns, for each number of workers.
+pub async fn run() -> Result<()> {
+    let server: &'static Server = Box::leak(Box::new(Server::start(Disk::Synced, &[])));
+    for workers in WORKERS {
+        let (mut bare, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..REPEATS {
+            let limit = bare_log(&effects(server).await?, workers).await?;
+            let took = besom_store(&effects(server).await?, workers).await?;
+            bare.push(ITEMS as f64 / limit.as_secs_f64());
+            ours.push(ITEMS as f64 / took.as_secs_f64());
+            ratios.push(limit.as_secs_f64() / took.as_secs_f64());
+        }
+        Figures::of("pgqueue", format!("{workers} workers, batches of {BATCH}"))
+            .with("items_per_s", median(ours))
+            .with("bare_items_per_s", median(bare))
+            .with("ratio", median(ratios))
+            .show();
+    }
+    Ok(())
+}
+
+/// A database with a row for each item.
+async fn effects(server: &'static Server) -> Result<Database> {
+    let database = server.empty();
+    let client = database.connect().await;
+    client
+        .batch_execute(&format!(
+            "CREATE TABLE effect (id bigint PRIMARY KEY, n bigint NOT NULL);
+             INSERT INTO effect SELECT id, 0 FROM generate_series(0, {ITEMS} - 1) id;
+             ANALYZE effect"
+        ))
+        .await?;
+    Ok(database)
+}
+
+/// Every effect took place once.
+async fn check(database: &Database) -> Result<()> {
+    let client = database.connect().await;
+    let row = client.query_one("SELECT count(*) FROM effect WHERE n <> 1", &[]).await?;
+    let wrong: i64 = row.get(0);
+    ensure!(wrong == 0, "{wrong} effects did not take place once");
+    Ok(())
+}
+
+// --------------------------------------------------------------------------------- bare
+
+async fn bare_log(database: &Database, workers: usize) -> Result<Duration> {
+    let client = database.connect().await;
+    client
+        .batch_execute(&format!(
+            "CREATE TABLE part (id int PRIMARY KEY, acked bigint NOT NULL, epoch bigint NOT NULL);
+             CREATE TABLE log (part int, seq bigint, key text, id bigint, PRIMARY KEY (part, seq));
+             INSERT INTO part SELECT p, 0, 1 FROM generate_series(0, {STREAMS} - 1) p;
+             INSERT INTO log SELECT id % {STREAMS}, id / {STREAMS} + 1, 'key-' || id, id
+               FROM generate_series(0, {ITEMS} - 1) id;
+             ANALYZE; CHECKPOINT"
+        ))
+        .await?;
+    let mut clients = Vec::new();
+    for _ in 0..workers {
+        clients.push(database.connect().await);
+    }
+    let (mut all, began) = (JoinSet::new(), Instant::now());
+    for (worker, client) in clients.into_iter().enumerate() {
+        all.spawn(async move { bare_worker(&client, worker, workers).await });
+    }
+    while let Some(done) = all.join_next().await {
+        done??;
+    }
+    let took = began.elapsed();
+    check(database).await?;
+    Ok(took)
+}
+
+/// Three round trips a batch: begin and read, effects and cursor, commit.
+async fn bare_worker(client: &tokio_postgres::Client, worker: usize, workers: usize) -> Result<()> {
+    let read = client
+        .prepare("SELECT seq, id FROM log WHERE part = $1 AND seq > $2 ORDER BY seq LIMIT $3")
+        .await?;
+    let effect = client
+        .prepare(
+            "UPDATE effect SET n = n + 1 FROM unnest($1::bigint[]) u(id) WHERE effect.id = u.id",
+        )
+        .await?;
+    let cursor = client
+        .prepare("UPDATE part SET acked = $3 WHERE id = $1 AND acked = $2 AND epoch = 1")
+        .await?;
+    for part in (worker as i32..STREAMS as i32).step_by(workers) {
+        let mut acked = 0_i64;
+        loop {
+            let limit = i64::from(BATCH);
+            let params: [&(dyn tokio_postgres::types::ToSql + Sync); 3] = [&part, &acked, &limit];
+            let (begun, rows) =
+                futures::future::join(client.batch_execute("BEGIN"), client.query(&read, &params))
+                    .await;
+            begun?;
+            let rows = rows?;
+            let Some(last) = rows.last() else { break };
+            let (last, ids): (i64, Vec<i64>) =
+                (last.get(0), rows.iter().map(|row| row.get(1)).collect());
+            let moved: [&(dyn tokio_postgres::types::ToSql + Sync); 3] = [&part, &acked, &last];
+            let (done, moved) = futures::future::join(
+                client.execute(&effect, &[&ids]),
+                client.execute(&cursor, &moved),
+            )
+            .await;
+            ensure!(done? == ids.len() as u64 && moved? == 1, "an effect is missing");
+            client.batch_execute("COMMIT").await?;
+            acked = last;
+        }
+        client.batch_execute("ROLLBACK").await?;
+    }
+    Ok(())
+}
+
+// --------------------------------------------------------------------------------- ours
+
+fn collection() -> Collection {
+    let column = Column { kind: Kind::Integer, encoding: Encoding::Native };
+    Collection {
+        name: "effect".into(),
+        table: "effect".into(),
+        tenant: None,
+        key: vec!["id".into()],
+        columns: [("id".to_owned(), column), ("n".to_owned(), column)].into(),
+        indexes: BTreeMap::new(),
+        anchors: Vec::new(),
+    }
+}
+
+async fn besom_store(database: &Database, workers: usize) -> Result<Duration> {
+    let options = Options { readers_max: workers.max(4), ..Options::default() };
+    let store = PostgresStore::open(&database.url(), options).await?;
+    store.set_collections(Arc::new([("effect".to_owned(), collection())].into()));
+    let fence = Fence { term: Term(1), token_hash: [1; 32] };
+    let node = NodeName::from("bench");
+    let epochs: BTreeMap<Partition, OwnerEpoch> =
+        store.raise_fence(&fence, &node, None).await?.owned.into_iter().collect();
+    plan(&store, &fence).await?;
+    database.connect().await.batch_execute("ANALYZE; CHECKPOINT").await?;
+    let streams = store.backlog(None).await?;
+    let mut all = JoinSet::new();
+    let began = Instant::now();
+    for worker in 0..workers {
+        let mine: Vec<Stream> = streams.iter().skip(worker).step_by(workers).cloned().collect();
+        let (store, node, epochs) = (Arc::clone(&store), node.clone(), epochs.clone());
+        all.spawn(async move {
+            for stream in mine {
+                drain(&store, &node, stream.clone(), epochs[&stream.partition]).await?;
+            }
+            Ok::<_, anyhow::Error>(())
+        });
+    }
+    while let Some(done) = all.join_next().await {
+        done??;
+    }
+    let took = began.elapsed();
+    check(database).await?;
+    let audit = store.audit().await?;
+    ensure!(audit.balanced(), "{audit:?}");
+    Ok(took)
+}
+
+async fn plan(store: &PostgresStore, fence: &Fence) -> Result<()> {
+    let run = NewRun {
+        task: "bench".into(),
+        slot: Time::EPOCH,
+        trigger: Trigger::Pass,
+        digest: String::new(),
+        definition: "{}".into(),
+    };
+    let decision = SlotDecision { runs: vec![run], ..SlotDecision::default() };
+    let run = store.decide_slots(fence, &decision).await?[0];
+    for from in (0..ITEMS).step_by(4_000) {
+        let candidates: Vec<Candidate> = (from..ITEMS.min(from + 4_000)).map(candidate).collect();
+        let page = PlanPage {
+            run,
+            task: "bench".into(),
+            tenant: None,
+            scanned: candidates.len() as u64,
+            candidates,
+            cursor: None,
+            quota: u64::MAX,
+        };
+        store.plan_page(fence, &page).await?;
+    }
+    store.end_scan(fence, run, None, None).await?;
+    Ok(())
+}
+
+fn candidate(id: i64) -> Candidate {
+    Candidate {
+        tenant: None,
+        key: id.to_string(),
+        route: format!("stream-{}", id % STREAMS),
+        due: None,
+        version: "1".into(),
+        payload: Vec::new(),
+    }
+}
+
+/// Works one stream off.
+async fn drain(
+    store: &PostgresStore,
+    node: &NodeName,
+    stream: Stream,
+    epoch: OwnerEpoch,
+) -> Result<()> {
+    let mut acked = stream.acked;
+    while acked < stream.tail {
+        let (task, part) = (&stream.task, stream.partition);
+        let waiting = store.read_log(task, part, acked, BATCH, usize::MAX).await?;
+        acked.0 += waiting.len() as u64;
+        let id = CommitId(u128::from(part.0) << 64 | u128::from(acked.0));
+        let items: Vec<_> = waiting.iter().map(|w| (w.source, &w.item)).collect();
+        store.begin(id, node, &items).await?;
+        let entries = waiting
+            .into_iter()
+            .map(|waiting| Entry {
+                source: waiting.source,
+                epoch,
+                decision: add(&waiting.item.identity.key),
+                item: waiting.item,
+            })
+            .collect();
+        let batch =
+            Batch { id, node: node.clone(), entries, idle: Vec::new(), activity_in_store: false };
+        let committed = store.commit(&batch).await?;
+        let all = committed.outcomes.iter().all(|outcome| *outcome == Outcome::Committed);
+        ensure!(all, "not everything was committed");
+    }
+    Ok(())
+}
+
+fn add(key: &str) -> Decision {
+    let row = vec![Value::Integer(key.parse().unwrap_or(-1))];
+    let untouched = Guard::Columns {
+        collection: "effect".into(),
+        key: row.clone(),
+        conditions: vec![Condition::equal("n", Value::Integer(0))],
+    };
+    let change = Change::Increment {
+        collection: "effect".into(),
+        key: row,
+        fields: vec![Field::new("n", Value::Integer(1))],
+    };
+    let skip = || Settle::Skip { reason: "changed meanwhile".into(), settled: false };
+    Decision::Apply {
+        proposal: Proposal {
+            guards: vec![untouched],
+            changes: vec![change],
+            on_guard_failed: OnGuardFailed::Skip("changed meanwhile".into()),
+            notes: Vec::new(),
+        },
+        on_guard_failed: skip(),
+        on_violation: skip(),
+        undo: true,
+    }
+}

@@ -1,0 +1,181 @@
+//! The store on PostgreSQL as a fixture: a database of its own on the tests' server.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use besom::activity::store::StoreActivity;
+use besom::ports::activity::Activity;
+use besom::ports::embedded::ActivityLedger;
+use besom::ports::store::Store;
+use besom::store::postgres::{self, Faults, Options, PARTITIONS_DEFAULT, PostgresStore};
+use besom_core::collection::Collection;
+use besom_core::time::Time;
+use besom_core::value::Kind;
+
+use super::Hand;
+use crate::conformance::tables::{self, Table};
+use crate::conformance::{Corruption, Fault, Fixture};
+use crate::servers::postgres::{Database, Server};
+
+/// The store on PostgreSQL.
+pub struct Postgres {
+    hand: Hand,
+    store: Arc<PostgresStore>,
+    faults: Faults,
+    options: Options,
+    /// Dropped with the fixture, after the store.
+    database: Database,
+}
+
+impl Postgres {
+    /// A store in a new database.
+    pub async fn open() -> Postgres {
+        Postgres::open_with(Options::default()).await
+    }
+
+    /// The same, opened with other bounds.
+    pub async fn open_with(options: Options) -> Postgres {
+        // The template has the default number of partitions.
+        let database = match options.partitions {
+            PARTITIONS_DEFAULT => Server::shared().database(),
+            _ => Server::shared().empty(),
+        };
+        let (hand, faults) = (Hand::new(), Faults::default());
+        let options = Options { time: Some(hand.clock()), faults: faults.clone(), ..options };
+        let store = open_at(&database, &options).await;
+        Postgres { hand, store, faults, options, database }
+    }
+
+    /// The store itself.
+    pub fn inner(&self) -> Arc<PostgresStore> {
+        Arc::clone(&self.store)
+    }
+
+    /// The same database, opened as another node opens it.
+    pub async fn another(&self) -> Arc<PostgresStore> {
+        let options = Options { faults: Faults::default(), ..self.options.clone() };
+        open_at(&self.database, &options).await
+    }
+
+    /// The database.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+}
+
+async fn open_at(database: &Database, options: &Options) -> Arc<PostgresStore> {
+    let store = PostgresStore::open(&database.url(), options.clone()).await;
+    let store = store.expect("the store opens");
+    // As the host that serves the activity endpoint does at its start.
+    store.listen();
+    store
+}
+
+/// The table and the indexes of a collection, with its anchors as foreign keys.
+pub fn definition(table: &Table) -> String {
+    let Collection { table: name, tenant, key, columns, indexes, anchors, .. } = &table.collection;
+    let all = tables::collections();
+    let within = |columns: &[String]| {
+        let names: Vec<&str> = tenant.iter().chain(columns).map(String::as_str).collect();
+        names.join(", ")
+    };
+    let mut parts: Vec<String> =
+        tenant.iter().map(|name| format!("{name} text NOT NULL")).collect();
+    for (column, definition) in columns {
+        let kind = match definition.kind {
+            Kind::Text => "text",
+            // `json` keeps the text as it was written.
+            Kind::Json => "json",
+            Kind::Uuid => "uuid",
+            Kind::Decimal => "numeric",
+            Kind::Integer => "bigint",
+            Kind::Bool => "boolean",
+            Kind::Timestamp => "timestamptz",
+            Kind::Float => "double precision",
+            Kind::Bytes => "bytea",
+        };
+        let not_null = key.contains(column) || table.not_null.contains(&column.as_str());
+        parts.push(format!("{column} {kind}{}", if not_null { " NOT NULL" } else { "" }));
+    }
+    parts.push(format!("PRIMARY KEY ({})", within(key)));
+    for anchor in anchors {
+        let target = &all[&anchor.collection];
+        let (own, other) = (within(&anchor.columns), within(&target.key));
+        parts.push(format!("FOREIGN KEY ({own}) REFERENCES {} ({other})", target.table));
+    }
+    let mut sql = format!("CREATE TABLE {name} ({});", parts.join(", "));
+    for (index, columns) in indexes {
+        // The key at its end gives equal values their order.
+        let rest = key.iter().filter(|column| !columns.contains(column));
+        let columns: Vec<String> = columns.iter().chain(rest).cloned().collect();
+        sql.push_str(&format!("CREATE INDEX {name}_{index} ON {name} ({});", within(&columns)));
+    }
+    sql
+}
+
+#[async_trait]
+impl Fixture for Postgres {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store) as Arc<dyn Store>
+    }
+
+    fn activity(&self) -> Arc<dyn Activity> {
+        Arc::new(StoreActivity::listening(self.inner()))
+    }
+
+    fn set_now(&self, now: Time) {
+        self.hand.set(now);
+    }
+
+    async fn create_tables(&self, tables: &[Table]) {
+        let sql: String = tables.iter().map(definition).collect();
+        self.database.connect().await.batch_execute(&sql).await.expect("tables are created");
+    }
+
+    async fn reopen(&mut self) {
+        self.store = open_at(&self.database, &self.options).await;
+    }
+
+    async fn outbox(&self) -> Vec<(String, String, Vec<u8>)> {
+        let client = self.database.connect().await;
+        let sql = "SELECT topic, key, payload FROM besom.outbox ORDER BY id";
+        let rows = client.query(sql, &[]).await.expect("messages");
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
+    }
+
+    fn fail_next_commit(&self, fault: Fault) {
+        self.faults.fail_next(match fault {
+            Fault::Busy => postgres::Fault::Busy,
+            Fault::Unavailable => postgres::Fault::Away,
+            Fault::UnknownApplied => postgres::Fault::CommitUnconfirmed,
+            Fault::UnknownNotApplied => postgres::Fault::CommitLost,
+        });
+    }
+
+    async fn corrupt(&self, corruption: &Corruption) {
+        let client = self.database.connect().await;
+        let damaged = match corruption {
+            Corruption::LoseHistory(id) => {
+                let sql = "DELETE FROM besom.history WHERE id = $1";
+                client.execute(sql, &[&(*id as i64)]).await
+            }
+            Corruption::LoseLog(task, partition, seq) => {
+                let sql = "DELETE FROM besom.item WHERE part = $2 AND no = $3 AND place = 0
+                     AND task = (SELECT id FROM besom.task WHERE name = $1)";
+                let (part, no) = (partition.0 as i32, seq.0 as i64);
+                client.execute(sql, &[&task.as_str(), &part, &no]).await
+            }
+            Corruption::LoseTimer(id) => {
+                let sql = "DELETE FROM besom.item WHERE place = 1 AND no = $1";
+                client.execute(sql, &[&(*id as i64)]).await
+            }
+            Corruption::MiscountPlanned(task) => {
+                // The counters of a task may still stand in the tally.
+                let sql = "INSERT INTO besom.tally
+                     SELECT id, 'a', 1, 0, 0, 0, 0, 0, 0, 0, 0, 0 FROM besom.task WHERE name = $1";
+                client.execute(sql, &[&task.as_str()]).await
+            }
+        };
+        assert_eq!(damaged.expect("the damage is done"), 1, "{corruption:?}");
+    }
+}

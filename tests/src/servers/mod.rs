@@ -1,0 +1,3 @@
+//! Real servers, started by the tests on free ports or sockets and stopped with them.
+
+pub mod postgres;

@@ -1,0 +1,233 @@
+//! A PostgreSQL server of the test's own: a new cluster in a temporary directory, reached by a
+//! socket beside it.
+//!
+//! One server serves a whole test binary, each test with a database of its own. It ends with the
+//! process, however that ends: a shell waits for the end of its standard input, which only the
+//! test holds, then stops the server and removes the directory.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use besom::store::postgres::{Options, PostgresStore};
+use tokio_postgres::{Client, NoTls};
+
+/// How long a server may take to answer.
+const READY_MAX: Duration = Duration::from_secs(60);
+/// The database that others are made from: the engine's tables and nothing else.
+const TEMPLATE: &str = "besom_template";
+
+/// Whether a commit waits for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disk {
+    /// It does not: for tests, which end with the machine.
+    Ignored,
+    /// It does: for measurements.
+    Synced,
+}
+
+/// A server.
+pub struct Server {
+    directory: PathBuf,
+    bin: PathBuf,
+    databases: AtomicU64,
+    /// Its end is the server's.
+    shell: Child,
+}
+
+impl Server {
+    /// The server of this process, started by whoever asks first.
+    pub fn shared() -> &'static Server {
+        static SERVER: OnceLock<Server> = OnceLock::new();
+        SERVER.get_or_init(|| Server::start(Disk::Ignored, &[]))
+    }
+
+    /// Starts one, with further settings (`name=value`).
+    ///
+    /// # Panics
+    /// Where PostgreSQL is not installed: that is said, with the package.
+    pub fn start(disk: Disk, settings: &[&str]) -> Server {
+        let bin = binaries();
+        let directory = tempfile::tempdir().expect("a temporary directory").keep();
+        let user = unprivileged();
+        if let Some((uid, gid)) = user {
+            chown(&directory, Some(uid), Some(gid)).expect("the directory changes hands");
+        }
+        let data = directory.join("data");
+        let as_user = |command: &mut Command| {
+            if let Some((uid, gid)) = user {
+                command.uid(uid).gid(gid);
+            }
+            command.current_dir(&directory);
+        };
+        let mut initdb = Command::new(bin.join("initdb"));
+        initdb.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"]);
+        initdb.arg("-D").arg(&data);
+        as_user(&mut initdb);
+        let made = initdb.output().expect("initdb runs");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(
+            "directory=$1; shift; \"$@\" >\"$directory/log\" 2>&1 & server=$!; \
+             cat >/dev/null; kill -INT $server; wait $server; rm -rf \"$directory\"",
+        );
+        shell.arg("besom-postgres").arg(&directory).arg(bin.join("postgres"));
+        shell.arg("-D").arg(&data).arg("-k").arg(&directory);
+        let synced = if disk == Disk::Synced { "on" } else { "off" };
+        let fixed = ["listen_addresses=", "max_connections=300", "shared_buffers=256MB"];
+        for setting in fixed.iter().chain(settings) {
+            shell.arg("-c").arg(setting);
+        }
+        for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
+            shell.arg("-c").arg(format!("{setting}={synced}"));
+        }
+        as_user(&mut shell);
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let shell = shell.spawn().expect("a shell");
+        let server = Server { directory, bin, databases: AtomicU64::new(1), shell };
+        server.wait();
+        server
+    }
+
+    fn wait(&self) {
+        let asked = Instant::now();
+        while !self.client("pg_isready").arg("-q").status().is_ok_and(|s| s.success()) {
+            let log = fs::read_to_string(self.directory.join("log")).unwrap_or_default();
+            assert!(asked.elapsed() < READY_MAX, "the server does not answer:\n{log}");
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+
+    /// One of PostgreSQL's programs, pointed at this server.
+    fn client(&self, program: &str) -> Command {
+        let mut command = Command::new(self.bin.join(program));
+        command.arg("-h").arg(&self.directory).args(["-U", "postgres"]);
+        command.current_dir("/");
+        command
+    }
+
+    fn sql(&self, sql: &str) {
+        let output = self
+            .client("psql")
+            .args(["-q", "-v", "ON_ERROR_STOP=1", "-d", "postgres", "-c", sql])
+            .output()
+            .expect("psql runs");
+        assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// The URL of a database.
+    pub fn url(&self, database: &str) -> String {
+        let host = self.directory.display();
+        format!("postgres:///{database}?host={host}&user=postgres&sslmode=disable")
+    }
+
+    /// A new database without anything of the engine in it.
+    pub fn empty(&'static self) -> Database {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql(&format!("CREATE DATABASE {name} TEMPLATE template0"));
+        Database { server: self, name }
+    }
+
+    /// A new database with the engine's tables, as [`Options::default`] make them.
+    pub fn database(&'static self) -> Database {
+        static MADE: OnceLock<()> = OnceLock::new();
+        MADE.get_or_init(|| {
+            self.sql(&format!("CREATE DATABASE {TEMPLATE} TEMPLATE template0"));
+            // On a thread of its own: the caller may be within a runtime.
+            let url = self.url(TEMPLATE);
+            let made = std::thread::spawn(move || {
+                crate::conformance::block_on(async {
+                    PostgresStore::open(&url, Options::default()).await.map(drop)
+                })
+            });
+            made.join().expect("a thread").expect("the template is made");
+        });
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql(&format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}"));
+        Database { server: self, name }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
+}
+
+/// A database of one test, dropped with it.
+pub struct Database {
+    server: &'static Server,
+    name: String,
+}
+
+impl Database {
+    /// Its URL.
+    pub fn url(&self) -> String {
+        self.server.url(&self.name)
+    }
+
+    /// A connection of the product, or of an operator, beside the store's own.
+    pub async fn connect(&self) -> Client {
+        let url = self.url().replace("&sslmode=disable", "");
+        let (client, connection) =
+            tokio_postgres::connect(&url, NoTls).await.expect("a connection");
+        // It ends with the client.
+        tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        client
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.server.sql(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        }
+    }
+}
+
+/// The directory of PostgreSQL's programs: `BESOM_POSTGRES_BIN`, the newest of Debian's, or one
+/// of the search path.
+fn binaries() -> PathBuf {
+    let named = std::env::var_os("BESOM_POSTGRES_BIN").map(PathBuf::from);
+    let mut debian: Vec<(u32, PathBuf)> = fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let version = entry.file_name().to_str()?.parse().ok()?;
+            Some((version, entry.path().join("bin")))
+        })
+        .collect();
+    debian.sort_unstable();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let newest = debian.into_iter().rev().map(|(_, path)| path);
+    let all = named.into_iter().chain(newest).chain(std::env::split_paths(&path));
+    let complete = |bin: &PathBuf| bin.join("postgres").exists() && bin.join("initdb").exists();
+    all.into_iter().find(complete).expect(
+        "PostgreSQL is not installed: apt-get install postgresql (or name the directory of its \
+         programs in BESOM_POSTGRES_BIN)",
+    )
+}
+
+/// The user to run the server as, where this one is root: PostgreSQL refuses that.
+fn unprivileged() -> Option<(u32, u32)> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let users = fs::read_to_string(Path::new("/etc/passwd")).expect("the users are read");
+    let ids = |name: &str| {
+        let line = users.lines().find(|line| line.split(':').next() == Some(name))?;
+        let mut fields = line.split(':').skip(2);
+        Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    };
+    Some(ids("postgres").or_else(|| ids("nobody")).expect("a user that is not root"))
+}

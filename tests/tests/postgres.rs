@@ -1,0 +1,49 @@
+//! The store on PostgreSQL under the conformance suites, on a real server.
+
+use std::sync::Arc;
+
+use besom_tests::adapters::lease::Machine;
+use besom_tests::adapters::postgres::Postgres;
+use besom_tests::conformance::Fixture;
+use besom_tests::conformance::activity::Observed;
+use besom_tests::conformance::coordination::Contest;
+
+mod store {
+    use super::*;
+
+    async fn open() -> Box<dyn Fixture> {
+        Box::new(Postgres::open().await)
+    }
+
+    besom_tests::store_conformance!(crate::store::open);
+}
+
+mod activity_in_the_store {
+    use super::*;
+
+    async fn open() -> Observed {
+        let postgres = Postgres::open().await;
+        let activity = postgres.activity();
+        let set_now = Box::new(move |now| postgres.set_now(now));
+        Observed { activity, set_now, keep: Box::new(()) }
+    }
+
+    besom_tests::activity_conformance!(crate::activity_in_the_store::open);
+}
+
+/// Two nodes that have the database open.
+mod coordination {
+    use super::*;
+
+    async fn open() -> Contest {
+        let (postgres, machine) = (Postgres::open().await, Machine::new());
+        Contest {
+            one: Arc::new(machine.lease(postgres.inner(), "n1".into())),
+            two: Arc::new(machine.lease(postgres.another().await, "n2".into())),
+            advance: Box::new(move |span| machine.advance(span)),
+            keep: Box::new(postgres),
+        }
+    }
+
+    besom_tests::coordination_conformance!(crate::coordination::open);
+}
