@@ -1,0 +1,68 @@
+//! The name of a server, and the order of servers.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// The name of a server or node. Names are ordered as people number them: `server_2` comes before
+/// `server_10`. The order decides whose a point is that two servers claim, and which
+/// server a remainder means.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ServerName(Arc<str>);
+
+impl ServerName {
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// What stands before the number at the end, and the number. A number that does not fit
+    /// is a part of the text.
+    fn parts(&self) -> (&str, Option<u64>) {
+        let text = self.0.trim_end_matches(|c: char| c.is_ascii_digit());
+        match self.0[text.len()..].parse() {
+            Ok(number) => (text, Some(number)),
+            Err(_) => (&self.0, None),
+        }
+    }
+}
+
+impl From<&str> for ServerName {
+    fn from(name: &str) -> ServerName {
+        ServerName(name.into())
+    }
+}
+
+impl From<String> for ServerName {
+    fn from(name: String) -> ServerName {
+        ServerName(name.into())
+    }
+}
+
+impl fmt::Display for ServerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl AsRef<str> for ServerName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Ord for ServerName {
+    fn cmp(&self, other: &ServerName) -> Ordering {
+        // The whole text last: `s1` and `s01` are two servers.
+        self.parts().cmp(&other.parts()).then_with(|| self.0.cmp(&other.0))
+    }
+}
+
+impl PartialOrd for ServerName {
+    fn partial_cmp(&self, other: &ServerName) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
