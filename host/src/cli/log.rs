@@ -17,7 +17,7 @@ static DIVERTED: Mutex<Option<SyncSender<String>>> = Mutex::new(None);
 /// # Errors
 /// Directives that are not understood, with an example of some that are.
 pub fn start(directives: &str) -> Result<(), String> {
-    let filter = tracing_subscriber::EnvFilter::try_new(directives)
+    let filter = tracing_subscriber::EnvFilter::try_new(own(directives))
         .map_err(|e| format!("--log `{directives}`: {e}; write for instance `debug`"))?;
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
@@ -26,6 +26,15 @@ pub fn start(directives: &str) -> Result<(), String> {
         .with_ansi(colours && !diverts())
         .init();
     Ok(())
+}
+
+/// A mere level is meant for Besom's own events: the compiler of the plugins alone would say ten
+/// thousand lines at `debug`.
+fn own(directives: &str) -> String {
+    match directives.trim() {
+        level @ ("debug" | "trace") => format!("info,besom={level}"),
+        other => other.to_owned(),
+    }
 }
 
 /// Whether a picture could be drawn in place on this stderr.
@@ -95,6 +104,25 @@ impl Drop for Line {
         if diverted.is_none_or(|sender| sender.try_send(line.to_owned()).is_err()) {
             // A log that cannot be written is no reason to stop.
             let _ = io::stderr().write_all(&self.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mere_level_is_about_besom_and_directives_are_left_as_they_are() {
+        for (given, meant) in [
+            ("debug", "info,besom=debug"),
+            ("trace", "info,besom=trace"),
+            ("warn", "warn"),
+            ("off", "off"),
+            ("info,besom::node=debug", "info,besom::node=debug"),
+            ("debug,hyper=warn", "debug,hyper=warn"),
+        ] {
+            assert_eq!(own(given), meant);
         }
     }
 }

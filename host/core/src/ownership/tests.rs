@@ -1,6 +1,3 @@
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
-
 use super::*;
 
 fn at(seconds: f64) -> Mono {
@@ -160,9 +157,26 @@ mod together {
     const PARTITIONS: u32 = 16;
     const NODES: usize = 4;
 
+    /// Numbers that look random, from a seed (SplitMix64).
+    struct Draw(u64);
+
+    impl Draw {
+        fn below(&mut self, bound: usize) -> usize {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = self.0;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((z ^ (z >> 31)) % bound as u64) as usize
+        }
+
+        fn one_in(&mut self, count: usize) -> bool {
+            self.below(count) == 0
+        }
+    }
+
     struct World {
         now: Mono,
-        random: StdRng,
+        random: Draw,
         table: Vec<PartitionRow>,
         nodes: Vec<Ownership>,
         /// Events on their way.
@@ -185,7 +199,7 @@ mod together {
         fn new(seed: u64) -> World {
             World {
                 now: at(0.0),
-                random: StdRng::seed_from_u64(seed),
+                random: Draw(seed),
                 table: (0..PARTITIONS).map(|partition| row(partition, None, 0, 0)).collect(),
                 nodes: (0..NODES)
                     .map(|node| Ownership::new(name(node), Ownership::VERIFY_EVERY))
@@ -198,7 +212,7 @@ mod together {
             let mut out = Vec::new();
             self.nodes[node].step(self.now, event, &mut out);
             for command in out {
-                let lost = self.random.random_bool(0.1);
+                let lost = self.random.one_in(10);
                 match command {
                     Command::ReadTable => {
                         let rows = (!lost).then(|| self.table.clone());
@@ -233,7 +247,7 @@ mod together {
 
         fn deliver_one(&mut self) {
             if !self.post.is_empty() {
-                let index = self.random.random_range(0..self.post.len());
+                let index = self.random.below(self.post.len());
                 let (node, event) = self.post.swap_remove(index);
                 self.feed(node, event);
             }
@@ -269,11 +283,10 @@ mod together {
                     let event = Event::Ring(position(revision), mine(revision, node));
                     world.post.push((node, event));
                 }
-                for _ in 0..world.random.random_range(0..30) {
+                for _ in 0..world.random.below(30) {
                     world.now = world.now + Duration::from_millis(100);
-                    let node = world.random.random_range(0..NODES);
-                    let event =
-                        if world.random.random_bool(0.02) { Event::Cease } else { Event::Tick };
+                    let node = world.random.below(NODES);
+                    let event = if world.random.one_in(50) { Event::Cease } else { Event::Tick };
                     world.feed(node, event);
                     world.deliver_one();
                     world.check();
