@@ -1,6 +1,7 @@
 //! Hash functions as a ring sees them: bytes in, a position on a circle out.
 
 use md5::Digest as _;
+use serde::{Deserialize, Serialize};
 
 /// A hash function of a ring. The same bytes always give the same position.
 pub trait Hasher {
@@ -59,5 +60,26 @@ impl Hasher for Md5 {
     fn hash(&self, bytes: &[u8]) -> u64 {
         let digest = md5::Md5::digest(bytes);
         u64::from(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]))
+    }
+}
+
+/// The hash functions by name.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HashName {
+    /// [`Xxh3`]
+    #[default]
+    Xxh3,
+    /// [`Md5`]
+    Md5,
+}
+
+impl HashName {
+    /// The function.
+    pub fn hasher(self) -> Box<dyn Hasher + Send + Sync> {
+        match self {
+            HashName::Xxh3 => Box::new(Xxh3),
+            HashName::Md5 => Box::new(Md5),
+        }
     }
 }

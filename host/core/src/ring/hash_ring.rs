@@ -16,11 +16,12 @@ use super::hash::Hasher;
 use super::server::ServerName;
 
 /// How a hash becomes a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
     /// The first point at or after the hash, wrapping round. A server has `virtual nodes x
     /// weight` points, number `j` of them where its name followed by `j` is hashed to.
+    #[default]
     Consistent,
     /// The remainder of the hash by the number of servers (each counted `weight` times), in
     /// the order of their names.

@@ -27,7 +27,7 @@ pub mod simulate;
 
 pub use assignment::{Assignment, LOAD_PERCENT_MAX, Moves, RingMember, VIRTUAL_NODES};
 pub use circle::{Circle, POINTS_MAX};
-pub use hash::{Hasher, Md5, Xxh3};
+pub use hash::{HashName, Hasher, Md5, Xxh3};
 pub use hash_ring::{Change, Error, HashRing, Lookup, Placement};
 pub use server::ServerName;
 

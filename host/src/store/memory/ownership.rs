@@ -52,7 +52,8 @@ impl State {
         claims: &[Claim],
     ) -> Vec<(Partition, OwnerEpoch)> {
         let mut taken = Vec::new();
-        for claim in claims.iter().filter(|claim| claim.partition.0 < self.partitions) {
+        let count = self.partitions;
+        for claim in claims.iter().filter(|claim| claim.partition.0 < count) {
             let known = self.owners.get(&claim.partition);
             let epoch = known.map(|owner| owner.epoch).unwrap_or_default();
             let claimed_at = known.map(|owner| owner.at).unwrap_or_default();

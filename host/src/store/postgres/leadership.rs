@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 
 use super::error::{Job, invalid};
 use super::session::{Param, Pipeline, Session, Tx, params};
-use crate::ports::store::{Error, FenceState, Raised};
+use crate::ports::store::{Claim, Error, FenceState, PartitionRow, Raised, RingPosition};
 
 /// Finds the fence of a term and token, and holds it: a raise waits until the transaction
 /// ends. (A plain SELECT, or FOR KEY SHARE, would let it pass.)
@@ -74,6 +74,63 @@ pub(super) async fn raise_fence(
         return Err(invalid(format!("the store has no partition {partition}")));
     }
     Ok(Raised { owned })
+}
+
+/// Who owns the partitions, in order.
+pub(super) async fn partition_table(session: &Session) -> Job<Vec<PartitionRow>> {
+    let rows = session
+        .query(
+            "SELECT id, owner, owner_epoch, coalesce(ring_term, 0), coalesce(ring_rev, 0)
+             FROM @.partition ORDER BY id",
+            params![],
+        )
+        .await?;
+    let mut table = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (id, owner): (i32, Option<String>) = (row.try_get(0)?, row.try_get(1)?);
+        let (epoch, term, revision): (i64, i64, i64) =
+            (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
+        table.push(PartitionRow {
+            partition: Partition(id as u32),
+            owner: owner.map(NodeName::from),
+            epoch: OwnerEpoch(epoch as u64),
+            at: RingPosition { term: Term(term as u64), revision: revision as u64 },
+        });
+    }
+    Ok(table)
+}
+
+/// Takes over what still has the epoch seen and was claimed by an older ring.
+pub(super) async fn claim_partitions(
+    tx: &Tx,
+    node: &NodeName,
+    at: RingPosition,
+    claims: &[Claim],
+) -> Job<Vec<(Partition, OwnerEpoch)>> {
+    let ids: Vec<i32> = claims.iter().map(|claim| claim.partition.0 as i32).collect();
+    let seen: Vec<i64> = claims.iter().map(|claim| claim.seen.0 as i64).collect();
+    // In the order of their numbers, as commits lock them; compared again under the lock.
+    let rows = tx
+        .query(
+            "WITH asked AS (SELECT * FROM unnest($2::int4[], $3::int8[]) AS a (id, seen)),
+               locked AS (SELECT p.id FROM @.partition p JOIN asked USING (id)
+                 ORDER BY p.id FOR UPDATE OF p)
+             UPDATE @.partition p SET owner = $1, owner_epoch = p.owner_epoch + 1,
+               ring_term = $4, ring_rev = $5
+             FROM locked JOIN asked USING (id)
+             WHERE p.id = locked.id AND p.owner_epoch = asked.seen
+               AND (coalesce(p.ring_term, 0), coalesce(p.ring_rev, 0)) < ($4::int8, $5::int8)
+             RETURNING p.id, p.owner_epoch",
+            params![node.as_str().to_owned(), ids, seen, at.term.0 as i64, at.revision as i64],
+        )
+        .await?;
+    let mut taken = Vec::with_capacity(rows.len());
+    for row in rows {
+        let (id, epoch): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
+        taken.push((Partition(id as u32), OwnerEpoch(epoch as u64)));
+    }
+    taken.sort_unstable();
+    Ok(taken)
 }
 
 /// The fence as it stands.

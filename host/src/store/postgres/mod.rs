@@ -53,7 +53,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use besom_core::activity::{Listening, Timeouts};
 use besom_core::collection::Collections;
-use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, Seq, TaskName, Tenant};
+use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::Change;
 use besom_core::time::Time;
@@ -165,6 +165,27 @@ impl Store for PostgresStore {
 
     async fn fence(&self) -> Result<Option<FenceState>> {
         Ok(leadership::fence(&self.look().await?).await?)
+    }
+
+    async fn partition_table(&self) -> Result<Vec<PartitionRow>> {
+        Ok(leadership::partition_table(&self.look().await?).await?)
+    }
+
+    async fn claim_partitions(
+        &self,
+        node: &NodeName,
+        at: RingPosition,
+        claims: &[Claim],
+    ) -> Result<Vec<(Partition, OwnerEpoch)>> {
+        let tx = Tx::begin(self.pools.take(Use::Lead).await?, &self.clock).await?;
+        let done = leadership::claim_partitions(&tx, node, at, claims).await;
+        tx.finish(done).await
+    }
+
+    async fn arrivals(&self, since: u64) -> Result<Arrivals> {
+        // No journal yet: whoever asks looks at everything.
+        let any = Some(Time(i64::MIN));
+        Ok(Arrivals { mark: since, log: true, timer: any, retry: any })
     }
 
     async fn task_states(&self) -> Result<Vec<TaskState>> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom_core::ids::{Fence, TaskName};
+use besom_core::ids::Fence;
 use besom_core::time::Time;
 
 use super::clock::Clock;
