@@ -15,10 +15,10 @@ use std::time::Duration;
 use besom_core::ids::Term;
 use tokio::sync::{mpsc, watch};
 
+use crate::node::holdings;
 use crate::node::{Command, Event, Node, Role, Settings, Whose, Work};
 use crate::ports::guests::StopFlag;
 use crate::ports::store::{NodeRow, Store};
-use crate::node::holdings;
 use perform::{Cluster, Ports};
 
 /// What is asked of a running host.

@@ -219,8 +219,8 @@ impl Holdings {
             return;
         }
         let is_there = |node: &NodeName| members.members.iter().any(|m| m.incarnation == *node);
-        let gone = known
-            .is_some_and(|(_, old)| old.members.iter().any(|m| !is_there(&m.incarnation)));
+        let gone =
+            known.is_some_and(|(_, old)| old.members.iter().any(|m| !is_there(&m.incarnation)));
         self.members = Some((at, members));
         if gone {
             notices.push(Notice::Gone);
@@ -296,12 +296,7 @@ impl Holdings {
         }
     }
 
-    fn on_arrived(
-        &mut self,
-        now: Mono,
-        result: store::Result<Arrived>,
-        notices: &mut Vec<Notice>,
-    ) {
+    fn on_arrived(&mut self, now: Mono, result: store::Result<Arrived>, notices: &mut Vec<Notice>) {
         self.looking = false;
         self.look_at = if self.look_again { now } else { now + self.settings.poll_every };
         if let Ok(arrived) = result {
@@ -310,6 +305,3 @@ impl Holdings {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

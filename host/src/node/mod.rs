@@ -282,9 +282,8 @@ impl Node {
             Phase::Draining { until } => mono(until),
             Phase::Running | Phase::Resigning | Phase::Stopped => None,
         };
-        let plan = self
-            .loaded
-            .then(|| [self.planner.deadline().and_then(wall), mono(self.prune_at)]);
+        let plan =
+            self.loaded.then(|| [self.planner.deadline().and_then(wall), mono(self.prune_at)]);
         let execute = self.executor.deadline().and_then(wall);
         let hold = self.holdings.iter().flat_map(Holdings::deadlines).filter_map(mono);
         [self.election.deadline().and_then(mono), drain, self.load_at.and_then(mono), execute]

@@ -53,7 +53,9 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use besom_core::activity::{Listening, Timeouts};
 use besom_core::collection::Collections;
-use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant};
+use besom_core::ids::{
+    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
+};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::Change;
 use besom_core::time::Time;
