@@ -1,11 +1,8 @@
 //! When to campaign, when to renew, and when to stop believing.
 //!
-//! A lease is trusted from the moment its request was *sent* (not answered) for its time
-//! to live, on a clock that runs while the machine sleeps. Inside that window three
-//! deadlines follow one another: no new work, running guests stopped, lease over. A leader
-//! that hears nothing goes silent before anybody else can lead; a leader whose clock was
-//! wrong is stopped by the store's fence. This module knows neither the store nor the
-//! lease service.
+//! A leader that hears nothing goes silent before anybody else can lead (see [`Lease`]); a
+//! leader whose clock was wrong is stopped by the store's fence. This module knows neither
+//! the store nor the lease service.
 //!
 //! ```text
 //!             campaign            won                raised
@@ -18,33 +15,9 @@
 use std::time::Duration;
 
 use crate::ids::{Fence, Term};
+use crate::lease::Lease;
+pub use crate::lease::Timing;
 use crate::time::Mono;
-
-/// The spans of a lease.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timing {
-    /// How long the lease lasts without renewal.
-    pub ttl: Duration,
-    /// How often it is renewed; at most a third of `ttl`.
-    pub renew: Duration,
-}
-
-impl Timing {
-    /// After this span since the last successful renewal was sent, no new work is begun.
-    pub fn no_new_work(self) -> Duration {
-        self.ttl * 2 / 3
-    }
-
-    /// After this span, running guests are interrupted and the leader is silent.
-    pub fn silent(self) -> Duration {
-        self.ttl * 13 / 15
-    }
-
-    /// How long to wait after a renewal that got no answer.
-    pub fn retry(self) -> Duration {
-        self.renew / 4
-    }
-}
 
 /// What has happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -128,8 +101,8 @@ pub enum Command {
 enum State {
     Following { campaign_at: Mono },
     Campaigning,
-    Raising { fence: Fence, trusted_from: Mono, raise_at: Option<Mono> },
-    Leading { fence: Fence, trusted_from: Mono, renew_at: Mono, renewing: bool },
+    Raising { fence: Fence, lease: Lease, raise_at: Option<Mono> },
+    Leading { fence: Fence, lease: Lease },
     Resigning,
     Retired,
 }
@@ -157,11 +130,7 @@ impl Election {
     /// The fence under which new work may be begun; none: not now.
     pub fn may_begin(&self, now: Mono) -> Option<&Fence> {
         match &self.state {
-            State::Leading { fence, trusted_from, .. }
-                if now < *trusted_from + self.timing.no_new_work() =>
-            {
-                Some(fence)
-            }
+            State::Leading { fence, lease } if lease.may_begin(now) => Some(fence),
             _ => None,
         }
     }
@@ -177,9 +146,7 @@ impl Election {
     /// How long the lease is trusted from now on; none: not leading.
     pub fn trusted_for(&self, now: Mono) -> Option<Duration> {
         match &self.state {
-            State::Leading { trusted_from, .. } => {
-                Some((*trusted_from + self.timing.ttl).since(now))
-            }
+            State::Leading { lease, .. } => Some(lease.trusted_for(now)),
             _ => None,
         }
     }
@@ -189,14 +156,11 @@ impl Election {
         match &self.state {
             State::Following { campaign_at } => Some(*campaign_at),
             State::Campaigning | State::Resigning | State::Retired => None,
-            State::Raising { trusted_from, raise_at, .. } => {
-                let end = *trusted_from + self.timing.silent();
+            State::Raising { lease, raise_at, .. } => {
+                let end = lease.silent_at();
                 Some(raise_at.map_or(end, |at| at.min(end)))
             }
-            State::Leading { trusted_from, renew_at, renewing, .. } => {
-                let end = *trusted_from + self.timing.silent();
-                Some(if *renewing { end } else { end.min(*renew_at) })
-            }
+            State::Leading { lease, .. } => Some(lease.deadline()),
         }
     }
 
@@ -269,30 +233,29 @@ impl Election {
     }
 
     fn tick(&mut self, now: Mono, out: &mut Vec<Command>) {
-        let silent = self.timing.silent();
         match &mut self.state {
             State::Following { campaign_at } if now >= *campaign_at => {
                 self.state = State::Campaigning;
                 out.push(Command::Campaign { at_least: self.at_least });
             }
-            State::Raising { trusted_from, .. } if now >= *trusted_from + silent => {
+            State::Raising { lease, .. } if lease.is_over(now) => {
                 self.cease(now, "the fence was not raised in time", out);
             }
             State::Raising { fence, raise_at, .. } if raise_at.is_some_and(|at| now >= at) => {
                 *raise_at = None;
                 out.push(Command::Raise(fence.clone()));
             }
-            State::Leading { trusted_from, .. } if now >= *trusted_from + silent => {
+            State::Leading { lease, .. } if lease.is_over(now) => {
                 self.cease(now, "the lease was not renewed in time", out);
             }
-            State::Leading { fence, renew_at, renewing, .. } if !*renewing && now >= *renew_at => {
-                *renewing = true;
-                out.push(Command::Renew(fence.clone()));
+            State::Leading { fence, lease } => {
+                if lease.begin_renewal(now) {
+                    out.push(Command::Renew(fence.clone()));
+                }
             }
             State::Following { .. }
             | State::Campaigning
             | State::Raising { .. }
-            | State::Leading { .. }
             | State::Resigning
             | State::Retired => {}
         }
@@ -315,7 +278,8 @@ impl Election {
             }
             CampaignResult::Won(fence) => {
                 out.push(Command::Raise(fence.clone()));
-                self.state = State::Raising { fence, trusted_from: sent, raise_at: None };
+                let lease = Lease::new(self.timing, sent);
+                self.state = State::Raising { fence, lease, raise_at: None };
             }
             CampaignResult::Held(retry_in) => {
                 self.follow(now + retry_in.max(self.timing.retry()).min(self.timing.renew));
@@ -325,16 +289,11 @@ impl Election {
     }
 
     fn raised(&mut self, now: Mono, result: RaiseResult, out: &mut Vec<Command>) {
-        let State::Raising { fence, trusted_from, raise_at } = &mut self.state else { return };
+        let State::Raising { fence, lease, raise_at } = &mut self.state else { return };
         match result {
-            RaiseResult::Done if now < *trusted_from + self.timing.silent() => {
+            RaiseResult::Done if !lease.is_over(now) => {
                 out.push(Command::Lead(fence.clone()));
-                self.state = State::Leading {
-                    fence: fence.clone(),
-                    trusted_from: *trusted_from,
-                    renew_at: *trusted_from + self.timing.renew,
-                    renewing: false,
-                };
+                self.state = State::Leading { fence: fence.clone(), lease: *lease };
                 self.tick(now, out);
             }
             RaiseResult::Done => self.cease(now, "the fence was raised too late", out),
@@ -351,18 +310,9 @@ impl Election {
     }
 
     fn renewed(&mut self, now: Mono, sent: Mono, kept: Option<bool>, out: &mut Vec<Command>) {
-        let timing = self.timing;
-        let State::Leading { trusted_from, renew_at, renewing, .. } = &mut self.state else {
-            return;
-        };
-        *renewing = false;
-        match kept {
-            Some(true) => {
-                *trusted_from = (*trusted_from).max(sent);
-                *renew_at = sent + timing.renew;
-            }
-            Some(false) => self.cease(now, "the lease was lost", out),
-            None => *renew_at = now + timing.retry(),
+        let State::Leading { lease, .. } = &mut self.state else { return };
+        if !lease.renewed(now, sent, kept) {
+            self.cease(now, "the lease was lost", out);
         }
         self.tick(now, out);
     }

@@ -14,6 +14,7 @@ pub mod election;
 pub mod fair;
 pub mod ids;
 pub mod item;
+pub mod lease;
 pub mod membership;
 pub mod ownership;
 pub mod plan;

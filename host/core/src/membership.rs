@@ -1,11 +1,9 @@
 //! Whether this node counts as a member, and when it must stop believing so.
 //!
-//! A member holds a lease. Like the leader's it is trusted from the moment its request was
-//! *sent*, on a clock that runs while the machine sleeps, and inside it the same deadlines
-//! follow one another ([`Timing`]): no new work, silence, end. A node that cannot reach the
-//! lease service has therefore fallen silent before others give its work away; if its clock
-//! is wrong, the store's owner epochs refuse what it brings. This module knows neither the
-//! lease service nor what a member owns.
+//! A member holds a lease, as a leader does ([`Lease`]). A node that cannot reach the lease
+//! service has therefore fallen silent before others give its work away; if its clock is
+//! wrong, the store's owner epochs refuse what it brings. This module knows neither the lease
+//! service nor what a member owns.
 //!
 //! ```text
 //! Outside ── join ──> Joining ── joined ──> Inside ──┐ keep
@@ -16,7 +14,7 @@
 
 use std::time::Duration;
 
-use crate::election::Timing;
+use crate::lease::{Lease, Timing};
 use crate::time::Mono;
 
 /// What has happened.
@@ -66,7 +64,7 @@ pub enum Command {
 enum State {
     Outside { join_at: Mono },
     Joining,
-    Inside { trusted_from: Mono, keep_at: Mono, keeping: bool },
+    Inside(Lease),
     Leaving,
     Gone,
 }
@@ -87,19 +85,18 @@ impl Membership {
 
     /// Whether the node is a member, even if it may begin nothing new.
     pub fn is_inside(&self) -> bool {
-        matches!(self.state, State::Inside { .. })
+        matches!(self.state, State::Inside(_))
     }
 
     /// Whether new work may be begun.
     pub fn may_begin(&self, now: Mono) -> bool {
-        matches!(self.state, State::Inside { trusted_from, .. }
-            if now < trusted_from + self.timing.no_new_work())
+        matches!(self.state, State::Inside(lease) if lease.may_begin(now))
     }
 
     /// How long the lease is trusted from now on; none: no member.
     pub fn trusted_for(&self, now: Mono) -> Option<Duration> {
         match self.state {
-            State::Inside { trusted_from, .. } => Some((trusted_from + self.timing.ttl).since(now)),
+            State::Inside(lease) => Some(lease.trusted_for(now)),
             State::Outside { .. } | State::Joining | State::Leaving | State::Gone => None,
         }
     }
@@ -114,10 +111,7 @@ impl Membership {
         match self.state {
             State::Outside { join_at } => Some(join_at),
             State::Joining | State::Leaving | State::Gone => None,
-            State::Inside { trusted_from, keep_at, keeping } => {
-                let end = trusted_from + self.timing.silent();
-                Some(if keeping { end } else { end.min(keep_at) })
-            }
+            State::Inside(lease) => Some(lease.deadline()),
         }
     }
 
@@ -137,35 +131,31 @@ impl Membership {
     }
 
     fn tick(&mut self, now: Mono, out: &mut Vec<Command>) {
-        let silent = self.timing.silent();
         match &mut self.state {
             State::Outside { join_at } if now >= *join_at => {
                 self.state = State::Joining;
                 out.push(Command::Join);
             }
-            State::Inside { trusted_from, .. } if now >= *trusted_from + silent => {
+            State::Inside(lease) if lease.is_over(now) => {
                 self.cease(now, "the membership was not renewed in time", out);
             }
-            State::Inside { keep_at, keeping, .. } if !*keeping && now >= *keep_at => {
-                *keeping = true;
-                out.push(Command::Keep);
+            State::Inside(lease) => {
+                if lease.begin_renewal(now) {
+                    out.push(Command::Keep);
+                }
             }
-            State::Outside { .. }
-            | State::Joining
-            | State::Inside { .. }
-            | State::Leaving
-            | State::Gone => {}
+            State::Outside { .. } | State::Joining | State::Leaving | State::Gone => {}
         }
     }
 
     fn joined(&mut self, now: Mono, sent: Mono, joined: bool, out: &mut Vec<Command>) {
+        let lease = Lease::new(self.timing, sent);
         if self.leaving {
             // What came of it is not known for certain: give it back all the same.
             self.state = State::Leaving;
             out.push(Command::Leave);
-        } else if joined && now < sent + self.timing.silent() {
-            let keep_at = sent + self.timing.renew;
-            self.state = State::Inside { trusted_from: sent, keep_at, keeping: false };
+        } else if joined && !lease.is_over(now) {
+            self.state = State::Inside(lease);
             out.push(Command::Inside);
             self.tick(now, out);
         } else {
@@ -174,16 +164,9 @@ impl Membership {
     }
 
     fn kept(&mut self, now: Mono, sent: Mono, kept: Option<bool>, out: &mut Vec<Command>) {
-        let timing = self.timing;
-        let State::Inside { trusted_from, keep_at, keeping } = &mut self.state else { return };
-        *keeping = false;
-        match kept {
-            Some(true) => {
-                *trusted_from = (*trusted_from).max(sent);
-                *keep_at = sent + timing.renew;
-            }
-            Some(false) => self.cease(now, "the membership was lost", out),
-            None => *keep_at = now + timing.retry(),
+        let State::Inside(lease) = &mut self.state else { return };
+        if !lease.renewed(now, sent, kept) {
+            self.cease(now, "the membership was lost", out);
         }
         self.tick(now, out);
     }
@@ -191,7 +174,7 @@ impl Membership {
     fn leave(&mut self, out: &mut Vec<Command>) {
         self.leaving = true;
         match self.state {
-            State::Inside { .. } => {
+            State::Inside(_) => {
                 self.state = State::Leaving;
                 out.push(Command::Cease { reason: "left" });
                 out.push(Command::Leave);
