@@ -130,10 +130,11 @@ impl Servers {
                     Event::Add => {
                         let new = count as u32;
                         for (at, rank) in after.circle().points() {
-                            if rank == new && after.circle().owner(at) == Some(rank) {
-                                if let Some(donor) = before.circle().owner(at) {
-                                    donors[donor as usize] = true;
-                                }
+                            if rank == new
+                                && after.circle().owner(at) == Some(rank)
+                                && let Some(donor) = before.circle().owner(at)
+                            {
+                                donors[donor as usize] = true;
                             }
                         }
                     }

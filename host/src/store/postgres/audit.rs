@@ -69,13 +69,13 @@ type Add = fn(&mut Counts, u64);
 
 const RECOUNTS: [(&str, Add); 10] = [
     ("SELECT task, tenant, count(*) FROM @.history WHERE outcome = 1 GROUP BY 1, 2", |c, n| {
-        c.committed += n
+        c.committed += n;
     }),
     ("SELECT task, tenant, count(*) FROM @.history WHERE outcome = 2 GROUP BY 1, 2", |c, n| {
-        c.skipped += n
+        c.skipped += n;
     }),
     ("SELECT task, tenant, count(*) FROM @.history WHERE outcome = 4 GROUP BY 1, 2", |c, n| {
-        c.discarded += n
+        c.discarded += n;
     }),
     ("SELECT task, tenant, committed FROM @.baseline", |c, n| c.committed += n),
     ("SELECT task, tenant, skipped FROM @.baseline", |c, n| c.skipped += n),

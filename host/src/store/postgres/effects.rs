@@ -87,7 +87,9 @@ pub(super) fn ask(pipeline: &mut Pipeline<'_>, mapping: &Mapping, works: &[Work<
     let mut refused = BTreeMap::new();
     let mut shapes: BTreeMap<String, usize> = BTreeMap::new();
     for (at, work) in works.iter().enumerate() {
-        let (mut level, mut last): (usize, Option<(String, Vec<Vec<Value>>)>) = (0, None);
+        // The shape of the change before, and the keys it has touched.
+        type Last = (String, Vec<Vec<Value>>);
+        let (mut level, mut last): (usize, Option<Last>) = (0, None);
         for change in &work.proposal.changes {
             if matches!(change, Change::Emit { .. }) {
                 continue;
@@ -511,7 +513,7 @@ impl Group {
         let mut key = Vec::with_capacity(self.table.collection.key.len());
         for (at, name) in names {
             if let Ok(form) = self.table.form(name) {
-                key.push(form.from_row(row, at + 1)?);
+                key.push(form.value_in(row, at + 1)?);
             }
         }
         Ok(key)

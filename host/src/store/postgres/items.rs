@@ -56,11 +56,6 @@ pub(super) fn read(task: &TaskName, row: &Row, at: usize) -> Job<Item> {
     })
 }
 
-/// The errors as they are stored: none is NULL.
-pub(super) fn errors(all: &[String]) -> Option<Vec<String>> {
-    (!all.is_empty()).then(|| all.iter().map(|e| escaped(e).into_owned()).collect())
-}
-
 /// The route as it is stored: NULL where it is the key.
 pub(super) fn route(route: &str, key: &str) -> Option<String> {
     (route != key).then(|| escaped(route).into_owned())

@@ -66,7 +66,7 @@ pub(super) async fn get_many(
     refuse_full_scan(view.session, view.good, table, &sql, &params).await?;
     for row in view.session.query(&sql, params).await? {
         let at = row.try_get::<_, i32>(0)? as usize;
-        let value = |(i, form): (usize, &Form)| form.from_row(&row, i + 1);
+        let value = |(i, form): (usize, &Form)| form.value_in(&row, i + 1);
         found[at] = Some(forms.iter().enumerate().map(value).collect::<Result<Row, _>>()?);
     }
     Ok(found)

@@ -201,7 +201,7 @@ impl Table {
         row: &tokio_postgres::Row,
         from: usize,
     ) -> Result<Vec<Value>, tokio_postgres::Error> {
-        let value = |(i, (_, form)): (usize, &(String, Form))| form.from_row(row, from + i);
+        let value = |(i, (_, form)): (usize, &(String, Form))| form.value_in(row, from + i);
         self.columns.iter().enumerate().map(value).collect()
     }
 }

@@ -289,7 +289,7 @@ impl<'a> Reading<'a> {
     fn take(&mut self, row: &tokio_postgres::Row) -> Job<()> {
         self.page.scanned += 1;
         let at = |from: usize, forms: &[Form]| -> Job<Vec<Value>> {
-            let value = |(i, form): (usize, &Form)| Ok(form.from_row(row, from + i)?);
+            let value = |(i, form): (usize, &Form)| Ok(form.value_in(row, from + i)?);
             forms.iter().enumerate().map(value).collect()
         };
         let (keys_at, order_at) = (self.columns.len(), self.columns.len() + self.key.len());

@@ -287,7 +287,7 @@ impl Form {
     }
 
     /// The value in a column of a row.
-    pub(super) fn from_row(&self, row: &Row, at: usize) -> Result<Value, tokio_postgres::Error> {
+    pub(super) fn value_in(&self, row: &Row, at: usize) -> Result<Value, tokio_postgres::Error> {
         Ok(self.decode(row.try_get(at)?))
     }
 }
