@@ -673,6 +673,9 @@ pub trait Store: Send + Sync {
     /// The store's clock: it decides what is due.
     async fn now(&self) -> Result<Time>;
 
+    /// A name drawn when the store was created, unlike every other store's; it stays.
+    fn identity(&self) -> &str;
+
     /// How many partitions it was created with.
     fn partitions(&self) -> u32;
 

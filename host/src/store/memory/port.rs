@@ -31,6 +31,10 @@ impl Store for MemoryStore {
         self.perform(On::Read, |_| Ok(self.time()))
     }
 
+    fn identity(&self) -> &str {
+        "memory"
+    }
+
     fn partitions(&self) -> u32 {
         self.shared.partitions
     }

@@ -69,6 +69,7 @@ use self::connect::{Pools, Use};
 use self::embedded::Observation;
 use self::mapping::Mapping;
 use self::plan::Good;
+use self::schema::Foundation;
 use self::session::{Session, Tx, only, params};
 use self::tasks::Tasks;
 use crate::ports::store::*;
@@ -76,7 +77,7 @@ use crate::ports::store::*;
 /// The store in one database of a PostgreSQL server.
 pub struct PostgresStore {
     pools: Pools,
-    partitions: u32,
+    founded: Foundation,
     clock: Clock,
     tasks: Tasks,
     collections: RwLock<Arc<Collections>>,
@@ -139,8 +140,12 @@ impl Store for PostgresStore {
         Ok(Time(only(&self.look().await?.query(&format!("SELECT {NOW}"), asked).await?)?))
     }
 
+    fn identity(&self) -> &str {
+        &self.founded.identity
+    }
+
     fn partitions(&self) -> u32 {
-        self.partitions
+        self.founded.partitions
     }
 
     fn set_collections(&self, collections: Arc<Collections>) {
@@ -209,7 +214,8 @@ impl Store for PostgresStore {
 
     async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned> {
         let session = self.pools.take(Use::Lead).await?;
-        planning::plan_page(session, &self.clock, &self.tasks, fence, page, self.partitions).await
+        let partitions = self.founded.partitions;
+        planning::plan_page(session, &self.clock, &self.tasks, fence, page, partitions).await
     }
 
     async fn end_scan(

@@ -33,13 +33,13 @@ impl PostgresStore {
         };
         let wanted =
             Wanted { schema: &schema, partitions: options.partitions, cluster: &options.cluster };
-        let partitions = migrate(&mut session, &wanted).await.map_err(|e| named(e.into()))?;
+        let founded = migrate(&mut session, &wanted).await.map_err(|e| named(e.into()))?;
         let now = session.query(&format!("SELECT {NOW}"), params![clock.given()]).await?;
         let opened_at = Time(only(&now)?);
         drop(session);
         Ok(Arc::new(PostgresStore {
             pools,
-            partitions,
+            founded,
             clock,
             tasks: Default::default(),
             collections: RwLock::default(),

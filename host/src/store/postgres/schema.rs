@@ -29,16 +29,23 @@ pub(super) struct Wanted<'a> {
     pub(super) cluster: &'a str,
 }
 
-/// Brings the engine's tables to [`VERSION`] and returns the number of partitions, which an
-/// existing store keeps.
-pub(super) async fn migrate(session: &mut Session, wanted: &Wanted<'_>) -> Job<u32> {
+/// What a store was created with.
+pub(super) struct Foundation {
+    /// Its number of partitions.
+    pub(super) partitions: u32,
+    /// Its name.
+    pub(super) identity: String,
+}
+
+/// Brings the engine's tables to [`VERSION`] and returns what the store was created with.
+pub(super) async fn migrate(session: &mut Session, wanted: &Wanted<'_>) -> Job<Foundation> {
     supported(session).await?;
     session.begin(Default::default()).await?;
     let done = migrated(session, wanted).await;
     match done {
-        Ok(partitions) => {
+        Ok(founded) => {
             session.commit().await?;
-            Ok(partitions)
+            Ok(founded)
         }
         Err(failure) => {
             session.rollback().await;
@@ -62,7 +69,7 @@ async fn supported(session: &Session) -> Job<()> {
     )))
 }
 
-async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<u32> {
+async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<Foundation> {
     session.query("SELECT pg_advisory_xact_lock($1)", params![LOCK]).await?;
     let there = session.query("SELECT to_regclass('@.meta') IS NOT NULL", params![]).await?;
     if !only::<bool>(&there)? {
@@ -90,6 +97,7 @@ async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<u32> {
         }
         set_meta(session, "partitions", &wanted.partitions.to_string()).await?;
         set_meta(session, "cluster", wanted.cluster).await?;
+        session.batch("INSERT INTO @.meta VALUES ('identity', gen_random_uuid()::text)").await?;
         session
             .execute(
                 "INSERT INTO @.partition (id, owner_epoch)
@@ -100,7 +108,11 @@ async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<u32> {
     }
     belongs(session, wanted.cluster).await?;
     let partitions = meta(session, "partitions").await?.and_then(|v| v.parse().ok());
-    partitions.ok_or_else(|| invalid("the store does not say how many partitions it has"))
+    let partitions =
+        partitions.ok_or_else(|| invalid("the store does not say how many partitions it has"))?;
+    let identity = meta(session, "identity").await?;
+    let identity = identity.ok_or_else(|| invalid("the store does not say which one it is"))?;
+    Ok(Foundation { partitions, identity })
 }
 
 /// Refuses the store of another cluster: two clusters on one store would fence each other. A

@@ -72,7 +72,7 @@ use crate::ports::store::*;
 /// The store on one SQLite file.
 pub struct SqliteStore {
     path: PathBuf,
-    partitions: u32,
+    founded: schema::Foundation,
     clock: Clock,
     writer: Writer,
     /// For snapshots, which may be held for long.
@@ -142,8 +142,12 @@ impl Store for SqliteStore {
         Ok(self.clock.now())
     }
 
+    fn identity(&self) -> &str {
+        &self.founded.identity
+    }
+
     fn partitions(&self) -> u32 {
-        self.partitions
+        self.founded.partitions
     }
 
     fn set_collections(&self, collections: Arc<Collections>) {
@@ -217,7 +221,7 @@ impl Store for SqliteStore {
     }
 
     async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned> {
-        let (fence, page, partitions) = (fence.clone(), page.clone(), self.partitions);
+        let (fence, page, partitions) = (fence.clone(), page.clone(), self.founded.partitions);
         self.writer
             .run(Lane::Normal, move |tx| planning::plan_page(tx, &fence, &page, partitions))
             .await

@@ -78,13 +78,13 @@ impl SqliteStore {
             other => other,
         };
         let mut conn = connect(path, &options).map_err(named)?;
-        let partitions = schema::migrate(&mut conn, options.partitions, since.0).map_err(named)?;
+        let founded = schema::migrate(&mut conn, options.partitions, since.0).map_err(named)?;
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let pool = |size| Readers::new(path.clone(), size, options.reader_wait_max);
         Ok(Arc::new(SqliteStore {
             acts: pool(options.snapshots_max),
             inspection: pool(options.readers_max),
-            partitions,
+            founded,
             writer: Writer::start(conn, clock.clone(), &options)?,
             clock,
             mapping: RwLock::new(Arc::new(Mapping::new(&Arc::default()))),

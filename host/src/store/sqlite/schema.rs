@@ -19,9 +19,17 @@ pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
 const MIGRATIONS: &[&str] =
     &[include_str!("schema_1.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 
-/// Brings the engine's tables to [`VERSION`] and returns the number of partitions. A new
-/// store is created with `partitions`; an old one keeps the number it was created with.
-pub(super) fn migrate(conn: &mut Connection, partitions: u32, now: i64) -> Job<u32> {
+/// What a store was created with.
+pub(super) struct Foundation {
+    /// Its number of partitions.
+    pub(super) partitions: u32,
+    /// Its name.
+    pub(super) identity: String,
+}
+
+/// Brings the engine's tables to [`VERSION`] and returns what the store was created with. A
+/// new one is created with `partitions`.
+pub(super) fn migrate(conn: &mut Connection, partitions: u32, now: i64) -> Job<Foundation> {
     let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     tx.execute_batch(
         "CREATE TABLE IF NOT EXISTS besom_meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
@@ -58,8 +66,13 @@ pub(super) fn migrate(conn: &mut Connection, partitions: u32, now: i64) -> Job<u
             insert.execute([id])?;
         }
     }
-    let partitions =
-        tx.query_row("SELECT value FROM besom_meta WHERE key = 'partitions'", [], |r| r.get(0))?;
+    tx.execute(
+        "INSERT OR IGNORE INTO besom_meta VALUES ('identity', lower(hex(randomblob(16))))",
+        [],
+    )?;
+    let noted = "SELECT value FROM besom_meta WHERE key = ?1";
+    let partitions = tx.query_row(noted, ["partitions"], |r| r.get(0))?;
+    let identity = tx.query_row(noted, ["identity"], |r| r.get(0))?;
     tx.commit()?;
-    Ok(partitions)
+    Ok(Foundation { partitions, identity })
 }
