@@ -5,5 +5,4 @@
 pub mod etcd;
 mod lease_file;
 pub mod memory;
-pub mod sole;
 pub mod store_lease;

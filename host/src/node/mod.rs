@@ -198,6 +198,8 @@ pub struct Node {
     executor: Executor,
     /// Of a node of a cluster.
     holdings: Option<Holdings>,
+    /// The store says that something is another's that is taken for ours.
+    doubts: bool,
     tenure: Tenure,
     /// Partitions taken over with the fence, until the store's memory is loaded.
     taken: Vec<(Partition, OwnerEpoch)>,
@@ -222,6 +224,7 @@ impl Node {
             holdings: settings.cluster.clone().map(|cluster| {
                 Holdings::new(settings.node.clone(), settings.timing, cluster, now.mono)
             }),
+            doubts: false,
             tenure: Tenure::default(),
             taken: Vec::new(),
             phase: Phase::Running,
@@ -370,7 +373,11 @@ impl Node {
         }
         self.election.step(now.mono, election::Event::Tick, &mut elected);
         self.follow(now, elected, &mut notices, out);
+        let doubts = std::mem::take(&mut self.doubts);
         self.with_holdings(out, |holdings, commands| {
+            if doubts {
+                holdings.doubt(now.mono, &mut held, commands);
+            }
             holdings.tick(now.mono, &mut held, commands);
         });
         self.hold(now, held, &mut notices, out);
@@ -514,6 +521,7 @@ impl Node {
                 for run in &report.runs_ended {
                     self.planner.ended(*run, notices);
                 }
+                self.doubts |= report.disowned;
             }
             out.push(Command::Executor(self.tenure, command));
         }

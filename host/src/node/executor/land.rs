@@ -22,6 +22,7 @@ impl Executor {
             retried: 0,
             dead: 0,
             reason: None,
+            disowned: false,
         };
         for (entry, outcome) in batch.entries.iter().zip(committed.outcomes) {
             let left = match outcome {
@@ -40,7 +41,7 @@ impl Executor {
                     report.dead += 1;
                     report.reason.get_or_insert(reason);
                 }
-                Outcome::Left(_) => {}
+                Outcome::Left(why) => report.disowned |= why == LeftOut::NotOwner,
             }
             match entry.source {
                 Source::Log(seq) => {

@@ -177,6 +177,8 @@ pub struct Report {
     pub dead: u64,
     /// Why the first was set aside.
     pub reason: Option<String>,
+    /// Whether an item was left out because its partition is another's.
+    pub disowned: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
