@@ -2,17 +2,20 @@
 //! checked. Nothing is started by that.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use besom_core::ids::TaskName;
 use tokio::sync::{mpsc, watch};
 
 use super::open::{self, Loader};
-use super::{Failure, Global};
+use super::{Failure, Global, cluster};
 use crate::config::Config;
+use crate::coordination::etcd::Etcd;
 use crate::host::perform::Ports;
 use crate::host::{Control, Live, setup, undo_retention};
 use crate::node::{Role, Work};
+use crate::ports::coordination::Coordination;
 use crate::task::TaskDefinition;
 
 /// Everything a host needs.
@@ -23,19 +26,30 @@ pub struct Assembly {
     pub loader: Loader,
     /// The adapters.
     pub ports: Ports,
+    /// The cluster's etcd; none: this host is in no cluster.
+    pub etcd: Option<Arc<Etcd>>,
 }
 
 impl Assembly {
     /// Reads the configuration, loads the plugins, opens the adapters and holds the mapping
-    /// against the database. All that is wrong is reported at once. `listening`: this
-    /// process serves the activity endpoint.
-    pub async fn new(global: &Global, listening: bool) -> Result<Assembly, Failure> {
+    /// against the database. All that is wrong is reported at once. `serving`: this process is
+    /// a member of its cluster and serves the activity endpoint.
+    pub async fn new(global: &Global, serving: bool) -> Result<Assembly, Failure> {
         let (config, loader, store) = open::checked(global).await?;
         let node = setup::node_name(&config);
-        let adapters = open::adapters(&config, &store, &node, listening);
+        let adapters = open::adapters(&config, &store, &node, serving);
+        let etcd = cluster::etcd(&config, &node)?;
+        let cluster = match &etcd {
+            Some(etcd) if serving => Some(cluster::join(&config, etcd, store.as_ref()).await?),
+            Some(_) | None => None,
+        };
+        let coordination = match &etcd {
+            Some(etcd) => Arc::clone(etcd) as Arc<dyn Coordination>,
+            None => adapters.coordination,
+        };
         let ports = Ports {
-            coordination: adapters.coordination,
-            cluster: None,
+            coordination,
+            cluster,
             activity: adapters.activity,
             store,
             guests: Arc::new(loader.runtime().clone()),
@@ -45,7 +59,7 @@ impl Assembly {
             node_retention: config.retention.nodes,
             undo_retention: Vec::new(),
         };
-        Ok(Assembly { config, loader, ports })
+        Ok(Assembly { config, loader, ports, etcd })
     }
 
     /// Keeps only these tasks; all of them if none is named.
@@ -79,7 +93,10 @@ impl Assembly {
 
     /// Starts a node on this runtime. `pass`: it plans everything at once and ends.
     pub fn start(&self, pass: bool) -> Running {
-        let settings = setup::settings(&self.config, self.ports.node.clone(), pass);
+        // A pass without a host has no others beside it, and owns everything.
+        let partitions = NonZeroU32::new(self.ports.store.partitions());
+        let partitions = partitions.filter(|_| self.ports.cluster.is_some());
+        let settings = setup::settings(&self.config, self.ports.node.clone(), partitions, pass);
         let work = self.work();
         let ports = Ports { undo_retention: undo_retention(&work), ..self.ports.clone() };
         let (control, asked) = mpsc::channel(16);

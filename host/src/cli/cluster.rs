@@ -1,6 +1,6 @@
-//! From `[coordination]` to a handle of etcd: files read, names settled. Nothing is connected
-//! by that.
+//! From `[coordination]` to a handle of etcd, and from that to a place among the members.
 
+use std::num::NonZeroU32;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,12 +8,17 @@ use std::sync::Arc;
 use besom_core::ids::NodeName;
 
 use super::Failure;
+use super::patience::patiently;
 use crate::config::Config;
 use crate::coordination::etcd::{Clocks, Credentials, Etcd, Identity, Options, Tls};
 use crate::host::clock;
-use crate::host::setup::hostname;
+use crate::host::perform::Cluster;
+use crate::host::setup::{hostname, lasting_name};
+use crate::ports::members::{Announcement, MemberState, Members as _};
+use crate::ports::store::Store;
 
-/// The handle of this incarnation; none: the configuration names no etcd.
+/// The handle of this incarnation; none: the configuration names no etcd. Nothing is connected
+/// by that.
 ///
 /// # Errors
 /// Files that cannot be read or that others can read, and names that cannot be keys.
@@ -39,11 +44,37 @@ pub fn etcd(config: &Config, incarnation: &NodeName) -> Result<Option<Arc<Etcd>>
             _ => None,
         },
     };
-    let name = config.node.name.clone().unwrap_or_else(hostname);
-    let identity =
-        Identity { name: name.into(), incarnation: incarnation.clone(), hostname: hostname() };
+    let name = lasting_name(config).into();
+    let identity = Identity { name, incarnation: incarnation.clone(), hostname: hostname() };
     let clocks = Clocks { since_boot: Arc::new(clock::since_boot), wall: Arc::new(clock::wall) };
     Ok(Some(Arc::new(Etcd::new(identity, options, clocks)?)))
+}
+
+/// A place among the members, taken while nothing runs yet: whatever stands against it is
+/// said at the start. The node owns nothing before it says that it is active.
+///
+/// # Errors
+/// Credentials, a cluster that works on another store, a node of the same name that is alive;
+/// and etcd that cannot be reached for as long as the configuration waits.
+pub async fn join(
+    config: &Config,
+    etcd: &Arc<Etcd>,
+    store: &dyn Store,
+) -> Result<Cluster, Failure> {
+    // An earlier start of this node that was killed is registered until its lease ends.
+    let max = config.host.connect_wait_max.max(config.lease.ttl * 2);
+    let announcement = Announcement {
+        addr: config.node.address.clone().unwrap_or_else(hostname),
+        weight: NonZeroU32::new(config.node.weight).unwrap_or(NonZeroU32::MIN),
+        state: MemberState::Active,
+    };
+    let joining = Announcement { state: MemberState::Joining, ..announcement.clone() };
+    patiently(max, async || {
+        etcd.claim(store.identity()).await?;
+        Ok(etcd.join(&joining).await?)
+    })
+    .await?;
+    Ok(Cluster { members: Arc::clone(etcd) as _, announcement })
 }
 
 fn read(setting: &str, file: &Path) -> Result<Vec<u8>, Failure> {

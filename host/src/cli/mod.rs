@@ -17,6 +17,7 @@ pub mod log;
 pub mod node;
 pub mod open;
 pub mod output;
+pub mod patience;
 pub mod ring;
 pub mod run;
 pub mod runs;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use besom_core::activity::Timeouts;
 use besom_core::ids::{NodeName, TaskName};
 
-use super::{Failure, Global};
+use super::patience::patiently;
+use super::{Failure, Global, cluster};
 use crate::activity::store::StoreActivity;
 use crate::config::{
     Config, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline, read,
@@ -107,6 +108,8 @@ pub struct Outline {
     pub nodes_shown: std::time::Duration,
     /// Who holds the lease; none: nobody does.
     pub leader: Option<LeaderRecord>,
+    /// Why it is not known who holds it.
+    pub leader_fault: Option<String>,
 }
 
 /// For verbs that only look at the store: no plugin is loaded, and a configuration with
@@ -133,8 +136,12 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
     }
     let (lease_ttl, nodes_shown) = (config.lease.ttl, config.retention.nodes);
     let store = open_embedded(config).await?;
-    let leader = leader(&store, lease_ttl).await?;
-    Ok((store, Outline { tasks, problems, lease_ttl, nodes_shown, leader }))
+    // What the store says is worth having without it.
+    let (leader, leader_fault) = match leader(config, &store).await {
+        Ok(leader) => (leader, None),
+        Err(failure) => (None, Some(failure.to_string())),
+    };
+    Ok((store, Outline { tasks, problems, lease_ttl, nodes_shown, leader, leader_fault }))
 }
 
 fn lease_clock() -> LeaseClock {
@@ -143,12 +150,15 @@ fn lease_clock() -> LeaseClock {
 
 /// Who holds the lease, as an onlooker sees it: it is neither taken nor renewed.
 async fn leader(
+    config: &Config,
     store: &Arc<dyn Embedded>,
-    ttl: std::time::Duration,
 ) -> Result<Option<LeaderRecord>, Failure> {
-    let clock = lease_clock();
+    let onlooker = NodeName::from("onlooker");
+    if let Some(etcd) = cluster::etcd(config, &onlooker)? {
+        return Ok(etcd.leader().await?);
+    }
     let ledger: Arc<dyn LeaseLedger> = Arc::clone(store) as _;
-    Ok(StoreLease::new(ledger, NodeName::from("onlooker"), ttl, clock).leader().await?)
+    Ok(StoreLease::new(ledger, onlooker, config.lease.ttl, lease_clock()).leader().await?)
 }
 
 fn missing(path: &Path) -> Failure {
@@ -299,10 +309,15 @@ pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Embedde
         resolved.finish()?;
         return Err(missing(&global.config));
     }
-    let store = match open_embedded(resolved.partial()).await {
+    let max = resolved.partial().host.connect_wait_max;
+    let opened = match resolved.partial().store.url.is_some() && !faulty {
+        true => patiently(max, async || Ok(open_embedded(resolved.partial()).await?)).await,
+        false => open_embedded(resolved.partial()).await.map_err(Failure::from),
+    };
+    let store = match opened {
         Ok(store) => store,
         // What is wrong with the file may be why the store cannot be opened.
-        Err(error) => return Err(resolved.finish().map_or_else(Failure::from, |_| error.into())),
+        Err(error) => return Err(resolved.finish().map_or_else(Failure::from, |_| error)),
     };
     let faults = store.check(&resolved.used_collections()).await?;
     resolved.mapping_faults(&faults);

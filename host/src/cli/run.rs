@@ -11,6 +11,7 @@ use super::watch::Watch;
 use super::{Exit, Failure, Global};
 use crate::host::dry_run::{DryItem, dry_run};
 use crate::node::Role;
+use crate::ports::members::Members as _;
 use crate::ports::store::{Counts, Store};
 
 /// How often the progress is counted.
@@ -105,6 +106,20 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
 }
 
 async fn refuse_beside_a_leader(assembly: &Assembly) -> Result<(), Failure> {
+    if let Some(etcd) = &assembly.etcd
+        && let Some(member) = etcd
+            .members()
+            .await?
+            .members
+            .into_iter()
+            .find(|member| member.incarnation != assembly.ports.node)
+    {
+        return Err(Failure::Failed(format!(
+            "{} is a member of the cluster: ask its leader with `besom task trigger`, or stop \
+             every node first",
+            member.name
+        )));
+    }
     match assembly.ports.coordination.leader().await? {
         Some(leader) => Err(Failure::Failed(format!(
             "{} leads (term {}): ask it with `besom task trigger`, or stop it first",

@@ -27,6 +27,8 @@ pub struct Report {
     pub term: Option<u64>,
     /// When it was elected.
     pub leading_since: Option<Stamp>,
+    /// Why it is not known who leads.
+    pub leader_fault: Option<String>,
     /// The nodes, as they were last seen; those that vanished for as long as
     /// `retention.nodes` says.
     pub nodes: Vec<NodeStatus>,
@@ -95,7 +97,9 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         store.task_states().await?.into_iter().map(|s| (s.task.clone(), s)).collect();
     // Who says that it leads and does not has been replaced: it had no time to say more.
     let alive = |row: &NodeRow| {
-        let replaced = row.state == "leading" && leader.as_deref() != Some(row.node.as_str());
+        let known = outline.leader_fault.is_none();
+        let replaced =
+            known && row.state == "leading" && leader.as_deref() != Some(row.node.as_str());
         now.since(row.seen_at) <= silent_max && !replaced
     };
     let depths = store.depths().await?;
@@ -148,6 +152,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             .or(fence.as_ref().map(|fence| fence.term))
             .map(|term| term.0),
         leading_since: outline.leader.as_ref().map(|leader| Stamp(leader.elected_at)),
+        leader_fault: outline.leader_fault.clone(),
         nodes,
         tasks,
         commands_waiting: store.pending_commands(1_000).await?.len(),
@@ -194,7 +199,12 @@ impl Args {
 
 fn text(report: &Report) -> String {
     let mut facts = Facts::default();
-    facts.add("leader", report.leader.as_deref().unwrap_or("none"));
+    let leader = match (&report.leader, &report.leader_fault) {
+        (Some(leader), _) => leader.clone(),
+        (None, Some(fault)) => format!("unknown: {fault}"),
+        (None, None) => "none".to_owned(),
+    };
+    facts.add("leader", leader);
     facts.add("term", output::text(report.term));
     if let Some(since) = report.leading_since {
         facts.add("leading since", format!("{since} ({})", since.beside(report.now)));

@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use besom_core::ring::{HashName, Placement};
 use serde::Serialize;
@@ -28,6 +29,10 @@ pub struct Coordination {
     pub cert: Option<PathBuf>,
     /// Its key, as PEM.
     pub key: Option<PathBuf>,
+    /// How often a node looks for items that others have planned, if nothing tells it.
+    pub poll_every: Duration,
+    /// How often a node compares what it owns with what the store says.
+    pub verify_every: Duration,
 }
 
 /// The ring of `besom ring serve`.
@@ -116,6 +121,27 @@ pub(super) const COORDINATION: Section = Section {
             doc: "That certificate's key (PEM, mode 0600).",
             slot: Slot::OptionalPath(|s| &mut s.coordination.key),
         },
+        Key {
+            name: "poll_every",
+            default: "\"1s\"",
+            doc: "How often a node looks for items that the leader has planned for it, if nothing \
+                  tells it earlier.",
+            slot: Slot::Duration(
+                |s| &mut s.coordination.poll_every,
+                Duration::from_millis(10),
+                Duration::from_secs(600),
+            ),
+        },
+        Key {
+            name: "verify_every",
+            default: "\"30s\"",
+            doc: "How often a node compares what it owns with what the store says.",
+            slot: Slot::Duration(
+                |s| &mut s.coordination.verify_every,
+                Duration::from_millis(100),
+                Duration::from_secs(3_600),
+            ),
+        },
     ],
 };
 
@@ -167,6 +193,10 @@ pub(super) fn judge(
             let message = format!("`{endpoint}` is not an endpoint of etcd");
             wrong("etcd", message, "write http://host:2379 or https://host:2379");
         }
+    }
+    if c.is_cluster() && sections.store.url.is_none() {
+        let message = "coordination.etcd is for several nodes, and the store is a file of one";
+        wrong("etcd", message.to_owned(), "set store.url to a PostgreSQL server, or remove etcd");
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if !c.cluster.chars().all(plain) || c.cluster.len() > CLUSTER_BYTES_MAX {

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::cluster::{self, Coordination, Ring};
 use super::keys::{Key, Slot};
+use crate::ports::members::WEIGHT_MAX;
 
 /// Where the database is: a file or a server.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
@@ -64,8 +65,12 @@ fn without_password<S: serde::Serializer>(
 /// Who this node is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Node {
-    /// Its name; none: `{hostname}-{incarnation}`.
+    /// Its lasting name; none: the host name.
     pub name: Option<String>,
+    /// Where people and other nodes find it; none: the host name.
+    pub address: Option<String>,
+    /// Its share of a cluster's partitions beside the others'.
+    pub weight: u32,
 }
 
 /// The lease on the leadership.
@@ -124,6 +129,8 @@ pub struct Host {
     pub scan_page_items: u32,
     /// How long a stopping host waits for work in flight.
     pub drain_max: Duration,
+    /// How long a starting host waits for a server that cannot be reached.
+    pub connect_wait_max: Duration,
 }
 
 /// How long things are kept.
@@ -298,12 +305,26 @@ pub static SECTIONS: &[Section] = &[
     Section {
         name: "node",
         doc: "This node among others.",
-        keys: &[Key {
-            name: "name",
-            default: "",
-            doc: "Its name; by default the host name. An incarnation is added to it at every start.",
-            slot: Slot::OptionalText(|s| &mut s.node.name),
-        }],
+        keys: &[
+            Key {
+                name: "name",
+                default: "",
+                doc: "Its name; by default the host name. An incarnation is added to it at every start.",
+                slot: Slot::OptionalText(|s| &mut s.node.name),
+            },
+            Key {
+                name: "address",
+                default: "",
+                doc: "Where it is found, as `besom node ls` shows it; by default the host name.",
+                slot: Slot::OptionalText(|s| &mut s.node.address),
+            },
+            Key {
+                name: "weight",
+                default: "1",
+                doc: "Its share of a cluster's partitions beside the others'.",
+                slot: Slot::U32(|s| &mut s.node.weight, 1, WEIGHT_MAX),
+            },
+        ],
     },
     Section {
         name: "lease",
@@ -442,6 +463,13 @@ pub static SECTIONS: &[Section] = &[
                 default: "\"20s\"",
                 doc: "How long a stopping host waits for work in flight.",
                 slot: Slot::Duration(|s| &mut s.host.drain_max, ms(0), ms(3_600_000)),
+            },
+            Key {
+                name: "connect_wait_max",
+                default: "\"60s\"",
+                doc: "How long a starting host waits for a database, or for etcd, that cannot be \
+                      reached; then it ends with exit code 69.",
+                slot: Slot::Duration(|s| &mut s.host.connect_wait_max, ms(0), ms(86_400_000)),
             },
         ],
     },

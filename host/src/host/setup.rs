@@ -1,5 +1,6 @@
 //! From a configuration to what a node is made of.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use besom_core::plan::GRACE_DEFAULT;
 
 use crate::config::Config;
 use crate::node::planner::Scheduled;
-use crate::node::{Settings, Work, executor, planner};
+use crate::node::{Settings, Work, executor, holdings, planner};
 
 /// How often old history is removed.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
@@ -29,7 +30,13 @@ pub fn work(config: &Config) -> Work {
 }
 
 /// The bounds of a node. `pass`: it plans everything at once and ends (`besom run`).
-pub fn settings(config: &Config, node: NodeName, pass: bool) -> Settings {
+/// `partitions`: those of a cluster's store; none: this host is in no cluster.
+pub fn settings(
+    config: &Config,
+    node: NodeName,
+    partitions: Option<NonZeroU32>,
+    pass: bool,
+) -> Settings {
     Settings {
         node,
         timing: Timing { ttl: config.lease.ttl, renew: config.lease.renew },
@@ -53,14 +60,23 @@ pub fn settings(config: &Config, node: NodeName, pass: bool) -> Settings {
         },
         drain_max: config.host.drain_max,
         prune_every: PRUNE_EVERY,
-        cluster: None,
+        cluster: partitions.map(|partitions| holdings::Settings {
+            partitions,
+            verify_every: config.coordination.verify_every,
+            poll_every: config.coordination.poll_every,
+        }),
     }
 }
 
-/// The name of this incarnation: the node's name (by default the machine's) and what makes
-/// this start of it different from every other.
+/// The node's lasting name: by default the machine's.
+pub fn lasting_name(config: &Config) -> String {
+    config.node.name.clone().unwrap_or_else(hostname)
+}
+
+/// The name of this incarnation: the node's lasting name and what makes this start of it
+/// different from every other.
 pub fn node_name(config: &Config) -> NodeName {
-    let name = config.node.name.clone().unwrap_or_else(hostname);
+    let name = lasting_name(config);
     let mut seed = [0; 8];
     seed.copy_from_slice(&super::seed()[..8]);
     NodeName::from(format!("{name}-{:08x}", u64::from_le_bytes(seed) as u32))

@@ -1,0 +1,72 @@
+//! Waiting for a server that cannot be reached, with growing pauses and a bound.
+
+use std::time::{Duration, Instant};
+
+use super::Failure;
+
+/// The first pause between two attempts, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// Attempts something until it does anything else than not reach a server, for at most `max`.
+///
+/// # Errors
+/// What the attempt returned; after `max`, [`Failure::Unreachable`] with the setting that
+/// bounds it.
+pub async fn patiently<T>(
+    max: Duration,
+    mut attempt: impl AsyncFnMut() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let since = Instant::now();
+    let mut pause = PAUSE.0;
+    loop {
+        let words = match attempt().await {
+            Err(Failure::Unreachable(words)) => words,
+            done => return done,
+        };
+        let left = max.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            return Err(Failure::Unreachable(format!(
+                "{words}; given up after {max:?} ([host] connect_wait_max)"
+            )));
+        }
+        tracing::warn!("{words}; tried again for {} s", left.as_secs_f64().ceil());
+        tokio::time::sleep(pause.min(left)).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_comes_back_in_time_is_waited_for() {
+        let mut attempts = 0;
+        let done = patiently(Duration::from_secs(60), async || {
+            attempts += 1;
+            if attempts < 2 { Err(Failure::Unreachable("away".into())) } else { Ok(attempts) }
+        });
+        assert_eq!(done.await.unwrap(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_stays_away_is_given_up_with_the_setting_that_says_when() {
+        let never = async || Err::<(), _>(Failure::Unreachable("the server is away".into()));
+        let failure = patiently(Duration::from_millis(20), never).await.unwrap_err();
+        assert!(matches!(&failure, Failure::Unreachable(_)), "{failure}");
+        let words = failure.to_string();
+        assert!(words.contains("the server is away"), "{words}");
+        assert!(words.contains("connect_wait_max"), "{words}");
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_not_tried_again() {
+        let mut attempts = 0;
+        let refused = patiently(Duration::from_secs(60), async || {
+            attempts += 1;
+            Err::<(), _>(Failure::Failed("wrong password".into()))
+        });
+        assert!(matches!(refused.await, Err(Failure::Failed(_))));
+        assert_eq!(attempts, 1);
+    }
+}
