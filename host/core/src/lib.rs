@@ -8,6 +8,7 @@
 //! `step(&mut self, now, event, out: &mut Vec<Command>)` and `deadline() -> Option<Time>`.
 
 pub mod activity;
+pub mod budget;
 pub mod collection;
 pub mod cron;
 pub mod election;

@@ -9,10 +9,12 @@
 //! Errors separate *this item* (an [`Outcome`]) from *the infrastructure* (an [`Error`]):
 //! an error consumes no attempt and makes no dead letter.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+pub use besom_core::budget::Grant;
 use besom_core::collection::Collections;
 use besom_core::ids::{
     CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
@@ -168,6 +170,11 @@ impl LogRoom {
     /// Room for so many items, of one stream and of all, and about so many bytes.
     pub fn new(each: u32, limit: u32, bytes: usize) -> LogRoom {
         LogRoom { items: Vec::new(), each, limit, bytes }
+    }
+
+    /// Items of all streams together.
+    pub fn limit(&self) -> u32 {
+        self.limit
     }
 
     /// Items and bytes that may be read of the next stream; none: the room is used up.
@@ -836,6 +843,12 @@ pub trait Store: Send + Sync {
         after: Option<(Time, u64)>,
         limit: u32,
     ) -> Result<Vec<Waiting>>;
+
+    /// Takes rows that a batch is about to change from its task's budget, which all nodes share,
+    /// by the store's clock ([`besom_core::budget`]). In a transaction of its own, before that
+    /// of the batch: nobody waits for rows while holding a lock. A crash of the store may forget
+    /// what was taken.
+    async fn take_rows(&self, task: &TaskName, rows: u64, per_second: NonZeroU32) -> Result<Grant>;
 
     /// Notes which items are about to be executed, so that a death of the host during
     /// them is counted ([`Item::deaths`]). Survives the process, not necessarily the machine.

@@ -3,6 +3,9 @@
 //!
 //! The work is the same: 100 items of one stream are read, each adds one to a row of its own, and
 //! the cursor moves in the same transaction. The server waits for the disk.
+//!
+//! `BESOM_QUEUE_PEERS` names a command that measures other queues on the same server, which it
+//! finds by `PGPORT` on 127.0.0.1; it is run in every round, and shows its figures itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::time::Time;
 use besom_core::value::{Field, Kind, Value};
-use besom_tests::servers::postgres::{Database, Disk, Server};
+use besom_tests::servers::postgres::{Database, Disk, Server, Setup};
 use tokio::task::JoinSet;
 
 use super::report::{Figures, median};
@@ -35,22 +38,45 @@ const REPEATS: u32 = 3;
 
 /// Both, taking turns, for each number of workers.
 pub async fn run() -> Result<()> {
-    let server: &'static Server = Box::leak(Box::new(Server::start(Disk::Synced, &[])));
-    for workers in WORKERS {
-        let (mut bare, mut ours, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..REPEATS {
+    // The memory that the peers are measured with elsewhere.
+    let settings = vec!["shared_buffers=1GB".to_owned()];
+    let setup = Setup { settings, tcp: true, ..Setup::new(Disk::Synced) };
+    let server: &'static Server = Box::leak(Box::new(Server::with(&setup)));
+    let mut all = WORKERS.map(|_| Rounds::default());
+    for _ in 0..REPEATS {
+        for (workers, rounds) in WORKERS.into_iter().zip(&mut all) {
             let limit = bare_log(&effects(server).await?, workers).await?;
             let took = besom_store(&effects(server).await?, workers).await?;
-            bare.push(ITEMS as f64 / limit.as_secs_f64());
-            ours.push(ITEMS as f64 / took.as_secs_f64());
-            ratios.push(limit.as_secs_f64() / took.as_secs_f64());
+            rounds.bare.push(ITEMS as f64 / limit.as_secs_f64());
+            rounds.ours.push(ITEMS as f64 / took.as_secs_f64());
+            rounds.ratios.push(limit.as_secs_f64() / took.as_secs_f64());
         }
+        peers(server.port())?;
+    }
+    for (workers, rounds) in WORKERS.into_iter().zip(all) {
         Figures::of("pgqueue", format!("{workers} workers, batches of {BATCH}"))
-            .with("items_per_s", median(ours))
-            .with("bare_items_per_s", median(bare))
-            .with("ratio", median(ratios))
+            .with("items_per_s", median(rounds.ours))
+            .with("bare_items_per_s", median(rounds.bare))
+            .with("ratio", median(rounds.ratios))
             .show();
     }
+    Ok(())
+}
+
+/// Items per second of each round, and ours by the bare log's in the same round.
+#[derive(Default)]
+struct Rounds {
+    bare: Vec<f64>,
+    ours: Vec<f64>,
+    ratios: Vec<f64>,
+}
+
+/// Other queues, where somebody names them.
+fn peers(port: u16) -> Result<()> {
+    let Some(command) = std::env::var_os("BESOM_QUEUE_PEERS") else { return Ok(()) };
+    let mut shell = std::process::Command::new("sh");
+    let done = shell.arg("-c").arg(command).env("PGPORT", port.to_string()).status()?;
+    ensure!(done.success(), "the command for the other queues failed: {done}");
     Ok(())
 }
 

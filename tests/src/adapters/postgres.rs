@@ -35,10 +35,15 @@ impl Postgres {
 
     /// The same, opened with other bounds.
     pub async fn open_with(options: Options) -> Postgres {
+        Postgres::open_on(Server::shared(), options).await
+    }
+
+    /// The same on a server of the test's own.
+    pub async fn open_on(server: &'static Server, options: Options) -> Postgres {
         // The template has the default number of partitions.
         let database = match options.partitions {
-            PARTITIONS_DEFAULT => Server::shared().database(),
-            _ => Server::shared().empty(),
+            PARTITIONS_DEFAULT => server.database(),
+            _ => server.empty(),
         };
         let (hand, faults) = (Hand::new(), Faults::default());
         let options = Options { time: Some(hand.clock()), faults: faults.clone(), ..options };

@@ -25,6 +25,13 @@ macro_rules! store_conformance {
                 nodes_report_themselves,
                 nodes_are_forgotten,
             }
+            budget {
+                rows_are_granted_at_their_rate,
+                a_large_batch_is_granted_and_paid_off,
+                an_idle_budget_keeps_one_second,
+                a_budget_is_one_tasks,
+                a_budget_outlives_the_process,
+            }
             changes {
                 every_kind_of_value_comes_back_as_it_was,
                 a_column_that_is_not_given_is_null,

@@ -1,3 +1,4 @@
 //! Real servers, started by the tests on free ports or sockets and stopped with them.
 
+pub mod certificates;
 pub mod postgres;

@@ -3,15 +3,18 @@
 //!
 //! One server serves a whole test binary, each test with a database of its own. It ends with the
 //! process, however that ends: a shell waits for the end of its standard input, which only the
-//! test holds, then stops the server and removes the directory.
+//! test holds, then stops the server and removes the directory. A server of a test alone may be
+//! killed and started again.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::io::Write;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use besom::store::postgres::{Options, PostgresStore};
@@ -19,6 +22,8 @@ use tokio_postgres::{Client, NoTls};
 
 /// How long a server may take to answer.
 const READY_MAX: Duration = Duration::from_secs(60);
+/// The port that names the socket of a server without any.
+const PORT: u16 = 5432;
 /// The database that others are made from: the engine's tables and nothing else.
 const TEMPLATE: &str = "besom_template";
 
@@ -31,13 +36,39 @@ pub enum Disk {
     Synced,
 }
 
+/// What a server is started with.
+pub struct Setup {
+    /// Whether commits wait for the disk.
+    pub disk: Disk,
+    /// Further settings (`name=value`).
+    pub settings: Vec<String>,
+    /// Who may log in how, as `pg_hba.conf` has it; none: everybody.
+    pub logins: Option<String>,
+    /// Whether it listens on a port of 127.0.0.1 beside its socket.
+    pub tcp: bool,
+    /// Its certificate and key (PEM), where it speaks TLS.
+    pub certificate: Option<(String, String)>,
+}
+
+impl Setup {
+    /// Reached by its socket only, by everybody.
+    pub fn new(disk: Disk) -> Setup {
+        Setup { disk, settings: Vec::new(), logins: None, tcp: false, certificate: None }
+    }
+}
+
 /// A server.
 pub struct Server {
     directory: PathBuf,
     bin: PathBuf,
+    port: u16,
     databases: AtomicU64,
+    /// Whether [`TEMPLATE`] is there.
+    template: OnceLock<()>,
     /// Its end is the server's.
     shell: Child,
+    /// What the shell reads; taken at the end.
+    orders: Mutex<Option<ChildStdin>>,
 }
 
 impl Server {
@@ -52,6 +83,15 @@ impl Server {
     /// # Panics
     /// Where PostgreSQL is not installed: that is said, with the package.
     pub fn start(disk: Disk, settings: &[&str]) -> Server {
+        let settings = settings.iter().map(ToString::to_string).collect();
+        Server::with(&Setup { settings, ..Setup::new(disk) })
+    }
+
+    /// Starts one.
+    ///
+    /// # Panics
+    /// As [`Server::start`] does.
+    pub fn with(setup: &Setup) -> Server {
         let bin = binaries();
         let directory = tempfile::tempdir().expect("a temporary directory").keep();
         let user = unprivileged();
@@ -72,16 +112,41 @@ impl Server {
         let made = initdb.output().expect("initdb runs");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 
+        let own = |name: &str, text: &str| {
+            let path = data.join(name);
+            fs::write(&path, text).expect("a file of the server is written");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("its mode is set");
+            if let Some((uid, gid)) = user {
+                chown(&path, Some(uid), Some(gid)).expect("it changes hands");
+            }
+        };
+        if let Some(logins) = &setup.logins {
+            own("pg_hba.conf", logins);
+        }
+        let (port, address) = if setup.tcp { (free_port(), "127.0.0.1") } else { (PORT, "") };
+        let mut settings = setup.settings.clone();
+        settings.push(format!("listen_addresses={address}"));
+        if let Some((certificate, key)) = &setup.certificate {
+            own("server.crt", certificate);
+            own("server.key", key);
+            settings.push("ssl=on".into());
+        }
+
         let mut shell = Command::new("sh");
+        // It starts one server now and another at each line that it reads.
         shell.arg("-c").arg(
-            "directory=$1; shift; \"$@\" >\"$directory/log\" 2>&1 & server=$!; \
-             cat >/dev/null; kill -INT $server; wait $server; rm -rf \"$directory\"",
+            "directory=$1; shift; run() { \"$@\" >>\"$directory/log\" 2>&1 & server=$!; }; \
+             run \"$@\"; while read -r again; do wait $server; run \"$@\"; done; \
+             kill -INT $server; wait $server; rm -rf \"$directory\"",
         );
         shell.arg("besom-postgres").arg(&directory).arg(bin.join("postgres"));
         shell.arg("-D").arg(&data).arg("-k").arg(&directory);
-        let synced = if disk == Disk::Synced { "on" } else { "off" };
-        let fixed = ["listen_addresses=", "max_connections=300", "shared_buffers=256MB"];
-        for setting in fixed.iter().chain(settings) {
+        let synced = if setup.disk == Disk::Synced { "on" } else { "off" };
+        for setting in ["max_connections=300", "shared_buffers=256MB"] {
+            shell.arg("-c").arg(setting);
+        }
+        shell.arg("-c").arg(format!("port={port}"));
+        for setting in &settings {
             shell.arg("-c").arg(setting);
         }
         for setting in ["fsync", "synchronous_commit", "full_page_writes"] {
@@ -89,10 +154,36 @@ impl Server {
         }
         as_user(&mut shell);
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let shell = shell.spawn().expect("a shell");
-        let server = Server { directory, bin, databases: AtomicU64::new(1), shell };
+        let mut shell = shell.spawn().expect("a shell");
+        let orders = Mutex::new(shell.stdin.take());
+        let (databases, template) = (AtomicU64::new(1), OnceLock::new());
+        let server = Server { directory, bin, port, databases, template, shell, orders };
         server.wait();
         server
+    }
+
+    /// Kills it as a loss of power would: no process of it sees the end coming.
+    pub fn kill(&self) {
+        let file = self.directory.join("data/postmaster.pid");
+        let text = fs::read_to_string(file).expect("the server runs");
+        let postmaster: i32 =
+            text.lines().next().and_then(|line| line.parse().ok()).expect("a pid");
+        // The postmaster first: it would begin to recover from the loss of the others.
+        let mut all = vec![postmaster];
+        all.extend(children(postmaster));
+        for pid in all {
+            let pid = rustix::process::Pid::from_raw(pid).expect("a pid");
+            // One that has ended meanwhile is as good.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
+    /// Starts it again after [`Server::kill`].
+    pub fn start_again(&self) {
+        let mut orders = self.orders.lock().expect("no order panicked");
+        let shell = orders.as_mut().expect("the shell listens");
+        shell.write_all(b"again\n").expect("the shell is told");
+        self.wait();
     }
 
     fn wait(&self) {
@@ -108,11 +199,16 @@ impl Server {
     fn client(&self, program: &str) -> Command {
         let mut command = Command::new(self.bin.join(program));
         command.arg("-h").arg(&self.directory).args(["-U", "postgres"]);
+        command.arg("-p").arg(self.port.to_string());
         command.current_dir("/");
         command
     }
 
-    fn sql(&self, sql: &str) {
+    /// Runs a statement as the administrator.
+    ///
+    /// # Panics
+    /// Where it fails.
+    pub fn sql(&self, sql: &str) {
         let output = self
             .client("psql")
             .args(["-q", "-v", "ON_ERROR_STOP=1", "-d", "postgres", "-c", sql])
@@ -124,7 +220,13 @@ impl Server {
     /// The URL of a database.
     pub fn url(&self, database: &str) -> String {
         let host = self.directory.display();
-        format!("postgres:///{database}?host={host}&user=postgres&sslmode=disable")
+        let port = self.port;
+        format!("postgres:///{database}?host={host}&port={port}&user=postgres&sslmode=disable")
+    }
+
+    /// The port, where it listens on one.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// A new database without anything of the engine in it.
@@ -136,8 +238,7 @@ impl Server {
 
     /// A new database with the engine's tables, as [`Options::default`] make them.
     pub fn database(&'static self) -> Database {
-        static MADE: OnceLock<()> = OnceLock::new();
-        MADE.get_or_init(|| {
+        self.template.get_or_init(|| {
             self.sql(&format!("CREATE DATABASE {TEMPLATE} TEMPLATE template0"));
             // On a thread of its own: the caller may be within a runtime.
             let url = self.url(TEMPLATE);
@@ -156,7 +257,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        drop(self.shell.stdin.take());
+        drop(self.orders.get_mut().map(Option::take));
         let _ = self.shell.wait();
     }
 }
@@ -192,6 +293,24 @@ impl Drop for Database {
             self.server.sql(&format!("DROP DATABASE {} WITH (FORCE)", self.name));
         }
     }
+}
+
+/// A port that nobody listens on.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").port()
+}
+
+/// The processes that a process has started.
+fn children(parent: i32) -> Vec<i32> {
+    let processes = fs::read_dir("/proc").expect("the processes are listed").flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    // Behind the name, which may hold anything: the state, then the parent.
+    let parent_of = |pid: &i32| -> Option<i32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    pids.filter(|pid| parent_of(pid) == Some(parent)).collect()
 }
 
 /// The directory of PostgreSQL's programs: `BESOM_POSTGRES_BIN`, the newest of Debian's, or one

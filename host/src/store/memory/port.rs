@@ -1,9 +1,11 @@
 //! The port, and activity, as calls of the state under its mutex.
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use besom_core::budget::{self, Grant};
 use besom_core::collection::Collections;
 use besom_core::ids::{
     CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
@@ -182,6 +184,18 @@ impl Store for MemoryStore {
         limit: u32,
     ) -> Result<Vec<Waiting>> {
         self.perform(On::Read, |state| Ok(state.read_retries(partitions, after, limit)))
+    }
+
+    async fn take_rows(&self, task: &TaskName, rows: u64, per_second: NonZeroU32) -> Result<Grant> {
+        let now = self.time();
+        self.perform(On::Write, |state| {
+            let free_at = state.free_at.get(task).copied();
+            let (grant, after) = budget::take(free_at, now, rows, per_second);
+            if let Some(after) = after {
+                state.free_at.insert(task.clone(), after);
+            }
+            Ok(grant)
+        })
     }
 
     async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()> {

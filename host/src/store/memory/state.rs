@@ -96,6 +96,8 @@ pub(super) struct State {
     pub(super) commands: BTreeMap<u64, CommandRow>,
 
     pub(super) streams: BTreeMap<(TaskName, Partition), StreamState>,
+    /// When the next rows of a task's budget are free.
+    pub(super) free_at: BTreeMap<TaskName, Time>,
     pub(super) timers: BTreeMap<u64, Item>,
     pub(super) retries: BTreeMap<u64, (Time, Item)>,
     /// The identities in `streams`, `timers` and `retries`.
@@ -134,6 +136,7 @@ impl State {
             cursors: BTreeMap::new(),
             commands: BTreeMap::new(),
             streams: BTreeMap::new(),
+            free_at: BTreeMap::new(),
             timers: BTreeMap::new(),
             retries: BTreeMap::new(),
             waiting: BTreeSet::new(),

@@ -6,6 +6,7 @@ use besom_core::ids::{Fence, NodeName, TaskName};
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
+use super::arrivals;
 use super::clock::{Clock, NOW};
 use super::error::{Job, invalid};
 use super::items;
@@ -197,6 +198,7 @@ async fn retry_dead(tx: &Tx, selector: &DeadSelector) -> Job<u64> {
     }
     let mut pipeline = Pipeline::default();
     tally.write_counters(&mut pipeline);
+    arrivals::note(&mut pipeline, false, None, (!moved.is_empty()).then_some(tx.now));
     tx.session.run(pipeline).await?;
     Ok(moved.len() as u64)
 }

@@ -4,19 +4,22 @@
 //! looked at, never keeps a commit or the lease from a connection.
 
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
 };
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Config, NoTls};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{classify, words};
 use super::options::Options;
 use super::session::Session;
-use super::tls::{Trust, client};
+use super::tls::{Trust, client, distrust};
 use crate::ports::store::{Error, Result};
 
 /// What a connection is for.
@@ -127,17 +130,17 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    pub(super) fn new(target: &Target, options: &Options, schema: &str) -> Result<Pools> {
+    pub(super) fn new(dial: &Dial, options: &Options, schema: &str) -> Result<Pools> {
         let write = settings(options, true);
         let read = settings(options, false);
-        let pool = |size, settings: &str| pool(target, options, size, settings.to_owned());
+        let pool = |size, settings: &str| pool(dial, options, size, settings.to_owned());
         Ok(Pools {
             lead: pool(options.leader_max, &write)?,
             write: pool(options.writers_max, &write)?,
             act: pool(options.snapshots_max, &read)?,
             look: pool(options.readers_max, &read)?,
             prefix: format!("{schema}.").into(),
-            shown: target.shown.clone(),
+            shown: dial.shown.clone(),
             wait_max: options.connect_timeout,
         })
     }
@@ -154,12 +157,21 @@ impl Pools {
         Ok(Session::new(object, Arc::clone(&self.prefix)))
     }
 
+    /// The first connection of a store that is opened. What no other attempt will mend (a wrong
+    /// password, a certificate that is not to be trusted) is refused with the fix.
+    pub(super) async fn first(&self) -> Result<Session> {
+        match self.lead.get().await {
+            Ok(object) => Ok(Session::new(object, Arc::clone(&self.prefix))),
+            Err(PoolError::Backend(e)) if refusal(&e).is_some() => {
+                let fix = refusal(&e).unwrap_or_default();
+                Err(named(Error::Invalid(format!("{}: {fix}", words(&e))), &self.shown))
+            }
+            Err(e) => Err(self.error(e)),
+        }
+    }
+
     fn error(&self, e: PoolError) -> Error {
-        let at = |error: Error| match error {
-            Error::Unavailable(said) => Error::Unavailable(format!("{}: {said}", self.shown)),
-            Error::Invalid(said) => Error::Invalid(format!("{}: {said}", self.shown)),
-            other => other,
-        };
+        let at = |error: Error| named(error, &self.shown);
         match e {
             PoolError::Backend(e) => at(classify(&e)),
             PoolError::PostCreateHook(HookError::Backend(e)) => at(classify(&e)),
@@ -173,15 +185,109 @@ impl Pools {
     }
 }
 
-fn pool(target: &Target, options: &Options, size: usize, settings: String) -> Result<Pool> {
-    let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let manager = match target.encrypt {
-        SslMode::Disable => Manager::from_config(target.config.clone(), NoTls, config),
-        _ => {
-            let tls = client(target.trust, options.root_certificate.as_deref())?;
-            Manager::from_config(target.config.clone(), MakeRustlsConnect::new(tls), config)
+/// What to mend where a login is refused for good.
+fn refusal(e: &tokio_postgres::Error) -> Option<String> {
+    let fix = match e.code().map(SqlState::code) {
+        Some("28P01" | "28000") => {
+            "check user and password (store.url, store.password_file or PGPASSWORD), and that \
+             the server's pg_hba.conf lets this node in"
         }
+        Some("3D000") => "create the database, or name another one in store.url",
+        Some(_) => return None,
+        None if words(e).contains("server does not support TLS") => {
+            "turn ssl on at the server, or name another sslmode in store.url"
+        }
+        None => return distrust(e),
     };
+    Some(fix.to_owned())
+}
+
+/// An error with the server that it is about.
+fn named(error: Error, shown: &str) -> Error {
+    match error {
+        Error::Unavailable(said) => Error::Unavailable(format!("{shown}: {said}")),
+        Error::Invalid(said) => Error::Invalid(format!("{shown}: {said}")),
+        other => other,
+    }
+}
+
+/// What a connection is made with.
+#[derive(Clone)]
+pub(super) struct Dial {
+    config: Config,
+    /// None: not encrypted.
+    tls: Option<MakeRustlsConnect>,
+    shown: String,
+}
+
+impl Dial {
+    pub(super) fn new(target: &Target, options: &Options) -> Result<Dial> {
+        let tls = match target.encrypt {
+            SslMode::Disable => None,
+            _ => Some(client(target.trust, options.root_certificate.as_deref())?),
+        };
+        Ok(Dial {
+            config: target.config.clone(),
+            tls: tls.map(MakeRustlsConnect::new),
+            shown: target.shown.clone(),
+        })
+    }
+
+    fn manager(&self) -> Manager {
+        let config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        match &self.tls {
+            None => Manager::from_config(self.config.clone(), NoTls, config),
+            Some(tls) => Manager::from_config(self.config.clone(), tls.clone(), config),
+        }
+    }
+
+    /// A connection outside of all pools, whose messages somebody reads.
+    pub(super) async fn line(&self) -> Result<Line> {
+        let at = |e| named(classify(&e), &self.shown);
+        Ok(match &self.tls {
+            None => {
+                let (client, connection) = self.config.connect(NoTls).await.map_err(at)?;
+                Line { client, messages: Box::new(connection) }
+            }
+            Some(tls) => {
+                let (client, connection) = self.config.connect(tls.clone()).await.map_err(at)?;
+                Line { client, messages: Box::new(connection) }
+            }
+        })
+    }
+}
+
+/// A connection of one's own.
+pub(super) struct Line {
+    pub(super) client: Client,
+    /// Has to be polled for the client to get its answers.
+    pub(super) messages: Box<dyn Messages>,
+}
+
+/// What a server says, asked or not.
+pub(super) trait Messages: Send {
+    /// The next thing it says unasked; none: the connection has ended.
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<AsyncMessage, tokio_postgres::Error>>>;
+}
+
+impl<S, T> Messages for Connection<S, T>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+    T: AsyncRead + AsyncWrite + Unpin + Send,
+{
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<AsyncMessage, tokio_postgres::Error>>> {
+        self.poll_message(context)
+    }
+}
+
+fn pool(dial: &Dial, options: &Options, size: usize, settings: String) -> Result<Pool> {
+    let manager = dial.manager();
     let set = Hook::async_fn(move |object: &mut deadpool_postgres::ClientWrapper, _| {
         let settings = settings.clone();
         Box::pin(async move { object.batch_execute(&settings).await.map_err(HookError::Backend) })

@@ -331,7 +331,7 @@ impl Group {
             keys.push(at, self.key_of(cells));
         }
         let sql = format!(
-            "SELECT u.i, {} FROM {} JOIN {} t ON {} FOR UPDATE OF t",
+            "SELECT u.i, {} FROM {} JOIN {} t ON {} FOR NO KEY UPDATE OF t",
             self.table.read_all(),
             keys.sql(1),
             self.table.name,

@@ -4,7 +4,9 @@
 //! in the modules below. READ COMMITTED: what has to be held is locked, in one order, and what
 //! depends on it is asked by a later statement.
 
+mod arrivals;
 mod audit;
+mod budget;
 mod catalog;
 mod check;
 mod clock;
@@ -23,6 +25,7 @@ mod items;
 mod leadership;
 mod lookup;
 mod mapping;
+mod nudge;
 mod open;
 mod options;
 mod ownership;
@@ -47,6 +50,7 @@ mod waiting;
 mod work;
 mod write;
 
+use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -68,6 +72,7 @@ use self::clock::{Clock, NOW};
 use self::connect::{Pools, Use};
 use self::embedded::Observation;
 use self::mapping::Mapping;
+use self::nudge::Nudges;
 use self::plan::Good;
 use self::schema::Foundation;
 use self::session::{Session, Tx, only, params};
@@ -77,6 +82,7 @@ use crate::ports::store::*;
 /// The store in one database of a PostgreSQL server.
 pub struct PostgresStore {
     pools: Pools,
+    nudges: Nudges,
     founded: Foundation,
     clock: Clock,
     tasks: Tasks,
@@ -130,6 +136,16 @@ impl PostgresStore {
 
     async fn look(&self) -> Result<Session> {
         self.pools.take(Use::Look).await
+    }
+
+    async fn read_streams(
+        &self,
+        task: &TaskName,
+        streams: &[(Partition, Seq)],
+        room: LogRoom,
+    ) -> Result<Vec<Waiting>> {
+        let session = self.look().await?;
+        Ok(waiting::read_logs(&session, &self.tasks, task, streams, room).await?)
     }
 }
 
@@ -190,9 +206,11 @@ impl Store for PostgresStore {
     }
 
     async fn arrivals(&self, since: u64) -> Result<Arrivals> {
-        // No journal yet: whoever asks looks at everything.
-        let any = Some(Time(i64::MIN));
-        Ok(Arrivals { mark: since, log: true, timer: any, retry: any })
+        Ok(arrivals::since(&self.look().await?, since).await?)
+    }
+
+    async fn nudged(&self, timeout: Duration) {
+        self.nudges.heard(timeout).await;
     }
 
     async fn task_states(&self) -> Result<Vec<TaskState>> {
@@ -214,8 +232,14 @@ impl Store for PostgresStore {
 
     async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned> {
         let session = self.pools.take(Use::Lead).await?;
-        let partitions = self.founded.partitions;
-        planning::plan_page(session, &self.clock, &self.tasks, fence, page, partitions).await
+        let (clock, tasks) = (&self.clock, &self.tasks);
+        let planned =
+            planning::plan_page(session, clock, tasks, fence, page, self.founded.partitions)
+                .await?;
+        if planned.planned > 0 {
+            self.nudges.say();
+        }
+        Ok(planned)
     }
 
     async fn end_scan(
@@ -231,7 +255,9 @@ impl Store for PostgresStore {
 
     async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64> {
         let session = self.pools.take(Use::Write).await?;
-        Ok(commands::submit(&session, &self.clock, command, by, reason).await?)
+        let id = commands::submit(&session, &self.clock, command, by, reason).await?;
+        self.nudges.say_now(&session).await;
+        Ok(id)
     }
 
     async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>> {
@@ -250,7 +276,12 @@ impl Store for PostgresStore {
         result: &str,
     ) -> Result<Applied> {
         let session = self.pools.take(Use::Lead).await?;
-        commands::apply(session, &self.clock, &self.tasks, fence, id, effect, result).await
+        let (clock, tasks) = (&self.clock, &self.tasks);
+        let applied = commands::apply(session, clock, tasks, fence, id, effect, result).await?;
+        if applied.dead > 0 {
+            self.nudges.say();
+        }
+        Ok(applied)
     }
 
     async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>> {
@@ -265,11 +296,19 @@ impl Store for PostgresStore {
         limit: u32,
         bytes_max: usize,
     ) -> Result<Vec<Waiting>> {
-        let session = self.look().await?;
-        let tasks = &self.tasks;
-        let read =
-            waiting::read_log(&session, tasks, task, partition, acked, limit, bytes_max).await;
-        Ok(read?)
+        let room = LogRoom::new(limit, limit, bytes_max);
+        self.read_streams(task, &[(partition, acked)], room).await
+    }
+
+    async fn read_logs(
+        &self,
+        task: &TaskName,
+        streams: &[(Partition, Seq)],
+        each: u32,
+        limit: u32,
+        bytes_max: usize,
+    ) -> Result<Vec<Waiting>> {
+        self.read_streams(task, streams, LogRoom::new(each, limit, bytes_max)).await
     }
 
     async fn read_timers(
@@ -288,6 +327,11 @@ impl Store for PostgresStore {
         limit: u32,
     ) -> Result<Vec<Waiting>> {
         Ok(waiting::read_retries(&self.look().await?, partitions, after, limit).await?)
+    }
+
+    async fn take_rows(&self, task: &TaskName, rows: u64, per_second: NonZeroU32) -> Result<Grant> {
+        let session = self.pools.take(Use::Write).await?;
+        Ok(budget::take(&session, &self.clock, &self.tasks, task, rows, per_second).await?)
     }
 
     async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()> {

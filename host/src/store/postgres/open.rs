@@ -7,8 +7,9 @@ use besom_core::time::Time;
 
 use super::PostgresStore;
 use super::clock::{Clock, NOW};
-use super::connect::{Pools, Target, Use};
+use super::connect::{Dial, Pools, Target};
 use super::mapping::quote;
+use super::nudge::Nudges;
 use super::options::Options;
 use super::schema::{Wanted, migrate};
 use super::session::{only, params};
@@ -18,15 +19,17 @@ impl PostgresStore {
     /// Opens the store of a URL, creating the engine's tables where they are missing.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] if the server cannot be reached or refuses the login;
-    /// [`Error::Invalid`] if the URL is none, the server is too old, the schema is newer than
-    /// this program, or the store belongs to another cluster.
+    /// [`Error::Unavailable`] if the server cannot be reached; [`Error::Invalid`] if the URL is
+    /// none, the login or the server's certificate is refused, the database is missing, the
+    /// server is too old, the schema is newer than this program, or the store belongs to another
+    /// cluster.
     pub async fn open(url: &str, options: Options) -> Result<Arc<PostgresStore>> {
         let target = Target::parse(url, &options)?;
         let schema = quote(&options.schema);
-        let pools = Pools::new(&target, &options, &schema)?;
+        let dial = Dial::new(&target, &options)?;
+        let pools = Pools::new(&dial, &options, &schema)?;
         let clock = Clock::new(options.time.clone());
-        let mut session = pools.take(Use::Lead).await?;
+        let mut session = pools.first().await?;
         let named = |error: Error| match error {
             Error::Invalid(said) => Error::Invalid(format!("{}: {said}", target.shown)),
             other => other,
@@ -39,6 +42,7 @@ impl PostgresStore {
         drop(session);
         Ok(Arc::new(PostgresStore {
             pools,
+            nudges: Nudges::new(dial, quote(&format!("besom {}", options.schema))),
             founded,
             clock,
             tasks: Default::default(),

@@ -8,6 +8,7 @@ use besom_core::ids::{Fence, Partition, TaskName, Tenant, partition_of};
 use besom_core::item::{Candidate, Identity};
 use tokio_postgres::Row;
 
+use super::arrivals;
 use super::clock::Clock;
 use super::error::{Job, invalid};
 use super::items::{Identities, route};
@@ -268,6 +269,7 @@ impl Planning<'_> {
             move_cursor(&mut pipeline, task, page);
         }
         self.tally.write_counters(&mut pipeline);
+        arrivals::note(&mut pipeline, logged > 0, planned.earliest_due, None);
         tx.session.run(pipeline).await?;
         Ok(())
     }

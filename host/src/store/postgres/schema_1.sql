@@ -166,6 +166,21 @@ CREATE UNIQUE INDEX item_log ON @.item (task, part, no) WHERE place = 0;
 CREATE INDEX item_timer ON @.item (task, run_at, no) WHERE place = 1;
 CREATE INDEX item_retry ON @.item (task, run_at, no) WHERE place = 2;
 
+-- What a leader has put into the queues lately, for the owners that do not lead. The row of the
+-- counter is locked by whoever adds to it: so marks become visible in their order.
+CREATE TABLE @.arrival_mark (
+    singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
+    mark bigint NOT NULL
+) WITH (fillfactor = 50);
+INSERT INTO @.arrival_mark (mark) VALUES (0);
+
+CREATE TABLE @.arrival (
+    mark bigint PRIMARY KEY,
+    log boolean NOT NULL,                  -- a stream has grown
+    timer bigint,                          -- the earliest due time among new timers
+    retry bigint                           -- the earliest time among revived dead letters
+);
+
 CREATE TABLE @.dead (
     id bigint PRIMARY KEY,
     task integer NOT NULL,
@@ -208,6 +223,13 @@ CREATE UNLOGGED TABLE @.inflight (
     node text NOT NULL,
     items bytea NOT NULL
 );
+
+-- When the next rows of a task's budget are free. A crash of the server may empty it: then the
+-- budget begins anew.
+CREATE UNLOGGED TABLE @.row_budget (
+    task integer PRIMARY KEY,
+    free_at bigint NOT NULL
+) WITH (fillfactor = 50);
 
 -- The books. What a commit adds to the counters is a row of the tally, which no other commit
 -- waits for; the leader adds the tally up into the counters.

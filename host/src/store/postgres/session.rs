@@ -3,6 +3,7 @@
 //!
 //! The engine's statements write `@.name` for a table of its schema.
 
+use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -216,7 +217,7 @@ async fn in_order(mut futures: Vec<Pending<'_>>) -> Vec<Answer> {
 }
 
 enum What<'a> {
-    Simple(&'static str),
+    Simple(Cow<'static, str>),
     Prepared(String, Vec<Param<'a>>),
 }
 
@@ -243,8 +244,8 @@ impl<'a> Pipeline<'a> {
     }
 
     /// Adds a command without parameters or rows.
-    pub(super) fn simple(&mut self, sql: &'static str) -> usize {
-        self.steps.push(Step { what: What::Simple(sql) });
+    pub(super) fn simple(&mut self, sql: impl Into<Cow<'static, str>>) -> usize {
+        self.steps.push(Step { what: What::Simple(sql.into()) });
         self.steps.len() - 1
     }
 }

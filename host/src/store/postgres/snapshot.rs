@@ -20,6 +20,10 @@ use super::session::{Pipeline, Session};
 use super::{lookup, range, tenants};
 use crate::ports::store::{Error, Range, RangePage, Result, Snapshot};
 
+/// Where a read that fails is taken back to: reads change nothing, so one place does for all,
+/// and the transaction keeps the view that its first read has fixed.
+const UNTOUCHED: &str = "untouched";
+
 /// What the reads of one snapshot need.
 pub(super) struct View<'a> {
     pub(super) session: &'a Session,
@@ -49,18 +53,16 @@ pub(super) async fn open(
     good: Arc<Good>,
     open_max: Duration,
 ) -> Job<PostgresSnapshot> {
-    let mut first = Pipeline::default();
-    first.simple("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY");
-    session.begin(first).await?;
     // The server ends it as well: a host that hangs would hold back the whole database.
     let millis = i32::try_from(open_max.as_millis()).unwrap_or(i32::MAX).max(1);
-    session
-        .batch(&format!(
-            "SET LOCAL statement_timeout = {millis}; \
-             SET LOCAL idle_in_transaction_session_timeout = {}",
-            millis.saturating_add(1_000)
-        ))
-        .await?;
+    let mut first = Pipeline::default();
+    first.simple("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY");
+    first.simple(format!(
+        "SET LOCAL statement_timeout = {millis}; \
+         SET LOCAL idle_in_transaction_session_timeout = {}; SAVEPOINT {UNTOUCHED}",
+        millis.saturating_add(1_000)
+    ));
+    session.begin(first).await?;
     let inner = Arc::new(Inner {
         session: Mutex::new(Some(session)),
         mapping,
@@ -81,6 +83,14 @@ pub(super) async fn open(
 async fn close(session: Option<Session>) {
     if let Some(mut session) = session {
         session.rollback().await;
+    }
+}
+
+/// A statement that failed must not take the reads behind it with it. Where the connection is
+/// gone, so is the snapshot, and the next read says so.
+async fn untouched(session: &Session, failure: &Failure) {
+    if matches!(failure, Failure::Sql(_)) {
+        let _ = session.batch(&format!("ROLLBACK TO {UNTOUCHED}")).await;
     }
 }
 
@@ -117,7 +127,13 @@ macro_rules! read {
         let Some(session) = open.as_ref() else { return Err(inner.overdue()) };
         let $view = View { session, mapping: &inner.mapping, good: &inner.good };
         let done: Job<_> = $read.await;
-        done.map_err(|failure| inner.error(failure))
+        match done {
+            Ok(answer) => Ok(answer),
+            Err(failure) => {
+                untouched(session, &failure).await;
+                Err(inner.error(failure))
+            }
+        }
     }};
 }
 

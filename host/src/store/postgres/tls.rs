@@ -56,6 +56,43 @@ pub(super) fn client(trust: Trust, roots: Option<&Path>) -> Result<ClientConfig>
     Ok(builder.dangerous().with_custom_certificate_verifier(lax).with_no_client_auth())
 }
 
+/// What to mend where the server's certificate was not accepted; none: that was not the reason.
+pub(super) fn distrust(e: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut cause = Some(e);
+    while let Some(e) = cause {
+        // The handshake's error travels inside one of I/O, which does not name it as its source.
+        let inner = e.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref());
+        let found = inner.and_then(|e| e.downcast_ref()).or_else(|| e.downcast_ref());
+        if let Some(rustls::Error::InvalidCertificate(fault)) = found {
+            return Some(mended(fault));
+        }
+        cause = e.source();
+    }
+    None
+}
+
+fn mended(fault: &CertificateError) -> String {
+    match fault {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "renew the server's certificate, or set this machine's clock right".into()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "set this machine's clock right, or wait until the certificate is valid".into()
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "name the host in store.url as the server's certificate does, or give the server a \
+             certificate with that name"
+                .into()
+        }
+        CertificateError::UnknownIssuer => {
+            "name the certificate of the authority that signed the server's as \
+             store.root_certificate"
+                .into()
+        }
+        _ => "give the server another certificate".into(),
+    }
+}
+
 fn read(path: &Path) -> Result<RootCertStore> {
     let named = |e: &dyn std::fmt::Display| {
         Error::Invalid(format!(

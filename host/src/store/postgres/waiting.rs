@@ -10,11 +10,7 @@ use super::items::{self, Identities, place};
 use super::session::{Session, Tx, params};
 use super::tasks::Tasks;
 use super::values::Cell;
-use crate::ports::store::{Stream, Waiting};
-
-/// The most items that one statement reads of a stream: those behind the bound of bytes would
-/// have been read for nothing.
-const READ_MAX: u32 = 1_024;
+use crate::ports::store::{Error, LogRoom, Stream, Waiting};
 
 fn listed(partitions: Option<&[Partition]>) -> Option<Vec<i32>> {
     partitions.map(|all| all.iter().map(|p| p.0 as i32).collect())
@@ -46,52 +42,96 @@ pub(super) async fn backlog(
     rows.iter().map(stream).collect()
 }
 
-/// The items of a stream after `acked`, in order and without a gap.
-pub(super) async fn read_log(
+/// Of the streams `$2` behind the positions `$3`: at most `$4` items each and `$5` in all, and
+/// of these only as many as `$6` bytes have room for, with one at least.
+///
+/// The lengths are read from the rows' headers, so what is not sent was not fetched either.
+const LOGS: &str = "SELECT * FROM (
+    SELECT s.at, i.*, coalesce(sum(octet_length(i.payload) + octet_length(i.key))
+      OVER (ORDER BY s.at, i.no ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+    FROM unnest($2::int4[], $3::int8[]) WITH ORDINALITY s(part, acked, at)
+    CROSS JOIN LATERAL (
+      SELECT w.no, {columns} FROM @.item w
+      WHERE w.task = $1 AND w.part = s.part AND w.no > s.acked AND w.place = 0
+      ORDER BY w.no LIMIT $4) i
+    ORDER BY s.at, i.no LIMIT $5) found
+  WHERE found.before < $6::int8 OR found.before = 0
+  ORDER BY found.at, found.no";
+
+/// The items of several streams behind their positions, in order and without a gap: one
+/// statement, so one view.
+pub(super) async fn read_logs(
     session: &Session,
     tasks: &Tasks,
     task: &TaskName,
-    partition: Partition,
-    acked: Seq,
-    limit: u32,
-    bytes_max: usize,
+    streams: &[(Partition, Seq)],
+    mut room: LogRoom,
 ) -> Job<Vec<Waiting>> {
     let Some(id) = tasks.find(session, task).await? else { return Ok(Vec::new()) };
-    let (mut items, mut bytes, mut expected) = (Vec::new(), 0, acked.0 + 1);
-    loop {
-        let room = limit.saturating_sub(items.len() as u32).min(READ_MAX);
-        if room == 0 {
-            return Ok(items);
-        }
-        let rows = session
-            .query(
-                &format!(
-                    "SELECT no, {} FROM @.item
-                     WHERE task = $1 AND part = $2 AND no > $3 AND place = 0 ORDER BY no LIMIT $4",
-                    items::COLUMNS
-                ),
-                params![id, partition.0 as i32, expected as i64 - 1, i64::from(room)],
-            )
-            .await?;
-        let last = rows.len() < room as usize;
-        for row in &rows {
-            let seq = row.try_get::<_, i64>(0)? as u64;
-            if seq != expected {
-                return Err(invalid(format!(
-                    "the stream of {task} in partition {partition} has a gap: {expected} is missing"
-                )));
+    let parts: Vec<i32> = streams.iter().map(|(partition, _)| partition.0 as i32).collect();
+    let acked: Vec<i64> = streams.iter().map(|(_, acked)| acked.0 as i64).collect();
+    let Some((each, bytes)) = room.left() else { return Ok(room.items) };
+    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    let limits = (i64::from(each), i64::from(room.limit()));
+    let rows = session
+        .query(
+            &LOGS.replace("{columns}", items::COLUMNS),
+            params![id, parts, acked, limits.0, limits.1, bytes],
+        )
+        .await?;
+    let mut rows = rows.iter().peekable();
+    for (at, (partition, acked)) in streams.iter().enumerate() {
+        let Some((limit, bytes_max)) = room.left() else { break };
+        let mut stream = Reading { next: acked.0 + 1, items: Vec::new(), bytes: 0 };
+        let mut read = Ok(());
+        while let Some(row) = rows.peek() {
+            if row.try_get::<_, i64>(0)? as usize != at + 1 {
+                break;
             }
-            let item = items::read(task, row, 1)?;
-            bytes += item.payload.len() + item.identity.key.len();
-            if bytes > bytes_max && !items.is_empty() {
-                return Ok(items);
+            if read.is_ok() && stream.has_room(limit, bytes_max) {
+                read = stream.take(task, *partition, row, bytes_max);
             }
-            items.push(Waiting { source: Source::Log(Seq(seq)), item, run_at: Time::EPOCH });
-            expected += 1;
+            rows.next();
         }
-        if last {
-            return Ok(items);
+        if !room.take(read.map(|()| stream.items).map_err(Error::from))? {
+            break;
         }
+    }
+    Ok(room.items)
+}
+
+/// One stream while its rows come.
+struct Reading {
+    next: u64,
+    items: Vec<Waiting>,
+    bytes: usize,
+}
+
+impl Reading {
+    fn has_room(&self, limit: u32, bytes_max: usize) -> bool {
+        self.items.len() < limit as usize && (self.bytes <= bytes_max || self.items.is_empty())
+    }
+
+    fn take(
+        &mut self,
+        task: &TaskName,
+        partition: Partition,
+        row: &Row,
+        bytes_max: usize,
+    ) -> Job<()> {
+        let (seq, expected) = (row.try_get::<_, i64>(1)? as u64, self.next);
+        if seq != expected {
+            return Err(invalid(format!(
+                "the stream of {task} in partition {partition} has a gap: {expected} is missing"
+            )));
+        }
+        let item = items::read(task, row, 2)?;
+        self.bytes += item.payload.len() + item.identity.key.len();
+        if self.bytes <= bytes_max || self.items.is_empty() {
+            self.items.push(Waiting { source: Source::Log(Seq(seq)), item, run_at: Time::EPOCH });
+            self.next += 1;
+        }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 //! on the disk. ATTACH is refused, because in WAL mode attached files commit separately.
 
 mod audit;
+mod budget;
 mod check;
 mod clock;
 mod commands;
@@ -41,6 +42,7 @@ mod values;
 mod waiting;
 mod writer;
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
@@ -334,6 +336,11 @@ impl Store for SqliteStore {
         self.inspection
             .read(move |conn| waiting::read_retries(conn, partitions.as_deref(), after, limit))
             .await
+    }
+
+    async fn take_rows(&self, task: &TaskName, rows: u64, per_second: NonZeroU32) -> Result<Grant> {
+        let task = task.clone();
+        self.writer.run(Lane::Normal, move |tx| budget::take(tx, &task, rows, per_second)).await
     }
 
     async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()> {

@@ -3,6 +3,7 @@
 pub mod anchors;
 pub mod audit;
 pub mod books;
+pub mod budget;
 pub mod changes;
 pub mod claims;
 pub mod commands;

@@ -1,0 +1,51 @@
+//! The budgets of rows per second that all nodes share: one instant for each task, as
+//! [`besom_core::budget`] has it, moved on by one statement that is its own transaction.
+//!
+//! The table is not logged: taking waits for no disk, and a crash of the server begins anew.
+
+use std::num::NonZeroU32;
+
+use besom_core::budget::{Grant, KEPT_MICROS, worth_micros};
+use besom_core::ids::TaskName;
+use besom_core::time::Time;
+
+use super::clock::{Clock, NOW};
+use super::error::{Job, invalid};
+use super::session::{Session, params};
+use super::tasks::Tasks;
+
+/// Whoever waits for the row's lock compares its own instant with what it finds then; the row
+/// in `before` is at the most older than that, and whoever was refused asks again anyway.
+const TAKE: &str = "WITH asked AS (SELECT {now} AS now),
+  taken AS (
+    INSERT INTO @.row_budget AS b (task, free_at) SELECT $2::int4, now - $4::int8 + $3::int8 FROM asked
+    ON CONFLICT (task) DO UPDATE
+      SET free_at = greatest(b.free_at, excluded.free_at - $3::int8) + $3::int8
+      WHERE b.free_at <= excluded.free_at - $3::int8 + $4::int8
+    RETURNING 1)
+  SELECT EXISTS (SELECT 1 FROM taken), asked.now, before.free_at
+  FROM asked LEFT JOIN @.row_budget before ON before.task = $2::int4";
+
+/// Takes rows, if they are free.
+pub(super) async fn take(
+    session: &Session,
+    clock: &Clock,
+    tasks: &Tasks,
+    task: &TaskName,
+    rows: u64,
+    per_second: NonZeroU32,
+) -> Job<Grant> {
+    if rows == 0 {
+        return Ok(Grant::Now);
+    }
+    let task = tasks.number(session, task).await?;
+    let worth = worth_micros(rows, per_second);
+    let asked = params![clock.given(), task, worth, KEPT_MICROS];
+    let row = session.row(&TAKE.replace("{now}", NOW), asked).await?;
+    let row = row.ok_or_else(|| invalid("the database gave no answer"))?;
+    if row.try_get(0)? {
+        return Ok(Grant::Now);
+    }
+    let (now, free_at): (i64, Option<i64>) = (row.try_get(1)?, row.try_get(2)?);
+    Ok(Grant::NotBefore(Time(free_at.unwrap_or(now).max(now))))
+}

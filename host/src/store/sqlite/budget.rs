@@ -1,0 +1,39 @@
+//! The budgets of rows per second: one instant for each task, as [`besom_core::budget`] has it.
+
+use std::num::NonZeroU32;
+
+use besom_core::budget::{self, Grant};
+use besom_core::ids::TaskName;
+use besom_core::time::Time;
+use rusqlite::{OptionalExtension, params};
+
+use super::error::Job;
+use super::writer::Tx;
+
+/// Takes rows, if they are free.
+pub(super) fn take(
+    tx: &mut Tx<'_>,
+    task: &TaskName,
+    rows: u64,
+    per_second: NonZeroU32,
+) -> Job<Grant> {
+    let task = tx.task(task)?;
+    let free_at: Option<i64> = tx
+        .conn
+        .prepare_cached("SELECT free_at FROM besom_row_budget WHERE task = ?1")?
+        .query_row([task], |r| r.get(0))
+        .optional()?;
+    let before = free_at.map(Time);
+    let (grant, after) = budget::take(before, tx.now, rows, per_second);
+    if after != before
+        && let Some(after) = after
+    {
+        tx.conn
+            .prepare_cached(
+                "INSERT INTO besom_row_budget VALUES (?1, ?2)
+                 ON CONFLICT (task) DO UPDATE SET free_at = excluded.free_at",
+            )?
+            .execute(params![task, after.0])?;
+    }
+    Ok(grant)
+}

@@ -1,0 +1,13 @@
+//! What only a server does: it is away, it refuses, it is killed, it limits, it says something
+//! unasked.
+
+#[path = "postgres_server/bounds.rs"]
+mod bounds;
+#[path = "postgres_server/crash.rs"]
+mod crash;
+#[path = "postgres_server/nudges.rs"]
+mod nudges;
+#[path = "postgres_server/refusals.rs"]
+mod refusals;
+#[path = "postgres_server/views.rs"]
+mod views;

@@ -1,0 +1,128 @@
+//! Nothing waits without a bound: for a connection, a statement, a frozen leader.
+
+use std::future::Future;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use besom::ports::store::{Error, Store};
+use besom::store::postgres::{Options, PostgresStore};
+use besom_tests::adapters::postgres::Postgres;
+use besom_tests::conformance::tables::thing;
+use besom_tests::conformance::world::{apply, candidate, fence, page, set_n};
+use besom_tests::conformance::{World, block_on};
+use besom_tests::servers::postgres::Server;
+
+#[test]
+fn nodes_that_start_together_make_one_store() {
+    block_on(async {
+        let database = Server::shared().empty();
+        let url = database.url();
+        let options = || Options { partitions: 16, cluster: "c".into(), ..Options::default() };
+        let all = (0..8).map(|_| PostgresStore::open(&url, options()));
+        for store in futures::future::join_all(all).await {
+            let table = store.unwrap().partition_table().await.unwrap();
+            assert_eq!(table.len(), 16);
+        }
+    });
+}
+
+#[test]
+fn whoever_finds_all_connections_taken_is_told_in_time() {
+    block_on(async {
+        let connect_timeout = Duration::from_millis(300);
+        let options = Options { snapshots_max: 1, connect_timeout, ..Options::default() };
+        let fixture = Postgres::open_with(options).await;
+        let store = fixture.inner();
+        let held = store.snapshot(Duration::from_secs(60)).await.unwrap();
+        let asked = Instant::now();
+        let Err(Error::Busy(said)) = store.snapshot(Duration::from_secs(60)).await else {
+            panic!("a second snapshot on one connection");
+        };
+        assert!(asked.elapsed() >= connect_timeout);
+        assert!(said.contains("all connections are in use"), "{said}");
+        // Other uses have connections of their own, and a snapshot that ends frees its own.
+        assert!(store.now().await.is_ok());
+        drop(held);
+        assert!(store.snapshot(Duration::from_secs(60)).await.is_ok());
+    });
+}
+
+/// A snapshot that its holder forgets is closed, and its connection serves the next one.
+#[test]
+fn a_snapshot_ends_with_its_time() {
+    block_on(async {
+        let options = Options { snapshots_max: 1, ..Options::default() };
+        let world = World::new(Box::new(Postgres::open_with(options).await)).await;
+        let held = world.store().snapshot(Duration::from_millis(50)).await.unwrap();
+        // Waits until the first has been closed.
+        let next = world.store().snapshot(Duration::from_secs(60)).await.unwrap();
+        let late = held.exists(Some(&"a".into()), "things", &[]).await;
+        assert!(matches!(late, Err(Error::Unavailable(_))), "{late:?}");
+        assert!(!next.exists(Some(&"a".into()), "things", &[]).await.unwrap());
+    });
+}
+
+#[test]
+fn a_statement_that_takes_too_long_makes_the_store_busy() {
+    block_on(async {
+        let statement_timeout = Duration::from_millis(100);
+        let fixture =
+            Postgres::open_with(Options { statement_timeout, ..Options::default() }).await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("t", 1)]).await;
+        world.planned("task", vec![candidate("k")]).await;
+        let item = world.only("task").await;
+        let batch = world.batch(vec![world.entry(&item, apply(vec![], vec![set_n("t", 2)]))]);
+        product.batch_execute("BEGIN; UPDATE things SET n = 5").await.unwrap();
+        let busy = world.store().commit(&batch).await;
+        assert!(matches!(busy, Err(Error::Busy(_))), "{busy:?}");
+        product.batch_execute("ROLLBACK").await.unwrap();
+        assert!(world.store().commit(&batch).await.is_ok());
+        world.balanced().await;
+    });
+}
+
+/// Polls a future once.
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    std::pin::Pin::new(future).poll(&mut context)
+}
+
+/// A leader that freezes within a transaction holds the fence. The server ends the transaction,
+/// so the next leader's raise waits no longer than that, and what thaws writes nothing.
+#[test]
+fn a_frozen_leader_holds_the_next_one_up_for_a_bounded_time() {
+    block_on(async {
+        let idle_in_transaction_timeout = Duration::from_millis(300);
+        let options = Options { idle_in_transaction_timeout, ..Options::default() };
+        let fixture = Postgres::open_with(options).await;
+        let onlooker = fixture.database().connect().await;
+        let next = fixture.another().await;
+        let mut world = World::new(Box::new(fixture)).await;
+        let run = world.run("task").await;
+        // From now on the leader's statements are prepared: one step sends what it asks first.
+        world.plan("task", run, vec![candidate("a")]).await;
+
+        let (store, leader) = (world.store(), world.fence.clone());
+        let page = page("task", run, vec![candidate("b")]);
+        let mut planning = store.plan_page(&leader, &page);
+        let within = "SELECT count(*) FROM pg_stat_activity
+             WHERE datname = current_database() AND state = 'idle in transaction'";
+        assert!(poll_once(&mut planning).is_pending(), "the page is not planned yet");
+        // It is not asked again: frozen, it has the fence.
+        while onlooker.query_one(within, &[]).await.unwrap().get::<_, i64>(0) != 1 {
+            tokio::task::yield_now().await;
+        }
+        let asked = Instant::now();
+        next.raise_fence(&fence(2), &"node-2".into(), None).await.unwrap();
+        let waited = asked.elapsed();
+        assert!(waited < idle_in_transaction_timeout + Duration::from_secs(1), "{waited:?}");
+
+        let thawed = planning.await;
+        assert!(thawed.is_err(), "{thawed:?}");
+        world.lead(3, "node-2").await;
+        assert_eq!(world.log("task").await.len(), 1, "only what was planned before");
+        world.balanced().await;
+    });
+}

@@ -1,0 +1,177 @@
+//! The server is away, and comes back: nothing is lost that was confirmed, nothing is doubled,
+//! and the same store goes on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use besom::ports::store::{Batch, Error, Outcome, Store};
+use besom::store::postgres::{Options, PostgresStore};
+use besom_core::proposal::Change;
+use besom_core::value::{Field, Value};
+use besom_tests::adapters::postgres::Postgres;
+use besom_tests::conformance::tables::{text, thing};
+use besom_tests::conformance::world::{apply, candidate, skip};
+use besom_tests::conformance::{World, block_on};
+use besom_tests::servers::postgres::{Disk, Server};
+use tokio::sync::{Notify, watch};
+
+/// A server that may be killed.
+fn server() -> &'static Server {
+    Box::leak(Box::new(Server::start(Disk::Synced, &[])))
+}
+
+fn options() -> Options {
+    Options { connect_timeout: Duration::from_secs(2), ..Options::default() }
+}
+
+#[test]
+fn a_server_that_is_away_at_the_start_is_named_and_may_come() {
+    block_on(async {
+        let server = server();
+        let database = server.empty();
+        server.kill();
+        let Err(error) = PostgresStore::open(&database.url(), options()).await else {
+            panic!("a store without a server");
+        };
+        let Error::Unavailable(said) = &error else { panic!("{error:?} is final") };
+        assert!(said.contains("PostgreSQL at ") && said.contains("database test_1"), "{said}");
+        server.start_again();
+        assert!(PostgresStore::open(&database.url(), options()).await.is_ok());
+    });
+}
+
+/// No connection of the pools has survived, and nobody has to open the store again.
+#[test]
+fn a_store_goes_on_when_its_server_is_back() {
+    block_on(async {
+        let server = server();
+        let world = World::new(Box::new(Postgres::open_on(server, options()).await)).await;
+        world.write(vec![thing("t", 1)]).await;
+        world.planned("task", vec![candidate("k")]).await;
+        let item = world.only("task").await;
+        let batch = world.batch(vec![world.entry(&item, skip("done"))]);
+
+        server.kill();
+        let store = world.store();
+        for away in [store.now().await.err(), store.commit(&batch).await.err()] {
+            assert!(matches!(away, Some(Error::Unavailable(_))), "{away:?}");
+        }
+        let view = store.snapshot(Duration::from_secs(1)).await;
+        assert!(matches!(view.err(), Some(Error::Unavailable(_))));
+
+        server.start_again();
+        assert_eq!(world.only("task").await, item, "what was confirmed is there");
+        let committed = store.commit(&batch).await.unwrap();
+        assert_eq!(committed.outcomes, [Outcome::Skipped("done".into())]);
+        world.balanced().await;
+    });
+}
+
+/// Items of the test below, each in a stream of its own; so many are committed before the
+/// server is killed.
+const ITEMS: usize = 60;
+const BEFORE: usize = 20;
+const WORKERS: usize = 6;
+
+fn by_one(id: &str) -> Change {
+    let fields = vec![Field::new("n", Value::Integer(1))];
+    Change::Increment { collection: "things".into(), key: vec![text(id)], fields }
+}
+
+/// What the workers share.
+struct Work {
+    store: Arc<dyn Store>,
+    committed: AtomicUsize,
+    enough: Notify,
+    /// Whether the server is back.
+    back: watch::Receiver<bool>,
+    unknown: AtomicUsize,
+}
+
+impl Work {
+    /// Commits a batch for good, as a host does: what is not known is looked up, what did not
+    /// happen is done again.
+    async fn commit(&self, batch: &Batch, again: &Batch) {
+        match self.store.commit(batch).await {
+            Ok(done) => assert_eq!(done.outcomes, [Outcome::Committed]),
+            Err(error) => {
+                self.back.clone().wait_for(|back| *back).await.expect("the server comes back");
+                let known = match error {
+                    Error::Unknown(_) => {
+                        self.unknown.fetch_add(1, Ordering::Relaxed);
+                        self.store.find_commit(batch.id).await.expect("it is looked up")
+                    }
+                    Error::Unavailable(_) | Error::Busy(_) => None,
+                    other => panic!("{other}"),
+                };
+                if known.is_none() {
+                    let done = self.store.commit(again).await.expect("the server is back");
+                    assert_eq!(done.outcomes, [Outcome::Committed]);
+                }
+            }
+        }
+        if self.committed.fetch_add(1, Ordering::Relaxed) + 1 == BEFORE {
+            self.enough.notify_one();
+        }
+    }
+}
+
+/// The server is killed while several commits are under way: each takes effect once.
+#[test]
+fn commits_under_way_when_the_server_is_killed_take_effect_once() {
+    block_on(async {
+        let server = server();
+        let world = World::new(Box::new(Postgres::open_on(server, options()).await)).await;
+        let names: Vec<String> = (0..ITEMS).map(|n| format!("t{n}")).collect();
+        world.write(names.iter().map(|name| thing(name, 0)).collect()).await;
+        // A partition each, or a stream would wait for its first item.
+        let mut partitions = std::collections::BTreeSet::new();
+        world.planned("task", names.iter().map(|name| candidate(name)).collect()).await;
+        let items = world.log("task").await;
+        let first = items.iter().filter(|item| partitions.insert(item.item.partition));
+        let batches: Vec<(Batch, Batch)> = first
+            .map(|item| {
+                let changes = vec![by_one(&item.item.identity.key)];
+                let entry = world.entry(item, apply(vec![], changes));
+                (world.batch(vec![entry.clone()]), world.batch(vec![entry]))
+            })
+            .collect();
+        let all = batches.len();
+        assert!(all > BEFORE + WORKERS, "{all} streams");
+
+        let (tell, back) = watch::channel(false);
+        let work = Arc::new(Work {
+            store: world.store(),
+            committed: AtomicUsize::new(0),
+            enough: Notify::new(),
+            back,
+            unknown: AtomicUsize::new(0),
+        });
+        let mut workers = tokio::task::JoinSet::new();
+        let batches = Arc::new(batches);
+        for worker in 0..WORKERS {
+            let (work, batches) = (Arc::clone(&work), Arc::clone(&batches));
+            workers.spawn(async move {
+                for (batch, again) in batches.iter().skip(worker).step_by(WORKERS) {
+                    work.commit(batch, again).await;
+                }
+            });
+        }
+        work.enough.notified().await;
+        server.kill();
+        server.start_again();
+        tell.send_replace(true);
+        while let Some(done) = workers.join_next().await {
+            done.unwrap();
+        }
+
+        assert_eq!(work.committed.load(Ordering::Relaxed), all);
+        let rows = world.rows("things", &["n"]).await;
+        let applied = rows.iter().filter(|row| **row == [Value::Integer(1)]).count();
+        let untouched = rows.iter().filter(|row| **row == [Value::Integer(0)]).count();
+        assert_eq!((applied, untouched), (all, ITEMS - all), "each once, no other");
+        assert_eq!(world.history().await.len(), all);
+        world.balanced().await;
+    });
+}

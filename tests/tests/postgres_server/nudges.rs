@@ -1,0 +1,89 @@
+//! Who plans wakes who executes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use besom::ports::store::{Command, Store};
+use besom_tests::adapters::postgres::Postgres;
+use besom_tests::conformance::world::candidate;
+use besom_tests::conformance::{World, block_on};
+use tokio_postgres::Client;
+
+/// Longer than any test is willing to wait: whoever comes back sooner was woken.
+const NEVER: Duration = Duration::from_secs(60);
+
+async fn stage() -> (World, Arc<besom::store::postgres::PostgresStore>, Client) {
+    let fixture = Postgres::open().await;
+    let onlooker = fixture.database().connect().await;
+    let executes = fixture.another().await;
+    (World::new(Box::new(fixture)).await, executes, onlooker)
+}
+
+const LISTENING: &str = "FROM pg_stat_activity
+     WHERE datname = current_database() AND query LIKE 'LISTEN%' AND state = 'idle'";
+
+/// Returns once one node listens.
+async fn until_listening(onlooker: &Client) {
+    let sql = format!("SELECT count(*) {LISTENING}");
+    while onlooker.query_one(&sql, &[]).await.unwrap().get::<_, i64>(0) != 1 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn what_was_planned_wakes_the_nodes_that_do_not_lead() {
+    block_on(async {
+        let (world, executes, onlooker) = stage().await;
+        // The first return is that of a connection just made.
+        executes.nudged(NEVER).await;
+        until_listening(&onlooker).await;
+        let asked = Instant::now();
+        let woken = tokio::spawn(async move { executes.nudged(NEVER).await });
+        world.planned("task", vec![candidate("k")]).await;
+        woken.await.unwrap();
+        assert!(asked.elapsed() < NEVER);
+    });
+}
+
+#[test]
+fn a_command_wakes_whoever_may_lead() {
+    block_on(async {
+        let (world, executes, onlooker) = stage().await;
+        executes.nudged(NEVER).await;
+        until_listening(&onlooker).await;
+        let asked = Instant::now();
+        world.store().submit(&Command::Trigger { task: "t".into() }, "ann", "now").await.unwrap();
+        executes.nudged(NEVER).await;
+        assert!(asked.elapsed() < NEVER);
+    });
+}
+
+/// A connection that breaks is made anew, and whoever waits is told to look: something may have
+/// been missed.
+#[test]
+fn a_broken_connection_wakes_and_listens_again() {
+    block_on(async {
+        let (world, executes, onlooker) = stage().await;
+        executes.nudged(NEVER).await;
+        until_listening(&onlooker).await;
+        let asked = Instant::now();
+        let kill = format!("SELECT pg_terminate_backend(pid) {LISTENING}");
+        onlooker.execute(&kill, &[]).await.unwrap();
+        executes.nudged(NEVER).await;
+        until_listening(&onlooker).await;
+        world.planned("task", vec![candidate("k")]).await;
+        executes.nudged(NEVER).await;
+        assert!(asked.elapsed() < NEVER);
+    });
+}
+
+/// Where nobody says anything the wait ends with its time.
+#[test]
+fn a_wait_for_a_nudge_is_bounded() {
+    block_on(async {
+        let (_world, executes, onlooker) = stage().await;
+        executes.nudged(NEVER).await;
+        until_listening(&onlooker).await;
+        executes.nudged(Duration::from_millis(20)).await;
+    });
+}
