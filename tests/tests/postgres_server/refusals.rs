@@ -1,6 +1,6 @@
 //! A store that cannot be right is refused when it is opened, with what to mend.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use besom::ports::store::{Error, Store};
@@ -108,8 +108,8 @@ impl Guarded {
         format!("postgres://ann:{password}@{host}:{port}/app?hostaddr=127.0.0.1&sslmode={mode}")
     }
 
-    fn trusting(&self, root: &PathBuf) -> Options {
-        Options { root_certificate: Some(root.clone()), ..Options::default() }
+    fn trusting(&self, root: &Path) -> Options {
+        Options { root_certificate: Some(root.to_owned()), ..Options::default() }
     }
 }
 
