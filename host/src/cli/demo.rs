@@ -1,5 +1,8 @@
 //! `besom demo`: a directory with something to sweep, and Besom at work in it.
 
+mod board;
+mod cluster;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +28,10 @@ pub struct Args {
     /// Run every task to its end, show what has changed, and exit 0 if the books balance.
     #[arg(long)]
     exit: bool,
+    /// Start so many hosts as a cluster, with etcd, PostgreSQL and Redis as they are installed
+    /// on this machine. With --exit the leader is killed once on the way.
+    #[arg(long, value_name = "HOSTS")]
+    cluster: Option<usize>,
     /// Import a public editing trace as a document. Repeatable.
     #[arg(long = "trace", value_name = "FILE")]
     traces: Vec<PathBuf>,
@@ -44,6 +51,9 @@ impl Args {
         .await
         .map_err(|error| Failure::Failed(error.to_string()))?
         .map_err(fail)?;
+        if let Some(hosts) = self.cluster {
+            return cluster::run(global, &self.dir, hosts, self.exit, &replayed).await;
+        }
         let place = Place::claim(&self.dir).map_err(|error| Failure::Usage(error.to_string()))?;
         let store = SqliteStore::open(place.database(), Options::default())?;
         store.set_collections(Arc::new(default_collections()));

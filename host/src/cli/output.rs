@@ -182,9 +182,27 @@ pub fn text(s: Option<impl ToString>) -> String {
     s.map_or_else(|| "-".to_owned(), |s| s.to_string())
 }
 
+/// How wide the longest bar is.
+const BAR_CELLS_MAX: u64 = 40;
+
+/// A bar whose length is a value beside the largest one.
+pub fn bar(value: u64, most: u64) -> String {
+    let cells = (value * BAR_CELLS_MAX + most / 2).checked_div(most).unwrap_or(0);
+    // Something is not nothing.
+    let cells = cells.max(u64::from(value > 0));
+    "█".repeat(usize::try_from(cells).unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bars_are_as_long_as_their_values_and_never_lie_about_nothing() {
+        for (value, most, cells) in [(0, 0, 0), (0, 9, 0), (1, 1_000, 1), (5, 10, 20), (7, 7, 40)] {
+            assert_eq!(bar(value, most).chars().count(), cells, "{value} of {most}");
+        }
+    }
 
     #[test]
     fn programs_get_the_instant_and_people_the_second() {

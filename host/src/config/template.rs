@@ -48,6 +48,13 @@ impl Template {
         self
     }
 
+    /// Leaves a key of a section at its default.
+    #[must_use]
+    pub fn unset(mut self, key: &str) -> Template {
+        self.values.retain(|(k, _)| k != key);
+        self
+    }
+
     /// Sets a key of a task to a value as TOML; a task that is not there is left alone.
     #[must_use]
     pub fn task(mut self, task: &str, key: &str, value: impl Into<String>) -> Template {

@@ -12,11 +12,21 @@ const IDLE_TIMEOUT: &str = "2s";
 /// Changes that make a document worth a compaction. (Shipped: 100.)
 pub(super) const MIN_CHANGES: u32 = 10;
 
-/// The file, with comments.
+/// The file of a demo on one machine, with comments.
 pub(super) fn text() -> String {
+    marked(&shortened())
+}
+
+/// A demo's file, with comments.
+pub(super) fn marked(template_of_demo: &Template) -> String {
+    format!("{MARKER}{}", template(template_of_demo))
+}
+
+/// The shipped template with schedules and timeouts of seconds.
+pub(super) fn shortened() -> Template {
     let quoted = |text: &str| format!("\"{text}\"");
     let limit_min = format!("{}s", super::seed::SHARE_LIMIT_MIN_S);
-    let demo = Template::default()
+    Template::default()
         .set("activity.idle_timeout", quoted(IDLE_TIMEOUT))
         .task("compaction", "schedule", quoted("@every 2s"))
         .setting("compaction", "min_changes", MIN_CHANGES.to_string())
@@ -25,8 +35,7 @@ pub(super) fn text() -> String {
         .task("share-expiry", "schedule", quoted("@every 1s"))
         .setting("share-expiry", "limit", quoted("7d"))
         .setting("share-expiry", "limit_min", quoted(&limit_min))
-        .task("ttl-transitions", "schedule", quoted("@every 2s"));
-    format!("{MARKER}{}", template(&demo))
+        .task("ttl-transitions", "schedule", quoted("@every 2s"))
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ pub fn replay(
 }
 
 /// Writes replayed traces; a document that is there already is left as it is.
-pub(super) async fn write(
+pub async fn write(
     store: &Arc<dyn Store>,
     traces: &[Replayed],
     now: Time,

@@ -16,6 +16,7 @@
 //! workspaces; those it is told nothing about are unknown, and stay as they are.
 
 pub mod authors;
+pub mod cluster;
 mod config;
 mod document;
 pub mod import;

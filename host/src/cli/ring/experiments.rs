@@ -15,9 +15,9 @@ use besom_core::ring::{
 };
 use serde::Serialize;
 
-use super::super::output::{self, Table};
+use super::super::output::{self, Table, bar};
 use super::super::{Exit, Failure, Global};
-use super::simulate::{bar, percent};
+use super::simulate::percent;
 
 /// Servers before anything changes.
 const SERVERS: u32 = 4;

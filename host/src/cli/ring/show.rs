@@ -8,9 +8,8 @@ use besom_core::ring::Assignment;
 use serde_json::json;
 
 use super::super::node::{configuration, handle};
-use super::super::output::{self, Table};
+use super::super::output::{self, Table, bar};
 use super::super::{Exit, Failure, Global};
-use super::simulate::bar;
 use crate::ports::members::{MemberState, Members as _};
 
 /// Partitions of a cluster's store, if nothing is said.

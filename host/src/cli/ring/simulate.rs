@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use besom_core::ring::VIRTUAL_NODES;
 use besom_core::ring::simulate::{Event, Mode, Outcome, key_hashes, simulate};
 
-use super::super::output::{self, Table};
+use super::super::output::{self, Table, bar};
 use super::super::{Exit, Failure, Global};
 use super::experiments;
 
@@ -23,9 +23,6 @@ const SERVERS_MAX: u32 = 100_000;
 
 /// Virtual nodes of a server in mode md5, if nothing is said.
 const MD5_VIRTUAL_NODES_DEFAULT: u32 = 100;
-
-/// How wide the longest bar is.
-const BAR_CELLS_MAX: u64 = 40;
 
 /// `besom ring simulate`.
 #[derive(Debug, clap::Args)]
@@ -127,14 +124,6 @@ fn render(outcome: &Outcome) -> String {
     )
 }
 
-/// A bar whose length is a value beside the largest one.
-pub fn bar(value: u64, most: u64) -> String {
-    let cells = (value * BAR_CELLS_MAX + most / 2).checked_div(most).unwrap_or(0);
-    // Something is not nothing.
-    let cells = cells.max(u64::from(value > 0));
-    "█".repeat(usize::try_from(cells).unwrap_or(0))
-}
-
 /// A part of a whole.
 pub fn percent(part: u64, whole: u64) -> String {
     format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
@@ -143,13 +132,6 @@ pub fn percent(part: u64, whole: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bars_are_as_long_as_their_values_and_never_lie_about_nothing() {
-        for (value, most, cells) in [(0, 0, 0), (0, 9, 0), (1, 1_000, 1), (5, 10, 20), (7, 7, 40)] {
-            assert_eq!(bar(value, most).chars().count(), cells, "{value} of {most}");
-        }
-    }
 
     #[test]
     fn what_programs_read_has_exactly_its_names() {

@@ -1,0 +1,324 @@
+//! `besom demo --cluster N`: N hosts on this machine, with the servers that a cluster runs on.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use besom_core::ids::{NodeName, Term};
+use serde::Serialize;
+
+use super::super::assembly::asked_to_stop;
+use super::super::open::{self, Loader};
+use super::super::{Exit, Failure, Global, cluster, output};
+use super::board::Board;
+use crate::config::{Config, Overrides, printable, read};
+use crate::coordination::etcd::Etcd;
+use crate::demo::cluster::{self as demo_cluster, Host, PATIENCE, Programs, Servers, Shape};
+use crate::demo::{self, Summary, import::Replayed};
+use crate::host::clock;
+use crate::model::default_collections;
+use crate::ports::embedded::Embedded;
+
+/// How often the cluster is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a host that was killed stays away: longer than its lease, so that it is missed.
+const REVIVE_AFTER: Duration = Duration::from_secs(20);
+/// For so long nothing may wait in the queues before they count as drained: every schedule of
+/// the demo comes round in that time.
+const QUIET: Duration = Duration::from_secs(8);
+
+/// What `--exit` has seen; its JSON is a contract with scripts.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Told {
+    /// Hosts that were started.
+    pub nodes: usize,
+    /// The term under which the first leader led.
+    pub first_term: u64,
+    /// The term after it was killed.
+    pub second_term: u64,
+    /// From the kill until another led, in seconds.
+    pub takeover_seconds: f64,
+    /// From the kill until its partitions were shared out, in seconds.
+    pub shared_out_seconds: f64,
+    /// What became of the data.
+    #[serde(flatten)]
+    pub summary: Summary,
+}
+
+/// The demo at work.
+struct Demo {
+    hosts: Vec<Host>,
+    etcd: Arc<Etcd>,
+    store: Arc<dyn Embedded>,
+    before: demo::Measured,
+    /// Its end is theirs, so it comes after the hosts.
+    _servers: Servers,
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        demo_cluster::stop_all(&mut self.hosts);
+    }
+}
+
+/// Starts it all, and shows it until Ctrl-C; with `exit`, kills the leader once, waits until
+/// everything is done, and shows what has changed.
+pub async fn run(
+    global: &Global,
+    dir: &Path,
+    nodes: usize,
+    exit: bool,
+    traces: &[Replayed],
+) -> Result<Exit, Failure> {
+    if !(1..=demo_cluster::NODES_MAX).contains(&nodes) {
+        let most = demo_cluster::NODES_MAX;
+        return Err(Failure::Usage(format!("--cluster starts 1 to {most} hosts, not {nodes}")));
+    }
+    let mut demo = Demo::start(dir, nodes, traces).await?;
+    if exit {
+        let told = demo.to_the_end().await?;
+        let after = demo::measure(demo.store.as_ref()).await.map_err(failed)?;
+        let balanced = told.summary.balanced;
+        output::show(global.output, &told, || text(&told, &demo.before, &after))?;
+        return Ok(if balanced { Exit::Fine } else { Exit::Failed });
+    }
+    demo.show(dir).await
+}
+
+fn text(told: &Told, before: &demo::Measured, after: &demo::Measured) -> String {
+    format!(
+        "The leader of term {} was killed: another led under term {} after {:.1} s, and its \
+         partitions were shared out after {:.1} s.\n\n{}\n{}\n",
+        told.first_term,
+        told.second_term,
+        told.takeover_seconds,
+        told.shared_out_seconds,
+        demo::table(before, after),
+        if told.summary.balanced { "The books balance." } else { "The books do not balance." }
+    )
+}
+
+fn failed(error: anyhow::Error) -> Failure {
+    Failure::Failed(format!("{error:#}"))
+}
+
+fn say(words: &str) {
+    eprintln!("{}", printable(words));
+}
+
+impl Demo {
+    async fn start(dir: &Path, nodes: usize, traces: &[Replayed]) -> Result<Demo, Failure> {
+        let programs = Programs::find().map_err(failed)?;
+        demo_cluster::claim(dir).map_err(|error| Failure::Usage(format!("{error:#}")))?;
+        say("starting etcd, PostgreSQL and Redis");
+        let place = dir.join("servers");
+        let shape = Shape { etcd_members: 1, durable: true };
+        let starting = move || Servers::start(programs, &place, shape);
+        let servers = tokio::task::spawn_blocking(starting).await;
+        let servers = servers.map_err(|e| Failure::Failed(e.to_string()))?.map_err(failed)?;
+        let cache = std::path::absolute(dir).map_err(|e| failed(e.into()))?.join("plugin-cache");
+        let mut hosts = Vec::new();
+        for number in 1..=nodes {
+            let name = format!("node-{number}");
+            let config = demo_cluster::configuration(&servers, &name, &cache, None);
+            let host = Host::prepare(dir, &name, &config);
+            hosts.push(host.map_err(|e| Failure::Failed(format!("{}: {e}", dir.display())))?);
+        }
+        let config = prepared(&hosts[0].config()).await?;
+        let store = open::open_embedded(&config).await?;
+        store.set_collections(Arc::new(default_collections()));
+        let now = clock::wall();
+        let port = Arc::clone(&store) as _;
+        let seeded = demo::seed::fill(port, now, &mut |words| say(words)).await.map_err(failed)?;
+        let port = Arc::clone(&store) as _;
+        demo::import::write(&port, traces, now, &mut |words| say(words)).await.map_err(failed)?;
+        let before = demo::measure(store.as_ref()).await.map_err(failed)?;
+        let onlooker = NodeName::from("besom-demo");
+        let etcd = cluster::etcd(&config, &onlooker)?
+            .ok_or_else(|| Failure::Failed("the demo's configuration names no etcd".into()))?;
+        let mut demo = Demo { hosts, etcd, store, before, _servers: servers };
+        demo.start_hosts()?;
+        demo.until("the hosts share the work", |board| {
+            board.leading().is_some()
+                && board.is_shared_out()
+                && board.nodes.iter().all(|node| node.owns > 0)
+        })
+        .await?;
+        // Once there is somebody who listens: what was not observed is unknown, not idle.
+        let activity = open::adapters(&config, &demo.store, &onlooker, false).activity;
+        demo::seed::use_workspaces(activity.as_ref(), &seeded.activity)
+            .await
+            .map_err(|error| Failure::Failed(error.to_string()))?;
+        Ok(demo)
+    }
+
+    fn start_hosts(&mut self) -> Result<(), Failure> {
+        let besom = program()?;
+        for host in &mut self.hosts {
+            let started = host.start(&besom, &[]);
+            started.map_err(|e| Failure::Failed(format!("{}: {e}", besom.display())))?;
+            say(&format!("started {}: {}", host.name(), host.log().display()));
+        }
+        Ok(())
+    }
+
+    async fn look(&self) -> Board {
+        Board::look(&self.etcd, self.store.as_ref(), &self.hosts).await
+    }
+
+    /// Waits until the board shows something.
+    async fn until(
+        &self,
+        what: &str,
+        mut shows: impl FnMut(&Board) -> bool,
+    ) -> Result<Board, Failure> {
+        let since = Instant::now();
+        let mut asked = std::pin::pin!(asked_to_stop());
+        loop {
+            let board = self.look().await;
+            if shows(&board) {
+                return Ok(board);
+            }
+            let state = || board.text(clock::wall());
+            if since.elapsed() > PATIENCE {
+                let words = format!("after {PATIENCE:?} still waiting until {what}:\n{}", state());
+                return Err(Failure::Failed(words));
+            }
+            tokio::select! {
+                _ = &mut asked => return Err(Failure::Failed("interrupted".into())),
+                () = tokio::time::sleep(LOOK_EVERY / 10) => {}
+            }
+        }
+    }
+
+    /// Kills the leader once, and waits until nothing waits any more.
+    async fn to_the_end(&mut self) -> Result<Told, Failure> {
+        let board = self.look().await;
+        let (Some(leading), Some(leader)) = (board.leading().cloned(), board.leader) else {
+            return Err(Failure::Failed("nobody leads".into()));
+        };
+        let first = leader.term;
+        say(&format!("killing the leader: kill -9 {}", leading.pid.unwrap_or_default()));
+        let killed = Instant::now();
+        let host = self.hosts.iter().find(|host| host.name() == leading.name);
+        let process = host.and_then(Host::process);
+        let gone = || Failure::Failed("the leader has ended by itself".into());
+        process.ok_or_else(gone)?.signal(rustix::process::Signal::KILL).map_err(|_| gone())?;
+        let term = |board: &Board| board.leader.as_ref().map(|leader| leader.term);
+        let board = self
+            .until("another leads", |board| {
+                board.leads.is_some() && term(board).is_some_and(|term| term > first)
+            })
+            .await?;
+        let takeover = killed.elapsed();
+        let second = term(&board).unwrap_or(Term(0));
+        say(&format!("{} leads: term {second}", board.leads.as_deref().unwrap_or_default()));
+        let shares_out = self.until("its partitions are shared out", Board::is_shared_out);
+        shares_out.await?;
+        let shared_out = killed.elapsed();
+        let mut quiet_since = Instant::now();
+        let drained = self.until("nothing waits", move |board| {
+            if board.queued() > 0 {
+                quiet_since = Instant::now();
+            }
+            quiet_since.elapsed() > QUIET
+        });
+        drained.await?;
+        let after = demo::measure(self.store.as_ref()).await.map_err(failed)?;
+        let summary = demo::summary(self.store.as_ref(), &self.before, &after).await;
+        Ok(Told {
+            nodes: self.hosts.len(),
+            first_term: first.0,
+            second_term: second.0,
+            takeover_seconds: takeover.as_secs_f64(),
+            shared_out_seconds: shared_out.as_secs_f64(),
+            summary: summary.map_err(failed)?,
+        })
+    }
+
+    /// Shows the cluster until Ctrl-C: drawn anew each second on a terminal, elsewhere only
+    /// when something has changed.
+    async fn show(&mut self, dir: &Path) -> Result<Exit, Failure> {
+        let terminal = std::io::stderr().is_terminal();
+        let mut tick = tokio::time::interval(LOOK_EVERY);
+        let mut asked = std::pin::pin!(asked_to_stop());
+        let mut shown = None;
+        let mut dead: BTreeMap<String, Instant> = BTreeMap::new();
+        loop {
+            tokio::select! {
+                signal = &mut asked => {
+                    signal.map_err(|e| Failure::Failed(format!("signals: {e}")))?;
+                    say("stopping the hosts, then the servers");
+                    return Ok(Exit::Fine);
+                }
+                _ = tick.tick() => {}
+            }
+            self.revive(&mut dead)?;
+            let board = self.look().await;
+            if !terminal && shown.as_ref() == Some(&board.key()) {
+                continue;
+            }
+            shown = Some(board.key());
+            let words = format!("{}\n{}", board.text(clock::wall()), self.hints(&board, dir));
+            let mut out = std::io::stderr().lock();
+            let lines: Vec<String> = words.lines().map(printable).collect();
+            // A line that was longer is cleared to its end, and what is below as well.
+            let drawn = match terminal {
+                true => format!("\x1b[H{}\x1b[K\n\x1b[J", lines.join("\x1b[K\n")),
+                false => format!("{}\n", lines.join("\n")),
+            };
+            // Nobody reads it any more: the demo goes on.
+            let _ = out.write_all(drawn.as_bytes());
+        }
+    }
+
+    /// Starts hosts again that have ended a while ago.
+    fn revive(&mut self, dead: &mut BTreeMap<String, Instant>) -> Result<(), Failure> {
+        let besom = program()?;
+        for host in &mut self.hosts {
+            if host.is_alive() {
+                dead.remove(host.name());
+                continue;
+            }
+            let since = *dead.entry(host.name().to_owned()).or_insert_with(Instant::now);
+            if since.elapsed() >= REVIVE_AFTER {
+                let started = host.start(&besom, &[]);
+                started.map_err(|e| Failure::Failed(format!("{}: {e}", besom.display())))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What to try.
+    fn hints(&self, board: &Board, dir: &Path) -> String {
+        let besom = program().map_or("besom".into(), |path| path.display().to_string());
+        let dir = dir.display();
+        let mut hints = String::from("Try, in another terminal:\n");
+        if let Some(pid) = board.leading().and_then(|node| node.pid) {
+            hints.push_str(&format!("  kill -9 {pid}    # the leader: see who is next\n"));
+        }
+        let config = format!("--config {dir}/node-1/besom.toml");
+        for verb in ["status", "ring show", "node drain node-2", "audit"] {
+            hints.push_str(&format!("  {besom} {config} {verb}\n"));
+        }
+        let seconds = REVIVE_AFTER.as_secs();
+        hints.push_str(&format!(
+            "A host that was killed is started again after {seconds} s. Ctrl-C stops everything.\n"
+        ));
+        hints
+    }
+}
+
+/// This program.
+fn program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|e| Failure::Failed(format!("this program's path: {e}")))
+}
+
+/// The configuration of a host, with its plugins compiled: the hosts find them in the cache.
+async fn prepared(path: &Path) -> Result<Config, Failure> {
+    let parsed = read(path, &Overrides::default())?;
+    let loader = Loader::start(&parsed)?;
+    Ok(loader.resolve(parsed).await.finish()?)
+}

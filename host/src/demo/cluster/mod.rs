@@ -1,0 +1,153 @@
+//! A cluster on one machine: servers, and hosts that share them, each in a directory of its own.
+//!
+//! ```text
+//! DIR/servers/             logs and data of etcd, PostgreSQL and Redis
+//! DIR/node-1/besom.toml    one for each host, beside its log and its sockets
+//! DIR/node-2/...
+//! ```
+//!
+//! Servers and hosts end with this process. Their data does too: a demo begins anew each time.
+
+mod process;
+mod servers;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+pub use process::{Process, Start};
+pub use servers::{Programs, Servers, Shape, Which};
+
+use super::config;
+
+/// The most hosts that a demo starts: each compiles its plugins and has its own connections.
+pub const NODES_MAX: usize = 9;
+
+/// How the cluster is called.
+pub const NAME: &str = "demo";
+
+/// The lease of the demo's hosts. (Shipped: 15 s and 5 s.)
+pub const LEASE: (&str, &str) = ("5s", "1s");
+
+/// The spans of a lease; none: as the demo has them.
+pub type Lease<'a> = Option<(&'a str, &'a str)>;
+
+/// A host of the cluster.
+#[derive(Debug)]
+pub struct Host {
+    name: String,
+    dir: PathBuf,
+    process: Option<Process>,
+}
+
+/// Takes an empty or new directory.
+///
+/// # Errors
+/// It holds something.
+pub fn claim(dir: &Path) -> anyhow::Result<()> {
+    let name = || dir.display().to_string();
+    std::fs::create_dir_all(dir).with_context(name)?;
+    if let Some(found) = std::fs::read_dir(dir).with_context(name)?.next() {
+        let found = found.with_context(name)?.file_name();
+        bail!(
+            "{}: holds `{}`; a cluster's demo begins anew each time: name an empty directory or a \
+             new one",
+            dir.display(),
+            found.to_string_lossy()
+        );
+    }
+    Ok(())
+}
+
+/// The configuration of a host.
+pub fn configuration(servers: &Servers, name: &str, cache: &Path, lease: Lease<'_>) -> String {
+    let quoted = |text: &str| format!("{text:?}");
+    let (ttl, renew) = lease.unwrap_or(LEASE);
+    let template = config::shortened()
+        .unset("store.path")
+        .set("store.url", quoted(&servers.postgres()))
+        .set("coordination.etcd", format!("{:?}", servers.etcd()))
+        .set("coordination.cluster", quoted(NAME))
+        .set("node.name", quoted(name))
+        .set("runtime.cache", quoted(&cache.display().to_string()))
+        .set("lease.ttl", quoted(ttl))
+        .set("lease.renew", quoted(renew));
+    config::marked(&template)
+}
+
+impl Host {
+    /// Writes a host's configuration.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn prepare(dir: &Path, name: &str, config: &str) -> io::Result<Host> {
+        let dir = std::path::absolute(dir)?.join(name);
+        std::fs::create_dir_all(&dir)?;
+        std::fs::write(dir.join("besom.toml"), config)?;
+        Ok(Host { name: name.to_owned(), dir, process: None })
+    }
+
+    /// Its lasting name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its configuration.
+    pub fn config(&self) -> PathBuf {
+        self.dir.join("besom.toml")
+    }
+
+    /// Its log.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("besom.log")
+    }
+
+    /// Starts it, or starts it again, with `besom` as the program.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start(&mut self, besom: &Path, args: &[&str]) -> io::Result<()> {
+        self.process = None;
+        let args = ["serve", "--config", "besom.toml"].iter().chain(args);
+        self.process = Some(Process::start(Start {
+            program: besom,
+            args: args.map(ToString::to_string).collect(),
+            dir: &self.dir,
+            log: self.log(),
+            stop: "TERM",
+            user: None,
+        })?);
+        Ok(())
+    }
+
+    /// Its process; none: it was never started, or was stopped.
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
+    }
+
+    /// Whether it runs.
+    pub fn is_alive(&self) -> bool {
+        self.process.as_ref().is_some_and(Process::is_alive)
+    }
+
+    /// Stops it as an operator would, and waits for its end.
+    pub fn stop(&mut self) {
+        self.process = None;
+    }
+}
+
+/// Stops them all at once: one after the other, each would hand its share to the next.
+pub fn stop_all(hosts: &mut [Host]) {
+    for process in hosts.iter().filter_map(Host::process) {
+        // One that has ended needs not be asked.
+        let _ = process.signal(rustix::process::Signal::TERM);
+    }
+    for host in hosts {
+        host.stop();
+    }
+}
+
+/// How long a cluster may take to do what it is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(120);
