@@ -360,12 +360,20 @@ impl<'a> Reading<'a> {
         // cannot: an index gives it as it is. Of the others the order is said.
         let direction = if range.descending { " DESC" } else { "" };
         let nulls = if range.descending { " NULLS LAST" } else { " NULLS FIRST" };
-        let order: Vec<String> = (fixed..self.order.len())
-            .map(|at| {
-                let nulls = if at > fixed && self.nullable[at] { nulls } else { "" };
-                format!("t.{}{direction}{nulls}", quote(&self.order[at].0))
-            })
-            .collect();
+        // That a column is NULL fixes it like a value, and PostgreSQL does not see that: named in
+        // the order, the index gives it all the same.
+        let in_prefix = index_columns(table, range)?.iter().zip(&range.prefix);
+        let in_prefix = in_prefix.filter(|(_, v)| **v == Value::Null).map(|(name, _)| name);
+        let in_begin = self.order.iter().zip(begin);
+        let in_begin = in_begin
+            .filter(|(_, part)| matches!(part, Part::Null | Part::Equal(Cell::Null)))
+            .map(|((name, _), _)| name);
+        let absent = in_prefix.chain(in_begin).map(|name| format!("t.{}{direction}", quote(name)));
+        let present = (fixed..self.order.len()).map(|at| {
+            let nulls = if at > fixed && self.nullable[at] { nulls } else { "" };
+            format!("t.{}{direction}{nulls}", quote(&self.order[at].0))
+        });
+        let order: Vec<String> = absent.chain(present).collect();
         let mut sql = format!("SELECT {}", self.select.join(", "));
         if !self.select.is_empty() {
             sql.push_str(", ");

@@ -12,6 +12,10 @@ fn n(n: i64) -> Value {
     Value::Integer(n)
 }
 
+fn by_flag() -> Range {
+    range("things", Some("by_flag"), &["id"])
+}
+
 fn by_n() -> Range {
     range("things", Some("by_n"), &["id"])
 }
@@ -70,6 +74,9 @@ pub async fn a_range_is_the_same_in_pages_of_any_size(world: &mut World) {
         (Range { lower: Some(n(3)), upper: Some(n(2)), ..by_n() }, ""),
         (Range { prefix: vec![n(2)], ..by_n() }, "cd"),
         (Range { prefix: vec![Value::Null], ..by_n() }, "e"),
+        // That the first column is NULL fixes it: the second one gives the order.
+        (Range { prefix: vec![Value::Null], ..by_flag() }, "ebcdaf"),
+        (Range { prefix: vec![Value::Null], upper: Some(n(2)), ..by_flag() }, "bcd"),
         (Range { conditions: vec![at_least(3)], ..by_n() }, "af"),
         (Range { conditions: vec![at_least(3)], upper: Some(n(3)), ..by_n() }, "a"),
         (Range { lower: Some(text("c")), ..range("things", None, &["id"]) }, "cdef"),
