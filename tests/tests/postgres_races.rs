@@ -9,7 +9,7 @@ use besom::store::postgres::Options;
 use besom_core::ids::RunId;
 use besom_core::proposal::{Change, Condition, Filter, Guard};
 use besom_core::value::Value;
-use besom_tests::adapters::postgres::Postgres;
+use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{parent, text, thing};
 use besom_tests::conformance::world::{apply, candidate, fence, in_one_stream, n_is, set_n, skip};
 use besom_tests::conformance::{World, block_on};
@@ -25,7 +25,7 @@ struct Stage {
 }
 
 async fn stage() -> Stage {
-    stage_with(Options::default()).await
+    stage_with(patient()).await
 }
 
 async fn stage_with(options: Options) -> Stage {
@@ -212,7 +212,7 @@ fn a_backend_that_is_killed_takes_everything_back() {
 fn a_lock_that_is_not_to_be_had_in_time_makes_the_store_busy() {
     block_on(async {
         let lock_timeout = Duration::from_millis(50);
-        let stage = stage_with(Options { lock_timeout, ..Options::default() }).await;
+        let stage = stage_with(Options { lock_timeout, ..patient() }).await;
         stage.world.write(vec![thing("t", 1)]).await;
         let batch = stage.batch(apply(vec![n_is("t", 1)], vec![set_n("t", 9)])).await;
         stage.product("BEGIN; UPDATE things SET n = 2 WHERE tenant_id = 'a' AND id = 't'").await;

@@ -1,6 +1,7 @@
 //! The store on PostgreSQL as a fixture: a database of its own on the tests' server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use besom::activity::store::StoreActivity;
@@ -17,6 +18,19 @@ use crate::conformance::tables::{self, Table};
 use crate::conformance::{Corruption, Fault, Fixture};
 use crate::servers::postgres::{Database, Server};
 
+/// The bounds of a machine that is busy with something else: it may stall for longer than a
+/// leader may. What the bounds are for has tests of its own, which set them.
+pub fn patient() -> Options {
+    let long = Duration::from_secs(120);
+    Options {
+        connect_timeout: long,
+        lock_timeout: long,
+        statement_timeout: long,
+        idle_in_transaction_timeout: long,
+        ..Options::default()
+    }
+}
+
 /// The store on PostgreSQL.
 pub struct Postgres {
     hand: Hand,
@@ -30,7 +44,7 @@ pub struct Postgres {
 impl Postgres {
     /// A store in a new database.
     pub async fn open() -> Postgres {
-        Postgres::open_with(Options::default()).await
+        Postgres::open_with(patient()).await
     }
 
     /// The same, opened with other bounds.

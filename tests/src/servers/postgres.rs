@@ -17,8 +17,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use besom::store::postgres::{Options, PostgresStore};
+use besom::store::postgres::PostgresStore;
 use tokio_postgres::{Client, NoTls};
+
+use crate::adapters::postgres::patient;
 
 /// How long a server may take to answer.
 const READY_MAX: Duration = Duration::from_secs(60);
@@ -244,7 +246,7 @@ impl Server {
             let url = self.url(TEMPLATE);
             let made = std::thread::spawn(move || {
                 crate::conformance::block_on(async {
-                    PostgresStore::open(&url, Options::default()).await.map(drop)
+                    PostgresStore::open(&url, patient()).await.map(drop)
                 })
             });
             made.join().expect("a thread").expect("the template is made");

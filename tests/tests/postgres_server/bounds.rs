@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use besom::ports::store::{Error, Store};
 use besom::store::postgres::{Options, PostgresStore};
-use besom_tests::adapters::postgres::Postgres;
+use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::thing;
 use besom_tests::conformance::world::{apply, candidate, fence, page, set_n};
 use besom_tests::conformance::{World, block_on};
@@ -17,7 +17,7 @@ fn nodes_that_start_together_make_one_store() {
     block_on(async {
         let database = Server::shared().empty();
         let url = database.url();
-        let options = || Options { partitions: 16, cluster: "c".into(), ..Options::default() };
+        let options = || Options { partitions: 16, cluster: "c".into(), ..patient() };
         let all = (0..8).map(|_| PostgresStore::open(&url, options()));
         for store in futures::future::join_all(all).await {
             let table = store.unwrap().partition_table().await.unwrap();
@@ -30,7 +30,7 @@ fn nodes_that_start_together_make_one_store() {
 fn whoever_finds_all_connections_taken_is_told_in_time() {
     block_on(async {
         let connect_timeout = Duration::from_millis(300);
-        let options = Options { snapshots_max: 1, connect_timeout, ..Options::default() };
+        let options = Options { snapshots_max: 1, connect_timeout, ..patient() };
         let fixture = Postgres::open_with(options).await;
         let store = fixture.inner();
         let held = store.snapshot(Duration::from_secs(60)).await.unwrap();
@@ -51,7 +51,7 @@ fn whoever_finds_all_connections_taken_is_told_in_time() {
 #[test]
 fn a_snapshot_ends_with_its_time() {
     block_on(async {
-        let options = Options { snapshots_max: 1, ..Options::default() };
+        let options = Options { snapshots_max: 1, ..patient() };
         let world = World::new(Box::new(Postgres::open_with(options).await)).await;
         let held = world.store().snapshot(Duration::from_millis(50)).await.unwrap();
         // Waits until the first has been closed.
@@ -66,8 +66,7 @@ fn a_snapshot_ends_with_its_time() {
 fn a_statement_that_takes_too_long_makes_the_store_busy() {
     block_on(async {
         let statement_timeout = Duration::from_millis(100);
-        let fixture =
-            Postgres::open_with(Options { statement_timeout, ..Options::default() }).await;
+        let fixture = Postgres::open_with(Options { statement_timeout, ..patient() }).await;
         let product = fixture.database().connect().await;
         let world = World::new(Box::new(fixture)).await;
         world.write(vec![thing("t", 1)]).await;
@@ -95,7 +94,7 @@ fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 fn a_frozen_leader_holds_the_next_one_up_for_a_bounded_time() {
     block_on(async {
         let idle_in_transaction_timeout = Duration::from_millis(300);
-        let options = Options { idle_in_transaction_timeout, ..Options::default() };
+        let options = Options { idle_in_transaction_timeout, ..patient() };
         let fixture = Postgres::open_with(options).await;
         let onlooker = fixture.database().connect().await;
         let next = fixture.another().await;

@@ -9,7 +9,7 @@ use besom::ports::store::{Batch, Error, Outcome, Store};
 use besom::store::postgres::{Options, PostgresStore};
 use besom_core::proposal::Change;
 use besom_core::value::{Field, Value};
-use besom_tests::adapters::postgres::Postgres;
+use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{text, thing};
 use besom_tests::conformance::world::{apply, candidate, skip};
 use besom_tests::conformance::{World, block_on};
@@ -22,7 +22,7 @@ fn server() -> &'static Server {
 }
 
 fn options() -> Options {
-    Options { connect_timeout: Duration::from_secs(2), ..Options::default() }
+    Options { connect_timeout: Duration::from_secs(2), ..patient() }
 }
 
 #[test]

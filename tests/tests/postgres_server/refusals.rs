@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 
 use besom::ports::store::{Error, Store};
 use besom::store::postgres::{Options, PostgresStore};
+use besom_tests::adapters::postgres::patient;
 use besom_tests::conformance::block_on;
 use besom_tests::servers::certificates::Authority;
 use besom_tests::servers::postgres::{Disk, Server, Setup};
@@ -31,7 +32,7 @@ fn a_newer_schema_is_refused() {
         let database = Server::shared().database();
         let newer = "UPDATE besom.meta SET value = '99' WHERE key = 'schema_version'";
         database.connect().await.batch_execute(newer).await.unwrap();
-        let error = refused(&database.url(), Options::default()).await;
+        let error = refused(&database.url(), patient()).await;
         says(&error, &["schema version 99", "use the version of besom that wrote it", "database"]);
     });
 }
@@ -40,7 +41,7 @@ fn a_newer_schema_is_refused() {
 fn the_store_of_another_cluster_is_refused() {
     block_on(async {
         let database = Server::shared().empty();
-        let of = |cluster: &str| Options { cluster: cluster.into(), ..Options::default() };
+        let of = |cluster: &str| Options { cluster: cluster.into(), ..patient() };
         drop(PostgresStore::open(&database.url(), of("north")).await.unwrap());
         let error = refused(&database.url(), of("south")).await;
         says(&error, &["\"north\"", "\"south\"", "name another schema or database"]);
@@ -55,7 +56,7 @@ fn two_clusters_share_a_database_in_schemas_of_their_own() {
         let database = Server::shared().empty();
         for cluster in ["north", "south"] {
             let (schema, cluster) = (format!("besom \"{cluster}\""), cluster.to_owned());
-            let options = Options { schema, cluster, partitions: 8, ..Options::default() };
+            let options = Options { schema, cluster, partitions: 8, ..patient() };
             let store = PostgresStore::open(&database.url(), options).await.unwrap();
             assert_eq!(store.fence().await.unwrap(), None);
         }
@@ -65,7 +66,7 @@ fn two_clusters_share_a_database_in_schemas_of_their_own() {
 #[test]
 fn a_missing_database_is_named() {
     block_on(async {
-        let error = refused(&Server::shared().url("nowhere"), Options::default()).await;
+        let error = refused(&Server::shared().url("nowhere"), patient()).await;
         says(&error, &["\"nowhere\" does not exist", "create the database"]);
     });
 }
@@ -109,7 +110,7 @@ impl Guarded {
     }
 
     fn trusting(&self, root: &Path) -> Options {
-        Options { root_certificate: Some(root.to_owned()), ..Options::default() }
+        Options { root_certificate: Some(root.to_owned()), ..patient() }
     }
 }
 
@@ -184,7 +185,7 @@ fn a_server_that_wants_tls_says_so() {
     block_on(async {
         let guarded = Guarded::shared();
         let url = guarded.url("localhost", "right", "disable");
-        let error = refused(&url, Options::default()).await;
+        let error = refused(&url, patient()).await;
         says(&error, &["no encryption", "pg_hba.conf"]);
     });
 }

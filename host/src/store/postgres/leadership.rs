@@ -4,9 +4,10 @@ use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, Term};
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
-use super::error::{Job, invalid};
+use super::clock::{Clock, NOW};
+use super::error::{Failure, Fault, Job, fault, words};
 use super::session::{Param, Pipeline, Session, Tx, params};
-use crate::ports::store::{Claim, Error, FenceState, PartitionRow, Raised, RingPosition};
+use crate::ports::store::{Claim, Error, FenceState, PartitionRow, Raised, Result, RingPosition};
 
 /// Finds the fence of a term and token, and holds it: a raise waits until the transaction
 /// ends. (A plain SELECT, or FOR KEY SHARE, would let it pass.)
@@ -26,54 +27,74 @@ pub(super) fn check_fence(answer: &[Row]) -> Job<()> {
     if answer.is_empty() { Err(Error::Fenced.into()) } else { Ok(()) }
 }
 
-/// Raises the fence and takes partitions over.
+/// How long a raise waits for the write of the leader before.
+const RAISE_WAIT: &str = "SET LOCAL lock_timeout = '1s'";
+
+const RAISE: &str = "INSERT INTO @.fence AS f (term, token_hash, node, raised_at)
+  VALUES ($2, $3, $4, {now})
+  ON CONFLICT (singleton) DO UPDATE SET term = excluded.term, token_hash = excluded.token_hash,
+    node = excluded.node, raised_at = excluded.raised_at
+  WHERE f.term < excluded.term
+  RETURNING 1";
+
+/// In the order of their numbers, as commits lock them; nothing where the fence is not raised.
+const TAKE_OVER: &str = "WITH taken AS (SELECT id FROM @.partition
+    WHERE ($4::int4[] IS NULL OR id = ANY($4))
+      AND EXISTS (SELECT 1 FROM @.fence WHERE term = $2 AND token_hash = $3)
+    ORDER BY id FOR UPDATE)
+  UPDATE @.partition p SET owner = $1, owner_epoch = owner_epoch + 1
+  FROM taken WHERE p.id = taken.id RETURNING p.id, p.owner_epoch";
+
+/// Raises the fence and takes partitions over, in one round trip: whatever happens to this
+/// process, it is never within the transaction without the server working on it.
 pub(super) async fn raise_fence(
-    tx: &Tx,
+    mut session: Session,
+    clock: &Clock,
     fence: &Fence,
     node: &NodeName,
     partitions: Option<&[Partition]>,
-) -> Job<Raised> {
-    tx.session.batch("SET LOCAL lock_timeout = '1s'").await?;
-    let raised = tx
-        .execute(
-            "INSERT INTO @.fence AS f (term, token_hash, node, raised_at) VALUES ($1, $2, $3, $4)
-             ON CONFLICT (singleton) DO UPDATE SET term = excluded.term,
-               token_hash = excluded.token_hash, node = excluded.node,
-               raised_at = excluded.raised_at
-             WHERE f.term < excluded.term",
-            params![
-                fence.term.0 as i64,
-                fence.token_hash.to_vec(),
-                node.as_str().to_owned(),
-                tx.now.0
-            ],
-        )
-        .await?;
-    if raised == 0 {
-        return Err(Error::Fenced.into());
+    count: u32,
+) -> Result<Raised> {
+    if let Some(partition) = partitions.into_iter().flatten().find(|p| p.0 >= count) {
+        return Err(Error::Invalid(format!("the store has no partition {partition}")));
     }
     let wanted: Option<Vec<i32>> = partitions.map(|all| all.iter().map(|p| p.0 as i32).collect());
-    // In the order of their numbers, as commits lock them.
-    let rows = tx
-        .query(
-            "WITH taken AS (SELECT id FROM @.partition WHERE $2::int4[] IS NULL OR id = ANY($2)
-               ORDER BY id FOR UPDATE)
-             UPDATE @.partition p SET owner = $1, owner_epoch = owner_epoch + 1
-             FROM taken WHERE p.id = taken.id RETURNING p.id, p.owner_epoch",
-            params![node.as_str().to_owned(), wanted],
-        )
-        .await?;
+    let (term, token, name) =
+        (fence.term.0 as i64, fence.token_hash.to_vec(), node.as_str().to_owned());
+    let mut whole = Pipeline::default();
+    whole.simple(RAISE_WAIT);
+    let raised = whole.push(
+        RAISE.replace("{now}", NOW),
+        params![clock.given(), term, token.clone(), name.clone()],
+    );
+    let taken = whole.push(TAKE_OVER, params![name, term, token, wanted]);
+    whole.simple("COMMIT");
+    match session.begin(whole).await {
+        Ok(answers) => {
+            session.ended();
+            if answers[raised].is_empty() {
+                return Err(Error::Fenced);
+            }
+            Ok(Raised { owned: owned(&answers[taken])? })
+        }
+        // The connection may have broken before or after COMMIT was read.
+        Err(Failure::Sql(e)) if fault(&e) == Fault::Away => Err(Error::Unknown(words(&e))),
+        Err(failure) => {
+            session.rollback().await;
+            Err(failure.into())
+        }
+    }
+}
+
+/// Partitions and their epochs, in order.
+fn owned(rows: &[Row]) -> Job<Vec<(Partition, OwnerEpoch)>> {
     let mut owned = Vec::with_capacity(rows.len());
     for row in rows {
         let (id, epoch): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
         owned.push((Partition(id as u32), OwnerEpoch(epoch as u64)));
     }
     owned.sort_unstable();
-    let missing = partitions.into_iter().flatten().find(|p| !owned.iter().any(|(id, _)| id == *p));
-    if let Some(partition) = missing {
-        return Err(invalid(format!("the store has no partition {partition}")));
-    }
-    Ok(Raised { owned })
+    Ok(owned)
 }
 
 /// Who owns the partitions, in order.
@@ -124,13 +145,7 @@ pub(super) async fn claim_partitions(
             params![node.as_str().to_owned(), ids, seen, at.term.0 as i64, at.revision as i64],
         )
         .await?;
-    let mut taken = Vec::with_capacity(rows.len());
-    for row in rows {
-        let (id, epoch): (i32, i64) = (row.try_get(0)?, row.try_get(1)?);
-        taken.push((Partition(id as u32), OwnerEpoch(epoch as u64)));
-    }
-    taken.sort_unstable();
-    Ok(taken)
+    owned(&rows)
 }
 
 /// The fence as it stands.

@@ -181,9 +181,9 @@ impl Store for PostgresStore {
         node: &NodeName,
         partitions: Option<&[Partition]>,
     ) -> Result<Raised> {
-        let tx = Tx::begin(self.pools.take(Use::Lead).await?, &self.clock).await?;
-        let done = leadership::raise_fence(&tx, fence, node, partitions).await;
-        tx.finish(done).await
+        let session = self.pools.take(Use::Lead).await?;
+        let count = self.founded.partitions;
+        leadership::raise_fence(session, &self.clock, fence, node, partitions, count).await
     }
 
     async fn fence(&self) -> Result<Option<FenceState>> {

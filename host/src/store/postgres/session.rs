@@ -319,12 +319,13 @@ impl Tx {
     }
 }
 
-/// Numbers that are never used twice, `$1` of them.
-pub(super) const NUMBERS: &str = "SELECT nextval('@.number') FROM generate_series(1, $1::int4)";
+/// Numbers that are never used twice, `$1` of them, in one row.
+pub(super) const NUMBERS: &str =
+    "SELECT array_agg(nextval('@.number')) FROM generate_series(1, $1::int4)";
 
 /// The answer to [`NUMBERS`].
 pub(super) fn numbers(rows: &[Row]) -> Job<Vec<i64>> {
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    Ok(only::<Option<Vec<i64>>>(rows)?.unwrap_or_default())
 }
 
 /// The first column of the only row.

@@ -95,8 +95,9 @@ pub(super) struct Books {
     blocks: Blocks,
     /// The highest of the numbers.
     last: i64,
-    /// The commit's, then two for each entry, then one for each message: in the order of the
-    /// entries, whichever is settled first.
+    /// The commit's, then one for each entry, then one for each message: in the order of the
+    /// entries, whichever is settled first. An entry's is that of its history row, and of the
+    /// retry or the dead letter that it becomes: each of these is numbered for itself.
     numbers: Vec<i64>,
     messages: usize,
     history: History,
@@ -163,7 +164,7 @@ struct Outbox {
 
 /// How many numbers the books of so many entries and messages need.
 pub(super) fn numbers_needed(entries: usize, messages: usize) -> usize {
-    1 + 2 * entries + messages
+    1 + entries + messages
 }
 
 impl Books {
@@ -270,7 +271,7 @@ impl Books {
             Settle::Retry { run_at, attempts, guard_retries, reason } => {
                 self.tally.of(task, tenant).retries += 1;
                 self.retries.leaving.push(task, item, source);
-                self.retries.to.push(number(&self.numbers, 2 + 2 * at)?);
+                self.retries.to.push(number(&self.numbers, 1 + at)?);
                 self.retries.run_at.push(run_at.0);
                 self.retries.attempts.push(*attempts as i32);
                 self.retries.guard_retries.push(*guard_retries as i32);
@@ -281,7 +282,7 @@ impl Books {
                 let reason = with(reason);
                 self.tally.of(task, tenant).dead += 1;
                 self.dead.leaving.push(task, item, source);
-                self.dead.ids.push(number(&self.numbers, 2 + 2 * at)?);
+                self.dead.ids.push(number(&self.numbers, 1 + at)?);
                 self.dead.errors.push(escaped(&reason).into_owned());
                 let remarks = Remarks { reason: Some(&reason), ..Remarks::default() };
                 self.history(at, task, item, End::Dead, remarks)?;
@@ -310,7 +311,7 @@ impl Books {
         end: End,
         remarks: Remarks<'_>,
     ) -> Job<i64> {
-        let id = number(&self.numbers, 1 + 2 * at)?;
+        let id = number(&self.numbers, 1 + at)?;
         let undo_bytes = remarks.undo.as_ref().map_or(0, Vec::len) as i64;
         if undo_bytes > 0 {
             self.tally.of(task, item.identity.tenant.as_ref()).undo_bytes += undo_bytes;
@@ -541,7 +542,7 @@ const RESOLVE: &str = "WITH resolved AS (UPDATE @.dead d SET resolved_at = $5
       AND d.resolved_at IS NULL
     RETURNING d.task, d.tenant, d.run),
   shares AS (INSERT INTO @.run_share AS s (run, share, unlogged, ended)
-    SELECT run, pg_backend_pid() % 16, 0, count(*) FROM resolved GROUP BY run ORDER BY run
+    SELECT run, pg_backend_pid() % 256, 0, count(*) FROM resolved GROUP BY run ORDER BY run
     ON CONFLICT (run, share) DO UPDATE SET ended = s.ended + excluded.ended)
   INSERT INTO @.tally (task, tenant, planned, committed, skipped, dead, discarded, log, timers,
     retries, resolved, undo_bytes)

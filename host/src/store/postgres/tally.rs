@@ -12,8 +12,9 @@ use super::error::Job;
 use super::session::{Pipeline, Session, params};
 use super::text::tenant_text;
 
-/// Among how many shares the connections spread what runs have lost.
-const SHARES: i32 = 16;
+/// Among how many shares the connections spread what runs have lost. A share is locked until its
+/// commit is on the disk: so many that few connections have the same one.
+const SHARES: i32 = 256;
 
 /// Additions to the counters of one task and tenant.
 #[derive(Clone, Copy, Default)]

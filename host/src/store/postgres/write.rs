@@ -1,5 +1,7 @@
 //! An operator's changes: an import, the demo. No guard, no history, all or nothing.
 
+use std::time::Duration;
+
 use besom_core::collection::Collections;
 use besom_core::ids::Tenant;
 use besom_core::proposal::{Change, OnGuardFailed, Proposal};
@@ -13,6 +15,10 @@ use super::text::escaped;
 use super::work::{Work, waves};
 use crate::ports::store::Result;
 
+/// For how long this process may be busy with the next changes. They hold no fence, so they
+/// need not keep to the bound of a leader's write, which a large import on a busy machine does
+/// not.
+const IDLE_MAX: Duration = Duration::from_secs(60);
 /// The most changes of one round trip.
 const CHUNK: usize = 4_096;
 
@@ -24,7 +30,12 @@ pub(super) async fn write(
     collections: &Collections,
     changes: &[(Option<Tenant>, Change)],
 ) -> Result<()> {
-    let tx = Tx::begin(session, clock).await?;
+    let mut first = Pipeline::default();
+    first.simple(format!(
+        "SET LOCAL idle_in_transaction_session_timeout = {}",
+        IDLE_MAX.as_millis()
+    ));
+    let (tx, _) = Tx::begin_with(session, clock, first).await?;
     let done = all(&tx, mapping, collections, changes).await;
     tx.finish(done).await
 }
