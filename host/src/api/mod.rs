@@ -6,6 +6,7 @@
 //! shows the token, names a host that is an address or `localhost`, and has no `Origin`.
 
 mod activity;
+pub mod host;
 mod listen;
 pub mod ring;
 #[cfg(test)]

@@ -53,6 +53,7 @@ impl Assembly {
             activity: adapters.activity,
             store,
             guests: Arc::new(loader.runtime().clone()),
+            health: Arc::default(),
             node,
             snapshot_max: config.host.act_snapshot_max,
             history_retention: config.retention.history,

@@ -4,6 +4,7 @@
 //! the store, whether a host runs or not; what changes something is a command row that the
 //! leader applies. A verb is a struct of arguments with `run(self, &Global)`.
 
+pub mod ask;
 pub mod assembly;
 pub mod audit;
 pub mod check;

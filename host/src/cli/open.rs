@@ -9,8 +9,9 @@ use besom_core::activity::Timeouts;
 use besom_core::ids::{NodeName, TaskName};
 
 use super::patience::patiently;
-use super::{Failure, Global, cluster};
+use super::{Failure, Global, ask, cluster};
 use crate::activity::store::StoreActivity;
+use crate::api::host::HostStatus;
 use crate::config::{
     Config, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline, read,
 };
@@ -110,6 +111,12 @@ pub struct Outline {
     pub leader: Option<LeaderRecord>,
     /// Why it is not known who holds it.
     pub leader_fault: Option<String>,
+}
+
+/// What the host of this configuration says of itself; none: it does not run here.
+pub async fn host_status(global: &Global) -> Option<HostStatus> {
+    let parsed = read(&global.config, &Overrides::from_env(global.set.clone())).ok()?;
+    ask::host(&parsed.sections().api.socket, "/status").await
 }
 
 /// For verbs that only look at the store: no plugin is loaded, and a configuration with

@@ -33,10 +33,16 @@ impl Args {
 pub async fn serve(global: &Global, assembly: Assembly) -> Result<Exit, Failure> {
     let (stop, stopped) = watch::channel(false);
     let activity = Arc::clone(&assembly.ports.activity);
-    let endpoint = listen(&assembly.config, activity, stopped).await?;
+    let mut endpoint = listen(&assembly.config, activity, stopped).await?;
     let signals = |error: std::io::Error| Failure::Failed(format!("signals: {error}"));
     let files = Reload::watch(&global.config, &assembly.config.plugins.dir).map_err(signals)?;
     let mut running = assembly.start(false);
+    let host = api::host::Host {
+        node: assembly.ports.node.clone(),
+        live: running.live.clone(),
+        health: Arc::clone(&assembly.ports.health),
+    };
+    endpoint.extend(answer(&assembly.config, host, stop.subscribe()).await);
     let Assembly { config, loader, .. } = assembly;
     let reloading = reload(files, global.clone(), config, loader, running.control.clone());
     let mut reloading = tokio::spawn(reloading);
@@ -98,9 +104,24 @@ async fn listen(
     Ok(tasks)
 }
 
+/// Answers verbs on this machine. Without it the host works all the same.
+async fn answer(
+    config: &Config,
+    host: api::host::Host,
+    stop: watch::Receiver<bool>,
+) -> Option<tokio::task::JoinHandle<()>> {
+    match Listener::unix(&config.api.socket).await {
+        Ok(listener) => Some(tokio::spawn(served(listener, api::host::router(host), stop))),
+        Err(error) => {
+            tracing::warn!(%error, "this host cannot be asked how it is");
+            None
+        }
+    }
+}
+
 async fn served(listener: Listener, router: axum::Router, stop: watch::Receiver<bool>) {
     if let Err(error) = listener.serve(router, stop).await {
-        tracing::error!(%error, "reports of activity are not taken any more");
+        tracing::error!(%error, "a socket is not served any more");
     }
 }
 

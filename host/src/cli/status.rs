@@ -12,7 +12,7 @@ use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::{Exit, Failure, Global, open};
 use crate::config::{TaskOutline, printable};
-use crate::ports::store::{self, Depth, NodeRow, Pause, Store};
+use crate::ports::store::{self, Depth, Missing, NodeRow, Pause, Store};
 
 /// `besom status`.
 #[derive(Debug, clap::Args)]
@@ -51,6 +51,26 @@ pub struct NodeStatus {
     pub state: String,
     /// When; one that is gone has been since then.
     pub seen_at: Stamp,
+    /// What it could not reach then.
+    pub missing: Vec<MissingPart>,
+}
+
+/// Something that a node cannot reach.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MissingPart {
+    /// What.
+    pub what: String,
+    /// Since when.
+    pub since: Stamp,
+    /// Why.
+    pub why: String,
+}
+
+impl From<&Missing> for MissingPart {
+    fn from(missing: &Missing) -> MissingPart {
+        let Missing { what, since, why } = missing.clone();
+        MissingPart { what, since: Stamp(since), why }
+    }
 }
 
 /// A task.
@@ -140,6 +160,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             node: n.node.to_string(),
             state: if alive(n) { n.state.clone() } else { "gone".into() },
             seen_at: Stamp(n.seen_at),
+            missing: n.missing.iter().map(MissingPart::from).collect(),
         })
         .collect();
     Ok(Report {
@@ -190,8 +211,26 @@ fn waiting(task: &TaskName, depth: Option<&Depth>, now: Time) -> TaskStatus {
 impl Args {
     /// Gathers and prints.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let (store, outline) = open::reading(global).await?;
-        let report = report(&*store, &outline).await?;
+        let gathered = async {
+            let (store, outline) = open::reading(global).await?;
+            Ok(report(&*store, &outline).await?)
+        };
+        let report = match gathered.await {
+            Ok(report) => report,
+            Err(Failure::Unreachable(words)) => {
+                // The host on this machine may know since when.
+                let host = open::host_status(global).await;
+                let missing = host.iter().flat_map(|host| {
+                    host.missing.iter().map(move |missing| {
+                        let since = Stamp(missing.since);
+                        format!("\n{} misses {} since {since}", host.node, missing.what)
+                    })
+                });
+                let known: String = missing.collect();
+                return Err(Failure::Unreachable(format!("{words}{known}")));
+            }
+            Err(failure) => return Err(failure),
+        };
         output::show(global.output, &report, || text(&report))?;
         Ok(Exit::Fine)
     }
@@ -216,8 +255,22 @@ fn text(report: &Report) -> String {
     for node in &report.nodes {
         nodes.row([node.node.clone(), node.state.clone(), node.seen_at.beside(report.now)]);
     }
-    let mut out =
-        format!("{}\n{}\n{}", facts.render(), nodes.render(), tasks(&report.tasks, report.now));
+    let missing: String = report
+        .nodes
+        .iter()
+        .flat_map(|node| node.missing.iter().map(move |missing| (node, missing)))
+        .map(|(node, missing)| {
+            let since = missing.since.beside(report.now);
+            let why = printable(&missing.why);
+            format!("{} misses {} since {since}: {why}\n", node.node, missing.what)
+        })
+        .collect();
+    let mut out = format!(
+        "{}\n{}{missing}\n{}",
+        facts.render(),
+        nodes.render(),
+        tasks(&report.tasks, report.now)
+    );
     for problem in &report.problems {
         let lines: Vec<String> = problem.lines().map(printable).collect();
         out.push_str(&format!("\n{}\n", lines.join("\n")));

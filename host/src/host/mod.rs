@@ -5,11 +5,11 @@
 
 pub mod clock;
 pub mod dry_run;
+pub mod health;
 pub mod perform;
 pub mod reload;
 pub mod setup;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::ids::Term;
@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use crate::node::holdings;
 use crate::node::{Command, Event, Node, Role, Settings, Whose, Work};
 use crate::ports::guests::StopFlag;
-use crate::ports::store::{NodeRow, Store};
+use crate::ports::store::NodeRow;
 use perform::{Cluster, Ports};
 
 /// What is asked of a running host.
@@ -79,7 +79,7 @@ pub async fn run(
     let mut pulse = tokio::time::interval(REPORT_EVERY);
     pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let (rows, to_report) = watch::channel(None);
-    let reporter = tokio::spawn(report(Arc::clone(&ports.store), to_report));
+    let reporter = tokio::spawn(report(ports.clone(), to_report));
     let mut reported = None;
     let mut event = Event::Tick;
     let mut control_open = true;
@@ -181,27 +181,20 @@ pub fn undo_retention(work: &Work) -> Vec<(besom_core::ids::TaskName, Duration)>
 }
 
 fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
-    let state = match live.role {
-        Role::Following => "following",
-        Role::Leading => "leading",
-        Role::Draining => "draining",
-        Role::Stopped => "stopped",
-    };
     NodeRow {
         node: ports.node.clone(),
-        state: state.to_owned(),
+        state: live.role.as_str().to_owned(),
         seen_at: clock::wall(),
         config_digest: digest.to_owned(),
+        missing: ports.health.missing(),
     }
 }
 
 /// Writes what the node says of itself, the latest where the store is slower.
-async fn report(store: Arc<dyn Store>, mut rows: watch::Receiver<Option<NodeRow>>) {
+async fn report(ports: Ports, mut rows: watch::Receiver<Option<NodeRow>>) {
     while rows.changed().await.is_ok() {
         let Some(row) = rows.borrow_and_update().clone() else { continue };
-        if let Err(error) = store.report_node(&row).await {
-            tracing::debug!(%error, "this node could not say that it is there");
-        }
+        ports.heard(&ports.store.report_node(&row).await);
     }
 }
 

@@ -14,6 +14,7 @@ use besom_core::proposal::Guard;
 use besom_core::queue::{Decision, apart};
 use besom_core::time::{Mono, Time};
 
+use super::health::{Health, Part};
 use crate::node::executor::{Command as Execute, Event as Executed};
 use crate::node::holdings::{Arrived, Command as Hold, Event as Held};
 use crate::node::planner::{Command as Plan, Event as PlanEvent, Loaded, Scan, ScanError};
@@ -39,6 +40,8 @@ pub struct Ports {
     pub activity: Arc<dyn Activity>,
     /// The tasks.
     pub guests: Arc<dyn Guests>,
+    /// What of these cannot be reached.
+    pub health: Arc<Health>,
     /// This incarnation.
     pub node: NodeName,
     /// How long the reads of one act may share a snapshot.
@@ -71,26 +74,20 @@ impl Ports {
     pub async fn perform(&self, command: Command, sent: Mono, stop: &StopFlag) -> Option<Event> {
         Some(match command {
             Command::Campaign { at_least } => {
-                let result = match self.coordination.campaign(at_least).await {
+                let answer = self.coordination.campaign(at_least).await;
+                self.health.note(Part::Coordination, &answer);
+                let result = match answer {
                     Ok(Campaign::Won(fence)) => CampaignResult::Won(fence),
                     Ok(Campaign::Held { retry_in, .. }) => CampaignResult::Held(retry_in),
-                    Err(error) => {
-                        tracing::warn!(%error, "the campaign got no answer");
-                        CampaignResult::Failed
-                    }
+                    Err(_) => CampaignResult::Failed,
                 };
                 Event::Campaigned(sent, result)
             }
-            Command::Renew(fence) => Event::Renewed(
-                sent,
-                match self.coordination.renew(&fence).await {
-                    Ok(kept) => Some(kept),
-                    Err(error) => {
-                        tracing::warn!(%error, term = fence.term.0, "the renewal got no answer");
-                        None
-                    }
-                },
-            ),
+            Command::Renew(fence) => {
+                let answer = self.coordination.renew(&fence).await;
+                self.health.note(Part::Coordination, &answer);
+                Event::Renewed(sent, answer.ok())
+            }
             Command::Resign(fence) => {
                 if let Err(error) = self.coordination.resign(&fence).await {
                     tracing::warn!(%error, "the lease could not be given up; it runs out");
@@ -162,21 +159,14 @@ impl Ports {
         Some(match command {
             Hold::Join => {
                 let joined = cluster.members.join(&cluster.announcement).await;
-                if let Err(error) = &joined {
-                    tracing::warn!(%error, "this node is no member yet; tried again");
-                }
+                self.health.note(Part::Coordination, &joined);
                 Held::Joined(sent, joined.is_ok())
             }
-            Hold::Keep => Held::Kept(
-                sent,
-                match cluster.members.keep_alive().await {
-                    Ok(kept) => Some(kept),
-                    Err(error) => {
-                        tracing::warn!(%error, "the renewal of the membership got no answer");
-                        None
-                    }
-                },
-            ),
+            Hold::Keep => {
+                let answer = cluster.members.keep_alive().await;
+                self.health.note(Part::Coordination, &answer);
+                Held::Kept(sent, answer.ok())
+            }
             Hold::Leave => {
                 if let Err(error) = cluster.members.leave().await {
                     tracing::warn!(%error, "the membership could not be given up; it runs out");
@@ -191,8 +181,20 @@ impl Ports {
         })
     }
 
+    /// Notes whether the store answers. That it is busy, or refuses, is an answer.
+    pub fn heard<T>(&self, answer: &store::Result<T>) {
+        match answer {
+            Err(error @ (store::Error::Unavailable(_) | store::Error::Unknown(_))) => {
+                self.health.missed(Part::Store, error);
+            }
+            Ok(_) | Err(_) => self.health.answered(Part::Store),
+        }
+    }
+
     async fn look(&self, since: u64) -> store::Result<Arrived> {
-        let arrivals = self.store.arrivals(since).await?;
+        let arrivals = self.store.arrivals(since).await;
+        self.heard(&arrivals);
+        let arrivals = arrivals?;
         Ok(Arrived { arrivals, runs: self.store.active_runs().await? })
     }
 
@@ -220,11 +222,16 @@ impl Ports {
     async fn execute(&self, command: Execute, stop: &StopFlag) -> Option<Executed> {
         let store = &self.store;
         Some(match command {
-            Execute::Backlog(scope) => Executed::Backlog(store.backlog(scope.as_deref()).await),
+            Execute::Backlog(scope) => {
+                let backlog = store.backlog(scope.as_deref()).await;
+                self.heard(&backlog);
+                Executed::Backlog(backlog)
+            }
             Execute::ReadLog { ticket, task, streams, limit, each, bytes_max } => {
                 let read = store.read_logs(&task, &streams, each, limit, bytes_max).await;
+                self.heard(&read);
                 if let Err(error) = &read {
-                    tracing::warn!(%error, %task, "the log cannot be read");
+                    tracing::debug!(%error, %task, "the log cannot be read");
                 }
                 Executed::LogRead(ticket, read)
             }
@@ -253,6 +260,7 @@ impl Ports {
                 let result = store.commit(&batch).await;
                 // The instant from which on an item's effects are durable.
                 tracing::debug!(returned = %batch.id, items = batch.entries.len(), "commit");
+                self.heard(&result);
                 if let Err(error) = &result {
                     say_waits("a batch cannot be committed", error);
                 }
@@ -314,7 +322,9 @@ impl Ports {
         }
         let keys: Vec<String> = asked.iter().map(|(_, key)| key.clone()).collect();
         // Unreadable is unknown, and unknown is not idle: the guard fails then.
-        let states = self.activity.states(&keys).await.unwrap_or_default();
+        let states = self.activity.states(&keys).await;
+        self.health.note(Part::Activity, &states);
+        let states = states.unwrap_or_default();
         batch.idle = asked
             .into_iter()
             .zip(states)
@@ -330,6 +340,7 @@ impl Ports {
         match command {
             Plan::Decide(fence, decided) => {
                 let result = store.decide_slots(&fence, &decided.decision).await;
+                self.heard(&result);
                 if let Err(error) = &result {
                     say_waits("the slots due cannot be decided", error);
                 }
@@ -420,7 +431,8 @@ pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFla
 /// Says that the store keeps the node waiting; how long, the node decides. A stale term is
 /// no trouble of the store, and its end is said elsewhere.
 fn say_waits(what: &str, error: &store::Error) {
-    if !matches!(error, store::Error::Fenced) {
+    // That it is away, the host's health says once.
+    if !matches!(error, store::Error::Fenced | store::Error::Unavailable(_)) {
         tracing::warn!(%error, "{what}; tried again");
     }
 }

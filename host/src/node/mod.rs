@@ -180,6 +180,18 @@ pub enum Role {
     Stopped,
 }
 
+impl Role {
+    /// In one word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Following => "following",
+            Role::Leading => "leading",
+            Role::Draining => "draining",
+            Role::Stopped => "stopped",
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Running,

@@ -552,6 +552,19 @@ pub struct NodeRow {
     pub seen_at: Time,
     /// Its configuration's digest.
     pub config_digest: String,
+    /// What it could not reach then.
+    pub missing: Vec<Missing>,
+}
+
+/// Something that a node cannot reach.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// What.
+    pub what: String,
+    /// Since when it has not answered.
+    pub since: Time,
+    /// What came instead of the last answer.
+    pub why: String,
 }
 
 /// How long things are kept.

@@ -12,3 +12,5 @@ mod pass;
 mod reload;
 mod replay;
 mod site;
+#[path = "../common/wait.rs"]
+mod wait;

@@ -3,19 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::Once;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::host::Host;
-
-/// How long a condition may take to become true. Machines that test are slow and shared: only
-/// what never happens fails by it.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// How often a condition is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub use crate::wait::{wait_at_most, wait_for};
 
 /// How long another writer of the database is waited for.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,28 +21,6 @@ fn built_in_tasks() -> String {
     ["compaction", "client-deactivation", "share-expiry", "ttl-transitions"]
         .map(|name| format!("[tasks.{name}]\nplugin = \"{name}\"\nschedule = \"@hourly\"\n"))
         .concat()
-}
-
-/// Waits until `look` finds something.
-///
-/// # Panics
-/// When the patience is over, with what was waited for.
-#[track_caller]
-pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
-    wait_at_most(PATIENCE, what, look)
-}
-
-/// The same with another bound.
-#[track_caller]
-pub fn wait_at_most<T>(bound: Duration, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begun = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(begun.elapsed() < bound, "after {bound:?} still waiting for: {what}");
-        std::thread::sleep(LOOK_EVERY);
-    }
 }
 
 /// Lines shown of each log of a test that has failed.

@@ -278,6 +278,7 @@ impl World {
             store: store.clone(),
             activity: Arc::new(MemoryActivity::new(Timeouts::default(), time)),
             guests: Arc::new(script::Script),
+            health: Arc::default(),
             node: name.clone(),
             snapshot_max: Duration::from_secs(5),
             history_retention: Duration::from_secs(3_600),

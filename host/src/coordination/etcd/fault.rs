@@ -33,8 +33,8 @@ impl From<Fault> for Error {
     fn from(fault: Fault) -> Error {
         match fault {
             Fault::Refused(said) => Error::Refused(said),
-            Fault::Away(said) => Error::Unavailable(said),
-            Fault::Answer(status) => Error::Unavailable(status.message().to_owned()),
+            Fault::Away(said) => Error::Unavailable(format!("etcd: {said}")),
+            Fault::Answer(status) => Error::Unavailable(format!("etcd: {}", status.message())),
         }
     }
 }

@@ -198,11 +198,28 @@ impl Servers {
         *self.slot(which) = None;
     }
 
-    /// Starts a server again, with the data that it had.
+    /// Starts a server again, with the data that it had. One that was killed may have left
+    /// processes behind that have yet to notice, and does not start beside them.
     pub fn restart(&mut self, which: Which) -> anyhow::Result<()> {
-        self.stop(which);
-        self.spawn(which)?;
-        self.wait(which)
+        let asked = Instant::now();
+        loop {
+            self.stop(which);
+            self.spawn(which)?;
+            match self.wait(which) {
+                Err(error) if asked.elapsed() > READY_MAX => return Err(error),
+                Err(_) => std::thread::sleep(ASK_EVERY * 10),
+                Ok(()) => return Ok(()),
+            }
+        }
+    }
+
+    /// The same with several at once: etcd answers only with a majority.
+    pub fn restart_all(&mut self, these: &[Which]) -> anyhow::Result<()> {
+        for which in these {
+            self.stop(*which);
+            self.spawn(*which)?;
+        }
+        these.iter().try_for_each(|which| self.wait(*which))
     }
 
     fn slot(&mut self, which: Which) -> &mut Option<Process> {

@@ -13,6 +13,7 @@ use super::settle::End;
 use super::text::{due_of, escaped, plain, tenant_of, tenant_text};
 use super::values::Cell;
 use crate::ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow};
+use crate::store::record;
 use crate::store::record::images::unpack;
 
 /// What waits, per task. The numbers come from the counters, not from counting; the first
@@ -136,14 +137,16 @@ pub(super) async fn before_images(
 pub(super) async fn report_node(session: &Session, node: &NodeRow) -> Job<()> {
     session
         .execute(
-            "INSERT INTO @.node (node, state, seen_at, config_digest) VALUES ($1, $2, $3, $4)
+            "INSERT INTO @.node (node, state, seen_at, config_digest, missing)
+             VALUES ($1, $2, $3, $4, $5)
              ON CONFLICT (node) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at,
-               config_digest = excluded.config_digest",
+               config_digest = excluded.config_digest, missing = excluded.missing",
             params![
                 node.node.as_str().to_owned(),
                 node.state.clone(),
                 node.seen_at.0,
-                node.config_digest.clone()
+                node.config_digest.clone(),
+                record::nodes::pack(&node.missing)
             ],
         )
         .await?;
@@ -161,7 +164,8 @@ pub(super) async fn forget_node(session: &Session, node: &NodeName) -> Job<()> {
 pub(super) async fn nodes(session: &Session) -> Job<Vec<NodeRow>> {
     let rows = session
         .query(
-            "SELECT node, state, seen_at, config_digest FROM @.node ORDER BY node COLLATE \"C\"",
+            "SELECT node, state, seen_at, config_digest, missing FROM @.node
+             ORDER BY node COLLATE \"C\"",
             params![],
         )
         .await?;
@@ -171,6 +175,7 @@ pub(super) async fn nodes(session: &Session) -> Job<Vec<NodeRow>> {
             state: r.try_get(1)?,
             seen_at: Time(r.try_get(2)?),
             config_digest: r.try_get(3)?,
+            missing: record::nodes::unpack(&r.try_get::<_, String>(4)?),
         })
     };
     rows.iter().map(node).collect()

@@ -36,7 +36,8 @@ CREATE TABLE @.node (
     node text PRIMARY KEY,
     state text NOT NULL,
     seen_at bigint NOT NULL,
-    config_digest text NOT NULL
+    config_digest text NOT NULL,
+    missing text NOT NULL                  -- JSON: what it cannot reach
 ) WITH (fillfactor = 50);
 
 -- Numbers that are never used twice: timers, retries, dead letters, history, messages.

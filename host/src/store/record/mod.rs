@@ -3,4 +3,5 @@
 
 pub(crate) mod encoding;
 pub(crate) mod images;
+pub(crate) mod nodes;
 pub(crate) mod readset;

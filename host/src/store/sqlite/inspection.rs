@@ -12,6 +12,7 @@ use super::values::{DueCell, TenantCell, tenant_cell};
 use super::waiting::{task_id, tasks};
 use super::writer::Tx;
 use crate::ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow};
+use crate::store::record;
 
 /// What waits, per task. The numbers come from the counters, not from counting.
 pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
@@ -131,11 +132,17 @@ pub(super) fn before_images(conn: &Connection, history: u64) -> Job<Option<Vec<B
 pub(super) fn report_node(tx: &mut Tx<'_>, node: &NodeRow) -> Job<()> {
     tx.conn
         .prepare_cached(
-            "INSERT INTO besom_node VALUES (?1, ?2, ?3, ?4)
+            "INSERT INTO besom_node VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (node) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at,
-               config_digest = excluded.config_digest",
+               config_digest = excluded.config_digest, missing = excluded.missing",
         )?
-        .execute(params![node.node.as_str(), node.state, node.seen_at.0, node.config_digest])?;
+        .execute(params![
+            node.node.as_str(),
+            node.state,
+            node.seen_at.0,
+            node.config_digest,
+            record::nodes::pack(&node.missing)
+        ])?;
     Ok(())
 }
 
@@ -148,7 +155,7 @@ pub(super) fn forget_node(tx: &mut Tx<'_>, node: &NodeName) -> Job<()> {
 /// All nodes seen, by name.
 pub(super) fn nodes(conn: &Connection) -> Job<Vec<NodeRow>> {
     let mut statement = conn.prepare_cached(
-        "SELECT node, state, seen_at, config_digest FROM besom_node ORDER BY node",
+        "SELECT node, state, seen_at, config_digest, missing FROM besom_node ORDER BY node",
     )?;
     let rows = statement.query_map([], |r| {
         Ok(NodeRow {
@@ -156,6 +163,7 @@ pub(super) fn nodes(conn: &Connection) -> Job<Vec<NodeRow>> {
             state: r.get(1)?,
             seen_at: Time(r.get(2)?),
             config_digest: r.get(3)?,
+            missing: record::nodes::unpack(&r.get::<_, String>(4)?),
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

@@ -32,7 +32,8 @@ CREATE TABLE besom_node (
     node TEXT PRIMARY KEY,
     state TEXT NOT NULL,
     seen_at INTEGER NOT NULL,
-    config_digest TEXT NOT NULL
+    config_digest TEXT NOT NULL,
+    missing TEXT NOT NULL                  -- JSON: what it cannot reach
 ) STRICT, WITHOUT ROWID;
 
 -- Numbers that are never used twice, for timers, retries, dead letters, history, messages.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Depth, HistoryQuery, NodeRow, Retention};
+use besom::ports::store::{Depth, HistoryQuery, Missing, NodeRow, Retention};
 use besom_core::item::Candidate;
 
 use crate::conformance::World;
@@ -101,6 +101,10 @@ pub async fn nodes_report_themselves(world: &mut World) {
         state: state.into(),
         seen_at: world.now,
         config_digest: "abc".into(),
+        missing: match state {
+            "leading" => Vec::new(),
+            _ => vec![Missing { what: "etcd".into(), since: world.now, why: "refused".into() }],
+        },
     };
     for row in [report("n2", "following"), report("n1", "starting"), report("n1", "leading")] {
         world.store().report_node(&row).await.unwrap();
@@ -115,7 +119,8 @@ pub async fn nodes_are_forgotten(world: &mut World) {
     let seen_at = world.now;
     for name in ["left", "vanished"] {
         let (state, config_digest) = ("following".into(), "abc".into());
-        let row = NodeRow { node: name.into(), state, seen_at, config_digest };
+        let missing = Vec::new();
+        let row = NodeRow { node: name.into(), state, seen_at, config_digest, missing };
         world.store().report_node(&row).await.unwrap();
     }
     let hour = Duration::from_secs(3_600);

@@ -1,0 +1,13 @@
+//! A cluster of real hosts on real servers: what happens to it when any part of it is killed,
+//! frozen or taken away, and how it is put together wrongly.
+//!
+//! `site` is the cluster, `faults` what is done to it, `refusals` what it refuses, `operators`
+//! the verbs. One cluster runs at a time: each has three members of etcd, two other servers
+//! and three hosts.
+
+mod faults;
+mod operators;
+mod refusals;
+mod site;
+#[path = "../common/wait.rs"]
+mod wait;

@@ -1,0 +1,57 @@
+//! What operators ask of a cluster.
+
+use serde_json::Value;
+
+use crate::site::Site;
+use crate::wait::wait_for;
+
+fn owned_by(site: &mut Site, index: usize) -> i64 {
+    let name = site.hosts[index].name().to_owned();
+    site.number(&format!("SELECT count(*) FROM besom.partition WHERE owner LIKE '{name}-%'"))
+}
+
+#[test]
+fn a_node_is_drained_and_resumed_and_the_ring_is_shown() {
+    let mut site = Site::new(3);
+    site.create_tables();
+    site.start();
+    let (code, ring) = site.json(&["ring", "show"]);
+    assert_eq!(code, 0);
+    let parts: Vec<u64> =
+        ring.as_array().unwrap().iter().map(|n| n["partitions"].as_u64().unwrap()).collect();
+    assert_eq!(parts.iter().sum::<u64>(), 1_024);
+    // Bounded load: nobody has more than 5 % above an equal share.
+    assert!(parts.iter().all(|part| *part <= 359), "{parts:?}");
+
+    let (_, owner) = site.json(&["ring", "owner", "note-1", "--tenant", "acme"]);
+    let partition = owner["partition"].as_u64().expect("a partition");
+    let sql = format!(
+        "SELECT count(*) FROM besom.partition WHERE id = {partition} AND owner LIKE '{}-%'",
+        owner["node"].as_str().expect("a node")
+    );
+    assert_eq!(site.number(&sql), 1, "who should own it does");
+
+    let before = owned_by(&mut site, 1);
+    assert!(before > 300, "{before}");
+    let (code, said) = site.said(&["node", "drain", "node-2"]);
+    assert_eq!(code, 0, "{said}");
+    wait_for("node-2 to own nothing", || (owned_by(&mut site, 1) == 0).then_some(()));
+    let state = |site: &Site| {
+        let members = site.members();
+        members.iter().find(|m| m["name"] == "node-2").map(|m| m["state"].clone())
+    };
+    assert_eq!(state(&site), Some(Value::from("draining")));
+    site.add_shares("drained", 300, 0.0, 2.0);
+    site.comes_to_rest();
+    let (code, said) = site.said(&["node", "resume", "node-2"]);
+    assert_eq!(code, 0, "{said}");
+    wait_for("node-2 to have its share again", || (owned_by(&mut site, 1) == before).then_some(()));
+    site.balanced();
+
+    let (code, said) = site.said(&["node", "drain", "nobody"]);
+    assert_eq!(code, 2, "{said}");
+    assert!(said.contains("node-1"), "{said}");
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("is a member of the cluster"), "{said}");
+}
