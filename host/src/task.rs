@@ -1,5 +1,6 @@
 //! A task as the host runs it: the validated table `[tasks.NAME]`, with its plugin resolved.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use besom_core::collection::Grants;
@@ -60,4 +61,19 @@ pub struct TaskDefinition {
     pub retry: RetryPolicy,
     /// How long before-images are kept; zero: not at all.
     pub undo_retention: Duration,
+    /// Items that may wait in its log: above it the leader plans nothing more until the owners
+    /// have caught up.
+    #[serde(default = "queue_max_default")]
+    pub queue_max: u32,
+    /// Rows that all nodes together change in a second on its behalf; none: as many as there
+    /// are.
+    #[serde(default)]
+    pub rows_per_second: Option<NonZeroU32>,
+}
+
+/// Items that may wait in the log of a task that says nothing of it.
+pub const QUEUE_MAX_DEFAULT: u32 = 100_000;
+
+fn queue_max_default() -> u32 {
+    QUEUE_MAX_DEFAULT
 }

@@ -4,6 +4,7 @@
 //! settings, what it asks for) follows once its manifest is known.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use besom_core::collection::{Collection, Collections, Grants, Operations};
@@ -39,6 +40,8 @@ pub struct TaskTable {
     at_start: bool,
     horizon: Duration,
     undo_retention: Duration,
+    queue_max: u32,
+    rows_per_second: u32,
 }
 
 const DAY: u64 = 86_400;
@@ -118,6 +121,18 @@ pub static KEYS: &[Key<TaskTable>] = &[
             Duration::ZERO,
             Duration::from_secs(3_650 * DAY),
         ),
+    },
+    Key {
+        name: "queue_max",
+        default: "100000",
+        doc: "Items that may wait in its queue: above it nothing more is planned until the nodes have caught up.",
+        slot: Slot::U32(|t| &mut t.queue_max, 1, 1_000_000_000),
+    },
+    Key {
+        name: "rows_per_second",
+        default: "0",
+        doc: "Rows that all nodes together may change in a second on its behalf; 0: no bound.",
+        slot: Slot::U32(|t| &mut t.rows_per_second, 0, 1_000_000_000),
     },
 ];
 
@@ -329,6 +344,8 @@ impl RawTask {
             candidates_per_tenant: read.host.candidates_per_tenant,
             retry: self.retry,
             undo_retention: self.plain.undo_retention,
+            queue_max: self.plain.queue_max,
+            rows_per_second: NonZeroU32::new(self.plain.rows_per_second),
         }
     }
 

@@ -266,6 +266,11 @@ impl Ports {
                 }
                 Executed::Committed(ticket, batch.id, result)
             }
+            Execute::TakeRows { ticket, task, rows, per_second } => {
+                let taken = store.take_rows(&task, rows, per_second).await;
+                self.heard(&taken);
+                Executed::RowsTaken(ticket, taken)
+            }
             Execute::FindCommit(ticket, id) => {
                 Executed::Found(ticket, id, store.find_commit(id).await)
             }
@@ -384,8 +389,17 @@ impl Ports {
         self.guests.tenants(&call, view, activity, after, limit).await.map_err(of_guest)
     }
 
+    /// Back-pressure: what the owners have yet to do is not added to without bound.
+    async fn refuse_beyond(&self, task: &TaskName, queue_max: u32) -> Result<(), ScanError> {
+        let backlog = self.store.backlog(None).await.map_err(of_store)?;
+        let of_task = backlog.iter().filter(|stream| stream.task == *task);
+        let waiting: u64 = of_task.map(|stream| stream.tail.0 - stream.acked.0).sum();
+        if waiting > u64::from(queue_max) { Err(ScanError::Full(waiting)) } else { Ok(()) }
+    }
+
     async fn scan(&self, scan: &Scan, stop: &StopFlag) -> Result<(Planned, bool), ScanError> {
         let (task, tenant) = (&scan.definition.name, scan.tenant.as_ref());
+        self.refuse_beyond(task, scan.definition.queue_max).await?;
         let cursor = self.store.cursor(task, tenant).await.map_err(of_store)?;
         let now = self.store.now().await.map_err(of_store)?;
         let view = self.store.snapshot(self.snapshot_max).await.map_err(of_store)?;
@@ -445,6 +459,9 @@ fn say_scan(task: &TaskName, run: RunId, error: Option<&ScanError>) {
         }
         Some(ScanError::Infrastructure(error)) => {
             tracing::warn!(%task, run = run.0, error, "a scan is interrupted; tried again");
+        }
+        Some(ScanError::Full(waiting)) => {
+            tracing::info!(%task, run = run.0, waiting, "a scan waits until fewer items wait");
         }
         Some(ScanError::Fenced) | None => {}
     }

@@ -23,6 +23,13 @@ pub enum Phase {
         /// The items, in the order of the call.
         items: Vec<Waiting>,
     },
+    /// It waits for rows of its task's budget.
+    Rationed {
+        /// Ready to be committed.
+        batch: Box<Batch>,
+        /// When to ask (again); none: the question is under way.
+        ask_at: Option<Time>,
+    },
     /// It waits: for the time of its own items, for due items that go first, or for the store.
     Held {
         /// Ready to be committed.

@@ -22,6 +22,25 @@ pub fn of_batch(batch: &Batch) -> usize {
         .sum()
 }
 
+/// Rows of the user's that a batch changes.
+pub fn rows_of_batch(batch: &Batch) -> u64 {
+    let changes = batch.entries.iter().flat_map(|entry| match &entry.decision {
+        Decision::Apply { proposal, .. } => proposal.changes.as_slice(),
+        Decision::Settle(_) => &[],
+    });
+    changes
+        .map(|change| match change {
+            Change::Insert { .. }
+            | Change::Upsert { .. }
+            | Change::Update { .. }
+            | Change::Increment { .. }
+            | Change::Delete { .. } => 1,
+            Change::DeleteReadSet(set) => set.len() as u64,
+            Change::Emit { .. } => 0,
+        })
+        .sum()
+}
+
 /// The weight of a proposal: its values, and the rows it reads or writes.
 pub fn of_proposal(proposal: &Proposal) -> usize {
     let guards: usize = proposal

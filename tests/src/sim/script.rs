@@ -161,6 +161,8 @@ pub fn definition(task: &str) -> TaskDefinition {
             deaths_max: u32::MAX,
         },
         undo_retention: Duration::from_secs(60),
+        queue_max: besom::task::QUEUE_MAX_DEFAULT,
+        rows_per_second: None,
     }
 }
 

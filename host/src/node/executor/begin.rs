@@ -18,7 +18,10 @@ impl Executor {
             all += 1;
             executing += usize::from(match flight.phase {
                 Phase::Reading | Phase::Acting { .. } => true,
-                Phase::Held { .. } | Phase::Committing { .. } | Phase::Resolving { .. } => false,
+                Phase::Rationed { .. }
+                | Phase::Held { .. }
+                | Phase::Committing { .. }
+                | Phase::Resolving { .. } => false,
             });
         }
         all < most + ahead && executing < most

@@ -82,6 +82,54 @@ impl Executor {
             idle: Vec::new(),
             activity_in_store: self.settings.activity_in_store,
         });
+        let rows = weight::rows_of_batch(&batch);
+        if let Some(per_second) = flight.definition.rows_per_second.filter(|_| rows > 0) {
+            let task = flight.task.clone();
+            out.push(Command::TakeRows { ticket, task, rows, per_second });
+            flight.phase = Phase::Rationed { batch, ask_at: None };
+            self.flights.insert(ticket, flight);
+        } else {
+            self.set_off(ticket, flight, batch, out);
+        }
+    }
+
+    /// The answer to the question for rows.
+    pub(super) fn rows_taken(
+        &mut self,
+        ticket: Ticket,
+        result: store::Result<Grant>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(mut flight) = self.flights.remove(&ticket) else { return };
+        let batch = match std::mem::replace(&mut flight.phase, Phase::Reading) {
+            Phase::Rationed { batch, ask_at: None } => batch,
+            // An answer that came twice: the first one counted.
+            phase => {
+                flight.phase = phase;
+                self.flights.insert(ticket, flight);
+                return;
+            }
+        };
+        let ask_at = match result {
+            Ok(Grant::Now) => return self.set_off(ticket, flight, batch, out),
+            Ok(Grant::NotBefore(at)) => at.max(self.now + Self::NOT_DUE),
+            Err(_) => {
+                self.note_failure(true);
+                self.hold_until.unwrap_or(self.now + Self::HOLD_MIN)
+            }
+        };
+        flight.phase = Phase::Rationed { batch, ask_at: Some(ask_at) };
+        self.flights.insert(ticket, flight);
+    }
+
+    /// Commits a batch that has all it needs, or holds it back for its time.
+    fn set_off(
+        &mut self,
+        ticket: Ticket,
+        mut flight: Flight,
+        batch: Box<Batch>,
+        out: &mut Vec<Command>,
+    ) {
         if flight.not_before > self.now {
             let until = flight.not_before;
             flight.phase = Phase::Held { batch, since: until, until };
@@ -123,11 +171,18 @@ impl Executor {
 
     pub(super) fn ask_again(&mut self, out: &mut Vec<Command>) {
         for (ticket, flight) in &mut self.flights {
-            if let Phase::Resolving { ask_at, .. } = &mut flight.phase
-                && ask_at.is_some_and(|at| at <= self.now)
-            {
-                *ask_at = None;
-                out.push(Command::FindCommit(*ticket, flight.commit));
+            match &mut flight.phase {
+                Phase::Resolving { ask_at, .. } if ask_at.is_some_and(|at| at <= self.now) => {
+                    *ask_at = None;
+                    out.push(Command::FindCommit(*ticket, flight.commit));
+                }
+                Phase::Rationed { batch, ask_at } if ask_at.is_some_and(|at| at <= self.now) => {
+                    let Some(per_second) = flight.definition.rows_per_second else { continue };
+                    *ask_at = None;
+                    let (rows, task) = (weight::rows_of_batch(batch), flight.task.clone());
+                    out.push(Command::TakeRows { ticket: *ticket, task, rows, per_second });
+                }
+                _ => {}
             }
         }
     }

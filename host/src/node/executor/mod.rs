@@ -6,11 +6,11 @@
 //! apart from the items' own failures by type and consume no attempt.
 //!
 //! ```text
-//! streams ─┐              ┌─ held (ahead of its time, or ──┐
-//!          │              │  a due item goes first)        │
-//! timers ──┼─> acting ────┴────────────────────────────────┴─> committing ─> done
-//! retries ─┘      │ stopped, store away                          │ unknown
-//!                 └──> back where it was                         └─> resolving ─> done / back
+//! streams ─┐          ┌─ rationed ─┬─ held (ahead of its time, or ──┐
+//!          │          │            │  a due item goes first)        │
+//! timers ──┼─> acting ┴────────────┴────────────────────────────────┴─> committing ─> done
+//! retries ─┘      │ stopped, store away                                   │ unknown
+//!                 └──> back where it was                                  └─> resolving ─> done / back
 //! ```
 
 mod answer;
@@ -20,6 +20,7 @@ mod land;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +34,9 @@ use super::flight::{Flight, Phase, Ticket};
 use super::weight;
 use super::window::{Read, Window};
 use crate::ports::guests::{self, Acted, Lane};
-use crate::ports::store::{self, Batch, Committed, Entry, LeftOut, Outcome, Stream, Waiting};
+use crate::ports::store::{
+    self, Batch, Committed, Entry, Grant, LeftOut, Outcome, Stream, Waiting,
+};
 use crate::task::TaskDefinition;
 
 /// The bounds of execution, from the configuration.
@@ -105,6 +108,8 @@ pub enum Event {
     RetriesRead(u64, store::Result<Vec<Waiting>>),
     /// Verdicts.
     Acted(Ticket, Result<Acted, guests::Error>),
+    /// What came of asking for rows.
+    RowsTaken(Ticket, store::Result<Grant>),
     /// The result of the commit of that mark.
     Committed(Ticket, CommitId, store::Result<Committed>),
     /// What the store knows of the commit of that mark.
@@ -152,6 +157,17 @@ pub enum Command {
     },
     /// Forget a begun batch.
     Abandon(CommitId),
+    /// Take the rows of a batch from its task's budget.
+    TakeRows {
+        /// The batch.
+        ticket: Ticket,
+        /// The task.
+        task: TaskName,
+        /// How many.
+        rows: u64,
+        /// The budget.
+        per_second: NonZeroU32,
+    },
     /// Commit.
     Commit(Ticket, Box<Batch>),
     /// Look a commit of unknown result up.
@@ -413,7 +429,7 @@ impl Executor {
         }
         let flights = self.flights.values().filter_map(|flight| match &flight.phase {
             Phase::Held { until, .. } => Some(*until),
-            Phase::Resolving { ask_at, .. } => *ask_at,
+            Phase::Rationed { ask_at, .. } | Phase::Resolving { ask_at, .. } => *ask_at,
             Phase::Reading | Phase::Acting { .. } | Phase::Committing { .. } => None,
         });
         // What could be done by now has been tried by the last step, and waits for an answer.
@@ -448,6 +464,7 @@ impl Executor {
                 self.drop_foreign();
             }
             Event::Acted(ticket, result) => self.acted(ticket, result, out),
+            Event::RowsTaken(ticket, result) => self.rows_taken(ticket, result, out),
             Event::Committed(ticket, mark, result) => self.committed(ticket, mark, result, out),
             Event::Found(ticket, mark, result) => self.found(ticket, mark, result, out),
         }

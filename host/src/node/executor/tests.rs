@@ -56,6 +56,8 @@ fn definition(name: &str, lane: Lane) -> Arc<TaskDefinition> {
             deaths_max: 3,
         },
         undo_retention: Duration::ZERO,
+        queue_max: crate::task::QUEUE_MAX_DEFAULT,
+        rows_per_second: None,
     })
 }
 
@@ -559,4 +561,58 @@ fn a_late_success_counts_whatever_its_batch_waits_for_meanwhile() {
         assert!(commands.iter().any(landed), "{commands:?}");
         assert!(bench.executor.is_idle());
     }
+}
+
+/// A task whose rows are rationed, with a batch of two that was executed: what was asked for.
+fn rationed() -> (Bench, Ticket, Vec<Command>) {
+    let task = TaskDefinition {
+        rows_per_second: NonZeroU32::new(10),
+        ..(*definition("sweep", Lane::Normal)).clone()
+    };
+    let mut bench = Bench::new(&[Arc::new(task)]);
+    let ticket = read_log(&bench.fed(&[("sweep", 0, 2)], vec![], vec![]));
+    let items = vec![logged("sweep", "a", 0, 1), logged("sweep", "b", 0, 2)];
+    bench.step(Event::LogRead(ticket, Ok(items)));
+    let asked = bench.step(Event::Acted(ticket, acted(&["a", "b"])));
+    (bench, ticket, asked)
+}
+
+fn rows_asked(commands: &[Command]) -> Option<u64> {
+    commands.iter().find_map(|command| match command {
+        Command::TakeRows { rows, .. } => Some(*rows),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_batch_of_a_rationed_task_is_committed_once_its_rows_are_taken() {
+    let (mut bench, ticket, asked) = rationed();
+    assert_eq!((rows_asked(&asked), commits(&asked).len()), (Some(2), 0));
+    let granted = bench.step(Event::RowsTaken(ticket, Ok(Grant::Now)));
+    assert_eq!(commits(&granted).len(), 1);
+    let again = bench.step(Event::RowsTaken(ticket, Ok(Grant::Now)));
+    assert_eq!(commits(&again).len(), 0, "an answer that came twice");
+}
+
+#[test]
+fn what_has_to_wait_for_rows_asks_again_at_the_time_it_was_told() {
+    let (mut bench, ticket, _) = rationed();
+    let until = at(1_700);
+    let told = bench.step(Event::RowsTaken(ticket, Ok(Grant::NotBefore(until))));
+    assert_eq!((rows_asked(&told), commits(&told).len()), (None, 0));
+    assert_eq!(bench.executor.deadline(), Some(until));
+    bench.now = until;
+    assert_eq!(rows_asked(&bench.fill()), Some(2));
+    assert_eq!(rows_asked(&bench.fill()), None, "the question is under way");
+    assert_eq!(commits(&bench.step(Event::RowsTaken(ticket, Ok(Grant::Now)))).len(), 1);
+}
+
+#[test]
+fn without_an_answer_about_rows_nothing_is_committed_and_it_is_asked_again() {
+    let (mut bench, ticket, _) = rationed();
+    let away = store::Error::Unavailable("away".into());
+    let told = bench.step(Event::RowsTaken(ticket, Err(away)));
+    assert_eq!((rows_asked(&told), commits(&told).len()), (None, 0));
+    bench.now = bench.executor.deadline().expect("a time to ask again");
+    assert_eq!(rows_asked(&bench.fill()), Some(2));
 }

@@ -44,6 +44,8 @@ pub enum ScanError {
     Failed(String),
     /// The infrastructure's: the same page is tried again.
     Infrastructure(String),
+    /// So many items of the task wait already: it is asked again later.
+    Full(u64),
     /// The leadership is over.
     Fenced,
 }
@@ -247,6 +249,8 @@ pub fn definition_of(run: &Run, current: &Arc<TaskDefinition>) -> Arc<TaskDefini
 impl Planner {
     const HOLD_MIN: Duration = Duration::from_millis(50);
     const HOLD_MAX: Duration = Duration::from_secs(5);
+    /// How long a scan waits for the owners to catch up before it looks again.
+    const FULL_PAUSE: Duration = Duration::from_secs(1);
 
     /// A planner that does not lead.
     pub fn new(settings: Settings) -> Planner {

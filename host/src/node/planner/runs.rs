@@ -135,6 +135,12 @@ impl Planner {
         match error {
             ScanError::Failed(words) => self.advance(id, fair::Event::Failed(words), out),
             ScanError::Fenced => notices.push(Notice::Fenced),
+            ScanError::Full(_) => {
+                let at = self.now + Self::FULL_PAUSE;
+                let Some(active) = self.runs.get_mut(&id) else { return };
+                let command = active.cycle.as_ref().and_then(Cycle::pending);
+                active.again = command.map(|command| (at, command));
+            }
             ScanError::Infrastructure(_) => {
                 let now = self.now;
                 let Some(active) = self.runs.get_mut(&id) else { return };
