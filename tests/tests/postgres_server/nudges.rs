@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use besom::ports::store::{Command, Store};
+use besom::ports::store::{Arrivals, Command, Store};
+use besom_core::time::Time;
 use besom_tests::adapters::postgres::Postgres;
-use besom_tests::conformance::world::candidate;
+use besom_tests::conformance::world::{candidate, due};
 use besom_tests::conformance::{World, block_on};
 use tokio_postgres::Client;
 
@@ -85,5 +86,44 @@ fn a_wait_for_a_nudge_is_bounded() {
         executes.nudged(NEVER).await;
         until_listening(&onlooker).await;
         executes.nudged(Duration::from_millis(20)).await;
+    });
+}
+
+/// Whoever asks for what has come learns what has come, once, and nothing else.
+#[test]
+fn arrivals_name_what_there_is_and_nothing_else() {
+    block_on(async {
+        let (world, executes, _onlooker) = stage().await;
+        let nothing = executes.arrivals(0).await.unwrap();
+        assert_eq!(nothing, Arrivals::default());
+        world.planned("task", vec![candidate("k")]).await;
+        let at = world.now + Duration::from_secs(60);
+        world.planned("task", vec![due("t", at), due("u", at + Duration::from_secs(1))]).await;
+        let both = executes.arrivals(nothing.mark).await.unwrap();
+        let expected = Arrivals { mark: both.mark, log: true, timer: Some(at), retry: None };
+        assert_eq!(both, expected);
+        let again = executes.arrivals(both.mark).await.unwrap();
+        assert_eq!(again, Arrivals { mark: both.mark, ..Arrivals::default() });
+        // What waits already is planned by nobody, so nothing comes.
+        world.planned("task", vec![candidate("k")]).await;
+        assert_eq!(executes.arrivals(both.mark).await.unwrap(), again);
+    });
+}
+
+/// Whoever has not asked for longer than the journal reaches back looks at everything.
+#[test]
+fn a_mark_beyond_the_journal_names_everything() {
+    block_on(async {
+        let (world, executes, onlooker) = stage().await;
+        world.planned("task", vec![candidate("k")]).await;
+        world.planned("task", vec![candidate("l")]).await;
+        onlooker.execute("DELETE FROM besom.arrival WHERE mark = 1", &[]).await.unwrap();
+        let all = executes.arrivals(0).await.unwrap();
+        let any = Some(Time(i64::MIN));
+        assert_eq!(all, Arrivals { mark: 2, log: true, timer: any, retry: any });
+        let last = executes.arrivals(1).await.unwrap();
+        assert_eq!(last, Arrivals { mark: 2, log: true, ..Arrivals::default() });
+        // A store that was restored from a backup is behind what it said.
+        assert!(executes.arrivals(9).await.unwrap().retry.is_some());
     });
 }
