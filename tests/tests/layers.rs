@@ -75,7 +75,7 @@ fn never(under: &str, paths: &[&str]) {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-const OUTSIDE: [&str; 17] = [
+const OUTSIDE: [&str; 18] = [
     "tokio",
     "tracing",
     "rusqlite",
@@ -92,6 +92,7 @@ const OUTSIDE: [&str; 17] = [
     "rustix",
     "notify",
     "etcd_client",
+    "redis",
     "futures",
 ];
 
@@ -167,6 +168,7 @@ fn ports_know_no_adapter_and_no_driver() {
         &[
             "rusqlite",
             "tokio_postgres",
+            "redis",
             "wasmtime",
             "axum",
             "crate::store",

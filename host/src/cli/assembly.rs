@@ -37,7 +37,6 @@ impl Assembly {
     pub async fn new(global: &Global, serving: bool) -> Result<Assembly, Failure> {
         let (config, loader, store) = open::checked(global).await?;
         let node = setup::node_name(&config);
-        let adapters = open::adapters(&config, &store, &node, serving);
         let etcd = cluster::etcd(&config, &node)?;
         let cluster = match &etcd {
             Some(etcd) if serving => Some(cluster::join(&config, etcd, store.as_ref()).await?),
@@ -45,15 +44,16 @@ impl Assembly {
         };
         let coordination = match &etcd {
             Some(etcd) => Arc::clone(etcd) as Arc<dyn Coordination>,
-            None => adapters.coordination,
+            None => open::store_lease(&config, &store, &node),
         };
+        let health = Arc::default();
         let ports = Ports {
             coordination,
             cluster,
-            activity: adapters.activity,
+            activity: open::activity(&config, &store, serving, &health).await?,
             store,
             guests: Arc::new(loader.runtime().clone()),
-            health: Arc::default(),
+            health,
             node,
             snapshot_max: config.host.act_snapshot_max,
             history_retention: config.retention.history,

@@ -1,6 +1,8 @@
 //! From the command line to a configuration and a store. This file and `main.rs` are the
 //! only ones that name adapters.
 
+mod activity;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,9 +10,9 @@ use std::sync::Arc;
 use besom_core::activity::Timeouts;
 use besom_core::ids::{NodeName, TaskName};
 
+pub use self::activity::activity;
 use super::patience::patiently;
 use super::{Failure, Global, ask, cluster};
-use crate::activity::store::StoreActivity;
 use crate::api::host::HostStatus;
 use crate::config::{
     Config, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline, read,
@@ -18,7 +20,6 @@ use crate::config::{
 use crate::coordination::store_lease::{LeaseClock, StoreLease};
 use crate::host::clock;
 use crate::model::default_collections;
-use crate::ports::activity::Activity;
 use crate::ports::coordination::{Coordination, LeaderRecord};
 use crate::ports::embedded::{Embedded, LeaseLedger};
 use crate::ports::store::{self, Store};
@@ -339,27 +340,13 @@ fn warn(warnings: &Problems) {
     }
 }
 
-/// The other adapters of a host with an embedded store.
-pub struct Adapters {
-    /// The store lease.
-    pub coordination: Arc<dyn Coordination>,
-    /// The store's own activity.
-    pub activity: Arc<dyn Activity>,
-}
-
-/// Opens them. `listening`: this process serves the activity endpoint, and what it hears
-/// nothing of becomes idle; otherwise what nobody has observed stays unknown.
-pub fn adapters(
+/// Who leads, by the lease that the store keeps.
+pub fn store_lease(
     config: &Config,
     store: &Arc<dyn Embedded>,
     node: &NodeName,
-    listening: bool,
-) -> Adapters {
+) -> Arc<dyn Coordination> {
     let clock = lease_clock();
     let ttl = config.lease.ttl;
-    let coordination = StoreLease::new(Arc::clone(store) as _, node.clone(), ttl, clock);
-    let ledger = Arc::clone(store) as _;
-    let activity =
-        if listening { StoreActivity::listening(ledger) } else { StoreActivity::reading(ledger) };
-    Adapters { coordination: Arc::new(coordination), activity: Arc::new(activity) }
+    Arc::new(StoreLease::new(Arc::clone(store) as _, node.clone(), ttl, clock))
 }

@@ -14,6 +14,7 @@
 //! No step stops at the first error: each notes what it finds and goes on, so that all of
 //! it is reported at once, with places.
 
+pub mod activity;
 pub mod cluster;
 pub mod collection;
 pub mod diagnostic;
@@ -48,8 +49,9 @@ pub use template::template;
 
 use crate::ports::guests::Manifest;
 use crate::task::TaskDefinition;
+use activity::Activity;
 use cluster::{Coordination, Ring};
-use sections::{Activity, Api, Host, Lease, Node, Plugins, Retention, Runtime, Sections, Store};
+use sections::{Api, Host, Lease, Node, Plugins, Retention, Runtime, Sections, Store};
 
 /// A configuration that holds: everything a host needs to run.
 #[derive(Debug, Clone)]

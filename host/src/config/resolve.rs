@@ -8,6 +8,7 @@ use besom_core::collection::Collections;
 use besom_core::ids::TaskName;
 
 use super::Config;
+use super::activity;
 use super::cluster;
 use super::collection::{self, CollectionPlaces};
 use super::diagnostic::{Diagnostic, Place, Problems, Source};
@@ -230,15 +231,7 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
         );
     }
     cluster::judge(sections, |key| place(at("coordination", key)), problems);
-    if sections.activity.tcp.is_some() && sections.activity.token_file.is_none() {
-        problems.push(
-            Diagnostic::error(
-                source.whole(),
-                "activity.tcp is open to every local user without a token",
-            )
-            .fix("set activity.token_file to a file (mode 0600) that holds one"),
-        );
-    }
+    activity::judge(sections, |key| place(at("activity", key)), problems);
     for (name, path) in
         [("activity.socket", &sections.activity.socket), ("api.socket", &sections.api.socket)]
     {

@@ -1,12 +1,12 @@
 //! The sections of `besom.toml` that concern the host as a whole, with every bound and its
 //! default. Tasks and collections, which have names of their own, are elsewhere.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use super::activity::{self, Activity};
 use super::cluster::{self, Coordination, Ring};
 use super::keys::{Key, Slot};
 use crate::ports::members::WEIGHT_MAX;
@@ -80,21 +80,6 @@ pub struct Lease {
     pub ttl: Duration,
     /// How often it is renewed; at most a third of `ttl`.
     pub renew: Duration,
-}
-
-/// The endpoint to which products report connections.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Activity {
-    /// Its Unix socket.
-    pub socket: PathBuf,
-    /// Its TCP address; none: not reachable by TCP.
-    pub tcp: Option<SocketAddr>,
-    /// The file with the token that TCP callers show.
-    pub token_file: Option<PathBuf>,
-    /// How long after the last disconnection a thing counts as idle.
-    pub idle_timeout: Duration,
-    /// How long a connection lives without a heartbeat.
-    pub heartbeat_timeout: Duration,
 }
 
 /// The admin API.
@@ -344,46 +329,7 @@ pub static SECTIONS: &[Section] = &[
             },
         ],
     },
-    Section {
-        name: "activity",
-        doc: "The endpoint to which your product reports who is connected to what.",
-        keys: &[
-            Key {
-                name: "socket",
-                default: "",
-                doc: "Its Unix socket; by default besom-activity.sock beside the database.",
-                slot: Slot::Path(|s| &mut s.activity.socket),
-            },
-            Key {
-                name: "tcp",
-                default: "",
-                doc: "A TCP address to listen on as well; needs token_file.",
-                slot: Slot::OptionalAddress(|s| &mut s.activity.tcp),
-            },
-            Key {
-                name: "token_file",
-                default: "",
-                doc: "The file (mode 0600) with the token that TCP callers send.",
-                slot: Slot::OptionalPath(|s| &mut s.activity.token_file),
-            },
-            Key {
-                name: "idle_timeout",
-                default: "\"300s\"",
-                doc: "How long after the last disconnection a thing counts as idle.",
-                slot: Slot::Duration(|s| &mut s.activity.idle_timeout, ms(1), ms(30 * DAY_MS)),
-            },
-            Key {
-                name: "heartbeat_timeout",
-                default: "\"60s\"",
-                doc: "How long a connection lives without a heartbeat.",
-                slot: Slot::Duration(
-                    |s| &mut s.activity.heartbeat_timeout,
-                    ms(100),
-                    ms(30 * DAY_MS),
-                ),
-            },
-        ],
-    },
+    activity::ACTIVITY,
     Section {
         name: "api",
         doc: "The admin API.",
@@ -543,13 +489,9 @@ impl Sections {
         }
         self.plugins.dir = dir.join(&self.plugins.dir);
         self.coordination.settle_paths(dir);
-        for path in [
-            &mut self.activity.token_file,
-            &mut self.store.password_file,
-            &mut self.store.root_certificate,
-        ]
-        .into_iter()
-        .flatten()
+        self.activity.settle_paths(dir);
+        for path in
+            [&mut self.store.password_file, &mut self.store.root_certificate].into_iter().flatten()
         {
             *path = dir.join(&path);
         }

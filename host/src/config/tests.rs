@@ -13,6 +13,7 @@ use crate::ports::guests::{CollectionRequest, Lane, Setting, SettingKind};
 use crate::ports::store::MappingFault;
 use crate::task::{CatchUp, Overlap};
 
+mod activity;
 mod cluster;
 
 fn setting(name: &str, kind: SettingKind, default: Option<Value>) -> Setting {

@@ -48,7 +48,7 @@ pub fn settings(
             commit_items: config.host.batch_items.max(1) as usize,
             commit_bytes: usize::try_from(config.host.batch_bytes).unwrap_or(usize::MAX),
             window: config.host.timers_ahead,
-            activity_in_store: true,
+            activity_in_store: !config.activity.in_redis(),
             ignore_backoff: pass,
             ..executor::Settings::default()
         },

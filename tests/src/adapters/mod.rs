@@ -4,6 +4,7 @@ pub mod etcd;
 pub mod lease;
 pub mod memory;
 pub mod postgres;
+pub mod redis;
 pub mod sqlite;
 
 use std::sync::{Arc, Mutex, PoisonError};

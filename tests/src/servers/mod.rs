@@ -2,3 +2,4 @@
 
 pub mod certificates;
 pub mod postgres;
+pub mod redis;

@@ -147,7 +147,7 @@ impl Demo {
         })
         .await?;
         // Once there is somebody who listens: what was not observed is unknown, not idle.
-        let activity = open::adapters(&config, &demo.store, &onlooker, false).activity;
+        let activity = open::activity(&config, &demo.store, false, &Arc::default()).await?;
         demo::seed::use_workspaces(activity.as_ref(), &seeded.activity)
             .await
             .map_err(|error| Failure::Failed(error.to_string()))?;

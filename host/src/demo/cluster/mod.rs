@@ -68,6 +68,7 @@ pub fn configuration(servers: &Servers, name: &str, cache: &Path, lease: Lease<'
     let template = config::shortened()
         .unset("store.path")
         .set("store.url", quoted(&servers.postgres()))
+        .set("activity.redis", format!("[{}]", quoted(&servers.redis())))
         .set("coordination.etcd", format!("{:?}", servers.etcd()))
         .set("coordination.cluster", quoted(NAME))
         .set("node.name", quoted(name))

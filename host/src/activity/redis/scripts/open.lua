@@ -1,0 +1,18 @@
+-- A connection is open: opened, or heard of.
+-- KEYS: the count, the members, and the timer where it lies in the same slot.
+-- ARGV: the connection, the heartbeat and the idle time-out in milliseconds.
+-- Returns 1 if it was not known, 0 if it was.
+local key, members, timer = KEYS[1], KEYS[2], KEYS[3]
+local now = present()
+local count = tonumber(redis.call('GET', key) or 0)
+if not count then
+  return redis.error_reply('ERR ' .. key .. ' holds no number')
+end
+count = math.max(count, redis.call('ZCARD', members))
+count = count - redis.call('ZREMRANGEBYSCORE', members, '-inf', now)
+local new = redis.call('ZADD', members, now + ARGV[2], ARGV[1])
+keep(key, members, count + new, tonumber(ARGV[3]), now)
+if timer then
+  redis.call('DEL', timer)
+end
+return new

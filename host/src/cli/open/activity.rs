@@ -1,0 +1,77 @@
+//! Where activity is kept: in Redis where the configuration names it, else in the store.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use besom_core::activity::Timeouts;
+
+use crate::activity::redis::{Options, RedisActivity, Told};
+use crate::activity::store::StoreActivity;
+use crate::cli::Failure;
+use crate::config::Config;
+use crate::config::activity::Activity as Section;
+use crate::host::health::{Health, Part};
+use crate::ports::activity::Activity;
+use crate::ports::embedded::Embedded;
+
+/// Opens it. `listening`: this process serves the activity endpoint, and what it hears
+/// nothing of becomes idle; otherwise what nobody has observed stays unknown. `health` is
+/// told whether Redis is there.
+pub async fn activity(
+    config: &Config,
+    store: &Arc<dyn Embedded>,
+    listening: bool,
+    health: &Arc<Health>,
+) -> Result<Arc<dyn Activity>, Failure> {
+    if config.activity.in_redis() {
+        let options = of_redis(&config.activity)?;
+        let health = Arc::clone(health);
+        let told: Told = Box::new(move |looked| health.note(Part::Activity, &looked));
+        let opened = RedisActivity::open(options, listening, told).await;
+        let activity = opened.map_err(|error| {
+            Failure::Failed(format!("{error}; look at activity.redis and the keys beside it"))
+        })?;
+        return Ok(Arc::new(activity));
+    }
+    let ledger = Arc::clone(store) as _;
+    let activity =
+        if listening { StoreActivity::listening(ledger) } else { StoreActivity::reading(ledger) };
+    Ok(Arc::new(activity))
+}
+
+fn of_redis(section: &Section) -> Result<Options, Failure> {
+    let password = section.redis_password_file.as_deref().map(password).transpose()?;
+    Ok(Options {
+        servers: section.redis.clone(),
+        user: section.redis_user.clone(),
+        password,
+        ca: section.redis_ca.clone(),
+        identity: section.redis_cert.clone().zip(section.redis_key.clone()),
+        connections_key: section.redis_connections.clone(),
+        timer_key: section.redis_timer.clone(),
+        timeouts: Timeouts { idle: section.idle_timeout, heartbeat: section.heartbeat_timeout },
+        connect_timeout: section.redis_connect_timeout,
+        call_timeout: section.redis_timeout,
+        backoff_max: section.redis_backoff_max,
+        batch_max: section.redis_batch as usize,
+    })
+}
+
+/// The password in a file that only its owner can read.
+fn password(path: &Path) -> Result<String, Failure> {
+    let fail = |words: String| {
+        Failure::Failed(format!("activity.redis_password_file {}: {words}", path.display()))
+    };
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| fail(format!("{error}; check its path and permissions")))?;
+    let metadata = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(fail(format!("others can read it (mode {mode:o}): chmod 600")));
+    }
+    match text.trim_end_matches(['\r', '\n']) {
+        "" => Err(fail("it is empty: put the password of Redis into it".into())),
+        password => Ok(password.to_owned()),
+    }
+}

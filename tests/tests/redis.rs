@@ -1,0 +1,22 @@
+//! Activity in Redis, on real servers: the port's suite, what proxies write, and what makes
+//! it unknown.
+
+mod redis {
+    mod cluster;
+    mod commit;
+    mod literal;
+    mod refusals;
+    mod unknown;
+}
+
+mod single {
+    use besom_tests::adapters::redis::observed_single;
+
+    besom_tests::activity_conformance!(observed_single);
+}
+
+mod clustered {
+    use besom_tests::adapters::redis::observed_cluster;
+
+    besom_tests::activity_conformance!(observed_cluster);
+}
