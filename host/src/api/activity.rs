@@ -1,20 +1,27 @@
-//! `POST /activity/{id}/connect|disconnect|heartbeat` and `GET /activity/{id}`.
+//! `POST /activity/{id}/connect|disconnect|heartbeat`, `GET /activity/{id}` and the WebSocket
+//! `GET /activity/{id}/ws`.
 //!
 //! A report names its connection (`?connection=tab-1`, or `{"connection": "tab-1"}` as the
 //! body): the same connection twice counts once, and one that is not heard of again expires.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::json;
+use tokio::sync::{Semaphore, watch};
 
+use super::{CLOSE_MAX, websocket};
 use crate::ports::activity::Activity;
 
 /// The longest id, and the longest name of a connection, in bytes.
@@ -28,19 +35,89 @@ struct Report {
     connection: Option<String>,
 }
 
-/// The endpoint over an activity.
-pub fn router(activity: Arc<dyn Activity>) -> Router {
+/// What is told of every connection beside the activity; it returns at once.
+pub type Connected = Box<dyn Fn(&str) + Send + Sync>;
+
+/// What the endpoint works with.
+pub struct Endpoint {
+    pub(super) activity: Arc<dyn Activity>,
+    /// How long a WebSocket may be silent.
+    pub(super) heartbeat: Duration,
+    /// Becomes true when the host stops.
+    pub(super) stopping: watch::Receiver<bool>,
+    connected: Option<Connected>,
+    sockets: Arc<Semaphore>,
+    sockets_max: u32,
+}
+
+impl Endpoint {
+    /// An endpoint over an activity, for at most so many WebSockets, each of which shows a
+    /// sign of life within `heartbeat`. `connected` is told of every connection.
+    pub fn new(
+        activity: Arc<dyn Activity>,
+        heartbeat: Duration,
+        sockets_max: u32,
+        connected: Option<Connected>,
+        stopping: watch::Receiver<bool>,
+    ) -> Arc<Endpoint> {
+        let sockets = Arc::new(Semaphore::new(sockets_max as usize));
+        Arc::new(Endpoint { activity, heartbeat, stopping, connected, sockets, sockets_max })
+    }
+
+    /// Waits until every WebSocket is closed, but no longer than [`CLOSE_MAX`].
+    pub async fn closed(&self) {
+        let all = self.sockets.acquire_many(self.sockets_max);
+        if tokio::time::timeout(CLOSE_MAX, all).await.is_err() {
+            tracing::warn!("some WebSockets did not take their close frame");
+        }
+    }
+
+    pub(super) fn connected(&self, id: &str) {
+        if let Some(connected) = &self.connected {
+            connected(id);
+        }
+    }
+}
+
+/// The endpoint's requests.
+pub fn router(endpoint: Arc<Endpoint>) -> Router {
     Router::new()
+        .route("/activity/{id}/ws", get(socket))
         .route("/activity/{id}/{what}", post(report))
         .route("/activity/{id}", get(state))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(activity)
+        .with_state(endpoint)
+}
+
+async fn socket(
+    State(endpoint): State<Arc<Endpoint>>,
+    Path(id): Path<String>,
+    query: Result<Query<Report>, QueryRejection>,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    let name = match query {
+        Ok(Query(query)) => query.connection,
+        Err(error) => return refuse(&format!("the query is not understood: {error}")),
+    };
+    if id.len() > NAME_BYTES_MAX || name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
+        return refuse(&format!("an id or connection has at most {NAME_BYTES_MAX} bytes"));
+    }
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(error) => return refuse(&format!("open a WebSocket here: {error}")),
+    };
+    let Ok(permit) = Arc::clone(&endpoint.sockets).try_acquire_owned() else {
+        let words = format!("{} WebSockets are open already", endpoint.sockets_max);
+        let body = Json(json!({ "error": words }));
+        return (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], body).into_response();
+    };
+    websocket::accept(upgrade, endpoint, id, name, permit)
 }
 
 async fn report(
-    State(activity): State<Arc<dyn Activity>>,
+    State(endpoint): State<Arc<Endpoint>>,
     Path((id, what)): Path<(String, String)>,
-    query: Result<Query<Report>, axum::extract::rejection::QueryRejection>,
+    query: Result<Query<Report>, QueryRejection>,
     body: Bytes,
 ) -> Response {
     let query = match query {
@@ -66,8 +143,12 @@ async fn report(
     if id.len() > NAME_BYTES_MAX || connection.len() > NAME_BYTES_MAX {
         return refuse(&format!("an id or connection has at most {NAME_BYTES_MAX} bytes"));
     }
+    let activity = &endpoint.activity;
     let done = match what.as_str() {
-        "connect" => activity.connect(&id, &connection).await,
+        "connect" => {
+            endpoint.connected(&id);
+            activity.connect(&id, &connection).await
+        }
         "disconnect" => activity.disconnect(&id, &connection).await,
         "heartbeat" => activity.heartbeat(&id, &connection).await,
         _ => {
@@ -81,8 +162,8 @@ async fn report(
     }
 }
 
-async fn state(State(activity): State<Arc<dyn Activity>>, Path(id): Path<String>) -> Response {
-    match activity.states(std::slice::from_ref(&id)).await {
+async fn state(State(endpoint): State<Arc<Endpoint>>, Path(id): Path<String>) -> Response {
+    match endpoint.activity.states(std::slice::from_ref(&id)).await {
         Ok(states) => Json(json!({ "id": id, "state": states.first() })).into_response(),
         Err(error) => away(&error),
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
@@ -79,12 +79,24 @@ impl Token {
     }
 }
 
+/// Before the token, in the subprotocol with which a web page shows it.
+const TOKEN_PROTOCOL: &str = "besom.token.";
+
+/// Who may call over TCP.
+#[derive(Clone, Default)]
+pub struct Gate {
+    /// The token that callers show; none: only this machine can call.
+    token: Option<Token>,
+    /// The origins of web pages that may open a WebSocket.
+    origins: Arc<[String]>,
+}
+
 /// A bound socket.
 pub enum Listener {
     /// A Unix socket, removed at the end.
     Unix(UnixListener, PathBuf),
-    /// TCP, with the token its callers show; none: only this machine can call.
-    Tcp(TcpListener, Option<Token>),
+    /// TCP, and who may call.
+    Tcp(TcpListener, Gate),
 }
 
 impl Listener {
@@ -117,12 +129,17 @@ impl Listener {
         Ok(Listener::Unix(listener, path.to_owned()))
     }
 
-    /// Binds a TCP address.
-    pub async fn tcp(address: SocketAddr, token: Token) -> Result<Listener, Error> {
+    /// Binds a TCP address, for callers with this token; web pages of these origins may open
+    /// WebSockets.
+    pub async fn tcp(
+        address: SocketAddr,
+        token: Token,
+        origins: &[String],
+    ) -> Result<Listener, Error> {
         let listener = TcpListener::bind(address)
             .await
             .map_err(|error| Error::Io { at: address.to_string(), error })?;
-        Ok(Listener::Tcp(listener, Some(token)))
+        Ok(Listener::Tcp(listener, Gate { token: Some(token), origins: origins.into() }))
     }
 
     /// Binds a TCP address that only this machine can reach, for what every local user may
@@ -137,7 +154,7 @@ impl Listener {
         let listener = TcpListener::bind(address)
             .await
             .map_err(|error| Error::Io { at: address.to_string(), error })?;
-        Ok(Listener::Tcp(listener, None))
+        Ok(Listener::Tcp(listener, Gate::default()))
     }
 
     /// Serves until `stop` becomes true, and then until the open requests are answered, but
@@ -167,8 +184,8 @@ impl Listener {
                 };
                 axum::serve(listener, router).with_graceful_shutdown(stopped).await
             }
-            Listener::Tcp(listener, token) => {
-                let router = router.layer(middleware::from_fn_with_state(token, only_with_token));
+            Listener::Tcp(listener, gate) => {
+                let router = router.layer(middleware::from_fn_with_state(gate, only_with_token));
                 let stopped = async move { stopped(&mut stop).await };
                 axum::serve(listener, router).with_graceful_shutdown(stopped).await
             }
@@ -181,32 +198,34 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn only_with_token(
-    State(token): State<Option<Token>>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn only_with_token(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let headers = request.headers();
+    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+    let socket = text(header::UPGRADE).is_some_and(|to| to.eq_ignore_ascii_case("websocket"));
     if headers.contains_key(header::ORIGIN) {
-        return (StatusCode::FORBIDDEN, "not for web pages").into_response();
-    }
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-    let plain = host.parse::<Authority>().is_ok_and(|host| {
-        let name = host.host();
-        name == "localhost" || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
-    });
-    if !plain {
+        let allowed = |origin: &str| gate.origins.iter().any(|allowed| allowed == origin);
+        if !(socket && text(header::ORIGIN).is_some_and(allowed)) {
+            return (StatusCode::FORBIDDEN, "not for web pages").into_response();
+        }
+    } else if !text(header::HOST).is_some_and(is_plain) {
         return (StatusCode::FORBIDDEN, "name the host by its address").into_response();
     }
-    let Some(token) = token else { return next.run(request).await };
-    let shown = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.strip_prefix("Bearer "));
-    match shown {
+    let Some(token) = &gate.token else { return next.run(request).await };
+    let header = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+    let mut protocols = text(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default().split(',');
+    let protocol = protocols.find_map(|protocol| protocol.trim().strip_prefix(TOKEN_PROTOCOL));
+    match header.or(protocol.filter(|_| socket)) {
         Some(shown) if token.matches(shown) => next.run(request).await,
         _ => {
             (StatusCode::UNAUTHORIZED, "show the token: Authorization: Bearer ...").into_response()
         }
     }
+}
+
+/// Whether a host is an address or `localhost`: no name was bent to this address.
+fn is_plain(host: &str) -> bool {
+    host.parse::<Authority>().is_ok_and(|host| {
+        let name = host.host();
+        name == "localhost" || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
+    })
 }

@@ -3,7 +3,9 @@
 //!
 //! A Unix socket of mode 0600 by default. TCP is opt-in and needs a token, because loopback
 //! is open to every local user and, through a browser, to every page: a request over TCP
-//! shows the token, names a host that is an address or `localhost`, and has no `Origin`.
+//! shows the token, names a host that is an address or `localhost`, and has no `Origin`. A web
+//! page may open a WebSocket, from an origin that the configuration lists: it cannot set a
+//! header, so it shows the token as a subprotocol, `besom.token.TOKEN`, beside `besom`.
 
 mod activity;
 pub mod host;
@@ -11,6 +13,7 @@ mod listen;
 pub mod ring;
 #[cfg(test)]
 mod tests;
+mod websocket;
 
-pub use activity::router;
+pub use activity::{Connected, Endpoint, router};
 pub use listen::{CLOSE_MAX, Error, Listener, Token};

@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Error, Listener, Token, router};
+use super::{Endpoint, Error, Listener, Token, router};
 use crate::activity::memory::MemoryActivity;
 use crate::ports::activity::Timeouts;
 
@@ -51,7 +51,10 @@ struct Serving {
 
 impl Serving {
     fn start(listener: Listener, observed: &Observed) -> Serving {
-        Serving::of(listener, router(observed.activity.clone()))
+        let (stop, stopping) = watch::channel(false);
+        let activity = observed.activity.clone();
+        let endpoint = Endpoint::new(activity, PATIENCE, 2, None, stopping.clone());
+        Serving { stop, task: tokio::spawn(listener.serve(router(endpoint), stopping)) }
     }
 
     fn of(listener: Listener, router: axum::Router) -> Serving {
@@ -243,7 +246,7 @@ fn token_file(directory: &Path, content: &str, mode: u32) -> PathBuf {
 async fn over_tcp_only_who_shows_the_token_and_is_no_web_page_is_served() {
     let directory = tempfile::tempdir().unwrap();
     let token = Token::read(&token_file(directory.path(), "s3cret\n", 0o600)).unwrap();
-    let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), token).await.unwrap();
+    let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), token, &[]).await.unwrap();
     let Listener::Tcp(socket, _) = &listener else { panic!("TCP was asked for") };
     let address = socket.local_addr().unwrap();
     let observed = Observed::new();

@@ -9,11 +9,12 @@ use tokio::sync::watch;
 use super::assembly::{Assembly, asked_to_stop};
 use super::open::Loader;
 use super::{Exit, Failure, Global};
-use crate::api::{self, Listener, Token};
+use crate::api::{self, Endpoint, Listener, Token};
+use crate::config::activity::Activity;
 use crate::config::{self, Config, Overrides};
 use crate::host::reload::{Reload, Sign};
+use crate::host::wake::Wake;
 use crate::host::{Control, Reconfigured, setup};
-use crate::ports::activity::Activity;
 
 /// How long a host that found the activity socket taken waits before it looks again.
 const SOCKET_RETRY: Duration = Duration::from_secs(1);
@@ -32,8 +33,8 @@ impl Args {
 /// Runs a node with its endpoint and its reloads, to its end.
 pub async fn serve(global: &Global, assembly: Assembly) -> Result<Exit, Failure> {
     let (stop, stopped) = watch::channel(false);
-    let activity = Arc::clone(&assembly.ports.activity);
-    let mut endpoint = listen(&assembly.config, activity, stopped).await?;
+    let endpoint = endpoint(&assembly, stopped.clone());
+    let mut listeners = listen(&assembly.config, &endpoint, stopped).await?;
     let signals = |error: std::io::Error| Failure::Failed(format!("signals: {error}"));
     let files = Reload::watch(&global.config, &assembly.config.plugins.dir).map_err(signals)?;
     let mut running = assembly.start(false);
@@ -42,7 +43,7 @@ pub async fn serve(global: &Global, assembly: Assembly) -> Result<Exit, Failure>
         live: running.live.clone(),
         health: Arc::clone(&assembly.ports.health),
     };
-    endpoint.extend(answer(&assembly.config, host, stop.subscribe()).await);
+    listeners.extend(answer(&assembly.config, host, stop.subscribe()).await);
     let Assembly { config, loader, .. } = assembly;
     let reloading = reload(files, global.clone(), config, loader, running.control.clone());
     let mut reloading = tokio::spawn(reloading);
@@ -58,21 +59,32 @@ pub async fn serve(global: &Global, assembly: Assembly) -> Result<Exit, Failure>
     };
     reloading.abort();
     stop.send_replace(true);
-    for task in endpoint {
+    for task in listeners {
         // It was told to stop; how it ended was said by itself.
         let _ = task.await;
     }
+    endpoint.closed().await;
     ended.map_err(|error| Failure::Failed(format!("the host has failed: {error}")))?;
     Ok(Exit::Fine)
+}
+
+/// The endpoint for reports of activity. A connection wakes its workspace.
+fn endpoint(assembly: &Assembly, stopping: watch::Receiver<bool>) -> Arc<Endpoint> {
+    let (config, ports) = (&assembly.config, &assembly.ports);
+    let connected = Wake::of(config, &ports.store)
+        .map(|wake| -> api::Connected { Box::new(move |id| wake.connected(id)) });
+    let Activity { heartbeat_timeout, websockets_max, .. } = config.activity;
+    let activity = Arc::clone(&ports.activity);
+    Endpoint::new(activity, heartbeat_timeout, websockets_max, connected, stopping)
 }
 
 /// Listens for reports of activity.
 async fn listen(
     config: &Config,
-    activity: Arc<dyn Activity>,
+    endpoint: &Arc<Endpoint>,
     stop: watch::Receiver<bool>,
 ) -> Result<Vec<tokio::task::JoinHandle<()>>, Failure> {
-    let router = api::router(activity);
+    let router = api::router(Arc::clone(endpoint));
     let fail = |error: api::Error| Failure::Failed(error.to_string());
     let mut tasks = Vec::new();
     if let Some(address) = config.activity.tcp {
@@ -80,7 +92,8 @@ async fn listen(
             return Err(Failure::Failed("[activity] tcp needs token_file".into()));
         };
         let token = Token::read(file).map_err(fail)?;
-        let listener = Listener::tcp(address, token).await.map_err(fail)?;
+        let listener =
+            Listener::tcp(address, token, &config.activity.origins).await.map_err(fail)?;
         tasks.push(tokio::spawn(served(listener, router.clone(), stop.clone())));
     }
     let path = config.activity.socket.clone();

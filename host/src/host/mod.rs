@@ -9,6 +9,7 @@ pub mod health;
 pub mod perform;
 pub mod reload;
 pub mod setup;
+pub mod wake;
 
 use std::time::Duration;
 

@@ -145,7 +145,7 @@ async fn without_a_token_only_this_machine_is_listened_to_and_web_pages_are_not(
     assert!(matches!(open, Err(Error::Open(_))));
     let listener = Listener::tcp_of_this_machine(SocketAddr::from(([127, 0, 0, 1], 0)));
     let listener = listener.await.unwrap();
-    let Listener::Tcp(socket, None) = &listener else { panic!("TCP was asked for") };
+    let Listener::Tcp(socket, _) = &listener else { panic!("TCP was asked for") };
     let address = socket.local_addr().unwrap();
     let ring = ServedRing::new(HashName::Xxh3, Placement::Consistent, NonZeroU32::MIN);
     let serving = Serving::of(listener, router(ring));

@@ -33,7 +33,7 @@ impl Args {
         };
         let token = self.token_file.as_deref().map(Token::read).transpose().map_err(fail)?;
         let listener = match (self.listen.parse::<SocketAddr>(), token) {
-            (Ok(address), Some(token)) => Listener::tcp(address, token).await,
+            (Ok(address), Some(token)) => Listener::tcp(address, token, &[]).await,
             (Ok(address), None) => Listener::tcp_of_this_machine(address).await,
             (Err(_), _) if !self.listen.contains('/') => {
                 return Err(Failure::Usage(format!(

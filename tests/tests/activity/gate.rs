@@ -1,0 +1,211 @@
+//! Who may open a WebSocket over TCP, how many, and for how long without being reported.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom::activity::memory::MemoryActivity;
+use besom::api::{Endpoint, Listener, Token, router};
+use besom::ports::activity::{Activity, State, Timeouts};
+use besom_core::time::Time;
+use besom_tests::conformance::block_on;
+use futures::StreamExt as _;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::{Error, Message};
+
+/// A served endpoint over activity in memory.
+struct Served {
+    address: SocketAddr,
+    activity: Arc<MemoryActivity>,
+    endpoint: Arc<Endpoint>,
+    stop: watch::Sender<bool>,
+    _directory: tempfile::TempDir,
+}
+
+type Socket = WebSocketStream<TcpStream>;
+
+impl Served {
+    async fn new(heartbeat: Duration, sockets_max: u32) -> Served {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("token");
+        std::fs::write(&file, "s3cret\n").expect("a token");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("its mode");
+        let token = Token::read(&file).expect("a token");
+        let origins = ["https://app.example".to_owned()];
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = Listener::tcp(any, token, &origins).await.expect("it binds");
+        let Listener::Tcp(socket, _) = &listener else { panic!("TCP was asked for") };
+        let address = socket.local_addr().expect("an address");
+        let clock = Arc::new(|| Time::from_secs(1_750_000_000));
+        let activity = Arc::new(MemoryActivity::new(Timeouts::default(), clock));
+        let (stop, stopping) = watch::channel(false);
+        let shared = Arc::clone(&activity) as Arc<dyn Activity>;
+        let endpoint = Endpoint::new(shared, heartbeat, sockets_max, None, stopping.clone());
+        tokio::spawn(listener.serve(router(Arc::clone(&endpoint)), stopping));
+        Served { address, activity, endpoint, stop, _directory: directory }
+    }
+
+    async fn open(&self, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
+        let url = format!("ws://{}/activity/ws-1/ws", self.address);
+        let mut request = url.into_client_request().expect("a request");
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().expect("a value"));
+        }
+        let stream = TcpStream::connect(self.address).await.expect("it listens");
+        match tokio_tungstenite::client_async(request, stream).await {
+            Ok((socket, _)) => Ok(socket),
+            Err(Error::Http(answer)) => Err(answer.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    async fn state(&self) -> State {
+        self.activity.states(&["ws-1".to_owned()]).await.expect("states")[0]
+    }
+
+    async fn known(&self, state: State) {
+        while self.state().await != state {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// Reads until the other end closes.
+async fn closed(socket: &mut Socket) -> Option<CloseFrame> {
+    while let Some(Ok(message)) = socket.next().await {
+        if let Message::Close(frame) = message {
+            return frame;
+        }
+    }
+    None
+}
+
+const LONG: Duration = Duration::from_secs(600);
+const BEARER: (&str, &str) = ("authorization", "Bearer s3cret");
+const PAGE: (&str, &str) = ("origin", "https://app.example");
+
+#[test]
+fn a_web_page_of_a_listed_origin_shows_the_token_as_a_subprotocol() {
+    block_on(async {
+        let served = Served::new(LONG, 100).await;
+        let protocol = |text| ("sec-websocket-protocol", text);
+        let token = protocol("besom, besom.token.s3cret");
+        let cases: [(&[(&'static str, &str)], Option<u16>); 8] = [
+            (&[BEARER], None),
+            (&[PAGE, token], None),
+            (&[("host", "activity.example"), PAGE, token], None),
+            (&[], Some(401)),
+            (&[PAGE, protocol("besom, besom.token.wrong")], Some(401)),
+            (&[("origin", "https://evil.example"), token], Some(403)),
+            (&[("origin", "null"), token], Some(403)),
+            (&[("host", "evil.example"), BEARER], Some(403)),
+        ];
+        for (headers, refused) in cases {
+            assert_eq!(served.open(headers).await.err(), refused, "{headers:?}");
+        }
+    });
+}
+
+#[test]
+fn a_web_page_opens_websockets_and_nothing_else() {
+    block_on(async {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let served = Served::new(LONG, 100).await;
+        let mut stream = TcpStream::connect(served.address).await.expect("it listens");
+        let request = format!(
+            "GET /activity/ws-1 HTTP/1.1\r\nhost: {}\r\norigin: https://app.example\r\n\
+             authorization: Bearer s3cret\r\nconnection: close\r\n\r\n",
+            served.address
+        );
+        stream.write_all(request.as_bytes()).await.expect("the request is taken");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    });
+}
+
+#[test]
+fn open_is_active_and_closed_is_waiting() {
+    block_on(async {
+        let served = Served::new(LONG, 100).await;
+        let mut socket = served.open(&[BEARER]).await.expect("a WebSocket");
+        served.known(State::Active).await;
+        socket.close(None).await.expect("it closes");
+        served.known(State::Waiting).await;
+    });
+}
+
+#[test]
+fn one_socket_too_many_is_refused_until_another_has_gone() {
+    block_on(async {
+        let served = Served::new(LONG, 2).await;
+        let first = served.open(&[BEARER]).await.expect("a WebSocket");
+        let _second = served.open(&[BEARER]).await.expect("a WebSocket");
+        assert_eq!(served.open(&[BEARER]).await.err(), Some(503));
+        drop(first);
+        while served.open(&[BEARER]).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn a_socket_that_cannot_be_reported_is_closed_so_that_its_client_asks_another_host() {
+    block_on(async {
+        let served = Served::new(Duration::from_millis(600), 100).await;
+        served.activity.set_away(true);
+        let mut socket = served.open(&[BEARER]).await.expect("it is not refused");
+        let frame = closed(&mut socket).await.expect("a close frame");
+        assert_eq!(u16::from(frame.code), 1013);
+    });
+}
+
+#[test]
+fn what_could_not_be_reported_at_first_is_reported_later() {
+    block_on(async {
+        let served = Served::new(Duration::from_secs(6), 100).await;
+        served.activity.set_away(true);
+        let mut socket = served.open(&[BEARER]).await.expect("it is not refused");
+        served.activity.set_away(false);
+        let known = served.known(State::Active);
+        tokio::select! {
+            () = known => {}
+            frame = closed(&mut socket) => panic!("it was closed: {frame:?}"),
+        }
+    });
+}
+
+#[test]
+fn a_message_too_large_ends_the_connection() {
+    block_on(async {
+        use futures::SinkExt as _;
+        let served = Served::new(LONG, 100).await;
+        let mut socket = served.open(&[BEARER]).await.expect("a WebSocket");
+        served.known(State::Active).await;
+        socket.send(Message::text("x".repeat(10_000))).await.expect("it is sent");
+        served.known(State::Waiting).await;
+    });
+}
+
+#[test]
+fn the_end_of_a_host_waits_for_its_close_frames() {
+    block_on(async {
+        let served = Served::new(LONG, 100).await;
+        let mut sockets = Vec::new();
+        for _ in 0..10 {
+            sockets.push(served.open(&[BEARER]).await.expect("a WebSocket"));
+        }
+        served.stop.send_replace(true);
+        served.endpoint.closed().await;
+        for socket in &mut sockets {
+            let frame = closed(socket).await.expect("a close frame");
+            assert_eq!(u16::from(frame.code), 1001);
+        }
+        assert_eq!(served.state().await, State::Active, "left to expire");
+    });
+}

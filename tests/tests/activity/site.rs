@@ -1,0 +1,273 @@
+//! A database with workspaces, a configuration that lets them stand by after two seconds, and
+//! hosts as processes of their own.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use besom::model::default_collections;
+use besom::ports::store::Store;
+use besom::store::postgres::{Options as PostgresOptions, PostgresStore};
+use besom::store::sqlite::{Options as SqliteOptions, SqliteStore};
+use besom_core::ids::Tenant;
+use besom_core::proposal::Change;
+use besom_core::time::Time;
+use besom_core::value::{Field, Value};
+use besom_tests::servers::postgres::{Database, Server};
+use besom_tests::servers::redis::Redis;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Between two looks at something that is about to happen.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The tenant of every workspace here.
+const TENANT: &str = "p";
+
+/// Which database, and where activity is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One file for both.
+    Sqlite,
+    /// A file, and Redis.
+    SqliteAndRedis,
+    /// Two servers.
+    PostgresAndRedis,
+}
+
+/// All of them.
+pub const KINDS: [Kind; 3] = [Kind::Sqlite, Kind::SqliteAndRedis, Kind::PostgresAndRedis];
+
+/// A database and a configuration.
+pub struct Site {
+    /// The database, as a product reaches it.
+    pub store: Arc<dyn Store>,
+    /// Redis, where activity is kept there.
+    pub redis: Option<Redis>,
+    directory: tempfile::TempDir,
+    _database: Option<Database>,
+}
+
+/// What stands in a workspace's row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workspace {
+    /// Where it is to be.
+    pub desired_state: String,
+    /// How often somebody has chosen.
+    pub version: i64,
+    /// The last access.
+    pub last_access_at: Time,
+    /// When somebody chose last.
+    pub last_manual_change_at: Option<Time>,
+}
+
+impl Site {
+    /// A site with the workspace `ws-1`, which runs.
+    pub async fn new(kind: Kind) -> Site {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (store, url, database): (Arc<dyn Store>, _, _) = match kind {
+            Kind::Sqlite | Kind::SqliteAndRedis => {
+                let path = directory.path().join("besom.db");
+                let store = SqliteStore::open(path, SqliteOptions::default());
+                (store.expect("the file opens"), String::new(), None)
+            }
+            Kind::PostgresAndRedis => {
+                let database = Server::shared().empty();
+                let url = database.url();
+                let store = PostgresStore::open(&url, PostgresOptions::default()).await;
+                (store.expect("the database opens"), format!("url = {url:?}\n"), Some(database))
+            }
+        };
+        store.set_collections(Arc::new(default_collections()));
+        store.create_entity_model().await.expect("the tables");
+        let redis = (kind != Kind::Sqlite).then(|| Redis::start(&[]));
+        let servers = redis.iter().map(|redis| format!("redis = [{:?}]\n", redis.url()));
+        let servers: String = servers.collect();
+        let cache =
+            besom_tests::plugin_path("ttl-transitions").with_file_name("compiled-by-suites");
+        let text = format!(
+            "[store]\n{url}[lease]\nttl = \"3s\"\nrenew = \"1s\"\n\
+             [activity]\nidle_timeout = \"2s\"\nheartbeat_timeout = \"1500ms\"\n{servers}\
+             [runtime]\ncache = {cache:?}\n\
+             [tasks.ttl-transitions]\nplugin = \"ttl-transitions\"\nschedule = \"@every 1s\"\n"
+        );
+        std::fs::write(directory.path().join("besom.toml"), text).expect("the configuration");
+        let site = Site { store, redis, directory, _database: database };
+        let text = |text: &str| Value::Text(text.into());
+        site.write(Change::Insert {
+            collection: "workspaces".into(),
+            fields: vec![
+                Field::new("workspace_id", text("ws-1")),
+                Field::new("status", text("RUNNING")),
+                Field::new("operation", text("NONE")),
+                Field::new("desired_state", text("RUNNING")),
+                Field::new("version", Value::Integer(1)),
+                Field::new("last_access_at", Value::Timestamp(Time::from_secs(1_700_000_000))),
+            ],
+        })
+        .await;
+        site
+    }
+
+    /// The socket of a host.
+    pub fn socket(&self, host: &str) -> PathBuf {
+        self.directory.path().join(format!("{host}.sock"))
+    }
+
+    /// The file of the database.
+    pub fn file(&self) -> PathBuf {
+        self.directory.path().join("besom.db")
+    }
+
+    async fn write(&self, change: Change) {
+        let changes = [(Some(Tenant::from(TENANT)), change)];
+        self.store.write(&changes).await.expect("the product writes");
+    }
+
+    /// Sets a column of the workspace, as the product or its reconciler does.
+    pub async fn set(&self, column: &str, value: &str) {
+        self.write(Change::Update {
+            collection: "workspaces".into(),
+            key: vec![Value::Text("ws-1".into())],
+            fields: vec![Field::new(column, Value::Text(value.into()))],
+        })
+        .await;
+    }
+
+    /// The workspace as it stands.
+    pub async fn workspace(&self) -> Workspace {
+        let view = self.store.snapshot(PATIENCE).await.expect("a snapshot");
+        let columns = ["desired_state", "version", "last_access_at", "last_manual_change_at"];
+        let columns = columns.map(str::to_owned);
+        let keys = [vec![Value::Text("ws-1".into())]];
+        let tenant = Tenant::from(TENANT);
+        let rows = view.get_many(Some(&tenant), "workspaces", &keys, &columns).await;
+        let row = rows.expect("a row is read").remove(0).expect("the workspace is there");
+        let [desired, version, access, manual] = row.try_into().expect("four columns");
+        let Value::Text(desired_state) = desired else { panic!("{desired:?}") };
+        let Value::Integer(version) = version else { panic!("{version:?}") };
+        let Value::Timestamp(last_access_at) = access else { panic!("{access:?}") };
+        let last_manual_change_at = match manual {
+            Value::Timestamp(at) => Some(at),
+            _ => None,
+        };
+        Workspace { desired_state, version, last_access_at, last_manual_change_at }
+    }
+
+    /// Waits until the workspace is to be there.
+    pub async fn wanted(&self, state: &str) -> Workspace {
+        let what = format!("desired_state to be {state}");
+        wait_for(&what, async || Some(self.workspace().await).filter(|w| w.desired_state == state))
+            .await
+    }
+
+    /// What a host knows of the workspace's activity.
+    pub async fn state(&self, host: &str) -> String {
+        let stream = UnixStream::connect(self.socket(host)).await;
+        let mut stream = stream.expect("the endpoint listens");
+        let request = "GET /activity/ws-1 HTTP/1.1\r\nhost: besom\r\nconnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.expect("the request is taken");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        let body = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
+        let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        body["state"].as_str().unwrap_or_else(|| panic!("no state: {answer}")).to_owned()
+    }
+
+    /// Waits until a host knows that.
+    pub async fn known(&self, host: &str, state: &str) {
+        let what = format!("the activity to be {state}");
+        wait_for(&what, async || (self.state(host).await == state).then_some(())).await;
+    }
+}
+
+/// Looks until something is there.
+pub async fn wait_for<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "waited for {what}");
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// A `besom serve`. Dropping it kills it.
+pub struct Host {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Host {
+    /// Starts a host and waits until it listens.
+    pub async fn start(site: &Site, name: &str) -> Host {
+        let (directory, socket) = (site.directory.path(), site.socket(name));
+        let log = directory.join(format!("{name}.log"));
+        let child = Command::new(env!("CARGO_BIN_EXE_besom-under-test"))
+            .args(["serve", "--set"])
+            .arg(format!("activity.socket={}", shown(&socket)))
+            .arg("--set")
+            .arg(format!("api.socket={}", shown(&site.socket(&format!("{name}-api")))))
+            .current_dir(directory)
+            .env_remove("BESOM_CONFIG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(&log).expect("a log"))
+            .spawn()
+            .expect("it starts");
+        let mut host = Host { child, log };
+        wait_for("the host to listen", async || {
+            if let Some(status) = host.child.try_wait().expect("waited") {
+                panic!("the host has ended ({status}):\n{}", host.log());
+            }
+            UnixStream::connect(&socket).await.ok()
+        })
+        .await;
+        host
+    }
+
+    /// What it has said.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).expect("the log")).into_owned()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).expect("it is there");
+    }
+
+    /// Asks it to stop.
+    pub fn ask_to_stop(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Waits for its end.
+    pub async fn ended(&mut self) -> ExitStatus {
+        wait_for("the host to end", async || self.child.try_wait().expect("waited")).await
+    }
+
+    /// Kills it.
+    pub fn kill(mut self) {
+        self.child.kill().expect("it is killed");
+        self.child.wait().expect("it is waited for");
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // One that has ended already cannot be killed, and need not be.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("{}:\n{}", self.log.display(), self.log());
+        }
+    }
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
