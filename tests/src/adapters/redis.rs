@@ -1,5 +1,6 @@
 //! Redis as the activity's suite sees it: real servers in which tests let time pass.
 
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -72,10 +73,10 @@ impl Clock {
 
 /// One server under the suite.
 pub async fn observed_single() -> Observed {
-    let server = Arc::new(single());
+    let server = Rc::new(single());
     let activity = listening(vec![server.url()]).await;
     let clock = Mutex::new(Clock { shown: START, at: Instant::now() });
-    let held = Arc::clone(&server);
+    let held = Rc::clone(&server);
     let set_now = move |now| {
         clock.lock().unwrap_or_else(PoisonError::into_inner).set(now, [&**held]);
     };
@@ -84,10 +85,10 @@ pub async fn observed_single() -> Observed {
 
 /// A cluster under the suite.
 pub async fn observed_cluster() -> Observed {
-    let cluster = Arc::new(self::cluster());
+    let cluster = Rc::new(self::cluster());
     let activity = listening(cluster.urls()).await;
     let clock = Mutex::new(Clock { shown: START, at: Instant::now() });
-    let held = Arc::clone(&cluster);
+    let held = Rc::clone(&cluster);
     let set_now = move |now| {
         clock.lock().unwrap_or_else(PoisonError::into_inner).set(now, &held.nodes);
     };

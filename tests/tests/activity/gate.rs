@@ -28,6 +28,8 @@ struct Served {
 }
 
 type Socket = WebSocketStream<TcpStream>;
+/// Its name and its value.
+type Header<'a> = (&'static str, &'a str);
 
 impl Served {
     async fn new(heartbeat: Duration, sockets_max: u32) -> Served {
@@ -50,7 +52,7 @@ impl Served {
         Served { address, activity, endpoint, stop, _directory: directory }
     }
 
-    async fn open(&self, headers: &[(&'static str, &str)]) -> Result<Socket, u16> {
+    async fn open(&self, headers: &[Header<'_>]) -> Result<Socket, u16> {
         let url = format!("ws://{}/activity/ws-1/ws", self.address);
         let mut request = url.into_client_request().expect("a request");
         for (name, value) in headers {
@@ -86,8 +88,8 @@ async fn closed(socket: &mut Socket) -> Option<CloseFrame> {
 }
 
 const LONG: Duration = Duration::from_secs(600);
-const BEARER: (&str, &str) = ("authorization", "Bearer s3cret");
-const PAGE: (&str, &str) = ("origin", "https://app.example");
+const BEARER: Header<'_> = ("authorization", "Bearer s3cret");
+const PAGE: Header<'_> = ("origin", "https://app.example");
 
 #[test]
 fn a_web_page_of_a_listed_origin_shows_the_token_as_a_subprotocol() {
@@ -95,7 +97,7 @@ fn a_web_page_of_a_listed_origin_shows_the_token_as_a_subprotocol() {
         let served = Served::new(LONG, 100).await;
         let protocol = |text| ("sec-websocket-protocol", text);
         let token = protocol("besom, besom.token.s3cret");
-        let cases: [(&[(&'static str, &str)], Option<u16>); 8] = [
+        let cases: [(&[Header<'_>], Option<u16>); 8] = [
             (&[BEARER], None),
             (&[PAGE, token], None),
             (&[("host", "activity.example"), PAGE, token], None),
