@@ -196,14 +196,11 @@ impl Site {
         ));
     }
 
-    /// Waits until all shares have ended, and nothing waits.
+    /// Waits until all shares have ended.
     #[track_caller]
     pub fn comes_to_rest(&mut self) {
         wait_at_most(REST_MAX, "everything due to be done", || {
-            let open = self.number(
-                "SELECT count(*) FROM shares
-                 WHERE unshared_at IS NULL AND start_date < now() - interval '7 days'",
-            );
+            let open = self.number("SELECT count(*) FROM shares WHERE unshared_at IS NULL");
             (open == 0).then_some(())
         });
     }

@@ -22,6 +22,9 @@ key = \"node.key\"
 hash = \"md5\"
 placement = \"modulo\"
 virtual_nodes = 100
+
+[store]
+url = \"postgres://db/product\"
 ";
     let parsed = RawConfig::parse(text, Path::new("conf/besom.toml"), &Overrides::default());
     let config = parsed.resolve(&plugin, &default_collections()).finish().unwrap();
@@ -51,7 +54,10 @@ fn without_endpoints_there_is_no_cluster_and_the_ring_is_the_usual_one() {
 fn the_environment_and_flags_list_endpoints_by_commas() {
     let overrides = Overrides {
         variables: vec![("BESOM_COORDINATION_CLUSTER".into(), "two".into())],
-        flags: vec!["coordination.etcd=http://a:1, http://b:1".into()],
+        flags: vec![
+            "coordination.etcd=http://a:1, http://b:1".into(),
+            "store.url=postgres://db/product".into(),
+        ],
     };
     let config = load_with("", &overrides).unwrap();
     assert_eq!(config.coordination.etcd, ["http://a:1", "http://b:1"]);
@@ -72,6 +78,9 @@ cert = \"node.pem\"
 besom.toml:2:8: error: `localhost:2379` is not an endpoint of etcd
   2 | etcd = ["localhost:2379"]
     |        ^^^^^^^^^^^^^^^^^^ write http://host:2379 or https://host:2379
+besom.toml:2:8: error: coordination.etcd is for several nodes, and the store is a file of one
+  2 | etcd = ["localhost:2379"]
+    |        ^^^^^^^^^^^^^^^^^^ set store.url to a PostgreSQL server, or remove etcd
 besom.toml:3:11: error: `a/b` cannot be the name of a cluster
   3 | cluster = "a/b"
     |           ^^^^^ write letters, digits, '-', '_' and '.', at most 128

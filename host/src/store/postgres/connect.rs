@@ -338,13 +338,16 @@ mod tests {
         for (query, expected) in [
             ("", (SslMode::Prefer, Trust::Anybody)),
             ("?sslmode=disable", (SslMode::Disable, Trust::Anybody)),
-            ("?sslmode=require&application_name=x", (SslMode::Require, Trust::Anybody)),
+            // As libpq has it: who names authorities wants them asked.
+            ("?sslmode=require&application_name=x", (SslMode::Require, Trust::Root)),
             ("?application_name=x&sslmode=verify-ca", (SslMode::Require, Trust::Root)),
             ("?sslmode=verify-full", (SslMode::Require, Trust::Name)),
         ] {
             let found = read(&format!("postgres://u@h/d{query}"), Some("/r")).expect(query);
             assert_eq!(found, expected, "{query}");
         }
+        let found = read("postgres://u@h/d?sslmode=require", None).expect("a target");
+        assert_eq!(found, (SslMode::Require, Trust::Anybody));
         for wrong in ["postgres://u@h/d?sslmode=maybe", "postgres:///d", "http://x"] {
             assert!(matches!(read(wrong, None), Err(Error::Invalid(_))), "{wrong}");
         }

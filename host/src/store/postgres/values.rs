@@ -343,6 +343,9 @@ mod tests {
     #[test]
     fn an_instant_beyond_the_type_is_refused() {
         let form = Form::unknown(Kind::Timestamp, Encoding::Native);
-        assert!(form.encode(&Value::Timestamp(Time::MAX), Round::Down).is_err());
+        // The server's range is ours of later epoch: it lacks the far past.
+        let encoded = |time| form.encode(&Value::Timestamp(time), Round::Down);
+        assert!(encoded(Time(i64::MIN)).is_err());
+        assert!(encoded(Time::MAX).is_ok());
     }
 }
