@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 /// As in `built_in::NAMES`, with the underscores of file names.
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "besom_compaction.wasm",
     "besom_client_deactivation.wasm",
     "besom_share_expiry.wasm",
     "besom_ttl_transitions.wasm",
+    "besom_reconciler.wasm",
 ];
 
 fn main() {

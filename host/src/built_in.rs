@@ -5,8 +5,8 @@
 //! when a task names one.
 
 /// Their names, as a task gives them.
-pub const NAMES: [&str; 4] =
-    ["compaction", "client-deactivation", "share-expiry", "ttl-transitions"];
+pub const NAMES: [&str; 5] =
+    ["compaction", "client-deactivation", "share-expiry", "ttl-transitions", "reconciler"];
 
 /// How to get a binary that has them.
 pub const FIX: &str =

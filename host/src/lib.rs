@@ -5,6 +5,7 @@ pub mod built_in;
 pub mod cli;
 pub mod config;
 pub mod coordination;
+pub mod courier;
 pub mod demo;
 pub mod doc;
 pub mod host;

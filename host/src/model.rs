@@ -16,7 +16,8 @@ pub const TENANT: &str = "project_id";
 /// The default mapping of the entity model, by collection name (which is the table's name).
 ///
 /// Instants are whole microseconds, `checksum` columns hold the CRC-32 (IEEE) of `payload`
-/// where the product writes one, `pending` is a generated column and never written.
+/// where the product writes one. `pending` and `unsettled` are generated columns and never
+/// written: an index finds by them what a task has to look at.
 pub fn default_collections() -> Collections {
     use Kind::{Bytes, Integer, Json, Text, Timestamp};
     let documents = ("documents", "doc_id");
@@ -149,8 +150,12 @@ pub fn default_collections() -> Collections {
                 ("last_access_at", Timestamp),
                 ("last_manual_change_at", Timestamp),
                 ("archive_key", Text),
+                ("unsettled", Integer),
             ],
-            &[("by_status_operation", &["status", "operation", "last_access_at"])],
+            &[
+                ("by_status_operation", &["status", "operation", "last_access_at"]),
+                ("by_unsettled", &["unsettled", "workspace_id"]),
+            ],
         ),
     ]
     .into_iter()

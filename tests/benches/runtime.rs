@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use besom::ports::activity::{Activity, Error as ActivityError, State};
 use besom::ports::guests::{Call, Guests as _, Limits, StopFlag};
-use besom::ports::store::{Range, RangePage, Result, Snapshot};
+use besom::ports::store::{Delivery, Range, RangePage, Result, Snapshot};
 use besom::runtime::{Loaded, Runtime, Settings};
 use besom_core::collection::Operations;
 use besom_core::ids::{Partition, RunId, TaskName, Tenant};
@@ -59,6 +59,16 @@ impl Snapshot for Shares {
 
     async fn tenants(&self, _: &Range, _: Option<&Tenant>, _: u32) -> Result<Vec<Tenant>> {
         Ok(vec![Tenant::from("t")])
+    }
+
+    async fn deliveries(
+        &self,
+        _: &TaskName,
+        _: Option<&Tenant>,
+        _: &str,
+        keys: &[String],
+    ) -> Result<Vec<Option<Delivery>>> {
+        Ok(vec![None; keys.len()])
     }
 }
 

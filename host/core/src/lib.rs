@@ -11,6 +11,7 @@ pub mod activity;
 pub mod budget;
 pub mod collection;
 pub mod cron;
+pub mod delivery;
 pub mod election;
 pub mod fair;
 pub mod ids;

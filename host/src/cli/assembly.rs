@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use besom_core::delivery::Settings;
 use besom_core::ids::TaskName;
 use tokio::sync::{mpsc, watch};
 
@@ -12,6 +13,8 @@ use super::open::{self, Loader};
 use super::{Failure, Global, cluster};
 use crate::config::Config;
 use crate::coordination::etcd::Etcd;
+use crate::courier::HttpCourier;
+use crate::host::deliver::Delivery;
 use crate::host::perform::Ports;
 use crate::host::{Control, Live, setup, undo_retention};
 use crate::node::{Role, Work};
@@ -59,6 +62,7 @@ impl Assembly {
             history_retention: config.retention.history,
             node_retention: config.retention.nodes,
             undo_retention: Vec::new(),
+            delivery: delivery(&config)?,
         };
         Ok(Assembly { config, loader, ports, etcd })
     }
@@ -99,13 +103,34 @@ impl Assembly {
         let partitions = partitions.filter(|_| self.ports.cluster.is_some());
         let settings = setup::settings(&self.config, self.ports.node.clone(), partitions, pass);
         let work = self.work();
-        let ports = Ports { undo_retention: undo_retention(&work), ..self.ports.clone() };
+        // A pass carries out what is planned and waits for nobody outside.
+        let delivery = self.ports.delivery.clone().filter(|_| !pass);
+        let undo_retention = undo_retention(&work);
+        let ports = Ports { undo_retention, delivery, ..self.ports.clone() };
         let (control, asked) = mpsc::channel(16);
         let (live, watched) = watch::channel(Live { role: Role::Following, term: None });
         let digest = self.config.digest();
         let ended = tokio::spawn(crate::host::run(ports, settings, work, digest, asked, live));
         Running { control, live: watched, ended }
     }
+}
+
+/// How messages are delivered; none: no topic has a route.
+fn delivery(config: &Config) -> Result<Option<Delivery>, Failure> {
+    if config.topics.is_empty() {
+        return Ok(None);
+    }
+    let courier =
+        HttpCourier::new(config).map_err(|error| Failure::Failed(format!("{error:#}")))?;
+    let topics = config.topics.iter().map(|(name, route)| (name.clone(), route.rules()));
+    Ok(Some(Delivery {
+        courier: Arc::new(courier),
+        settings: Settings {
+            topics: topics.collect(),
+            concurrency: config.delivery.concurrency,
+            poll: config.delivery.poll,
+        },
+    }))
 }
 
 /// A node that runs.

@@ -17,6 +17,7 @@ pub mod failure;
 pub mod log;
 pub mod node;
 pub mod open;
+pub mod outbox;
 pub mod output;
 pub mod patience;
 pub mod ring;
@@ -89,6 +90,9 @@ pub enum Verb {
     /// Items set aside: list, show, retry, discard.
     #[command(subcommand)]
     Dead(dead::Verb),
+    /// Messages that tasks have emitted: list.
+    #[command(subcommand)]
+    Outbox(outbox::Verb),
     /// Runs: list, show.
     #[command(subcommand)]
     Runs(runs::Verb),
@@ -140,6 +144,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Audit(args) => args.run(global).await,
         Verb::Task(verb) => verb.run(global).await,
         Verb::Dead(verb) => verb.run(global).await,
+        Verb::Outbox(verb) => verb.run(global).await,
         Verb::Runs(verb) => verb.run(global).await,
         Verb::Doc(verb) => verb.run(global).await,
         Verb::Schedule(verb) => verb.run(global),

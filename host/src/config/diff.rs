@@ -53,8 +53,14 @@ impl Config {
     fn restart_keys(&self, new: &Config) -> Vec<String> {
         let mut keys = Vec::new();
         for ((section, old), new) in self.sections().into_iter().zip(new.sections().map(|s| s.1)) {
-            for key in old.as_object().into_iter().flatten().map(|(key, _)| key) {
-                if old[key] != new[key] {
+            let of = |value: &serde_json::Value| -> Vec<String> {
+                value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
+            };
+            // What has names of its own may have more of them now, or fewer.
+            let names: std::collections::BTreeSet<_> =
+                of(&old).into_iter().chain(of(&new)).collect();
+            for key in names {
+                if old.get(&key) != new.get(&key) {
                     keys.push(format!("{section}.{key}"));
                 }
             }
@@ -62,7 +68,7 @@ impl Config {
         keys
     }
 
-    fn sections(&self) -> [(&'static str, serde_json::Value); 11] {
+    fn sections(&self) -> [(&'static str, serde_json::Value); 13] {
         fn json(value: &impl serde::Serialize) -> serde_json::Value {
             // Plain data with text keys: there is nothing that JSON could not hold.
             serde_json::to_value(value).unwrap_or_default()
@@ -79,6 +85,8 @@ impl Config {
             ("plugins", json(&self.plugins)),
             ("coordination", json(&self.coordination)),
             ("ring", json(&self.ring)),
+            ("delivery", json(&self.delivery)),
+            ("topics", json(&self.topics)),
         ]
     }
 

@@ -17,6 +17,7 @@
 pub mod activity;
 pub mod cluster;
 pub mod collection;
+pub mod delivery;
 pub mod diagnostic;
 pub mod diff;
 pub mod keys;
@@ -80,6 +81,10 @@ pub struct Config {
     pub coordination: Coordination,
     /// `[ring]`
     pub ring: Ring,
+    /// `[delivery]`
+    pub delivery: delivery::Delivery,
+    /// `[topics.NAME]`
+    pub topics: BTreeMap<String, delivery::Route>,
     /// The tasks, by name. A task that is not in the file does not run.
     pub tasks: BTreeMap<TaskName, Arc<TaskDefinition>>,
     /// The manifests of the tasks' plugins, by digest.
@@ -105,6 +110,8 @@ impl Config {
             plugins: s.plugins,
             coordination: s.coordination,
             ring: s.ring,
+            delivery: s.delivery,
+            topics: s.topics,
             tasks: BTreeMap::new(),
             manifests: BTreeMap::new(),
             collections: Arc::new(collections),

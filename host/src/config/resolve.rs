@@ -11,6 +11,7 @@ use super::Config;
 use super::activity;
 use super::cluster;
 use super::collection::{self, CollectionPlaces};
+use super::delivery::{self, RawTopic};
 use super::diagnostic::{Diagnostic, Place, Problems, Source};
 use super::keys::suggestion;
 use super::sections::{SECTIONS, Sections};
@@ -107,6 +108,7 @@ impl RawConfig {
 
         let mut sections = Sections::defaults();
         let (mut tasks, mut collections) = (Vec::new(), Table::default());
+        let mut topics = Vec::new();
         let mut places = Places::new();
         for entry in &root.0 {
             if let Some(section) = SECTIONS.iter().find(|s| s.name == entry.key) {
@@ -126,8 +128,17 @@ impl RawConfig {
                 if let Some(table) = walker.table(entry, "[collections.NAME]") {
                     collections = table.clone();
                 }
+            } else if entry.key == "topics" {
+                if let Some(table) = walker.table(entry, "[topics.NAME]") {
+                    for entry in &table.0 {
+                        if let Some(table) = walker.table(entry, "[topics.NAME]") {
+                            topics.push(RawTopic::read(&mut walker, entry, table));
+                        }
+                    }
+                }
             } else {
-                let names = SECTIONS.iter().map(|s| s.name).chain(["tasks", "collections"]);
+                let names =
+                    SECTIONS.iter().map(|s| s.name).chain(["topics", "tasks", "collections"]);
                 walker.unknown(entry, "", names);
             }
         }
@@ -136,6 +147,7 @@ impl RawConfig {
         problems.extend(syntax);
         override_sections(&mut sections, overrides, &mut problems);
         judge(&sections, &source, &places, &mut problems);
+        sections.topics = delivery::routes(topics, &sections, &source, &mut problems);
         let dir = origin.parent().unwrap_or(Path::new(""));
         sections.settle_paths(dir);
         Parsed { origin: origin.to_owned(), source, sections, tasks, collections, problems }

@@ -6,7 +6,7 @@ use super::collection::{self, ENCODINGS, KINDS};
 use super::keys::{Key, Slot};
 use super::quantity::{show_bytes, show_duration};
 use super::sections::SECTIONS;
-use super::{limits, settings, task};
+use super::{delivery, limits, settings, task};
 
 const SPAN: &str = r"^(0|([0-9]+(ms|s|m|h|d|w))+)$";
 const SIZE: &str = r"^[0-9]+ ?(B|KiB|MiB|GiB)?$";
@@ -17,6 +17,16 @@ pub fn schema() -> Value {
     for section in SECTIONS {
         root.insert(section.name.into(), object(section.doc, section.keys, Map::new()));
     }
+    let mut topic = object("A topic.", delivery::KEYS, Map::new());
+    topic["required"] = json!(["url"]);
+    root.insert(
+        "topics".into(),
+        json!({
+            "type": "object",
+            "description": "Where the messages of a topic are sent, by its name.",
+            "additionalProperties": topic,
+        }),
+    );
     root.insert(
         "tasks".into(),
         json!({

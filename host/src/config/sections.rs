@@ -1,6 +1,7 @@
 //! The sections of `besom.toml` that concern the host as a whole, with every bound and its
 //! default. Tasks and collections, which have names of their own, are elsewhere.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use serde::Serialize;
 
 use super::activity::{self, Activity};
 use super::cluster::{self, Coordination, Ring};
+use super::delivery::{self, Delivery, Route};
 use super::keys::{Key, Slot};
 use crate::ports::members::WEIGHT_MAX;
 
@@ -166,6 +168,10 @@ pub struct Sections {
     pub coordination: Coordination,
     /// `[ring]`
     pub ring: Ring,
+    /// `[delivery]`
+    pub delivery: Delivery,
+    /// `[topics.NAME]`, which have names of their own.
+    pub topics: BTreeMap<String, Route>,
 }
 
 /// A section.
@@ -459,6 +465,7 @@ pub static SECTIONS: &[Section] = &[
     },
     cluster::COORDINATION,
     cluster::RING,
+    delivery::DELIVERY,
 ];
 
 impl Sections {
@@ -491,7 +498,10 @@ impl Sections {
         self.coordination.settle_paths(dir);
         self.activity.settle_paths(dir);
         for path in
-            [&mut self.store.password_file, &mut self.store.root_certificate].into_iter().flatten()
+            [&mut self.store.password_file, &mut self.store.root_certificate, &mut self.delivery.ca]
+                .into_iter()
+                .chain(self.topics.values_mut().map(|route| &mut route.token_file))
+                .flatten()
         {
             *path = dir.join(&path);
         }

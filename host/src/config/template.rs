@@ -28,14 +28,30 @@ pub struct TaskTemplate {
 pub struct Template {
     /// Values that differ from the defaults, as `section.key` and TOML.
     pub values: Vec<(String, String)>,
+    /// Where topics lead.
+    pub topics: Vec<TopicTemplate>,
     /// The tasks.
     pub tasks: Vec<TaskTemplate>,
 }
 
+/// A topic of the template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicTemplate {
+    /// Its name.
+    pub name: String,
+    /// Its keys and their values as TOML.
+    pub keys: Vec<(String, String)>,
+}
+
 impl Default for Template {
-    /// The four built-in tasks with the shipped schedules.
+    /// The built-in tasks with the shipped schedules, but for the reconciler, which needs
+    /// somebody to call.
     fn default() -> Template {
-        Template { values: vec![("store.path".into(), "\"besom.db\"".into())], tasks: built_in() }
+        Template {
+            values: vec![("store.path".into(), "\"besom.db\"".into())],
+            topics: Vec::new(),
+            tasks: built_in(),
+        }
     }
 }
 
@@ -133,6 +149,13 @@ pub fn template(template: &Template) -> String {
             };
         }
     }
+    out.push_str(TOPICS);
+    for route in &template.topics {
+        let _ = write!(out, "\n[topics.\"{}\"]\n", route.name);
+        for (key, value) in &route.keys {
+            let _ = writeln!(out, "{key} = {value}");
+        }
+    }
     out.push_str(TASKS);
     for task in &template.tasks {
         let _ =
@@ -156,6 +179,20 @@ pub fn span(d: std::time::Duration) -> String {
     format!("\"{}\"", show_duration(d))
 }
 
+const TOPICS: &str = r#"
+# Topics: where messages that tasks emit are sent. A topic without a route stays in the outbox.
+# Each message is posted with an Idempotency-Key that is the same for all of its attempts.
+# For instance, for the reconciler (workspace.start, .archive, .restore and .provision as well):
+# [topics."workspace.stop"]
+# url = "https://orchestrator.internal/workspaces/stop"   a host of delivery.hosts
+# token_file = "orchestrator.token"     sent as `Authorization: Bearer`
+# timeout = "10s"           how long one attempt may take
+# attempts_max = 10         attempts before a message is given up
+# backoff = "1s"            the wait after the first failure, doubled up to backoff_max = "10m"
+# concurrency = 4           requests of this topic under way at once
+# reply_bytes_max = "64KiB" how much of an answer is kept for the task
+"#;
+
 const TASKS: &str = r#"
 # Tasks: only those that stand here run. A task may have, beside the keys below:
 #   timezone = "UTC"          the IANA time zone of its schedule
@@ -167,6 +204,11 @@ const TASKS: &str = r#"
 #   [tasks.NAME.limits]       memory_bytes, fuel, wall, batch_items, rows_read, deletes ...
 #   [tasks.NAME.retry]        attempts_max, backoff, backoff_max, guard_retries_max
 #   [tasks.NAME.grants]       COLLECTION = ["read", "update"], topics = ["name"]
+# The reconciler brings workspaces to where they are to be, by your orchestrator; it needs routes
+# for its topics:
+# [tasks.reconciler]
+# plugin = "reconciler"
+# schedule = "@every 5s"
 # A built-in plugin is granted what it asks for; your own (plugin = "name.wasm") only what
 # [tasks.NAME.grants] says.
 "#;

@@ -15,6 +15,7 @@ use crate::task::{CatchUp, Overlap};
 
 mod activity;
 mod cluster;
+mod delivery;
 
 fn setting(name: &str, kind: SettingKind, default: Option<Value>) -> Setting {
     Setting { name: name.into(), kind, default, minimum: None, maximum: None, doc: "a doc".into() }
@@ -610,7 +611,7 @@ fn the_template_is_a_valid_configuration() {
             }
             _ => line,
         })
-        .take_while(|line| !line.starts_with("# Tasks:"))
+        .take_while(|line| !line.starts_with("# Topics:"))
         .map(|line| format!("{line}\n"))
         .filter(|line| !line.contains("relative path") && !line.contains("plugin = \"NAME"))
         .collect();

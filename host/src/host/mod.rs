@@ -4,6 +4,7 @@
 //! nothing. It sleeps until an answer comes or the node's next deadline.
 
 pub mod clock;
+pub mod deliver;
 pub mod dry_run;
 pub mod health;
 pub mod perform;
@@ -79,6 +80,11 @@ pub async fn run(
     });
     let mut pulse = tokio::time::interval(REPORT_EVERY);
     pulse.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let (leading, leads) = watch::channel(None);
+    let delivering = ports
+        .delivery
+        .clone()
+        .map(|delivery| tokio::spawn(deliver::deliver(ports.store.clone(), delivery, leads)));
     let (rows, to_report) = watch::channel(None);
     let reporter = tokio::spawn(report(ports.clone(), to_report));
     let mut reported = None;
@@ -116,6 +122,14 @@ pub async fn run(
             }
         }
         let now = Live { role: node.role(), term: node.fence().map(|fence| fence.term) };
+        let fence = node.fence().filter(|_| now.role == Role::Leading);
+        leading.send_if_modified(|known| {
+            let other = known.as_ref() != fence;
+            if other {
+                *known = fence.cloned();
+            }
+            other
+        });
         if reported.as_ref() != Some(&now) {
             tracing::info!(role = ?now.role, term = now.term.map(|term| term.0), "role");
             following.send_replace(now.role == Role::Following);
@@ -152,6 +166,9 @@ pub async fn run(
         };
     }
     watcher.abort();
+    if let Some(delivering) = delivering {
+        delivering.abort();
+    }
     for task in among_others.into_iter().flatten() {
         task.abort();
     }

@@ -14,6 +14,7 @@ use besom_core::proposal::Guard;
 use besom_core::queue::{Decision, apart};
 use besom_core::time::{Mono, Time};
 
+use super::deliver::Delivery;
 use super::health::{Health, Part};
 use crate::node::executor::{Command as Execute, Event as Executed};
 use crate::node::holdings::{Arrived, Command as Hold, Event as Held};
@@ -52,6 +53,8 @@ pub struct Ports {
     pub node_retention: Duration,
     /// How long before-images are kept, per task.
     pub undo_retention: Vec<(TaskName, Duration)>,
+    /// How messages of the outbox are delivered while this node leads; none: not by it.
+    pub delivery: Option<Delivery>,
 }
 
 /// A node's place among others.

@@ -3,6 +3,7 @@
 
 pub mod activity;
 pub mod coordination;
+pub mod courier;
 pub mod embedded;
 pub mod guests;
 pub mod members;

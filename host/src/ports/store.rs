@@ -16,6 +16,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 pub use besom_core::budget::Grant;
 use besom_core::collection::Collections;
+pub use besom_core::delivery::{Attempt, Claimed, Delivery};
 use besom_core::ids::{
     CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
@@ -570,7 +571,7 @@ pub struct Missing {
 /// How long things are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention<'a> {
-    /// History, slots, runs, commands, delivered messages, what the tasks have settled.
+    /// History, slots, runs, commands, messages at their end, what the tasks have settled.
     pub history: Duration,
     /// Before-images, by task; those of a task that is not named go with their history row.
     pub undo: &'a [(TaskName, Duration)],
@@ -585,8 +586,38 @@ pub struct Pruned {
     pub history: u64,
     /// Before-images.
     pub undo: u64,
-    /// Other rows: commits, slots, runs, commands, delivered messages, resolved dead letters.
+    /// Other rows: commits, slots, runs, commands, messages at their end, resolved dead letters.
     pub other: u64,
+}
+
+// ------------------------------------------------------------------------------ outbox
+
+/// A message and what has become of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// The task that emitted it; none: an operator's write.
+    pub task: Option<TaskName>,
+    /// The tenant of the item that emitted it.
+    pub tenant: Option<Tenant>,
+    /// Where it goes.
+    pub topic: String,
+    /// Messages of one task, tenant, topic and key are delivered in their order.
+    pub key: String,
+    /// What has become of it.
+    pub delivery: Delivery,
+    /// Not tried before then, while it is pending.
+    pub next_at: Time,
+}
+
+/// Which messages.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MessageQuery {
+    /// Of this topic.
+    pub topic: Option<String>,
+    /// In this state.
+    pub state: Option<besom_core::delivery::State>,
+    /// At most so many, newest first.
+    pub limit: u32,
 }
 
 // --------------------------------------------------------------------------- snapshots
@@ -669,6 +700,17 @@ pub trait Snapshot: Send + Sync {
         after: Option<&Tenant>,
         limit: u32,
     ) -> Result<Vec<Tenant>>;
+
+    /// What has become of a task's own messages: the latest of each key, among those that its
+    /// items of this tenant have emitted to the topic; none for a key of which there is none
+    /// (any more: it is forgotten with the history).
+    async fn deliveries(
+        &self,
+        task: &TaskName,
+        tenant: Option<&Tenant>,
+        topic: &str,
+        keys: &[String],
+    ) -> Result<Vec<Option<Delivery>>>;
 }
 
 /// What a table of the user turned out to be, compared with its mapping.
@@ -887,6 +929,26 @@ pub trait Store: Send + Sync {
     /// happened and never will: the
     /// mark is given up, and a batch that shows it later is [`Error::Invalid`].
     async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>>;
+
+    // ---- the outbox
+
+    /// Takes pending messages whose time has come, at most so many of each topic, oldest
+    /// first: their attempts count one more and they show themselves again after `hold`. Of
+    /// one task, tenant, topic and key only the first that is pending is taken. A store that
+    /// finds nothing writes nothing. Refused below the fence.
+    async fn claim_messages(
+        &self,
+        fence: &Fence,
+        room: &[(String, u32)],
+        hold: Duration,
+    ) -> Result<Vec<Claimed>>;
+
+    /// Writes down what came of attempts. One that is not the latest of its message, or whose
+    /// message is at its end, changes nothing. Refused below the fence.
+    async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()>;
+
+    /// Messages, newest first.
+    async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>>;
 
     // ---- the user's tables
 

@@ -10,12 +10,12 @@ use wasmtime::component::Component;
 use wasmtime::component::types::{ComponentExtern, ComponentItem};
 
 /// The version of `besom:task` that this host has.
-pub const CONTRACT: Version = Version { major: 1, minor: 0 };
+pub const CONTRACT: Version = Version { major: 1, minor: 1 };
 
 const PACKAGE: &str = "besom:task/";
 const EXPORT: &str = "housekeeping";
 const FUNCTIONS: [&str; 4] = ["describe", "tenants", "scan", "act"];
-const IMPORTS: [&str; 4] = ["store", "activity", "log", "types"];
+const IMPORTS: [&str; 5] = ["store", "activity", "log", "deliveries", "types"];
 const WASI: [&str; 6] =
     ["wasi:cli/", "wasi:clocks/", "wasi:filesystem/", "wasi:io/", "wasi:random/", "wasi:sockets/"];
 
@@ -196,9 +196,10 @@ mod tests {
         let store = |v: &str| format!("besom:task/store@{v}");
         let version = |major, minor| Mismatch::Version { built_for: Version { major, minor } };
         type Case<'a> = (Vec<String>, Vec<String>, &'a [&'a str], Result<(), Mismatch>);
-        let cases: [Case<'_>; 8] = [
+        let cases: [Case<'_>; 9] = [
             (vec![store("1.0.0")], vec![export("1.0.0")], &task, Ok(())),
             (vec![store("1.0.7")], vec![export("1.0.7")], &task, Ok(())),
+            (vec![store("1.1.0")], vec![export("1.1.0")], &task, Ok(())),
             (vec![store("1.3.0")], vec![export("1.3.0")], &task, Err(version(1, 3))),
             (vec![], vec![export("2.0.0")], &task, Err(version(2, 0))),
             (vec![], vec!["besom:task/housekeeping".into()], &task, Err(version(0, 0))),
@@ -226,7 +227,7 @@ mod tests {
     #[test]
     fn a_newer_contract_is_answered_with_what_to_do() {
         let newer = Mismatch::Version { built_for: Version { major: 1, minor: 3 } };
-        let said = "built for besom:task 1.3, this host has 1.0: rebuild or upgrade";
+        let said = "built for besom:task 1.3, this host has 1.1: rebuild or upgrade";
         assert_eq!(newer.to_string(), said);
     }
 }

@@ -3,12 +3,13 @@
 //! place is refused by `verdict` and `imports`.
 
 use besom_core::collection::Operations;
+use besom_core::delivery::{Delivery, State};
 use besom_core::item::Item;
 use besom_core::proposal::{Comparison, Condition, Filter};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, Value};
 
-use super::bindings::besom::task::types as wit;
+use super::bindings::besom::task::{deliveries, types as wit};
 use crate::ports::guests::{CollectionRequest, Lane, Manifest, Setting, SettingKind};
 
 /// Digits of a decimal, sign and point included. PostgreSQL's `numeric` holds more before
@@ -183,6 +184,28 @@ pub(super) fn manifest(manifest: wit::Manifest) -> Result<Manifest, Malformed> {
         },
         extra: fields(manifest.extra)?,
     })
+}
+
+/// What became of a message.
+pub(super) fn delivery_to_wit(delivery: Delivery) -> deliveries::Delivery {
+    deliveries::Delivery {
+        emitted_at: delivery.emitted_at.micros(),
+        payload: delivery.payload,
+        state: match delivery.state {
+            State::Pending => deliveries::State::Pending,
+            State::Delivered => deliveries::State::Delivered,
+            State::GivenUp => deliveries::State::GivenUp,
+        },
+        attempts: delivery.attempts,
+        error: delivery.error,
+        reply: delivery.reply.map(|reply| deliveries::Reply {
+            status: reply.status,
+            body: reply.body,
+            cut: reply.cut,
+        }),
+        ended_at: delivery.ended_at.map(Time::micros),
+        extra: Vec::new(),
+    }
 }
 
 #[cfg(test)]

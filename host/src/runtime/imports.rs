@@ -1,4 +1,4 @@
-//! The imports: `store`, `activity`, `log`.
+//! The imports: `store`, `activity`, `log`, `deliveries`.
 //!
 //! Three ways to end a call of an import: the answer; an error record, where the guest
 //! asked for what it may not have or what does not exist (it may handle that); and a
@@ -9,7 +9,7 @@ use besom_core::value::RowKey;
 use wasmtime::component::HasData;
 
 use super::access::{Operation, Refusal};
-use super::bindings::besom::task::{activity, log, store, types};
+use super::bindings::besom::task::{activity, deliveries, log, store, types};
 use super::convert;
 use super::guest::{Guest, Halt, Scope};
 use crate::ports::activity::State;
@@ -237,6 +237,27 @@ impl Guest {
             .collect())
     }
 
+    async fn own_deliveries(
+        &mut self,
+        of: Option<u32>,
+        topic: String,
+        keys: Vec<String>,
+    ) -> Result<Vec<Option<deliveries::Delivery>>, Failure> {
+        self.count_call()?;
+        let (view, tenant) = (self.view()?, self.tenant(of)?);
+        self.access.to_topic(&topic)?;
+        at_most("keys in one `get-many`", keys.len(), KEYS_MAX)?;
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.rows_left(keys.len() as u64)?;
+        let task = self.task.clone();
+        let found = view.snapshot.deliveries(&task, tenant.as_ref(), &topic, &keys);
+        let found = self.wait(found).await?;
+        self.count_rows(keys.len() as u64);
+        Ok(found.into_iter().map(|found| found.map(convert::delivery_to_wit)).collect())
+    }
+
     fn log_line(&mut self, level: log::Level, message: &str) -> Result<(), Halt> {
         self.count_call()?;
         let line = &message[..message.floor_char_boundary(LINE_BYTES_MAX)];
@@ -306,6 +327,17 @@ impl store::Host for Guest {
 impl activity::Host for Guest {
     async fn states(&mut self, of: Option<u32>, keys: Vec<String>) -> Answer<Vec<activity::State>> {
         answer(self.activity_of(of, keys).await)
+    }
+}
+
+impl deliveries::Host for Guest {
+    async fn get_many(
+        &mut self,
+        of: Option<u32>,
+        topic: String,
+        keys: Vec<String>,
+    ) -> Answer<Vec<Option<deliveries::Delivery>>> {
+        answer(self.own_deliveries(of, topic, keys).await)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The one place that calls the host: the imports in WebAssembly, the test's host natively.
 
 use crate::bindings::besom::task::activity::State;
+use crate::bindings::besom::task::deliveries::Delivery;
 use crate::bindings::besom::task::log::Level;
 use crate::bindings::besom::task::store::{Range, Rows};
 use crate::{Filter, Result, RowKey};
@@ -10,7 +11,7 @@ type RawRow = Vec<crate::Value>;
 #[cfg(target_arch = "wasm32")]
 mod imports {
     use super::*;
-    use crate::bindings::besom::task::{activity, log, store};
+    use crate::bindings::besom::task::{activity, deliveries, log, store};
 
     pub(crate) fn get_many(
         of: Option<u32>,
@@ -35,6 +36,14 @@ mod imports {
 
     pub(crate) fn states(of: Option<u32>, keys: &[String]) -> Result<Vec<State>> {
         activity::states(of, keys)
+    }
+
+    pub(crate) fn deliveries(
+        of: Option<u32>,
+        topic: &str,
+        keys: &[String],
+    ) -> Result<Vec<Option<Delivery>>> {
+        deliveries::get_many(of, topic, keys)
     }
 
     pub(crate) fn log(level: Level, message: &str) {
@@ -70,6 +79,14 @@ mod imports {
 
     pub(crate) fn states(of: Option<u32>, keys: &[String]) -> Result<Vec<State>> {
         testing::with(|host| host.states(of, keys))
+    }
+
+    pub(crate) fn deliveries(
+        of: Option<u32>,
+        topic: &str,
+        keys: &[String],
+    ) -> Result<Vec<Option<Delivery>>> {
+        testing::with(|host| host.deliveries(of, topic, keys))
     }
 
     pub(crate) fn log(level: Level, message: &str) {

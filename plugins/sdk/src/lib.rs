@@ -54,6 +54,7 @@ pub mod bindings;
 pub mod activity;
 mod candidate;
 mod context;
+pub mod deliveries;
 mod error;
 mod host;
 pub mod key;
@@ -87,7 +88,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub mod prelude {
     pub use crate::{
         Access, Candidate, Context, Error, Filter, Guard, Item, Lane, Manifest, Proposal, Range,
-        Result, Row, Setting, Task, Time, Value, Verdict, activity, each, key, log, store,
+        Result, Row, Setting, Task, Time, Value, Verdict, activity, deliveries, each, key, log,
+        store,
     };
 }
 

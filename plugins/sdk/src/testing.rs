@@ -9,6 +9,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::bindings::besom::task::activity::State;
+use crate::bindings::besom::task::deliveries::Delivery;
 use crate::bindings::besom::task::log::Level;
 use crate::bindings::besom::task::store::{Range, Rows};
 use crate::{
@@ -30,6 +31,8 @@ pub struct Fixture {
     unmapped: Vec<String>,
     tables: BTreeMap<String, Table>,
     activity: BTreeMap<String, State>,
+    /// The latest message by tenant, topic and key.
+    deliveries: BTreeMap<(String, String, String), Delivery>,
     /// Of the running call: the tenant of each item, or of the scan.
     tenants: Vec<Option<String>>,
     scanned: Option<String>,
@@ -70,6 +73,7 @@ impl Fixture {
             unmapped: Vec::new(),
             tables: BTreeMap::new(),
             activity: BTreeMap::new(),
+            deliveries: BTreeMap::new(),
             tenants: Vec::new(),
             scanned: None,
             calls: 0,
@@ -128,6 +132,12 @@ impl Fixture {
     /// The state of an activity key; the others are unknown.
     pub fn activity(mut self, key: &str, state: State) -> Fixture {
         self.activity.insert(key.into(), state);
+        self
+    }
+
+    /// The latest message of a key that the task has emitted for a tenant.
+    pub fn delivery(mut self, tenant: &str, topic: &str, key: &str, found: Delivery) -> Fixture {
+        self.deliveries.insert((tenant.into(), topic.into(), key.into()), found);
         self
     }
 
@@ -313,6 +323,18 @@ impl Fixture {
             .iter()
             .map(|key| self.activity.get(key).copied().unwrap_or(State::Unknown))
             .collect())
+    }
+
+    pub(crate) fn deliveries(
+        &mut self,
+        of: Option<u32>,
+        topic: &str,
+        keys: &[String],
+    ) -> Result<Vec<Option<Delivery>>> {
+        self.calls += 1;
+        let tenant = self.tenant(of).unwrap_or_default().to_owned();
+        let place = |key: &String| (tenant.clone(), topic.to_owned(), key.clone());
+        Ok(keys.iter().map(|key| self.deliveries.get(&place(key)).cloned()).collect())
     }
 
     pub(crate) fn log(&mut self, _: Level, message: &str) {

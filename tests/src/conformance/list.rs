@@ -127,6 +127,20 @@ macro_rules! store_conformance {
                 each_fault_of_a_mapping_is_named_by_its_place,
                 a_new_mapping_is_in_force_at_once,
             }
+            outbox {
+                a_claimed_message_is_hidden_for_the_hold,
+                messages_of_a_key_go_one_after_the_other,
+                what_is_given_up_makes_way,
+                claims_are_bounded_by_topic,
+                a_topic_that_is_not_asked_for_stays_in_the_outbox,
+                a_stale_leader_neither_claims_nor_marks,
+                an_attempt_that_is_not_the_latest_changes_nothing,
+                a_task_sees_what_became_of_its_own_messages,
+                a_snapshot_holds_deliveries_as_they_were,
+                any_key_is_delivered,
+                messages_at_their_end_are_pruned_with_the_history,
+                the_store_keeps_its_identity_and_its_attempts,
+            }
             ownership {
                 a_batch_under_an_old_epoch_is_left_out,
                 another_node_under_the_right_epoch_is_left_out,

@@ -284,6 +284,7 @@ impl World {
             history_retention: Duration::from_secs(3_600),
             node_retention: Duration::from_secs(600),
             undo_retention: Vec::new(),
+            delivery: None,
         };
         let settings = Settings {
             node: name,

@@ -43,6 +43,7 @@ fn a_connection_between_act_and_commit_defeats_the_change() {
             history_retention: Duration::from_secs(3_600),
             node_retention: Duration::from_secs(600),
             undo_retention: Vec::new(),
+            delivery: None,
         };
         let key = "ws-1".to_owned();
         // What happens between the decision and the commit; what becomes of it; the row then.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use besom::ports::activity::{self, Activity};
 use besom::ports::guests::{Acted, Call, Error, Fault, Guests as _, Limits, StopFlag};
-use besom::ports::store::{Error as StoreError, Range, RangePage, Result, Snapshot};
+use besom::ports::store::{Delivery, Error as StoreError, Range, RangePage, Result, Snapshot};
 use besom::runtime::{Loaded, Runtime, Settings};
 use besom_core::collection::{Grants, Operations};
 use besom_core::ids::{Partition, RunId, TaskName, Tenant};
@@ -195,6 +195,33 @@ impl Snapshot for Things {
     async fn tenants(&self, _: &Range, _: Option<&Tenant>, _: u32) -> Result<Vec<Tenant>> {
         self.read().await?;
         Ok(vec![Tenant::from("a"), Tenant::from("b")])
+    }
+
+    async fn deliveries(
+        &self,
+        task: &TaskName,
+        tenant: Option<&Tenant>,
+        topic: &str,
+        keys: &[String],
+    ) -> Result<Vec<Option<Delivery>>> {
+        self.read().await?;
+        // Of every key there was a message, with the task, the tenant and the topic in its answer.
+        let whose = tenant.map_or("-", Tenant::as_str);
+        let delivery = |key: &String| Delivery {
+            id: 1,
+            emitted_at: Time::EPOCH,
+            payload: key.clone().into_bytes(),
+            state: besom_core::delivery::State::Delivered,
+            attempts: 1,
+            error: None,
+            reply: Some(besom_core::delivery::Reply {
+                status: 200,
+                body: format!("{task} {whose} {topic}").into_bytes(),
+                cut: false,
+            }),
+            ended_at: Some(Time::EPOCH),
+        };
+        Ok(keys.iter().map(|key| Some(delivery(key))).collect())
     }
 }
 

@@ -11,12 +11,16 @@ use super::host::{Nobody, behaved, call, items, limits, start, things};
 
 /// The same bytes with another version of the contract in every name.
 fn built_for(version: &str) -> Vec<u8> {
-    let mut bytes = plugin("hostile");
+    with_version("hostile", version)
+}
+
+fn with_version(name: &str, version: &str) -> Vec<u8> {
+    let mut bytes = plugin(name);
     let mut found = 0;
     for at in 0..bytes.len() - 40 {
         if bytes[at..].starts_with(b"besom:task/") {
             let name = &mut bytes[at..at + 40];
-            if let Some(offset) = name.windows(6).position(|window| window == b"@1.0.0") {
+            if let Some(offset) = name.windows(6).position(|window| window == b"@1.1.0") {
                 name[offset + 1..offset + 6].copy_from_slice(version.as_bytes());
                 found += 1;
             }
@@ -37,8 +41,8 @@ async fn a_file_that_is_no_plugin_is_told_what_it_is() {
         (b"#!/bin/sh".into(), "no WebAssembly"),
         (b"\0asm\x0d\0\x01\0".into(), "no task: it does not export `besom:task/housekeeping`"),
         (torn, "cannot be compiled"),
-        (built_for("1.3.0"), "built for besom:task 1.3, this host has 1.0: rebuild or upgrade"),
-        (built_for("2.0.0"), "built for besom:task 2.0, this host has 1.0: rebuild or upgrade"),
+        (built_for("1.3.0"), "built for besom:task 1.3, this host has 1.1: rebuild or upgrade"),
+        (built_for("2.0.0"), "built for besom:task 2.0, this host has 1.1: rebuild or upgrade"),
     ];
     for (bytes, says) in cases {
         let error = runtime.load(bytes).await.unwrap_err().to_string();
@@ -57,6 +61,24 @@ async fn a_file_that_cannot_be_read_is_named() {
     assert!(error.contains("bytes: at most 10"), "{error}");
 }
 
+/// What 1.1 has added no plugin of 1.0 asks for: what such a plugin imports and exports is what
+/// these do, under the names of 1.0.
+#[tokio::test]
+async fn a_plugin_built_for_the_first_contract_goes_on_working() {
+    let runtime = Runtime::start(Settings::default()).unwrap();
+    for name in ["share-expiry", "ttl-transitions", "client-deactivation"] {
+        let bytes = with_version(name, "1.0.0");
+        let asks = |text: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+        assert!(!asks(b"besom:task/deliveries@"), "{name}");
+        let loaded = runtime.load(bytes).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(loaded.manifest.name, name);
+    }
+    let loaded = runtime.load(built_for("1.0.0")).await.unwrap();
+    let call = call(&loaded.digest, limits());
+    let acted = runtime.act(&call, things(), Arc::new(Nobody), &items(["one"])).await.unwrap();
+    assert_eq!(acted.verdicts, [behaved()]);
+}
+
 #[tokio::test]
 async fn a_plugin_is_known_by_its_digest_until_it_is_unloaded() {
     let (runtime, loaded) = start(Settings::default()).await;
@@ -64,7 +86,7 @@ async fn a_plugin_is_known_by_its_digest_until_it_is_unloaded() {
     assert_eq!(runtime.manifest(&loaded.digest).unwrap().name, "hostile");
     assert_eq!(runtime.load_file(plugin_path("hostile")).await.unwrap(), loaded);
     // A patch of the contract changes the bytes, and nothing else.
-    let other = runtime.load(built_for("1.0.9")).await.unwrap();
+    let other = runtime.load(built_for("1.1.9")).await.unwrap();
     assert_ne!(other.digest, loaded.digest);
     for digest in [&loaded.digest, &other.digest] {
         let call = call(digest, limits());
@@ -115,5 +137,5 @@ async fn the_built_in_tasks_are_embedded_and_load() {
         let loaded = runtime.load(component).await.unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(loaded.manifest.name, name);
     }
-    assert_eq!(runtime.loaded().len(), 4);
+    assert_eq!(runtime.loaded().len(), built_in::NAMES.len());
 }

@@ -18,12 +18,20 @@ async fn a_read_beyond_the_grants_is_refused_with_a_stable_code() {
         ("read-column", "not-granted"),
         ("activity", "not-granted"),
         ("read-for-nobody", "no-such-item"),
+        // A topic that is not in the manifest, and a question that names no item.
+        ("read-gossip", "not-granted"),
+        ("deliveries-for-nobody", "no-such-item"),
         ("tenants", "not-available"),
         ("read-all", "answered"),
     ];
     for (key, code) in cases {
         assert_eq!(told(key).await, code, "{key}");
     }
+}
+
+#[tokio::test]
+async fn a_task_asks_about_its_own_messages_and_the_host_says_whose_they_are() {
+    assert_eq!(told("read-deliveries").await, "hostile a cleaned");
 }
 
 #[tokio::test]

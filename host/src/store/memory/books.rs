@@ -200,6 +200,7 @@ impl State {
             + remove_old(&mut self.commands, limit, |_, row| {
                 row.applied_at.is_some_and(|at| at < before)
             })
+            + self.prune_messages(before, limit)
             + self.prune_slots(before, limit)
             + self.prune_settled(before, limit)
     }

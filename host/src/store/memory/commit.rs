@@ -19,7 +19,8 @@ use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, Proposa
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 
-use super::state::{Begun, Message, Numbered, Recorded, State};
+use super::outbox::Origin;
+use super::state::{Begun, Numbered, Recorded, State};
 use super::tables::{Touched, Violation, check_conditions, collection, is_complete, meets};
 use crate::ports::store::{
     Batch, BeforeImage, Committed, DeadLetter, Decision, Entry, Error, HistoryRow, LeftOut, Outcome,
@@ -157,7 +158,11 @@ impl State {
         let tenant = item.identity.tenant.clone();
         let applied = match self.guards_hold(commit, at, tenant.as_ref(), proposal) {
             Ok(false) => return self.settle(commit, item, on_guard_failed),
-            Ok(true) => self.apply(commit.collections, tenant.as_ref(), &proposal.changes),
+            Ok(true) => {
+                let task = Some(&item.identity.task);
+                let origin = Origin { task, tenant: tenant.as_ref(), now: commit.now };
+                self.apply(commit.collections, origin, &proposal.changes)
+            }
             Err(violation) => Err(violation),
         };
         match applied {
@@ -254,16 +259,12 @@ impl State {
     pub(super) fn apply(
         &mut self,
         collections: &Collections,
-        tenant: Option<&Tenant>,
+        origin: Origin<'_>,
         changes: &[Change],
     ) -> Result<Vec<Touched>, Violation> {
-        let (mut touched, mut messages) = (Vec::new(), Vec::new());
+        let mut touched = Vec::new();
         for change in changes {
-            if let Change::Emit { topic, key, payload } = change {
-                let (topic, key, payload) = (topic.clone(), key.clone(), payload.clone());
-                messages.push(Message { topic, key, payload });
-            }
-            match self.tables.apply(collections, tenant, change) {
+            match self.tables.apply(collections, origin.tenant, change) {
                 Ok(more) => touched.extend(more),
                 Err(violation) => {
                     self.tables.restore(&touched);
@@ -271,7 +272,11 @@ impl State {
                 }
             }
         }
-        self.outbox.append(&mut messages);
+        for change in changes {
+            if let Change::Emit { topic, key, payload } = change {
+                self.emit(origin, topic, key, payload);
+            }
+        }
         Ok(touched)
     }
 

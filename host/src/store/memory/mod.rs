@@ -21,6 +21,7 @@ mod commit;
 mod compare;
 mod fault;
 mod mapping;
+mod outbox;
 mod ownership;
 mod planning;
 mod port;
@@ -36,7 +37,7 @@ use besom_core::collection::{Collection, Collections};
 use besom_core::time::Time;
 
 pub use fault::{Corruption, Fault, On};
-pub use state::Message;
+pub use outbox::Message;
 
 use fault::Faults;
 use state::State;
@@ -97,7 +98,7 @@ impl MemoryStore {
 
     /// What has been emitted, oldest first.
     pub fn outbox(&self) -> Vec<Message> {
-        self.lock().outbox.clone()
+        self.lock().outbox.to_vec()
     }
 
     /// Forgets all activity, as a server does that was flushed or restarted.

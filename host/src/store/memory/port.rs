@@ -15,16 +15,17 @@ use besom_core::plan::{Run, SlotDecision, SlotRecord, TaskState};
 use besom_core::proposal::Change;
 use besom_core::time::Time;
 
+use super::outbox::Origin;
 use super::tables::Violation;
 use super::view::View;
 use super::{MemoryStore, On, mapping};
 use crate::model::default_collections;
 use crate::ports::activity::{self, Activity};
 use crate::ports::store::{
-    Applied, Arrivals, Audit, Batch, BeforeImage, Claim, Command, CommandEffect, CommandRow,
-    Committed, DeadLetter, DeadSelector, Depth, Error, FenceState, HistoryQuery, HistoryRow,
-    Letters, MappingFault, NodeRow, PartitionRow, PlanPage, Planned, Pruned, Raised, Result,
-    Retention, RingPosition, Snapshot, Store, Stream, Waiting,
+    Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Claim, Claimed, Command, CommandEffect,
+    CommandRow, Committed, DeadLetter, DeadSelector, Depth, Error, FenceState, HistoryQuery,
+    HistoryRow, Letters, MappingFault, Message, MessageQuery, NodeRow, PartitionRow, PlanPage,
+    Planned, Pruned, Raised, Result, Retention, RingPosition, Snapshot, Store, Stream, Waiting,
 };
 
 #[async_trait]
@@ -225,29 +226,50 @@ impl Store for MemoryStore {
         self.perform(On::Write, |state| Ok(state.find_commit(id)))
     }
 
+    // ---- the outbox
+
+    async fn claim_messages(
+        &self,
+        fence: &Fence,
+        room: &[(String, u32)],
+        hold: Duration,
+    ) -> Result<Vec<Claimed>> {
+        let now = self.time();
+        self.perform(On::Write, |state| state.claim_messages(fence, room, hold, now))
+    }
+
+    async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()> {
+        let now = self.time();
+        self.perform(On::Write, |state| state.end_attempts(fence, attempts, now))
+    }
+
+    async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {
+        self.perform(On::Read, |state| Ok(state.messages(query)))
+    }
+
     // ---- the user's tables
 
     async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>> {
         let (collections, opened_at) = (self.collections(), self.time());
         let clock = Arc::clone(&self.shared.clock);
         self.perform(On::Read, |state| {
-            let tables = state.tables.clone();
+            let (tables, outbox) = (state.tables.clone(), Arc::clone(&state.outbox));
             let view: Arc<dyn Snapshot> =
-                Arc::new(View { tables, collections, clock, opened_at, open_max });
+                Arc::new(View { tables, outbox, collections, clock, opened_at, open_max });
             Ok(view)
         })
     }
 
     async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()> {
-        let collections = self.collections();
+        let (collections, now) = (self.collections(), self.time());
         self.perform(On::Write, |state| {
             let (tables, messages) = (state.tables.clone(), state.outbox.len());
             for (tenant, change) in changes {
-                let applied =
-                    state.apply(&collections, tenant.as_ref(), std::slice::from_ref(change));
+                let origin = Origin { task: None, tenant: tenant.as_ref(), now };
+                let applied = state.apply(&collections, origin, std::slice::from_ref(change));
                 if let Err(Violation(said)) = applied {
                     state.tables = tables;
-                    state.outbox.truncate(messages);
+                    Arc::make_mut(&mut state.outbox).truncate(messages);
                     return Err(Error::Invalid(said));
                 }
             }

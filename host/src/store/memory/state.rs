@@ -2,6 +2,7 @@
 //! the ownership of partitions, what waits, and when a run ends.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use besom_core::activity::Book;
 use besom_core::ids::{
@@ -11,6 +12,7 @@ use besom_core::item::{Identity, Item, Source};
 use besom_core::plan::{Run, SlotRecord, TaskState};
 use besom_core::time::Time;
 
+use super::outbox::Message;
 use super::ownership::Owner;
 use super::tables::Tables;
 use crate::ports::store::{
@@ -34,17 +36,6 @@ pub(super) struct StreamState {
 pub(super) struct Recorded {
     pub(super) row: HistoryRow,
     pub(super) images: Option<Vec<BeforeImage>>,
-}
-
-/// A message in the outbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
-    /// The topic.
-    pub topic: String,
-    /// The key, by which a receiver may order or partition.
-    pub key: String,
-    /// The content.
-    pub payload: Vec<u8>,
 }
 
 /// A batch that is about to be executed.
@@ -72,6 +63,7 @@ pub(super) enum Numbered {
     Dead,
     History,
     Command,
+    Message,
 }
 
 /// Whose books: one task in one tenant.
@@ -114,7 +106,8 @@ pub(super) struct State {
     /// What each commit has done; none: its mark was asked for in vain, and is given up.
     pub(super) commits: BTreeMap<CommitId, Option<Committed>>,
     pub(super) begun: BTreeMap<CommitId, Begun>,
-    pub(super) outbox: Vec<Message>,
+    /// Shared with the snapshots that were taken of it.
+    pub(super) outbox: Arc<Vec<Message>>,
     pub(super) nodes: BTreeMap<NodeName, NodeRow>,
 
     pub(super) tables: Tables,
@@ -147,7 +140,7 @@ impl State {
             baseline: BTreeMap::new(),
             commits: BTreeMap::new(),
             begun: BTreeMap::new(),
-            outbox: Vec::new(),
+            outbox: Arc::default(),
             nodes: BTreeMap::new(),
             tables: Tables::default(),
             activity,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use besom_core::collection::{Collection, Collections};
-use besom_core::ids::Tenant;
+use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::{Condition, Filter};
 use besom_core::time::Time;
 use besom_core::value::{Row, RowKey, Value};
@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Clock;
 use super::compare::{Ordered, order};
+use super::outbox::{self, Message};
 use super::tables::{
     Columns, RowId, Tables, Violation, check_conditions, check_kind, collection, meets, visible,
 };
-use crate::ports::store::{Error, Range, RangePage, Result, Snapshot};
+use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
 
 /// A read names what the mapping does not have: the caller's fault, on any attempt.
 impl From<Violation> for Error {
@@ -28,6 +29,7 @@ impl From<Violation> for Error {
 /// A consistent view. It shares the rows with the tables it was taken from.
 pub(super) struct View {
     pub(super) tables: Tables,
+    pub(super) outbox: Arc<Vec<Message>>,
     pub(super) collections: Arc<Collections>,
     pub(super) clock: Clock,
     pub(super) opened_at: Time,
@@ -226,5 +228,16 @@ impl Snapshot for View {
         tenants.dedup();
         tenants.truncate(limit as usize);
         Ok(tenants)
+    }
+
+    async fn deliveries(
+        &self,
+        task: &TaskName,
+        tenant: Option<&Tenant>,
+        topic: &str,
+        keys: &[String],
+    ) -> Result<Vec<Option<Delivery>>> {
+        self.open()?;
+        Ok(outbox::deliveries(&self.outbox, task, tenant, topic, keys))
     }
 }

@@ -121,6 +121,10 @@ CREATE TABLE IF NOT EXISTS workspaces (
     archive_key text,
     PRIMARY KEY (project_id, workspace_id)
 );
+ALTER TABLE workspaces ADD COLUMN IF NOT EXISTS unsettled bigint NOT NULL GENERATED ALWAYS AS
+    (CASE WHEN operation = 'NONE' AND status = desired_state THEN 0 ELSE 1 END) STORED;
 CREATE INDEX IF NOT EXISTS workspaces_by_status_operation
     ON workspaces (project_id, status, operation, last_access_at, workspace_id);
+CREATE INDEX IF NOT EXISTS workspaces_by_unsettled
+    ON workspaces (project_id, unsettled, workspace_id);
 "#;

@@ -28,6 +28,7 @@ mod mapping;
 mod nudge;
 mod open;
 mod options;
+mod outbox;
 mod ownership;
 mod plan;
 mod planning;
@@ -367,6 +368,25 @@ impl Store for PostgresStore {
 
     async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>> {
         Ok(commit::find(&self.pools.take(Use::Write).await?, &self.clock, id).await?)
+    }
+
+    async fn claim_messages(
+        &self,
+        fence: &Fence,
+        room: &[(String, u32)],
+        hold: Duration,
+    ) -> Result<Vec<Claimed>> {
+        let session = self.pools.take(Use::Write).await?;
+        outbox::claim(session, &self.clock, fence, room, hold).await
+    }
+
+    async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()> {
+        let session = self.pools.take(Use::Write).await?;
+        outbox::end(session, &self.clock, fence, attempts).await
+    }
+
+    async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {
+        Ok(outbox::messages(&self.look().await?, query).await?)
     }
 
     async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>> {

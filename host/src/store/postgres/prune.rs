@@ -144,7 +144,9 @@ const OTHER: &[&str] = &[
     "DELETE FROM @.command WHERE id IN (SELECT id FROM @.command
        WHERE applied_at < $1 ORDER BY id LIMIT $2)",
     "DELETE FROM @.outbox WHERE id IN (SELECT id FROM @.outbox
-       WHERE delivered_at < $1 ORDER BY id LIMIT $2)",
+       WHERE (delivered_at IS NOT NULL OR given_up_at IS NOT NULL)
+         AND coalesce(delivered_at, given_up_at) < $1
+       ORDER BY coalesce(delivered_at, given_up_at) LIMIT $2)",
     // A document that was left alone is looked at again once in a retention; what somebody
     // gave up is not.
     "DELETE FROM @.settled WHERE ctid = ANY(ARRAY(SELECT ctid FROM @.settled

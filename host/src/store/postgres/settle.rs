@@ -12,7 +12,7 @@ use super::error::{Job, invalid};
 use super::items::{Identities, key_hash, place};
 use super::session::{Pipeline, params};
 use super::tally::Tally;
-use super::text::escaped;
+use super::text::{escaped, tenant_text};
 use super::waiting::mark;
 use crate::ports::store::Outcome;
 
@@ -157,6 +157,8 @@ struct Dead {
 struct Outbox {
     ids: Vec<i64>,
     history: Vec<i64>,
+    tasks: Vec<i32>,
+    tenants: Vec<String>,
     topics: Vec<String>,
     keys: Vec<String>,
     payloads: Vec<Vec<u8>>,
@@ -231,6 +233,8 @@ impl Books {
                 self.outbox.ids.push(number(&self.numbers, self.messages)?);
                 self.messages += 1;
                 self.outbox.history.push(history);
+                self.outbox.tasks.push(task);
+                self.outbox.tenants.push(tenant_text(item.identity.tenant.as_ref()));
                 self.outbox.topics.push(escaped(topic).into_owned());
                 self.outbox.keys.push(escaped(key).into_owned());
                 self.outbox.payloads.push(payload.clone());
@@ -447,8 +451,9 @@ impl Books {
             );
         }
         if !self.outbox.ids.is_empty() {
-            let Outbox { ids, history, topics, keys, payloads } = self.outbox;
-            pipeline.push(OUTBOX, params![ids, history, topics, keys, payloads, self.now.0]);
+            let Outbox { ids, history, tasks, tenants, topics, keys, payloads } = self.outbox;
+            let rows = params![ids, history, tasks, tenants, topics, keys, payloads, self.now.0];
+            pipeline.push(OUTBOX, rows);
         }
         pipeline.push(
             COMMIT,
@@ -552,8 +557,9 @@ const LIFTED: &str = "DELETE FROM @.settled s
   USING unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)
   WHERE s.task = u.task AND s.tenant = u.tenant AND s.key = u.key AND s.due = u.due";
 
-const OUTBOX: &str = "INSERT INTO @.outbox (id, history, topic, key, payload, at)
-  SELECT u.*, $6::int8 FROM unnest($1::int8[], $2::int8[], $3::text[], $4::text[], $5::bytea[]) u";
+const OUTBOX: &str = "INSERT INTO @.outbox (id, history, task, tenant, topic, key, payload, at)
+  SELECT u.*, $8::int8 FROM unnest($1::int8[], $2::int8[], $3::int4[], $4::text[], $5::text[],
+    $6::text[], $7::bytea[]) u";
 
 const COMMIT: &str =
     "INSERT INTO @.commit (no, last, id, at, node, result) VALUES ($1, $2, $3, $4, $5, $6)";

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use besom_core::ids::Tenant;
+use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::Condition;
 use besom_core::value::{Row, RowKey};
 use tokio::sync::Mutex;
@@ -17,8 +17,8 @@ use super::error::{Failure, Job};
 use super::mapping::Mapping;
 use super::plan::Good;
 use super::session::{Pipeline, Session};
-use super::{lookup, range, tenants};
-use crate::ports::store::{Error, Range, RangePage, Result, Snapshot};
+use super::{lookup, outbox, range, tenants};
+use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
 
 /// Where a read that fails is taken back to: reads change nothing, so one place does for all,
 /// and the transaction keeps the view that its first read has fixed.
@@ -169,5 +169,15 @@ impl Snapshot for PostgresSnapshot {
         limit: u32,
     ) -> Result<Vec<Tenant>> {
         read!(self, view => tenants::tenants(&view, range, after, limit))
+    }
+
+    async fn deliveries(
+        &self,
+        task: &TaskName,
+        tenant: Option<&Tenant>,
+        topic: &str,
+        keys: &[String],
+    ) -> Result<Vec<Option<Delivery>>> {
+        read!(self, view => outbox::deliveries(view.session, task, tenant, topic, keys))
     }
 }

@@ -11,7 +11,7 @@ use super::effects::{self, Effect};
 use super::error::{Job, invalid};
 use super::mapping::Mapping;
 use super::session::{Pipeline, Session, Tx, params};
-use super::text::escaped;
+use super::text::{escaped, tenant_text};
 use super::work::{Work, waves};
 use crate::ports::store::Result;
 
@@ -111,16 +111,17 @@ fn collection(change: &Change) -> Option<&str> {
 
 /// Messages without a history.
 async fn emit(tx: &Tx, changes: &[(Option<Tenant>, Change)]) -> Job<()> {
-    for (_, change) in changes {
+    for (tenant, change) in changes {
         if let Change::Emit { topic, key, payload } = change {
             tx.execute(
-                "INSERT INTO @.outbox (id, history, at, topic, key, payload)
-                 VALUES (nextval('@.number'), 0, $1, $2, $3, $4)",
+                "INSERT INTO @.outbox (id, history, at, topic, key, payload, tenant)
+                 VALUES (nextval('@.number'), 0, $1, $2, $3, $4, $5)",
                 params![
                     tx.now.0,
                     escaped(topic).into_owned(),
                     escaped(key).into_owned(),
-                    payload.clone()
+                    payload.clone(),
+                    tenant_text(tenant.as_ref())
                 ],
             )
             .await?;

@@ -23,6 +23,7 @@ mod leadership;
 mod lookup;
 mod mapping;
 mod open;
+mod outbox;
 mod plan;
 mod planning;
 mod prune;
@@ -66,6 +67,7 @@ use self::effects::{Effects, Stop};
 use self::error::{Failure, Job};
 use self::guards::Observation;
 use self::mapping::Mapping;
+use self::outbox::Emitted;
 use self::queue::Lane;
 use self::readers::Readers;
 use self::writer::{Tx, Writer};
@@ -125,13 +127,9 @@ fn write(tx: &mut Tx<'_>, mapping: &Mapping, changes: &[(Option<Tenant>, Change)
         })?;
         for change in effects.emitted {
             if let Change::Emit { topic, key, payload } = change {
-                let id = tx.number()?;
-                tx.conn
-                    .prepare_cached(
-                        "INSERT INTO besom_outbox (id, history, at, topic, key, payload)
-                         VALUES (?1, 0, ?2, ?3, ?4, ?5)",
-                    )?
-                    .execute(rusqlite::params![id, tx.now.0, topic, key, payload])?;
+                let tenant = tenant.as_ref();
+                let message = Emitted { history: 0, task: None, tenant, topic, key, payload };
+                outbox::emit(tx, &message)?;
             }
         }
     }
@@ -371,6 +369,30 @@ impl Store for SqliteStore {
         self.writer.run(Lane::Normal, move |tx| commit::find(tx, id)).await
     }
 
+    async fn claim_messages(
+        &self,
+        fence: &Fence,
+        room: &[(String, u32)],
+        hold: Duration,
+    ) -> Result<Vec<Claimed>> {
+        let (asked, now) = (room.to_vec(), self.clock.now());
+        if !self.inspection.read(move |conn| outbox::any(conn, &asked, now)).await? {
+            return Ok(Vec::new());
+        }
+        let (fence, room) = (fence.clone(), room.to_vec());
+        self.writer.run(Lane::Heavy, move |tx| outbox::claim(tx, &fence, &room, hold)).await
+    }
+
+    async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()> {
+        let (fence, attempts) = (fence.clone(), attempts.to_vec());
+        self.writer.run(Lane::Heavy, move |tx| outbox::end(tx, &fence, &attempts)).await
+    }
+
+    async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {
+        let query = query.clone();
+        self.inspection.read(move |conn| outbox::messages(conn, &query)).await
+    }
+
     async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>> {
         Ok(Arc::new(snapshot::open(&self.acts, self.mapping(), open_max).await?))
     }
@@ -382,9 +404,7 @@ impl Store for SqliteStore {
 
     async fn create_entity_model(&self) -> Result<()> {
         self.writer
-            .run(Lane::Heavy, |tx| {
-                tx.conn.execute_batch(entity_model::CREATE).map_err(Failure::from)
-            })
+            .run(Lane::Heavy, |tx| entity_model::create(tx.conn).map_err(Failure::from))
             .await
     }
 

@@ -162,7 +162,9 @@ const OTHER: &[&str] = &[
     "DELETE FROM besom_command WHERE id IN (SELECT id FROM besom_command
        WHERE applied_at < ?1 ORDER BY id LIMIT ?2)",
     "DELETE FROM besom_outbox WHERE id IN (SELECT id FROM besom_outbox
-       WHERE delivered_at < ?1 ORDER BY id LIMIT ?2)",
+       WHERE (delivered_at IS NOT NULL OR given_up_at IS NOT NULL)
+         AND coalesce(delivered_at, given_up_at) < ?1
+       ORDER BY coalesce(delivered_at, given_up_at) LIMIT ?2)",
     // A document that was left alone is looked at again once in a retention.
     // What somebody gave up is not.
     "DELETE FROM besom_settled WHERE (task, tenant, key, due, version) IN

@@ -11,6 +11,7 @@ use rusqlite::{CachedStatement, params};
 
 use super::error::Job;
 use super::items::{Progress, key_hash, route};
+use super::outbox::{self, Emitted};
 use super::tally::Tally;
 use super::values::{DueCell, tenant_cell};
 use super::writer::Tx;
@@ -126,13 +127,9 @@ impl<'c> Books<'c> {
         let history = self.history(tx, task, item, End::Committed, remarks)?;
         for change in emitted {
             if let Change::Emit { topic, key, payload } = change {
-                let id = tx.number()?;
-                tx.conn
-                    .prepare_cached(
-                        "INSERT INTO besom_outbox (id, history, at, topic, key, payload)
-                         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                    )?
-                    .execute(params![id, history, tx.now.0, topic, key, payload])?;
+                let tenant = item.identity.tenant.as_ref();
+                let task = Some(task);
+                outbox::emit(tx, &Emitted { history, task, tenant, topic, key, payload })?;
             }
         }
         Ok(Outcome::Committed)

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use besom_core::ids::Tenant;
+use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::Condition;
 use besom_core::value::{Row, RowKey};
 use rusqlite::{Connection, InterruptHandle};
@@ -16,8 +16,8 @@ use tokio::task::AbortHandle;
 use super::error::{Failure, Job};
 use super::mapping::Mapping;
 use super::readers::{Reader, Readers};
-use super::{lookup, range, tenants};
-use crate::ports::store::{Error, Range, RangePage, Result, Snapshot};
+use super::{lookup, outbox, range, tenants};
+use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
 
 /// See [`crate::ports::store::Store::snapshot`].
 pub(super) struct SqliteSnapshot {
@@ -143,5 +143,15 @@ impl Snapshot for SqliteSnapshot {
         limit: u32,
     ) -> Result<Vec<Tenant>> {
         self.read(|conn, mapping| tenants::tenants(conn, mapping, range, after, limit))
+    }
+
+    async fn deliveries(
+        &self,
+        task: &TaskName,
+        tenant: Option<&Tenant>,
+        topic: &str,
+        keys: &[String],
+    ) -> Result<Vec<Option<Delivery>>> {
+        self.read(|conn, _| outbox::deliveries(conn, task, tenant, topic, keys))
     }
 }

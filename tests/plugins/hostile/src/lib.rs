@@ -111,6 +111,12 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
             told(store::exists(Some(item), &Filter::of("things").equal("hidden", Value::Null)))
         }
         "read-for-nobody" => told(store::exists(None, &Filter::of("things"))),
+        "read-deliveries" => {
+            let found = deliveries::latest(Some(item), "cleaned", &["k".to_owned()])?;
+            Verdict::skip(answer_of(found))
+        }
+        "read-gossip" => told(deliveries::latest(Some(item), "gossip", &["k".to_owned()])),
+        "deliveries-for-nobody" => told(deliveries::latest(None, "cleaned", &["k".to_owned()])),
         "tenants" => told(store::tenants(&Range::of("things").columns(["id"]), None, 10)),
         "activity" => {
             told(activity::states_each(std::slice::from_ref(item), |_| Ok("room".to_owned())))
@@ -150,6 +156,12 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
         "settings" => Verdict::skip(ctx.setting::<String>("scan")?),
         _ => Verdict::skip_settled("behaved"),
     })
+}
+
+/// What was answered to the only message.
+fn answer_of(found: Vec<Option<deliveries::Delivery>>) -> String {
+    let reply = found.into_iter().flatten().find_map(|delivery| delivery.reply);
+    reply.map_or_else(String::new, |reply| String::from_utf8_lossy(&reply.body).into_owned())
 }
 
 fn told<T>(answer: Result<T>) -> Verdict {

@@ -15,6 +15,7 @@ pub mod guards;
 pub mod images;
 pub mod infrastructure;
 pub mod mapping;
+pub mod outbox;
 pub mod ownership;
 pub mod planning;
 pub mod prune;

@@ -1,0 +1,328 @@
+//! Which messages are delivered next, and what becomes of one that a receiver refused.
+//!
+//! A [`Machine`] lives as long as one leadership: whoever leads next begins with an
+//! empty one, so that no answer to an earlier leadership is ever taken for its own.
+//!
+//! ```text
+//!            Claim                Send              Note
+//!  pending ─────────> claimed ──────────> answered ──────> delivered │ put off │ given up
+//!     ^                  │ hold                                          │
+//!     └──────────────────┴───────────────────────────────────────────────┘
+//! ```
+//!
+//! Decided here: how many are under way, of each topic and of all; when to look again; whether
+//! an answer is an end, and how long to wait where it is none. Not decided here: which message
+//! is the first of its key (the store), what a request looks like (the courier).
+//!
+//! A claim counts the attempt and hides the message for the hold, before anything is sent: a
+//! message that kills its host is counted, and one that its host left alone comes back by
+//! itself. Nothing is claimed while a result cannot be written down: a store that is away
+//! would be asked again for what is just being delivered.
+
+mod message;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+pub use message::{Attempt, Claimed, Delivery, End, Reply, State};
+
+use crate::time::Mono;
+
+/// How long the store is left alone after it failed.
+const STORE_RETRY: Duration = Duration::from_secs(1);
+/// Beyond the longest request, until a message that was claimed shows itself again.
+const HOLD_MARGIN: Duration = Duration::from_secs(5);
+/// How much of an error is kept, in bytes.
+const ERROR_BYTES_MAX: usize = 512;
+
+/// The rules of one topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules {
+    /// How long one attempt may take, from the connection to the end of the answer.
+    pub timeout: Duration,
+    /// Attempts before a message is given up.
+    pub attempts_max: u32,
+    /// The wait after the first failure; it doubles with each further one.
+    pub backoff: Duration,
+    /// The longest wait.
+    pub backoff_max: Duration,
+    /// Attempts under way at once.
+    pub concurrency: u32,
+}
+
+/// What is delivered, and how much of it at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The topics with a route. Messages of others stay where they are.
+    pub topics: BTreeMap<String, Rules>,
+    /// Attempts under way at once, of all topics.
+    pub concurrency: u32,
+    /// How often is looked for messages where nothing says that there are some.
+    pub poll: Duration,
+}
+
+/// What a courier brings back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// The receiver has answered.
+    Replied {
+        /// What.
+        reply: Reply,
+        /// How long it wants to be left alone, if it said so.
+        retry_after: Option<Duration>,
+    },
+    /// Nobody is known to have taken it, for this reason.
+    Failed(String),
+}
+
+/// The store did not do what it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Somebody else leads.
+    Fenced,
+    /// It is busy or away.
+    Later,
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Time has passed.
+    Tick,
+    /// The answer to [`Command::Claim`].
+    Claimed(Result<Vec<Claimed>, Refused>),
+    /// What came of [`Command::Send`].
+    Answered(u64, Answer),
+    /// The answer to [`Command::Note`].
+    Noted(Result<(), Refused>),
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Take messages, at most so many of each topic, and hide them for `hold`.
+    Claim {
+        /// Topics with how many of each.
+        room: Vec<(String, u32)>,
+        /// How long they show themselves to nobody else.
+        hold: Duration,
+    },
+    /// Hand a message to the courier.
+    Send(Claimed),
+    /// Write down what came of attempts.
+    Note(Vec<Attempt>),
+}
+
+/// A message between its claim and the note of its end.
+#[derive(Debug, Clone)]
+struct UnderWay {
+    topic: String,
+    attempt: u32,
+}
+
+/// Delivery under one leadership.
+#[derive(Debug)]
+pub struct Machine {
+    settings: Settings,
+    under_way: BTreeMap<u64, UnderWay>,
+    /// Ended and not yet written down.
+    ended: Vec<Attempt>,
+    /// Being written down.
+    noting: Vec<Attempt>,
+    claiming: bool,
+    look_at: Mono,
+    /// Not before then: the store has failed.
+    note_at: Mono,
+    /// Where the topics begin that have the first choice: each claim begins one further on.
+    turn: usize,
+    fenced: bool,
+}
+
+impl Machine {
+    /// One that looks at once.
+    pub fn new(settings: Settings, now: Mono) -> Machine {
+        Machine {
+            settings,
+            under_way: BTreeMap::new(),
+            ended: Vec::new(),
+            noting: Vec::new(),
+            claiming: false,
+            look_at: now,
+            note_at: now,
+            turn: 0,
+            fenced: false,
+        }
+    }
+
+    /// Attempts that have begun and are not written down.
+    pub fn under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Whether another leads: nothing is begun any more.
+    pub fn is_fenced(&self) -> bool {
+        self.fenced
+    }
+
+    /// When to step at the latest; none: only an answer can change anything.
+    pub fn deadline(&self) -> Option<Mono> {
+        if self.fenced {
+            return None;
+        }
+        let note = (!self.ended.is_empty() && self.noting.is_empty()).then_some(self.note_at);
+        let look = self.may_claim().then_some(self.look_at);
+        note.into_iter().chain(look).min()
+    }
+
+    /// Takes an event in and pushes what is to be done. `random` is uniform over its range.
+    pub fn step(
+        &mut self,
+        now: Mono,
+        event: Event,
+        random: &mut dyn FnMut() -> u64,
+        out: &mut Vec<Command>,
+    ) {
+        match event {
+            Event::Tick => {}
+            Event::Claimed(claimed) => self.on_claimed(now, claimed, out),
+            Event::Answered(id, answer) => {
+                if let Some(sent) = self.under_way.get(&id)
+                    && let Some(rules) = self.settings.topics.get(&sent.topic)
+                {
+                    let end = judge(rules, sent.attempt, answer, random());
+                    self.ended.push(Attempt { id, attempt: sent.attempt, end });
+                }
+            }
+            Event::Noted(noted) => self.on_noted(now, noted),
+        }
+        if self.fenced {
+            return;
+        }
+        if !self.ended.is_empty() && self.noting.is_empty() && now >= self.note_at {
+            self.noting = std::mem::take(&mut self.ended);
+            out.push(Command::Note(self.noting.clone()));
+        }
+        if self.may_claim() && now >= self.look_at {
+            self.claim(out);
+        }
+    }
+
+    fn on_claimed(
+        &mut self,
+        now: Mono,
+        claimed: Result<Vec<Claimed>, Refused>,
+        out: &mut Vec<Command>,
+    ) {
+        self.claiming = false;
+        self.look_at = now + self.settings.poll;
+        match claimed {
+            Ok(messages) => {
+                for message in messages {
+                    let (topic, attempt) = (message.topic.clone(), message.attempt);
+                    self.under_way.insert(message.id, UnderWay { topic, attempt });
+                    out.push(Command::Send(message));
+                }
+            }
+            Err(Refused::Fenced) => self.fenced = true,
+            Err(Refused::Later) => self.look_at = now + STORE_RETRY.max(self.settings.poll),
+        }
+    }
+
+    fn on_noted(&mut self, now: Mono, noted: Result<(), Refused>) {
+        let noting = std::mem::take(&mut self.noting);
+        match noted {
+            Ok(()) => {
+                for attempt in noting {
+                    self.under_way.remove(&attempt.id);
+                }
+                // What waited behind them, for its turn or for room, may go now.
+                self.look_at = now;
+            }
+            Err(Refused::Fenced) => self.fenced = true,
+            Err(Refused::Later) => {
+                self.ended.splice(0..0, noting);
+                self.note_at = now + STORE_RETRY;
+            }
+        }
+    }
+
+    fn may_claim(&self) -> bool {
+        let unwritten = !self.ended.is_empty() || !self.noting.is_empty();
+        !self.fenced && !self.claiming && !unwritten && !self.room().is_empty()
+    }
+
+    /// How many of each topic may be begun, in the order of their turn.
+    fn room(&self) -> Vec<(String, u32)> {
+        let count = |topic: &str| {
+            let of = self.under_way.values().filter(|sent| sent.topic == topic);
+            u32::try_from(of.count()).unwrap_or(u32::MAX)
+        };
+        let all = u32::try_from(self.under_way.len()).unwrap_or(u32::MAX);
+        let mut left = self.settings.concurrency.saturating_sub(all);
+        let topics = self.settings.topics.len().max(1);
+        let mut room = Vec::new();
+        for (topic, rules) in
+            self.settings.topics.iter().cycle().skip(self.turn % topics).take(topics)
+        {
+            let free = rules.concurrency.saturating_sub(count(topic)).min(left);
+            if free > 0 {
+                left -= free;
+                room.push((topic.clone(), free));
+            }
+        }
+        room
+    }
+
+    fn claim(&mut self, out: &mut Vec<Command>) {
+        let longest = self.settings.topics.values().map(|rules| rules.timeout).max();
+        let hold = longest.unwrap_or_default() + HOLD_MARGIN;
+        let room = self.room();
+        self.turn = self.turn.wrapping_add(1);
+        self.claiming = true;
+        out.push(Command::Claim { room, hold });
+    }
+}
+
+/// What an answer means. A status of 2xx is the end; one that says "later" (408, 425, 429 and
+/// 5xx) and silence are tried again; everything else would be answered alike every time.
+pub fn judge(rules: &Rules, attempt: u32, answer: Answer, random: u64) -> End {
+    let (error, reply, again, asked) = match answer {
+        Answer::Failed(error) => (error, None, true, None),
+        Answer::Replied { reply, .. } if (200..300).contains(&reply.status) => {
+            return End::Delivered(reply);
+        }
+        Answer::Replied { reply, retry_after } => {
+            let status = reply.status;
+            let again = matches!(status, 408 | 425 | 429 | 500..=599);
+            let error = match status {
+                300..=399 => format!("answered {status}: redirects are not followed"),
+                _ => format!("answered {status}"),
+            };
+            (error, Some(reply), again, retry_after)
+        }
+    };
+    let mut error = error;
+    error.truncate(error.floor_char_boundary(ERROR_BYTES_MAX));
+    if !again {
+        return End::GivenUp { error, reply };
+    }
+    if attempt >= rules.attempts_max {
+        let error = format!("{error} (attempt {attempt} of {})", rules.attempts_max);
+        return End::GivenUp { error, reply };
+    }
+    let own = backoff(rules, attempt, random);
+    let after = asked.map_or(own, |asked| asked.max(own).min(rules.backoff_max.max(own)));
+    End::Again { after, error }
+}
+
+/// The wait after a failed attempt: doubled with each, and shortened by chance to as little as
+/// its half, so that messages that failed together do not come back together.
+pub fn backoff(rules: &Rules, attempt: u32, random: u64) -> Duration {
+    let doubled = 1_u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
+    let whole = rules.backoff.saturating_mul(doubled).min(rules.backoff_max);
+    let half = whole / 2;
+    let micros = u64::try_from(half.as_micros()).unwrap_or(u64::MAX);
+    half + Duration::from_micros(random % micros.max(1))
+}

@@ -1,0 +1,155 @@
+use super::*;
+use crate::time::Time;
+
+const SEC: Duration = Duration::from_secs(1);
+
+fn rules(concurrency: u32) -> Rules {
+    Rules { timeout: SEC * 10, attempts_max: 4, backoff: SEC, backoff_max: SEC * 60, concurrency }
+}
+
+fn machine(topics: &[(&str, u32)], concurrency: u32) -> Machine {
+    let topics = topics.iter().map(|(name, of)| ((*name).to_owned(), rules(*of))).collect();
+    Machine::new(Settings { topics, concurrency, poll: SEC }, Mono::START)
+}
+
+fn at(seconds: u64) -> Mono {
+    Mono::START + SEC * u32::try_from(seconds).unwrap()
+}
+
+fn message(id: u64, topic: &str) -> Claimed {
+    Claimed {
+        id,
+        at: Time::EPOCH,
+        task: None,
+        tenant: None,
+        topic: topic.to_owned(),
+        key: "k".to_owned(),
+        payload: Vec::new(),
+        attempt: 1,
+    }
+}
+
+fn reply(status: u16) -> Reply {
+    Reply { status, body: Vec::new(), cut: false }
+}
+
+fn replied(status: u16) -> Answer {
+    Answer::Replied { reply: reply(status), retry_after: None }
+}
+
+fn step(machine: &mut Machine, now: Mono, event: Event) -> Vec<Command> {
+    let mut out = Vec::new();
+    machine.step(now, event, &mut || 0, &mut out);
+    out
+}
+
+fn claim(room: &[(&str, u32)]) -> Command {
+    let room = room.iter().map(|(name, of)| ((*name).to_owned(), *of)).collect();
+    Command::Claim { room, hold: SEC * 15 }
+}
+
+#[test]
+fn a_message_goes_from_its_claim_to_the_note_of_its_end_and_the_next_is_looked_for() {
+    let mut m = machine(&[("t", 2)], 8);
+    assert_eq!(step(&mut m, at(0), Event::Tick), [claim(&[("t", 2)])]);
+    let one = message(1, "t");
+    let sent = step(&mut m, at(0), Event::Claimed(Ok(vec![one.clone()])));
+    assert_eq!(sent, [Command::Send(one)]);
+    assert_eq!(m.deadline(), Some(at(1)));
+    let ended = step(&mut m, at(0), Event::Answered(1, replied(200)));
+    let noted = Attempt { id: 1, attempt: 1, end: End::Delivered(reply(200)) };
+    assert_eq!(ended, [Command::Note(vec![noted])]);
+    assert_eq!(step(&mut m, at(0), Event::Noted(Ok(()))), [claim(&[("t", 2)])]);
+    assert_eq!(m.under_way(), 0);
+}
+
+#[test]
+fn no_more_is_under_way_than_a_topic_and_the_host_allow() {
+    let mut m = machine(&[("a", 2), ("b", 2)], 3);
+    assert_eq!(step(&mut m, at(0), Event::Tick), [claim(&[("a", 2), ("b", 1)])]);
+    let claimed = vec![message(1, "a"), message(2, "a")];
+    step(&mut m, at(0), Event::Claimed(Ok(claimed)));
+    // The other topic has the first choice now, and the host's bound holds.
+    assert_eq!(step(&mut m, at(1), Event::Tick), [claim(&[("b", 1)])]);
+    step(&mut m, at(1), Event::Claimed(Ok(vec![message(3, "b")])));
+    assert_eq!(m.deadline(), None, "full: only an answer makes room");
+    assert_eq!(step(&mut m, at(9), Event::Tick), []);
+}
+
+#[test]
+fn nothing_is_claimed_while_a_result_cannot_be_written_down() {
+    let mut m = machine(&[("t", 8)], 8);
+    step(&mut m, at(0), Event::Tick);
+    step(&mut m, at(0), Event::Claimed(Ok(vec![message(1, "t"), message(2, "t")])));
+    step(&mut m, at(0), Event::Answered(1, replied(200)));
+    step(&mut m, at(0), Event::Answered(2, replied(404)));
+    assert_eq!(step(&mut m, at(5), Event::Noted(Err(Refused::Later))), []);
+    assert_eq!(m.deadline(), Some(at(6)));
+    let out = step(&mut m, at(6), Event::Tick);
+    let [Command::Note(both)] = &out[..] else { panic!("{out:?}") };
+    assert_eq!(both.iter().map(|attempt| attempt.id).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(step(&mut m, at(6), Event::Noted(Ok(()))), [claim(&[("t", 8)])]);
+}
+
+#[test]
+fn a_fenced_machine_begins_nothing_any_more() {
+    for fenced in [Event::Claimed(Err(Refused::Fenced)), Event::Noted(Err(Refused::Fenced))] {
+        let mut m = machine(&[("t", 1)], 8);
+        step(&mut m, at(0), Event::Tick);
+        assert_eq!(step(&mut m, at(0), fenced), []);
+        assert!(m.is_fenced());
+        assert_eq!((m.deadline(), step(&mut m, at(99), Event::Tick)), (None, vec![]));
+    }
+}
+
+#[test]
+fn a_store_that_is_away_is_asked_again_after_a_while() {
+    let mut m = machine(&[("t", 1)], 8);
+    step(&mut m, at(0), Event::Tick);
+    step(&mut m, at(0), Event::Claimed(Err(Refused::Later)));
+    assert_eq!(m.deadline(), Some(at(1)));
+    assert_eq!(step(&mut m, at(1), Event::Tick), [claim(&[("t", 1)])]);
+}
+
+#[test]
+fn an_answer_is_an_end_or_a_reason_to_try_again() {
+    let again = |seconds: u64, error: &str| End::Again {
+        after: Duration::from_secs(seconds) / 2,
+        error: error.to_owned(),
+    };
+    let over =
+        |error: &str, status| End::GivenUp { error: error.to_owned(), reply: Some(reply(status)) };
+    let asked = |seconds| Answer::Replied { reply: reply(503), retry_after: Some(SEC * seconds) };
+    let cases = [
+        (1, replied(200), End::Delivered(reply(200))),
+        (4, replied(204), End::Delivered(reply(204))),
+        (1, replied(500), again(1, "answered 500")),
+        (2, replied(503), again(2, "answered 503")),
+        (3, replied(429), again(4, "answered 429")),
+        (4, replied(500), over("answered 500 (attempt 4 of 4)", 500)),
+        (1, replied(400), over("answered 400", 400)),
+        (1, replied(302), over("answered 302: redirects are not followed", 302)),
+        (1, Answer::Failed("away".into()), again(1, "away")),
+        (
+            4,
+            Answer::Failed("away".into()),
+            End::GivenUp { error: "away (attempt 4 of 4)".into(), reply: None },
+        ),
+        (1, asked(20), End::Again { after: SEC * 20, error: "answered 503".into() }),
+        (1, asked(9_999), End::Again { after: SEC * 60, error: "answered 503".into() }),
+    ];
+    for (attempt, answer, expected) in cases {
+        assert_eq!(judge(&rules(1), attempt, answer.clone(), 0), expected, "{answer:?}");
+    }
+}
+
+#[test]
+fn the_wait_doubles_up_to_its_bound_and_chance_takes_at_most_half_of_it() {
+    for (attempt, whole) in [(1, 1), (2, 2), (3, 4), (7, 60), (40, 60), (u32::MAX, 60)] {
+        let whole = SEC * whole;
+        for random in [0, 1, 999_999, u64::MAX / 3, u64::MAX] {
+            let wait = backoff(&rules(1), attempt, random);
+            assert!(wait >= whole / 2 && wait <= whole, "{attempt}: {wait:?} of {whole:?}");
+        }
+    }
+}

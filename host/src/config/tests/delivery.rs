@@ -1,0 +1,90 @@
+//! Where messages may be sent, judged when the file is read.
+
+use std::time::Duration;
+
+use super::{check, load};
+
+#[test]
+fn a_route_has_its_defaults_and_only_what_is_listed_is_a_host() {
+    let config = load(
+        "\
+[delivery]
+hosts = [\"orchestrator.internal\", \"127.0.0.1:8080\"]
+
+[topics.\"workspace.stop\"]
+url = \"https://Orchestrator.internal/v1/stop\"
+token_file = \"token\"
+
+[topics.other]
+url = \"http://127.0.0.1:8080/\"
+timeout = \"2m\"
+attempts_max = 3
+",
+    )
+    .unwrap();
+    let route = &config.topics["workspace.stop"];
+    assert_eq!(route.token_file.as_deref(), Some(std::path::Path::new("token")));
+    assert_eq!((route.timeout, route.attempts_max), (Duration::from_secs(10), 10));
+    assert_eq!((route.concurrency, route.reply_bytes_max), (4, 65_536));
+    assert_eq!(config.topics["other"].timeout, Duration::from_secs(120));
+    assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    assert!(load("").unwrap().topics.is_empty());
+}
+
+#[test]
+fn a_url_is_judged_at_its_place() {
+    check(
+        "\
+[delivery]
+hosts = [\"a\"]
+
+[topics.b]
+url = \"https://b:9/x\"
+
+[topics.c]
+url = \"ftp://a/x\"
+
+[topics.d]
+url = \"https://user:secret@a/\"
+
+[topics.e]
+
+[topics.f]
+url = \"http://a/#part\"
+tocken_file = \"x\"
+",
+        r#"
+besom.toml:5:7: error: the host of `https://b:9/x` is not in delivery.hosts
+  5 | url = "https://b:9/x"
+    |       ^^^^^^^^^^^^^^^ add "b:9" to delivery.hosts
+besom.toml:8:7: error: `ftp://a/x` is neither http nor https
+  8 | url = "ftp://a/x"
+    |       ^^^^^^^^^^^ write https://host/path or http://host:port/path
+besom.toml:11:7: error: `https://user:secret@a/` holds a user or a password
+  11 | url = "https://user:secret@a/"
+     |       ^^^^^^^^^^^^^^^^^^^^^^^^ put the token into token_file
+besom.toml:13:9: error: the topic `e` has no url
+  13 | [topics.e]
+     |         ^ add url = "https://host/path"
+besom.toml:16:7: error: `http://a/#part` has a fragment, which is never sent
+  16 | url = "http://a/#part"
+     |       ^^^^^^^^^^^^^^^^ remove it
+besom.toml:17:1: error: unknown key `tocken_file` in [topics.f]
+  17 | tocken_file = "x"
+     | ^^^^^^^^^^^ did you mean `token_file`?
+"#,
+    );
+}
+
+#[test]
+fn a_token_over_the_open_network_deserves_a_look() {
+    let text = |host: &str| {
+        format!(
+            "[delivery]\nhosts = [\"{host}\"]\n[topics.t]\nurl = \"http://{host}:80/\"\n\
+             token_file = \"token\"\n"
+        )
+    };
+    for (host, warnings) in [("localhost", 0), ("127.0.0.1", 0), ("[::1]", 0), ("a.example", 1)] {
+        assert_eq!(load(&text(host)).unwrap().warnings.len(), warnings, "{host}");
+    }
+}

@@ -1,0 +1,201 @@
+//! The outbox: what was emitted, and what has become of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State as Stage};
+use besom_core::ids::{Fence, TaskName, Tenant};
+use besom_core::time::Time;
+
+use super::state::{Numbered, State};
+use crate::ports::store::{self, MessageQuery, Result};
+
+/// A message in the outbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// The topic.
+    pub topic: String,
+    /// The key, by which messages are kept in order.
+    pub key: String,
+    /// The content.
+    pub payload: Vec<u8>,
+    /// The task that emitted it; none: an operator's write.
+    pub task: Option<TaskName>,
+    /// The tenant of the item that emitted it.
+    pub tenant: Option<Tenant>,
+    pub(super) id: u64,
+    pub(super) at: Time,
+    pub(super) attempts: u32,
+    pub(super) next_at: Time,
+    pub(super) error: Option<String>,
+    pub(super) stage: Stage,
+    pub(super) reply: Option<Reply>,
+    pub(super) ended_at: Option<Time>,
+}
+
+/// Who emits, and when.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin<'a> {
+    pub(super) task: Option<&'a TaskName>,
+    pub(super) tenant: Option<&'a Tenant>,
+    pub(super) now: Time,
+}
+
+impl Message {
+    /// What is delivered in order.
+    fn lane(&self) -> (Option<&TaskName>, Option<&Tenant>, &str, &str) {
+        (self.task.as_ref(), self.tenant.as_ref(), &self.topic, &self.key)
+    }
+
+    pub(super) fn delivery(&self) -> Delivery {
+        Delivery {
+            id: self.id,
+            emitted_at: self.at,
+            payload: self.payload.clone(),
+            state: self.stage,
+            attempts: self.attempts,
+            error: self.error.clone(),
+            reply: self.reply.clone(),
+            ended_at: self.ended_at,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn emit(&mut self, origin: Origin<'_>, topic: &str, key: &str, payload: &[u8]) {
+        let id = self.next_id(Numbered::Message);
+        Arc::make_mut(&mut self.outbox).push(Message {
+            topic: topic.to_owned(),
+            key: key.to_owned(),
+            payload: payload.to_vec(),
+            task: origin.task.cloned(),
+            tenant: origin.tenant.cloned(),
+            id,
+            at: origin.now,
+            attempts: 0,
+            next_at: Time::EPOCH,
+            error: None,
+            stage: Stage::Pending,
+            reply: None,
+            ended_at: None,
+        });
+    }
+
+    pub(super) fn claim_messages(
+        &mut self,
+        fence: &Fence,
+        room: &[(String, u32)],
+        hold: Duration,
+        now: Time,
+    ) -> Result<Vec<Claimed>> {
+        self.check_fence(fence)?;
+        let mut claimed = Vec::new();
+        for (topic, limit) in room {
+            let mut seen = BTreeSet::new();
+            let mut first = Vec::new();
+            for message in self.outbox.iter().filter(|m| m.topic == *topic) {
+                // Only the first of a lane; it blocks the others even before its time.
+                if message.stage == Stage::Pending
+                    && seen.insert(message.lane())
+                    && message.next_at <= now
+                {
+                    first.push((message.next_at, message.id));
+                }
+            }
+            first.sort_unstable();
+            first.truncate(*limit as usize);
+            let taken: BTreeSet<u64> = first.into_iter().map(|(_, id)| id).collect();
+            for message in Arc::make_mut(&mut self.outbox) {
+                if !taken.contains(&message.id) {
+                    continue;
+                }
+                message.attempts += 1;
+                message.next_at = now + hold;
+                claimed.push(Claimed {
+                    id: message.id,
+                    at: message.at,
+                    task: message.task.clone(),
+                    tenant: message.tenant.clone(),
+                    topic: message.topic.clone(),
+                    key: message.key.clone(),
+                    payload: message.payload.clone(),
+                    attempt: message.attempts,
+                });
+            }
+        }
+        Ok(claimed)
+    }
+
+    pub(super) fn end_attempts(
+        &mut self,
+        fence: &Fence,
+        attempts: &[Attempt],
+        now: Time,
+    ) -> Result<()> {
+        self.check_fence(fence)?;
+        let outbox = Arc::make_mut(&mut self.outbox);
+        for Attempt { id, attempt, end } in attempts {
+            let of = |m: &&mut Message| m.id == *id && m.attempts == *attempt;
+            let Some(message) = outbox.iter_mut().find(of) else { continue };
+            if message.stage != Stage::Pending {
+                continue;
+            }
+            match end {
+                End::Delivered(reply) => {
+                    (message.stage, message.error) = (Stage::Delivered, None);
+                    (message.reply, message.ended_at) = (Some(reply.clone()), Some(now));
+                }
+                End::Again { after, error } => {
+                    (message.next_at, message.error) = (now + *after, Some(error.clone()));
+                }
+                End::GivenUp { error, reply } => {
+                    (message.stage, message.error) = (Stage::GivenUp, Some(error.clone()));
+                    (message.reply, message.ended_at) = (reply.clone(), Some(now));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn messages(&self, query: &MessageQuery) -> Vec<store::Message> {
+        let asked = |m: &&Message| {
+            query.topic.as_ref().is_none_or(|topic| m.topic == *topic)
+                && query.state.is_none_or(|stage| m.stage == stage)
+        };
+        let found = self.outbox.iter().rev().filter(asked).take(query.limit as usize);
+        let row = |m: &Message| store::Message {
+            task: m.task.clone(),
+            tenant: m.tenant.clone(),
+            topic: m.topic.clone(),
+            key: m.key.clone(),
+            delivery: m.delivery(),
+            next_at: m.next_at,
+        };
+        found.map(row).collect()
+    }
+
+    /// Removes what came to its end long ago.
+    pub(super) fn prune_messages(&mut self, before: Time, limit: u32) -> u64 {
+        let mut pruned = 0;
+        Arc::make_mut(&mut self.outbox).retain(|message| {
+            let old = message.ended_at.is_some_and(|at| at < before) && pruned < u64::from(limit);
+            pruned += u64::from(old);
+            !old
+        });
+        pruned
+    }
+}
+
+/// The latest of each key, of a task's own messages.
+pub(super) fn deliveries(
+    outbox: &[Message],
+    task: &TaskName,
+    tenant: Option<&Tenant>,
+    topic: &str,
+    keys: &[String],
+) -> Vec<Option<Delivery>> {
+    let own = |m: &&Message, key: &str| m.lane() == (Some(task), tenant, topic, key);
+    let latest = |key: &String| outbox.iter().rev().find(|m| own(m, key)).map(Message::delivery);
+    keys.iter().map(latest).collect()
+}

@@ -1,0 +1,263 @@
+//! The outbox: who may take a message, in which order, how often, and what is known of it
+//! afterwards.
+
+use std::time::Duration;
+
+use besom::ports::store::{Attempt, Claimed, Delivery, Error, MessageQuery, Retention};
+use besom_core::delivery::{End, Reply, State};
+use besom_core::ids::Tenant;
+use besom_core::proposal::Change;
+
+use crate::conformance::World;
+use crate::conformance::world::{apply, candidate, fence, task, tenant};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn emit(topic: &str, key: &str, payload: &str) -> Change {
+    Change::Emit { topic: topic.into(), key: key.into(), payload: payload.into() }
+}
+
+/// One commit that emits these, in their order.
+async fn emitted(world: &mut World, messages: &[(&str, &str, &str)]) {
+    let changes = messages.iter().map(|(topic, key, text)| emit(topic, key, text)).collect();
+    world.settle(candidate("k"), apply(vec![], changes)).await;
+}
+
+async fn claim(world: &World, topic: &str, limit: u32) -> Vec<Claimed> {
+    let room = [(topic.to_owned(), limit)];
+    world.store().claim_messages(&world.fence, &room, MINUTE).await.expect("a claim")
+}
+
+fn payloads(claimed: &[Claimed]) -> Vec<&str> {
+    claimed.iter().map(|message| std::str::from_utf8(&message.payload).unwrap()).collect()
+}
+
+fn reply(status: u16, body: &str) -> Reply {
+    Reply { status, body: body.into(), cut: false }
+}
+
+async fn end(world: &World, message: &Claimed, end: End) {
+    let attempt = Attempt { id: message.id, attempt: message.attempt, end };
+    world.store().end_attempts(&world.fence, &[attempt]).await.expect("it is written down");
+}
+
+async fn delivered(world: &World, message: &Claimed) {
+    end(world, message, End::Delivered(reply(200, "done"))).await;
+}
+
+async fn latest(
+    world: &World,
+    of: &str,
+    tenant: Option<&Tenant>,
+    topic: &str,
+    keys: &[&str],
+) -> Vec<Option<Delivery>> {
+    let keys: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
+    let view = world.store().snapshot(MINUTE).await.expect("a snapshot");
+    view.deliveries(&task(of), tenant, topic, &keys).await.expect("deliveries")
+}
+
+/// Whoever claims gets the message with its origin, and nobody gets it again before the hold is over.
+pub async fn a_claimed_message_is_hidden_for_the_hold(world: &mut World) {
+    emitted(world, &[("t", "k", "one")]).await;
+    let at = world.now;
+    let first = claim(world, "t", 10).await;
+    let [message] = &first[..] else { panic!("{first:?}") };
+    assert_eq!(
+        (message.task.clone(), message.tenant.clone()),
+        (Some(task("task")), Some(tenant("a")))
+    );
+    assert_eq!((message.topic.as_str(), message.key.as_str(), message.at), ("t", "k", at));
+    assert_eq!((payloads(&first), message.attempt), (vec!["one"], 1));
+    assert!(claim(world, "t", 10).await.is_empty());
+    world.advance(MINUTE);
+    let again = claim(world, "t", 10).await;
+    assert_eq!((again[0].id, again[0].attempt), (message.id, 2), "the attempt was counted");
+}
+
+/// Of one task, tenant, topic and key only the first goes; others go beside it.
+pub async fn messages_of_a_key_go_one_after_the_other(world: &mut World) {
+    emitted(world, &[("t", "a", "a1"), ("t", "a", "a2"), ("t", "b", "b1"), ("u", "a", "u1")]).await;
+    let first = claim(world, "t", 10).await;
+    assert_eq!(payloads(&first), ["a1", "b1"]);
+    assert!(claim(world, "t", 10).await.is_empty());
+    assert_eq!(payloads(&claim(world, "u", 10).await), ["u1"]);
+    let again = End::Again { after: MINUTE * 10, error: "away".into() };
+    end(world, &first[0], again).await;
+    delivered(world, &first[1]).await;
+    world.advance(MINUTE * 5);
+    assert!(claim(world, "t", 10).await.is_empty(), "what waits keeps its place");
+    world.advance(MINUTE * 5);
+    let first = claim(world, "t", 10).await;
+    assert_eq!(payloads(&first), ["a1"]);
+    delivered(world, &first[0]).await;
+    assert_eq!(payloads(&claim(world, "t", 10).await), ["a2"]);
+}
+
+/// A message that is given up holds nobody up.
+pub async fn what_is_given_up_makes_way(world: &mut World) {
+    emitted(world, &[("t", "k", "one"), ("t", "k", "two")]).await;
+    let first = claim(world, "t", 10).await;
+    let given_up = End::GivenUp { error: "answered 400".into(), reply: Some(reply(400, "no")) };
+    end(world, &first[0], given_up).await;
+    assert_eq!(payloads(&claim(world, "t", 10).await), ["two"]);
+    let query = MessageQuery { state: Some(State::GivenUp), limit: 10, ..MessageQuery::default() };
+    let shown = world.store().messages(&query).await.unwrap();
+    let [one] = &shown[..] else { panic!("{shown:?}") };
+    assert_eq!(one.delivery.error.as_deref(), Some("answered 400"));
+    assert_eq!(one.delivery.reply, Some(reply(400, "no")));
+    assert_eq!(one.delivery.ended_at, Some(world.now));
+}
+
+/// Each topic has its own room, and the oldest go first.
+pub async fn claims_are_bounded_by_topic(world: &mut World) {
+    let keys: Vec<String> = (0..5).map(|n| n.to_string()).collect();
+    let all: Vec<_> = ["t", "u"]
+        .iter()
+        .flat_map(|topic| keys.iter().map(move |key| (*topic, key.as_str(), key.as_str())))
+        .collect();
+    emitted(world, &all).await;
+    let room = [("t".to_owned(), 2), ("u".to_owned(), 1)];
+    let claimed = world.store().claim_messages(&world.fence, &room, MINUTE).await.unwrap();
+    let places: Vec<_> = claimed.iter().map(|m| (m.topic.as_str(), m.key.as_str())).collect();
+    assert_eq!(places, [("t", "0"), ("t", "1"), ("u", "0")]);
+}
+
+/// Nobody is asked to route everything: what has no route stays as it is.
+pub async fn a_topic_that_is_not_asked_for_stays_in_the_outbox(world: &mut World) {
+    emitted(world, &[("doc-changed", "k", "x")]).await;
+    assert!(claim(world, "t", 10).await.is_empty());
+    world.advance(MINUTE * 60 * 24 * 365);
+    let keep = Retention { history: MINUTE, undo: &[], nodes: MINUTE };
+    world.store().prune(&world.fence, keep, 100).await.unwrap();
+    let query = MessageQuery { limit: 10, ..MessageQuery::default() };
+    let left = world.store().messages(&query).await.unwrap();
+    assert_eq!(left.len(), 1);
+    assert_eq!((left[0].delivery.state, left[0].delivery.attempts), (State::Pending, 0));
+}
+
+/// Somebody who led once neither takes nor ends anything.
+pub async fn a_stale_leader_neither_claims_nor_marks(world: &mut World) {
+    emitted(world, &[("t", "k", "one"), ("t", "l", "two")]).await;
+    let stale = world.fence.clone();
+    let room = [("t".to_owned(), 1)];
+    let mine = world.store().claim_messages(&stale, &room, MINUTE).await.unwrap();
+    world.lead(2, "node-2").await;
+    let claimed = world.store().claim_messages(&stale, &room, MINUTE).await;
+    assert!(matches!(claimed, Err(Error::Fenced)), "{claimed:?}");
+    let attempt = Attempt { id: mine[0].id, attempt: 1, end: End::Delivered(reply(200, "mine")) };
+    for wrong in [stale, fence(3)] {
+        let marked = world.store().end_attempts(&wrong, std::slice::from_ref(&attempt)).await;
+        assert!(matches!(marked, Err(Error::Fenced)), "{marked:?}");
+    }
+    let left = latest(world, "task", Some(&tenant("a")), "t", &["k"]).await;
+    assert_eq!(left[0].as_ref().unwrap().state, State::Pending);
+}
+
+/// The first result of a message's latest attempt counts.
+pub async fn an_attempt_that_is_not_the_latest_changes_nothing(world: &mut World) {
+    emitted(world, &[("t", "k", "one")]).await;
+    let first = claim(world, "t", 1).await.remove(0);
+    world.advance(MINUTE);
+    let second = claim(world, "t", 1).await.remove(0);
+    end(world, &first, End::GivenUp { error: "late".into(), reply: None }).await;
+    end(world, &second, End::Delivered(reply(201, "done"))).await;
+    end(world, &second, End::GivenUp { error: "twice".into(), reply: None }).await;
+    let of = latest(world, "task", Some(&tenant("a")), "t", &["k"]).await.remove(0).unwrap();
+    assert_eq!((of.state, of.attempts, of.error), (State::Delivered, 2, None));
+    assert_eq!((of.reply, of.ended_at), (Some(reply(201, "done")), Some(world.now)));
+}
+
+/// The latest message of each key, to its own task and tenant, with the reply.
+pub async fn a_task_sees_what_became_of_its_own_messages(world: &mut World) {
+    emitted(world, &[("t", "a", "old"), ("t", "b", "b")]).await;
+    let first = claim(world, "t", 10).await;
+    let cut = Reply { status: 200, body: vec![0, 159, 255], cut: true };
+    end(world, &first[0], End::Delivered(cut.clone())).await;
+    let a = Some(tenant("a"));
+    let seen = latest(world, "task", a.as_ref(), "t", &["a", "none", "b"]).await;
+    assert_eq!(seen[0].as_ref().and_then(|d| d.reply.clone()), Some(cut));
+    assert_eq!(seen[1], None);
+    assert_eq!(seen[2].as_ref().map(|d| (d.state, d.attempts)), Some((State::Pending, 1)));
+    emitted(world, &[("t", "a", "new")]).await;
+    let seen = latest(world, "task", a.as_ref(), "t", &["a"]).await.remove(0).unwrap();
+    assert_eq!((seen.payload.as_slice(), seen.state), (&b"new"[..], State::Pending));
+    let b = Some(tenant("b"));
+    for (of, tenant, topic) in [
+        ("other", a.as_ref(), "t"),
+        ("task", b.as_ref(), "t"),
+        ("task", None, "t"),
+        ("task", a.as_ref(), "u"),
+    ] {
+        assert_eq!(
+            latest(world, of, tenant, topic, &["a"]).await,
+            [None],
+            "{of} {tenant:?} {topic}"
+        );
+    }
+}
+
+/// A snapshot does not see what was answered after it.
+pub async fn a_snapshot_holds_deliveries_as_they_were(world: &mut World) {
+    emitted(world, &[("t", "k", "one")]).await;
+    let message = claim(world, "t", 1).await.remove(0);
+    let view = world.store().snapshot(MINUTE).await.unwrap();
+    let (own, keys) = (task("task"), ["k".to_owned()]);
+    let state = async || {
+        let seen = view.deliveries(&own, Some(&tenant("a")), "t", &keys).await.unwrap();
+        seen[0].as_ref().unwrap().state
+    };
+    assert_eq!(state().await, State::Pending);
+    delivered(world, &message).await;
+    assert_eq!(state().await, State::Pending);
+    drop(view);
+    let after = latest(world, "task", Some(&tenant("a")), "t", &["k"]).await;
+    assert_eq!(after[0].as_ref().unwrap().state, State::Delivered);
+}
+
+/// Keys and texts may be anything, and long.
+pub async fn any_key_is_delivered(world: &mut World) {
+    let long = "k".repeat(4_000);
+    let odd = "\u{1}0 ü/\n'\"";
+    emitted(world, &[("t", &long, "l1"), ("t", odd, "o1"), ("t", &long, "l2"), ("t", "", "e1")])
+        .await;
+    let first = claim(world, "t", 10).await;
+    assert_eq!(payloads(&first), ["l1", "o1", "e1"]);
+    assert_eq!(first[1].key, odd);
+    for message in &first {
+        end(world, message, End::Again { after: MINUTE, error: "a\0b".into() }).await;
+    }
+    let seen = latest(world, "task", Some(&tenant("a")), "t", &[odd, "", &long]).await;
+    assert_eq!(seen[0].as_ref().unwrap().error.as_deref(), Some("a\0b"));
+    assert!(seen.iter().all(Option::is_some));
+}
+
+/// What came to its end is forgotten with the history, however it ended.
+pub async fn messages_at_their_end_are_pruned_with_the_history(world: &mut World) {
+    emitted(world, &[("t", "a", "1"), ("t", "b", "2"), ("t", "c", "3")]).await;
+    let first = claim(world, "t", 2).await;
+    delivered(world, &first[0]).await;
+    end(world, &first[1], End::GivenUp { error: "no".into(), reply: None }).await;
+    world.advance(MINUTE * 10);
+    let keep = |history| Retention { history, undo: &[], nodes: MINUTE * 1_000 };
+    world.store().prune(&world.fence, keep(MINUTE * 11), 100).await.unwrap();
+    let query = MessageQuery { limit: 10, ..MessageQuery::default() };
+    assert_eq!(world.store().messages(&query).await.unwrap().len(), 3);
+    world.store().prune(&world.fence, keep(MINUTE), 100).await.unwrap();
+    let left = world.store().messages(&query).await.unwrap();
+    assert_eq!(left.iter().map(|m| m.key.as_str()).collect::<Vec<_>>(), ["c"]);
+    world.balanced().await;
+}
+
+/// A restart changes neither who the store is nor what is on its way.
+pub async fn the_store_keeps_its_identity_and_its_attempts(world: &mut World) {
+    let identity = world.store().identity().to_owned();
+    assert!(!identity.is_empty());
+    emitted(world, &[("t", "k", "one")]).await;
+    claim(world, "t", 1).await;
+    world.reopen().await;
+    assert_eq!(world.store().identity(), identity);
+    assert!(claim(world, "t", 1).await.is_empty());
+    world.advance(MINUTE);
+    assert_eq!(claim(world, "t", 1).await[0].attempt, 2);
+}

@@ -1,0 +1,144 @@
+//! The loop that delivers: while its node leads, to whom it leads, and not more at once than it
+//! may. Over the store in memory and real HTTP.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use besom::config::{Config, Overrides, RawConfig};
+use besom::courier::HttpCourier;
+use besom::host::deliver::{Delivery, deliver};
+use besom::model::default_collections;
+use besom::ports::store::{MessageQuery, Store};
+use besom_core::delivery::{Settings, State};
+use besom_core::ids::{Fence, NodeName};
+use besom_core::proposal::Change;
+use besom_tests::adapters::memory::Memory;
+use besom_tests::conformance::Fixture;
+use besom_tests::conformance::world::fence;
+use besom_tests::servers::orchestrator::{Orchestrator, Reply};
+use tokio::sync::watch;
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A store, a receiver, and the way between them.
+struct Way {
+    store: Arc<dyn Store>,
+    orchestrator: Orchestrator,
+    leading: watch::Sender<Option<Fence>>,
+    fixture: Memory,
+}
+
+impl Way {
+    async fn new(more: &str) -> Way {
+        let (orchestrator, fixture) = (Orchestrator::start().await, Memory::open());
+        let address = orchestrator.address();
+        let text = format!(
+            "[delivery]\nhosts = [\"{address}\"]\npoll = \"10ms\"\n\
+             [topics.t]\nurl = \"http://{address}/t\"\n{more}\n"
+        );
+        let config: Config =
+            RawConfig::parse(&text, Path::new("besom.toml"), &Overrides::default())
+                .outline(&default_collections())
+                .finish()
+                .unwrap_or_else(|problems| panic!("{problems}"));
+        let topics = config.topics.iter().map(|(name, route)| (name.clone(), route.rules()));
+        let settings = Settings {
+            topics: topics.collect(),
+            concurrency: config.delivery.concurrency,
+            poll: config.delivery.poll,
+        };
+        let courier = Arc::new(HttpCourier::new(&config).unwrap());
+        let store = fixture.store();
+        let (leading, leads) = watch::channel(None);
+        tokio::spawn(deliver(Arc::clone(&store), Delivery { courier, settings }, leads));
+        Way { store, orchestrator, leading, fixture }
+    }
+
+    async fn lead(&self, term: u64) {
+        let fence = fence(term);
+        self.store.raise_fence(&fence, &NodeName::from("n"), None).await.unwrap();
+        self.leading.send_replace(Some(fence));
+    }
+
+    async fn emit(&self, keys: impl IntoIterator<Item = usize>) {
+        let change = |key: usize| Change::Emit {
+            topic: "t".into(),
+            key: key.to_string(),
+            payload: b"{}".to_vec(),
+        };
+        let changes: Vec<_> = keys.into_iter().map(|key| (None, change(key))).collect();
+        self.store.write(&changes).await.unwrap();
+    }
+
+    async fn in_state(&self, state: State) -> usize {
+        let query = MessageQuery { state: Some(state), limit: 1_000, topic: None };
+        self.store.messages(&query).await.unwrap().len()
+    }
+}
+
+/// Looks until it is so.
+async fn until(what: &str, mut look: impl AsyncFnMut() -> bool) {
+    let begin = Instant::now();
+    while !look().await {
+        assert!(begin.elapsed() < PATIENCE, "{what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_leads_delivers_and_nobody_else() {
+    let way = Way::new("").await;
+    way.emit(0..20).await;
+    tokio::task::yield_now().await;
+    assert!(way.orchestrator.seen().is_empty());
+    way.lead(1).await;
+    until("all are delivered", async || way.in_state(State::Delivered).await == 20).await;
+    assert_eq!(way.orchestrator.seen().len(), 20);
+    way.emit(20..21).await;
+    until("and what comes later", async || way.in_state(State::Delivered).await == 21).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_is_under_way_than_the_topic_allows() {
+    let way = Way::new("concurrency = 3\ntimeout = \"100ms\"\nattempts_max = 1").await;
+    // Nobody is answered: what was told and is not given up yet is under way.
+    way.orchestrator.answer(|_, _| Reply::Silence);
+    way.emit(0..12).await;
+    way.lead(1).await;
+    until("all are given up", async || {
+        let told = way.orchestrator.seen().len();
+        let given_up = way.in_state(State::GivenUp).await;
+        assert!(told <= given_up + 3, "{told} told, {given_up} given up");
+        given_up == 12
+    })
+    .await;
+    assert_eq!(way.orchestrator.seen().len(), 12);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_under_way_at_a_takeover_is_delivered_again_with_its_key() {
+    let way = Way::new("timeout = \"50s\"").await;
+    way.orchestrator.answer(|_, before| match before {
+        0 => Reply::Silence,
+        _ => Reply::ok(""),
+    });
+    way.emit(0..1).await;
+    way.lead(1).await;
+    until("it is told", async || way.orchestrator.seen().len() == 1).await;
+    way.leading.send_replace(None);
+    way.lead(2).await;
+    way.emit(1..2).await;
+    assert_eq!(way.in_state(State::Delivered).await, 0);
+    // Its hold is over.
+    let now = way.store.now().await.unwrap();
+    way.fixture.set_now(now + Duration::from_secs(55));
+    let first = || -> Vec<String> {
+        let seen = way.orchestrator.seen().into_iter();
+        seen.filter(|request| request.headers["besom-key"] == "0").map(|r| r.key).collect()
+    };
+    until("it is told again", async || first().len() == 2).await;
+    assert_eq!(first()[0], first()[1]);
+    until("it is delivered", async || way.in_state(State::Delivered).await >= 1).await;
+}

@@ -1,0 +1,10 @@
+//! Workspaces from RUNNING to their archive and back: the real components, a real store, real
+//! HTTP to a stand-in of the orchestrator, and a user who changes their mind.
+
+mod reconcile {
+    mod choice;
+    mod cycle;
+    mod estate;
+    mod interleavings;
+    mod mishaps;
+}
