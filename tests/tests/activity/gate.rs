@@ -202,6 +202,7 @@ fn the_end_of_a_host_waits_for_its_close_frames() {
         for _ in 0..10 {
             sockets.push(served.open(&[BEARER]).await.expect("a WebSocket"));
         }
+        served.known(State::Active).await;
         served.stop.send_replace(true);
         served.endpoint.closed().await;
         for socket in &mut sockets {
