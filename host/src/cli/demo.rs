@@ -87,10 +87,10 @@ impl Args {
                 }
             };
         }
-        self.to_the_end(&global, &assembly).await
+        self.play_out(&global, &assembly).await
     }
 
-    async fn to_the_end(&self, global: &Global, assembly: &Assembly) -> Result<Exit, Failure> {
+    async fn play_out(&self, global: &Global, assembly: &Assembly) -> Result<Exit, Failure> {
         let fail = |error: anyhow::Error| Failure::Failed(format!("{error:#}"));
         let store = assembly.ports.store.as_ref();
         let before = demo::measure(store).await.map_err(fail)?;

@@ -184,8 +184,8 @@ fn calls(
 /// What has become of the calls that matter, by the items' index; one question for each tenant
 /// and operation.
 fn sent_of(items: &[Item], rows: &[Result<Option<Row>>]) -> Result<BTreeMap<u32, Sent>> {
-    let mut by_tenant: BTreeMap<Option<&str>, Vec<(&Item, Option<(Operation, String)>)>> =
-        BTreeMap::new();
+    type Asked<'a> = (&'a Item, Option<(Operation, String)>);
+    let mut by_tenant: BTreeMap<Option<&str>, Vec<Asked<'_>>> = BTreeMap::new();
     for (item, row) in items.iter().zip(rows) {
         // What cannot be read is the verdict of that item.
         let Ok(Some(row)) = row else { continue };

@@ -78,7 +78,7 @@ pub async fn run(
     }
     let mut demo = Demo::start(dir, nodes, traces).await?;
     if exit {
-        let told = demo.to_the_end().await?;
+        let told = demo.play_out().await?;
         let after = demo::measure(demo.store.as_ref()).await.map_err(failed)?;
         let balanced = told.summary.balanced;
         output::show(global.output, &told, || text(&told, &demo.before, &after))?;
@@ -194,7 +194,7 @@ impl Demo {
     }
 
     /// Kills the leader once, and waits until nothing waits any more.
-    async fn to_the_end(&mut self) -> Result<Told, Failure> {
+    async fn play_out(&mut self) -> Result<Told, Failure> {
         let board = self.look().await;
         let (Some(leading), Some(leader)) = (board.leading().cloned(), board.leader) else {
             return Err(Failure::Failed("nobody leads".into()));
