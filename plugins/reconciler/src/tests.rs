@@ -50,8 +50,14 @@ fn proposal(fixture: &mut Fixture, id: &str) -> Proposal {
     }
 }
 
+/// Columns with what is written to them.
+type Written = Vec<(String, Value)>;
+
+/// Topics with the keys of what is emitted to them.
+type Emitted = Vec<(String, String)>;
+
 /// The columns that a proposal writes, and the topics that it emits to.
-fn effects(proposal: &Proposal) -> (Vec<(String, Value)>, Vec<(String, String)>) {
+fn effects(proposal: &Proposal) -> (Written, Emitted) {
     let (mut written, mut emitted) = (Vec::new(), Vec::new());
     for change in &proposal.changes {
         match change {
@@ -65,7 +71,7 @@ fn effects(proposal: &Proposal) -> (Vec<(String, Value)>, Vec<(String, String)>)
     (written, emitted)
 }
 
-fn written(fields: &[(&str, Value)]) -> Vec<(String, Value)> {
+fn written(fields: &[(&str, Value)]) -> Written {
     fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
 }
 
