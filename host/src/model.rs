@@ -163,6 +163,23 @@ pub fn default_collections() -> Collections {
     .collect()
 }
 
+/// The collection, the column and the index that only the reconciler needs.
+const RECONCILED: (&str, &str, &str) = ("workspaces", "unsettled", "by_unsettled");
+
+/// The default mapping for tasks with these plugins: a product's table need not have what none
+/// of them reads.
+pub fn collections_for(plugins: &[&str]) -> Collections {
+    let mut all = default_collections();
+    let (name, column, index) = RECONCILED;
+    if !plugins.contains(&"reconciler")
+        && let Some(collection) = all.get_mut(name)
+    {
+        collection.columns.remove(column);
+        collection.indexes.remove(index);
+    }
+    all
+}
+
 fn collection(
     name: &str,
     key: &[&str],
@@ -212,5 +229,18 @@ mod tests {
                 assert_eq!(model[&anchor.collection].key.len(), anchor.columns.len());
             }
         }
+    }
+
+    #[test]
+    fn what_only_the_reconciler_reads_is_mapped_for_it_alone() {
+        let all = default_collections();
+        assert_eq!(collections_for(&["compaction", "reconciler"]), all);
+        let without = collections_for(&["compaction"]);
+        let (name, column, index) = RECONCILED;
+        let mut expected = all[name].clone();
+        assert!(expected.columns.remove(column).is_some());
+        assert!(expected.indexes.remove(index).is_some());
+        assert_eq!(without[name], expected);
+        assert!(all.iter().all(|(other, c)| other == name || without[other] == *c));
     }
 }

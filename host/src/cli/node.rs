@@ -11,7 +11,7 @@ use super::output::{self, Table};
 use super::{Exit, Failure, Global, cluster};
 use crate::config::{Config, Overrides, read};
 use crate::coordination::etcd::Etcd;
-use crate::model::default_collections;
+use crate::model::collections_for;
 use crate::ports::coordination::Coordination as _;
 use crate::ports::members::{MemberState, Members as _};
 
@@ -49,7 +49,8 @@ impl Verb {
 /// The configuration, its tasks left aside.
 pub fn configuration(global: &Global) -> Result<Config, Failure> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
-    Ok(parsed.outline(&default_collections()).finish()?)
+    let model = collections_for(&parsed.plugins());
+    Ok(parsed.outline(&model).finish()?)
 }
 
 /// The cluster's etcd, for somebody who only looks and sets states: no member is registered.

@@ -19,7 +19,7 @@ use crate::config::{
 };
 use crate::coordination::store_lease::{LeaseClock, StoreLease};
 use crate::host::clock;
-use crate::model::default_collections;
+use crate::model::collections_for;
 use crate::ports::coordination::{Coordination, LeaderRecord};
 use crate::ports::embedded::{Embedded, LeaseLedger};
 use crate::ports::store::{self, Store};
@@ -125,7 +125,8 @@ pub async fn host_status(global: &Global) -> Option<HostStatus> {
 pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failure> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let tasks = parsed.outlines();
-    let resolved = parsed.outline(&default_collections());
+    let model = collections_for(&parsed.plugins());
+    let resolved = parsed.outline(&model);
     let problems: Vec<String> =
         resolved.problems().iter().filter(|d| d.is_error()).map(ToString::to_string).collect();
     let config = resolved.partial();
@@ -178,9 +179,9 @@ fn missing(path: &Path) -> Failure {
 pub async fn writing(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failure> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let tasks = parsed.outlines();
-    let config = parsed.outline(&default_collections()).finish()?;
+    let model = collections_for(&parsed.plugins());
+    let config = parsed.outline(&model).finish()?;
     let store = open_store(&config).await?;
-    let model = default_collections();
     if config.collections.get("documents") == model.get("documents") {
         store.create_entity_model().await?;
     }
@@ -223,7 +224,8 @@ impl Loader {
                 .cloned()
                 .unwrap_or_else(|| Err(format!("`{name}` was not loaded").into()))
         };
-        parsed.resolve(&lookup, &default_collections())
+        let defaults = collections_for(&parsed.plugins());
+        parsed.resolve(&lookup, &defaults)
     }
 
     async fn load(&self, name: &str, dir: &Path) -> Result<Plugin, PluginFault> {

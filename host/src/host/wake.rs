@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::Config;
 use crate::config::activity::Wake as Chosen;
-use crate::model::default_collections;
+use crate::model::collections_for;
 use crate::ports::store::{Error, Range, Store};
 
 /// The collection of workspaces.
@@ -80,7 +80,9 @@ impl Wake {
         let collection = config.collections.get(WORKSPACES)?;
         let update = Operations { update: true, ..Operations::default() };
         let mut grants = config.tasks.values().filter_map(|task| task.grants.get(WORKSPACES));
-        let mapped = default_collections().get(WORKSPACES) != Some(collection);
+        let default =
+            |plugins: &[&str]| collections_for(plugins).get(WORKSPACES) == Some(collection);
+        let mapped = !default(&[]) && !default(&["reconciler"]);
         if !mapped && !grants.any(|granted| granted.covers(update)) {
             return None;
         }
