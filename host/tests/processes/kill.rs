@@ -32,6 +32,9 @@ const CONFIG: &str = r#"
 ttl = "3s"
 renew = "1s"
 [activity]
+# A product that reports its connections again after a death would wake what was put to sleep, and
+# it would be put to sleep twice.
+wake = "never"
 idle_timeout = "500ms"
 heartbeat_timeout = "2s"
 [tasks.compaction]
