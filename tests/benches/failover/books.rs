@@ -56,6 +56,8 @@ pub struct Before {
 /// What has happened since; none: not yet.
 #[derive(Debug)]
 pub struct Since {
+    /// A later leader has raised the fence: its first commit.
+    pub raised: Option<Micros>,
     /// The first run that a later leader has begun.
     pub planned: Option<Micros>,
     /// The first commit of items of such a run.
@@ -130,7 +132,8 @@ impl Books {
                       pg_xact_commit_timestamp(xmin) AS at
                FROM besom.partition WHERE id IN (SELECT id FROM lost_part)
              )
-             SELECT {}, {}, {}, {}, {}",
+             SELECT {}, {}, {}, {}, {}, {}",
+            micros("(SELECT pg_xact_commit_timestamp(xmin) FROM besom.fence WHERE term > $3)"),
             micros("(SELECT min(pg_xact_commit_timestamp(xmin)) FROM seen_run WHERE term > $3)"),
             micros(
                 "(SELECT min(at) FROM late JOIN seen_run r ON r.run = late.run WHERE r.term > $3)"
@@ -146,11 +149,12 @@ impl Books {
             self.0.query_one(sql.as_str(), &[&before.history, &gone, &before.term, &at.0]).await?;
         let instant = |index: usize| row.get::<_, Option<i64>>(index).map(Micros);
         Ok(Since {
-            planned: instant(0),
-            executed: instant(1),
-            first_owned: instant(2),
-            all_owned: instant(3),
-            first_effect: instant(4),
+            raised: instant(0),
+            planned: instant(1),
+            executed: instant(2),
+            first_owned: instant(3),
+            all_owned: instant(4),
+            first_effect: instant(5),
         })
     }
 

@@ -24,7 +24,10 @@ impl Series {
             let value = sorted.get((last * share).round() as usize).copied();
             value.map(|seconds| (seconds * 1_000.0).round() / 1_000.0)
         };
-        json!({"n": sorted.len(), "min_s": at(0.0), "p50_s": at(0.5), "max_s": at(1.0)})
+        json!({
+            "n": sorted.len(), "min_s": at(0.0), "p50_s": at(0.5), "max_s": at(1.0),
+            "rounds_s": self.0,
+        })
     }
 }
 
@@ -36,7 +39,7 @@ pub fn show(case: &str, all: &[(&str, &Series)]) {
     for (name, series) in all {
         let summary = series.summary();
         say(&format!(
-            "{case:<28} {name:<44} n {:>3}  p50 {:>7} s  max {:>7} s",
+            "{case:<28} {name:<46} n {:>3}  p50 {:>7} s  max {:>7} s",
             summary["n"], summary["p50_s"], summary["max_s"]
         ));
         line.insert((*name).into(), summary);

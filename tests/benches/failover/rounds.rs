@@ -14,8 +14,19 @@ use crate::site::{LOOK_EVERY, Site};
 
 /// The leader is killed, so often.
 pub async fn kill_leader(site: &mut Site, rounds: usize) -> Result<()> {
-    let mut all: [Series; 8] = Default::default();
-    let [limit, planned, from_renewal, executed, first_owned, owned, effect, age] = &mut all;
+    let mut all: [Series; 10] = Default::default();
+    let [
+        limit,
+        raised,
+        raised_from_renewal,
+        planned,
+        from_renewal,
+        executed,
+        first_owned,
+        owned,
+        effect,
+        age,
+    ] = &mut all;
     for _ in 0..rounds {
         any_moment(site).await?;
         let leader = site.leader().await?;
@@ -32,6 +43,8 @@ pub async fn kill_leader(site: &mut Site, rounds: usize) -> Result<()> {
         .await?;
         limit.add(bare.await??.as_secs_f64());
         age.add(killed.since(record.renewed_at));
+        raised.add(after(since.raised, killed)?);
+        raised_from_renewal.add(after(since.raised, record.renewed_at)?);
         planned.add(after(since.planned, killed)?);
         from_renewal.add(after(since.planned, record.renewed_at)?);
         executed.add(after(since.executed, killed)?);
@@ -45,9 +58,11 @@ pub async fn kill_leader(site: &mut Site, rounds: usize) -> Result<()> {
         &format!("leader killed, {}", site.span.shown()),
         &[
             ("limit: a bare lease, renewal to its end seen", limit),
+            ("last renewal to the next leader's first commit", raised_from_renewal),
+            ("kill to the next leader's first commit", raised),
             ("last renewal to the next leader's first run", from_renewal),
             ("kill to the next leader's first run", planned),
-            ("kill to the first commit of such a run's item", executed),
+            ("kill to the first commit of its item", executed),
             ("kill to its first partition's next owner", first_owned),
             ("kill to its last partition's next owner", owned),
             ("kill to the first effect in its partitions", effect),
@@ -96,8 +111,8 @@ pub async fn kill_follower(site: &mut Site, rounds: usize) -> Result<()> {
 
 /// The leader is asked to stop, so often.
 pub async fn hand_over(site: &mut Site, rounds: usize) -> Result<()> {
-    let mut all: [Series; 6] = Default::default();
-    let [limit, planned, executed, first_owned, owned, effect] = &mut all;
+    let mut all: [Series; 7] = Default::default();
+    let [limit, raised, planned, executed, first_owned, owned, effect] = &mut all;
     for _ in 0..rounds {
         any_moment(site).await?;
         let leader = site.leader().await?;
@@ -109,6 +124,7 @@ pub async fn hand_over(site: &mut Site, rounds: usize) -> Result<()> {
             since.executed.is_some() && since.all_owned.is_some() && since.first_effect.is_some()
         })
         .await?;
+        raised.add(after(since.raised, asked)?);
         planned.add(after(since.planned, asked)?);
         executed.add(after(since.executed, asked)?);
         first_owned.add(after(since.first_owned, asked)?);
@@ -121,6 +137,7 @@ pub async fn hand_over(site: &mut Site, rounds: usize) -> Result<()> {
         &format!("leader stops, {}", site.span.shown()),
         &[
             ("limit: a bare lease, given up to its end seen", limit),
+            ("SIGTERM to the next leader's first commit", raised),
             ("SIGTERM to the next leader's first run", planned),
             ("SIGTERM to the first commit of its item", executed),
             ("SIGTERM to its first partition's next owner", first_owned),
