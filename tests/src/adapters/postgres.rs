@@ -9,12 +9,11 @@ use besom::ports::activity::Activity;
 use besom::ports::embedded::ActivityLedger;
 use besom::ports::store::Store;
 use besom::store::postgres::{self, Faults, Options, PARTITIONS_DEFAULT, PostgresStore};
-use besom_core::collection::Collection;
 use besom_core::time::Time;
 use besom_core::value::Kind;
 
 use super::Hand;
-use crate::conformance::tables::{self, Table};
+use crate::conformance::tables::Table;
 use crate::conformance::{Corruption, Fault, Fixture};
 use crate::servers::postgres::{Database, Server};
 
@@ -92,44 +91,18 @@ async fn open_at(database: &Database, options: &Options) -> Arc<PostgresStore> {
 
 /// The table and the indexes of a collection, with its anchors as foreign keys.
 pub fn definition(table: &Table) -> String {
-    let Collection { table: name, tenant, key, columns, indexes, anchors, .. } = &table.collection;
-    let all = tables::collections();
-    let within = |columns: &[String]| {
-        let names: Vec<&str> = tenant.iter().chain(columns).map(String::as_str).collect();
-        names.join(", ")
-    };
-    let mut parts: Vec<String> =
-        tenant.iter().map(|name| format!("{name} text NOT NULL")).collect();
-    for (column, definition) in columns {
-        let kind = match definition.kind {
-            Kind::Text => "text",
-            // `json` keeps the text as it was written.
-            Kind::Json => "json",
-            Kind::Uuid => "uuid",
-            Kind::Decimal => "numeric",
-            Kind::Integer => "bigint",
-            Kind::Bool => "boolean",
-            Kind::Timestamp => "timestamptz",
-            Kind::Float => "double precision",
-            Kind::Bytes => "bytea",
-        };
-        let not_null = key.contains(column) || table.not_null.contains(&column.as_str());
-        parts.push(format!("{column} {kind}{}", if not_null { " NOT NULL" } else { "" }));
-    }
-    parts.push(format!("PRIMARY KEY ({})", within(key)));
-    for anchor in anchors {
-        let target = &all[&anchor.collection];
-        let (own, other) = (within(&anchor.columns), within(&target.key));
-        parts.push(format!("FOREIGN KEY ({own}) REFERENCES {} ({other})", target.table));
-    }
-    let mut sql = format!("CREATE TABLE {name} ({});", parts.join(", "));
-    for (index, columns) in indexes {
-        // The key at its end gives equal values their order.
-        let rest = key.iter().filter(|column| !columns.contains(column));
-        let columns: Vec<String> = columns.iter().chain(rest).cloned().collect();
-        sql.push_str(&format!("CREATE INDEX {name}_{index} ON {name} ({});", within(&columns)));
-    }
-    sql
+    table.definition(|kind| match kind {
+        Kind::Text => "text",
+        // `json` keeps the text as it was written.
+        Kind::Json => "json",
+        Kind::Uuid => "uuid",
+        Kind::Decimal => "numeric",
+        Kind::Integer => "bigint",
+        Kind::Bool => "boolean",
+        Kind::Timestamp => "timestamptz",
+        Kind::Float => "double precision",
+        Kind::Bytes => "bytea",
+    })
 }
 
 #[async_trait]

@@ -10,13 +10,12 @@ use besom::ports::activity::Activity;
 use besom::ports::embedded::ActivityLedger;
 use besom::ports::store::Store;
 use besom::store::sqlite::{self, Faults, Options, SqliteStore};
-use besom_core::collection::Collection;
 use besom_core::time::Time;
 use besom_core::value::Kind;
 use rusqlite::{Connection, params};
 
 use super::Hand;
-use crate::conformance::tables::{self, Table};
+use crate::conformance::tables::Table;
 use crate::conformance::{Corruption, Fault, Fixture};
 
 /// The store on SQLite.
@@ -79,38 +78,12 @@ fn open_at(path: &Path, options: &Options) -> Arc<SqliteStore> {
 
 /// The table and the indexes of a collection, with its anchors as foreign keys.
 fn definition(table: &Table) -> String {
-    let Collection { table: name, tenant, key, columns, indexes, anchors, .. } = &table.collection;
-    let all = tables::collections();
-    let within = |columns: &[String]| {
-        let names: Vec<&str> = tenant.iter().chain(columns).map(String::as_str).collect();
-        names.join(", ")
-    };
-    let mut parts: Vec<String> =
-        tenant.iter().map(|name| format!("{name} TEXT NOT NULL")).collect();
-    for (column, definition) in columns {
-        let kind = match definition.kind {
-            Kind::Text | Kind::Json | Kind::Uuid | Kind::Decimal => "TEXT",
-            Kind::Integer | Kind::Bool | Kind::Timestamp => "INTEGER",
-            Kind::Float => "REAL",
-            Kind::Bytes => "BLOB",
-        };
-        let not_null = key.contains(column) || table.not_null.contains(&column.as_str());
-        parts.push(format!("{column} {kind}{}", if not_null { " NOT NULL" } else { "" }));
-    }
-    parts.push(format!("PRIMARY KEY ({})", within(key)));
-    for anchor in anchors {
-        let target = &all[&anchor.collection];
-        let (own, other) = (within(&anchor.columns), within(&target.key));
-        parts.push(format!("FOREIGN KEY ({own}) REFERENCES {} ({other})", target.table));
-    }
-    let mut sql = format!("CREATE TABLE {name} ({});", parts.join(", "));
-    for (index, columns) in indexes {
-        // The key at its end gives equal values their order.
-        let rest = key.iter().filter(|column| !columns.contains(column));
-        let columns: Vec<String> = columns.iter().chain(rest).cloned().collect();
-        sql.push_str(&format!("CREATE INDEX {name}_{index} ON {name} ({});", within(&columns)));
-    }
-    sql
+    table.definition(|kind| match kind {
+        Kind::Text | Kind::Json | Kind::Uuid | Kind::Decimal => "TEXT",
+        Kind::Integer | Kind::Bool | Kind::Timestamp => "INTEGER",
+        Kind::Float => "REAL",
+        Kind::Bytes => "BLOB",
+    })
 }
 
 #[async_trait]

@@ -20,6 +20,42 @@ pub struct Table {
     pub not_null: Vec<&'static str>,
 }
 
+impl Table {
+    /// Statements that create the table and its indexes, with its anchors as foreign keys.
+    /// `type_of` is how the database calls the type of a kind.
+    pub fn definition(&self, type_of: impl Fn(Kind) -> &'static str) -> String {
+        let Collection { table: name, tenant, key, columns, indexes, anchors, .. } =
+            &self.collection;
+        let all = collections();
+        let within = |columns: &[String]| {
+            let names: Vec<&str> = tenant.iter().chain(columns).map(String::as_str).collect();
+            names.join(", ")
+        };
+        let text = type_of(Kind::Text);
+        let mut parts: Vec<String> =
+            tenant.iter().map(|name| format!("{name} {text} NOT NULL")).collect();
+        for (column, definition) in columns {
+            let kind = type_of(definition.kind);
+            let not_null = key.contains(column) || self.not_null.contains(&column.as_str());
+            parts.push(format!("{column} {kind}{}", if not_null { " NOT NULL" } else { "" }));
+        }
+        parts.push(format!("PRIMARY KEY ({})", within(key)));
+        for anchor in anchors {
+            let target = &all[&anchor.collection];
+            let (own, other) = (within(&anchor.columns), within(&target.key));
+            parts.push(format!("FOREIGN KEY ({own}) REFERENCES {} ({other})", target.table));
+        }
+        let mut sql = format!("CREATE TABLE {name} ({});", parts.join(", "));
+        for (index, columns) in indexes {
+            // The key at its end gives equal values their order.
+            let rest = key.iter().filter(|column| !columns.contains(column));
+            let columns: Vec<String> = columns.iter().chain(rest).cloned().collect();
+            sql.push_str(&format!("CREATE INDEX {name}_{index} ON {name} ({});", within(&columns)));
+        }
+        sql
+    }
+}
+
 /// Every table of the suites. `children` comes after the table of its anchor.
 pub fn all() -> Vec<Table> {
     vec![things(), settings(), parents(), children()]

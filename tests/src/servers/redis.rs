@@ -1,18 +1,16 @@
 //! Redis servers of the tests' own: one, or a cluster of primaries, on free ports.
 //!
-//! A server ends with the test process, however that ends: a shell waits for the end of its
-//! standard input, which only the test holds. Time is made to pass by drawing every deadline
+//! Time is made to pass by drawing every deadline
 //! in the server nearer: key expirations, the ends of connections, the beginning of the
 //! observation.
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use redis::{Client, Connection, FromRedisValue, cmd};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+
+use super::guard::{self, Running};
 
 /// How often ports are chosen anew, because somebody else was faster.
 const START_TRIES_MAX: usize = 5;
@@ -20,16 +18,6 @@ const START_TRIES_MAX: usize = 5;
 const READY_MAX: Duration = Duration::from_secs(60);
 /// Between two looks at something that is about to happen.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// Holds the server on its end of a pipe: however the test process ends, the pipe closes.
-const GUARD: &str = r#"
-"$@" </dev/null 2>&1 &
-echo "pid $!"
-exec >/dev/null
-read -r _
-kill -9 $! 2>/dev/null
-wait
-"#;
 
 /// A server: its process can be frozen, killed and started again.
 pub struct Redis {
@@ -40,17 +28,12 @@ pub struct Redis {
     directory: tempfile::TempDir,
 }
 
-struct Running {
-    guard: Child,
-    pid: Pid,
-}
-
 impl Redis {
     /// Starts one that keeps nothing on the disk, with further arguments.
     pub fn start(more: &[&str]) -> Redis {
         let mut said = String::new();
         for _ in 0..START_TRIES_MAX {
-            let [port] = free_ports();
+            let port = guard::free_ports(1)[0];
             match Redis::try_start(port, &[&["--port", &port.to_string()], more].concat()) {
                 Ok(server) => return server,
                 Err(error) => said = error,
@@ -63,7 +46,7 @@ impl Redis {
     pub fn start_secure(certificate: &Path, key: &Path, ca: &Path, more: &[&str]) -> Redis {
         let mut said = String::new();
         for _ in 0..START_TRIES_MAX {
-            let [port] = free_ports();
+            let port = guard::free_ports(1)[0];
             let (text, paths) = (port.to_string(), [certificate, key, ca].map(display));
             let secure = [
                 "--port",
@@ -86,11 +69,7 @@ impl Redis {
     }
 
     fn try_start(port: u16, more: &[&str]) -> Result<Redis, String> {
-        // In memory where there is a place for it: tests do not judge the disk.
-        let memory = Path::new("/dev/shm");
-        let directory =
-            if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-        let directory = directory.map_err(|error| error.to_string())?;
+        let directory = guard::directory()?;
         let dir = directory.path().display().to_string();
         let fixed = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", &dir];
         let arguments = fixed.iter().chain(more).map(|&argument| argument.to_owned()).collect();
@@ -178,44 +157,14 @@ impl Redis {
     }
 
     fn signal(&self, signal: Signal) {
-        let running = self.running.as_ref().expect("it runs");
-        kill_process(running.pid, signal).expect("it is there");
+        self.running.as_ref().expect("it runs").signal(signal);
     }
 
     fn spawn(&mut self) -> Result<(), String> {
-        let mut guard = Command::new("sh")
-            .args(["-c", GUARD, "sh", "redis-server"])
-            .args(&self.arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("sh: {error}"))?;
-        let mut output = BufReader::new(guard.stdout.take().expect("it is piped"));
-        let mut said = String::new();
-        output.read_line(&mut said).map_err(|error| error.to_string())?;
-        let pid = said.trim().strip_prefix("pid ").and_then(|pid| pid.parse().ok());
-        let pid = pid.and_then(Pid::from_raw).ok_or_else(|| format!("no process: {said}"))?;
-        self.running = Some(Running { guard, pid });
-        while !said.contains("Ready to accept connections") {
-            let read = output.read_line(&mut said).map_err(|error| error.to_string())?;
-            if read == 0 {
-                self.running = None;
-                return Err(said);
-            }
-        }
-        std::thread::spawn(move || {
-            let mut sink = [0; 4096];
-            while matches!(output.read(&mut sink), Ok(n) if n > 0) {}
-        });
+        let (running, output) = Running::start("redis-server".as_ref(), &self.arguments)?;
+        guard::ready(output, &["Ready to accept connections"])?;
+        self.running = Some(running);
         Ok(())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Its input ends, and it ends the server and waits for it: the port is free then.
-        drop(self.guard.stdin.take());
-        let _ = self.guard.wait();
     }
 }
 
@@ -243,7 +192,7 @@ impl Cluster {
     }
 
     fn try_start() -> Result<Cluster, String> {
-        let ports: [u16; 6] = free_ports();
+        let ports = guard::free_ports(6);
         let node = |n: usize| {
             let (port, bus) = (ports[n].to_string(), ports[n + 3].to_string());
             let arguments = [
@@ -298,11 +247,4 @@ pub fn wait_for(what: &str, mut happened: impl FnMut() -> bool) {
         assert!(begun.elapsed() < READY_MAX, "waited for {what}");
         std::thread::park_timeout(LOOK_EVERY);
     }
-}
-
-/// Ports that are free now; held together, so that they differ.
-fn free_ports<const N: usize>() -> [u16; N] {
-    let held: [TcpListener; N] =
-        std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    std::array::from_fn(|n| held[n].local_addr().expect("an address").port())
 }

@@ -112,7 +112,7 @@ fn read(r: &Row) -> Job<HistoryRow> {
         },
         run: RunId(r.try_get::<_, i64>(5)? as u64),
         at: Time(r.try_get(6)?),
-        outcome: End::word(r.try_get(7)?).to_owned(),
+        outcome: End::word(r.try_get::<_, i16>(7)?.into()).to_owned(),
         settled: r.try_get(8)?,
         reason: r.try_get::<_, Option<String>>(9)?.map(plain),
         notes: notes.as_deref().map(postcard::from_bytes).transpose()?.unwrap_or_default(),

@@ -5,7 +5,6 @@ use besom_core::ids::{CommitId, NodeName};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::{Change, Settle};
 use besom_core::time::Time;
-use besom_core::value::Field;
 use tokio_postgres::Row;
 
 use super::error::{Job, invalid};
@@ -15,36 +14,7 @@ use super::tally::Tally;
 use super::text::{escaped, tenant_text};
 use super::waiting::mark;
 use crate::ports::store::Outcome;
-
-/// How `history.outcome` is written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    Committed = 1,
-    Skipped = 2,
-    Dead = 3,
-    Discarded = 4,
-}
-
-impl End {
-    /// The word for it in a history row.
-    pub(super) fn word(number: i16) -> &'static str {
-        match number {
-            1 => "committed",
-            2 => "skipped",
-            3 => "dead",
-            _ => "discarded",
-        }
-    }
-}
-
-/// What a history row says beside the item.
-#[derive(Default)]
-pub(super) struct Remarks<'a> {
-    pub(super) settled: bool,
-    pub(super) reason: Option<&'a str>,
-    pub(super) notes: &'a [Field],
-    pub(super) undo: Option<Vec<u8>>,
-}
+pub(super) use crate::store::record::ends::{End, Remarks};
 
 /// Items that leave their place, found by identity and place.
 #[derive(Default)]

@@ -2,6 +2,7 @@
 //! it is the same whichever of them records it. It knows none of them.
 
 pub(crate) mod encoding;
+pub(crate) mod ends;
 pub(crate) mod images;
 pub(crate) mod nodes;
 pub(crate) mod readset;

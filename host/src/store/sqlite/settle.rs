@@ -6,7 +6,6 @@ use besom_core::ids::{CommitId, NodeName, RunId};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::{Change, Settle};
 use besom_core::time::Time;
-use besom_core::value::Field;
 use rusqlite::{CachedStatement, params};
 
 use super::error::Job;
@@ -16,36 +15,7 @@ use super::tally::Tally;
 use super::values::{DueCell, tenant_cell};
 use super::writer::Tx;
 use crate::ports::store::Outcome;
-
-/// How `besom_history.outcome` is written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    Committed = 1,
-    Skipped = 2,
-    Dead = 3,
-    Discarded = 4,
-}
-
-impl End {
-    /// The word for it in a history row.
-    pub(super) fn word(number: i64) -> &'static str {
-        match number {
-            1 => "committed",
-            2 => "skipped",
-            3 => "dead",
-            _ => "discarded",
-        }
-    }
-}
-
-/// What a history row says beside the item.
-#[derive(Default)]
-pub(super) struct Remarks<'a> {
-    pub(super) settled: bool,
-    pub(super) reason: Option<&'a str>,
-    pub(super) notes: &'a [Field],
-    pub(super) undo: Option<Vec<u8>>,
-}
+pub(super) use crate::store::record::ends::{End, Remarks};
 
 /// The books of one commit while its entries are settled.
 pub(super) struct Books<'c> {

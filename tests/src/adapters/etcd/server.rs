@@ -1,12 +1,11 @@
 //! Real servers: one or three members, on free ports, gone when the test process is.
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+
+use crate::servers::guard::{Output, Running, directory, free_ports, ready};
 
 /// Names the program to be used; by default the one on the path.
 const PROGRAM: &str = "BESOM_TEST_ETCD";
@@ -20,16 +19,6 @@ const READY: [&str; 3] = [
     "serving client traffic",
     "serving insecure client requests",
 ];
-
-/// Holds the server on its end of a pipe: however the test process ends, the pipe closes.
-const GUARD: &str = r#"
-"$@" </dev/null 2>&1 &
-echo "pid $!"
-exec >/dev/null
-read -r _
-kill -9 $! 2>/dev/null
-wait
-"#;
 
 /// The program of etcd.
 pub fn program() -> PathBuf {
@@ -48,11 +37,6 @@ pub struct Member {
     program: PathBuf,
     arguments: Vec<String>,
     running: Option<Running>,
-}
-
-struct Running {
-    guard: Child,
-    pid: Pid,
 }
 
 impl Cluster {
@@ -80,11 +64,7 @@ impl Cluster {
     }
 
     fn try_start(program: &Path, count: usize, more: &[&str]) -> Result<Cluster, String> {
-        // In memory where there is a place for it: tests do not judge the disk.
-        let memory = Path::new("/dev/shm");
-        let directory =
-            if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-        let directory = directory.map_err(|e| e.to_string())?;
+        let directory = directory()?;
         let scheme = if more.contains(&"--cert-file") { "https" } else { "http" };
         let ports = free_ports(count * 2);
         let peers: Vec<String> =
@@ -115,7 +95,7 @@ impl Cluster {
             outputs.push(member.spawn()?);
         }
         for output in outputs {
-            ready(output)?;
+            ready(output, &READY)?;
         }
         Ok(cluster)
     }
@@ -151,67 +131,16 @@ impl Member {
     /// Starts it again, with the data that it had.
     pub fn restart(&mut self) {
         let output = self.spawn().expect("etcd is started");
-        ready(output).expect("etcd is ready");
+        ready(output, &READY).expect("etcd is ready");
     }
 
     fn signal(&self, signal: Signal) {
-        let running = self.running.as_ref().expect("it runs");
-        kill_process(running.pid, signal).expect("it is there");
+        self.running.as_ref().expect("it runs").signal(signal);
     }
 
     fn spawn(&mut self) -> Result<Output, String> {
-        let mut guard = Command::new("sh")
-            .args(["-c", GUARD, "sh"])
-            .arg(&self.program)
-            .args(&self.arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|e| format!("sh: {e}"))?;
-        let mut output = BufReader::new(guard.stdout.take().expect("it is piped"));
-        let mut first = String::new();
-        output.read_line(&mut first).map_err(|e| e.to_string())?;
-        let pid = first.trim().strip_prefix("pid ").and_then(|pid| pid.parse().ok());
-        let pid = pid.and_then(Pid::from_raw).ok_or_else(|| format!("no process: {first}"))?;
-        self.running = Some(Running { guard, pid });
+        let (running, output) = Running::start(&self.program, &self.arguments)?;
+        self.running = Some(running);
         Ok(output)
     }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Its input ends, and it ends the server and waits for it: the port is free then.
-        drop(self.guard.stdin.take());
-        let _ = self.guard.wait();
-    }
-}
-
-type Output = BufReader<std::process::ChildStdout>;
-
-/// Waits until a member says that it serves, and goes on reading, so that it never blocks.
-fn ready(mut output: Output) -> Result<(), String> {
-    let mut said = String::new();
-    loop {
-        let mut line = String::new();
-        let read = output.read_line(&mut line).map_err(|e| e.to_string())?;
-        if read == 0 {
-            return Err(said);
-        }
-        if READY.iter().any(|words| line.contains(words)) {
-            break;
-        }
-        said.push_str(&line);
-    }
-    std::thread::spawn(move || {
-        let mut sink = [0; 4096];
-        while matches!(output.read(&mut sink), Ok(n) if n > 0) {}
-    });
-    Ok(())
-}
-
-/// Ports that are free now; held together, so that they differ.
-fn free_ports(count: usize) -> Vec<u16> {
-    let held: Vec<_> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port")).collect();
-    held.iter().map(|socket| socket.local_addr().expect("an address").port()).collect()
 }
