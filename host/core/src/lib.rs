@@ -10,6 +10,7 @@
 pub mod activity;
 pub mod budget;
 pub mod collection;
+pub mod command;
 pub mod cron;
 pub mod delivery;
 pub mod election;
@@ -23,5 +24,6 @@ pub mod plan;
 pub mod proposal;
 pub mod queue;
 pub mod ring;
+pub mod snapshot;
 pub mod time;
 pub mod value;

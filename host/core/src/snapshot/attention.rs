@@ -1,0 +1,322 @@
+//! What somebody has to look at, the most urgent first.
+
+use std::time::Duration;
+
+use super::{Node, NodeState, RunState, Snapshot, Task};
+use crate::plan::SlotOutcome;
+use crate::time::Time;
+
+/// A node that was silent for longer is shown as such.
+pub const SILENT_MAX_DEFAULT: Duration = Duration::from_secs(30);
+
+/// From when on something deserves attention.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Thresholds {
+    /// How long a node may be silent.
+    pub silent_max: Duration,
+    /// How long an item may wait that could be done.
+    pub overdue_max: Duration,
+    /// How many times its share a node's load may be.
+    pub load_max: f64,
+    /// A node with less in its queue than this is not hot, whatever its share.
+    pub hot_queue_min: u64,
+    /// How many times the longest of its latest runs a run may take.
+    pub run_max: u32,
+}
+
+impl Default for Thresholds {
+    fn default() -> Thresholds {
+        Thresholds {
+            silent_max: SILENT_MAX_DEFAULT,
+            overdue_max: Duration::from_secs(60),
+            load_max: 1.5,
+            hot_queue_min: 100,
+            run_max: 3,
+        }
+    }
+}
+
+/// How urgent something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// Nothing goes on, or something is lost for now.
+    Alarm,
+    /// It does not go as it should.
+    Warning,
+    /// Good to know.
+    Notice,
+}
+
+/// What something is about: where a look leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// Who leads.
+    Leader,
+    /// A node, by its lasting name.
+    Node(String),
+    /// A task's schedule.
+    Task(String),
+    /// A task's queue.
+    Queue(String),
+    /// A task's dead letters.
+    Dead(String),
+    /// A run.
+    Run(u64),
+    /// The ring.
+    Ring,
+    /// A configuration.
+    Config,
+}
+
+/// Something to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attention {
+    /// How urgent it is.
+    pub urgency: Urgency,
+    /// What it is about.
+    pub subject: Subject,
+    /// What it is.
+    pub text: String,
+    /// What causes it, where that is known.
+    pub cause: Option<String>,
+}
+
+/// What deserves attention in a snapshot, the most urgent first; within one urgency in the
+/// order leader, nodes, queues, tasks, configuration.
+pub fn attention(snapshot: &Snapshot, limits: &Thresholds) -> Vec<Attention> {
+    let mut found = Found { now: snapshot.at, list: Vec::new() };
+    found.leader(snapshot);
+    for node in &snapshot.nodes {
+        found.node(node, snapshot, limits);
+    }
+    for task in &snapshot.tasks {
+        found.queue(task, snapshot, limits);
+    }
+    for task in &snapshot.tasks {
+        found.task(task, limits);
+    }
+    found.configuration(snapshot);
+    found.list.sort_by_key(|attention| attention.urgency);
+    found.list
+}
+
+/// A span in words: two units at most.
+pub(super) fn span(span: Duration) -> String {
+    let s = span.as_secs();
+    match s {
+        0..60 => format!("{s}s"),
+        60..3_600 => format!("{}m{:02}s", s / 60, s % 60),
+        3_600..86_400 => format!("{}h{:02}m", s / 3_600, s % 3_600 / 60),
+        _ => format!("{}d{:02}h", s / 86_400, s % 86_400 / 3_600),
+    }
+}
+
+struct Found {
+    now: Time,
+    list: Vec<Attention>,
+}
+
+impl Found {
+    fn add(&mut self, urgency: Urgency, subject: Subject, text: String) {
+        self.list.push(Attention { urgency, subject, text, cause: None });
+    }
+
+    fn since(&self, time: Time) -> String {
+        span(self.now.since(time))
+    }
+
+    fn leader(&mut self, snapshot: &Snapshot) {
+        let lead = &snapshot.leadership;
+        for missing in &snapshot.missing {
+            let since = self.since(missing.since);
+            let text = format!("{} has not reached {} for {since}", snapshot.host, missing.what);
+            self.add(Urgency::Alarm, Subject::Node(snapshot.host.clone()), text);
+            self.because(missing.why.clone());
+        }
+        match (&lead.leader, &lead.fault) {
+            (None, None) => {
+                let text = "nobody leads: nothing new is planned".to_owned();
+                self.add(Urgency::Alarm, Subject::Leader, text);
+            }
+            (None, Some(fault)) => {
+                self.add(Urgency::Alarm, Subject::Leader, "who leads is not known".to_owned());
+                self.because(fault.clone());
+            }
+            (Some(_), _) => {}
+        }
+    }
+
+    fn because(&mut self, cause: String) {
+        if let Some(last) = self.list.last_mut() {
+            last.cause = Some(cause);
+        }
+    }
+
+    fn node(&mut self, node: &Node, snapshot: &Snapshot, limits: &Thresholds) {
+        let subject = || Subject::Node(node.name.clone());
+        let silent = self.now.since(node.seen_at);
+        if node.state == NodeState::Lost {
+            let rest = match node.owned {
+                0 => "its partitions have moved".to_owned(),
+                n => format!("{n} partitions have yet to move"),
+            };
+            let text = format!("{} is lost, silent for {}; {rest}", node.name, span(silent));
+            let urgency = if node.owned > 0 { Urgency::Alarm } else { Urgency::Warning };
+            return self.add(urgency, subject(), text);
+        }
+        if silent > limits.silent_max {
+            let text = format!("{} has said nothing for {}", node.name, span(silent));
+            self.add(Urgency::Warning, subject(), text);
+        }
+        if node.name != snapshot.host {
+            for missing in &node.missing {
+                let since = self.since(missing.since);
+                let text = format!("{} has not reached {} for {since}", node.name, missing.what);
+                self.add(Urgency::Alarm, subject(), text);
+                self.because(missing.why.clone());
+            }
+        }
+        if node.state == NodeState::Draining {
+            let text = format!("{} drains; it owns {} partitions", node.name, node.owned);
+            self.add(Urgency::Notice, subject(), text);
+        }
+        if let Some(load) = snapshot.load_over_share(node)
+            && load > limits.load_max
+            && node.queued >= limits.hot_queue_min
+        {
+            let text = format!("{} has {load:.1} times its share of what waits", node.name);
+            self.add(Urgency::Warning, subject(), text);
+            if let Some((key, part)) = snapshot.hottest(&node.name) {
+                self.because(format!("{key} is {:.0}% of its work", part * 100.0));
+            }
+        }
+        if let Some(fault) = node.report.as_ref().and_then(|report| report.config_fault.as_ref()) {
+            let text = format!("{} keeps its old configuration: the file is wrong", node.name);
+            self.add(Urgency::Warning, Subject::Config, text);
+            self.because(fault.lines().next().unwrap_or_default().to_owned());
+        }
+    }
+
+    fn queue(&mut self, task: &Task, snapshot: &Snapshot, limits: &Thresholds) {
+        let queue = || Subject::Queue(task.name.clone());
+        if let Some(oldest) = task.depth.oldest {
+            let waits = self.now.since(oldest);
+            if waits > limits.overdue_max {
+                let many = task.depth.log + task.depth.retries;
+                let text =
+                    format!("{}: the oldest of {many} has waited {}", task.name, span(waits));
+                self.add(Urgency::Warning, queue(), text);
+                let hot = snapshot.nodes.iter().filter_map(|node| snapshot.hottest(&node.name));
+                let hot = hot.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, part)| *part > 0.25);
+                if let Some((key, part)) = hot {
+                    self.because(format!("{key} is {:.0}% of a node's work", part * 100.0));
+                }
+            }
+        }
+        if task.orphaned {
+            let text = format!("{}: its items wait, and no configuration has it", task.name);
+            self.add(Urgency::Warning, queue(), text);
+        }
+        if task.depth.dead > 0 {
+            let text = format!("{}: {} set aside", task.name, task.depth.dead);
+            self.add(Urgency::Warning, Subject::Dead(task.name.clone()), text);
+            let last = snapshot.dead.iter().find(|group| group.task == task.name);
+            if let Some(group) = last {
+                self.because(group.error.clone());
+            }
+        }
+    }
+
+    fn task(&mut self, task: &Task, limits: &Thresholds) {
+        let subject = || Subject::Task(task.name.clone());
+        if let Some(pause) = &task.paused {
+            let since = self.since(pause.since);
+            let text = format!("{}: paused by {} for {since}", task.name, pause.by);
+            self.add(Urgency::Notice, subject(), text);
+            self.because(pause.reason.clone());
+        }
+        let ended = task.last.iter().rev().filter(|run| !run.state.is_active());
+        let failed = ended.clone().take_while(|run| run.state == RunState::Failed).count();
+        if failed > 0 {
+            let text = match failed {
+                1 => format!("{}: its last run failed", task.name),
+                n => format!("{}: its last {n} runs failed", task.name),
+            };
+            let urgency = if failed > 1 { Urgency::Alarm } else { Urgency::Warning };
+            self.add(urgency, subject(), text);
+        }
+        let took = |at: Time, end: Time| end.since(at);
+        let longest = ended.filter_map(|run| Some(took(run.started_at, run.ended_at?))).max();
+        let active = task.last.iter().rev().find(|run| run.state.is_active());
+        if let (Some(run), Some(longest)) = (active, longest) {
+            let going = took(run.started_at, self.now);
+            if going > limits.overdue_max && going > longest * limits.run_max {
+                let text = format!(
+                    "{}: run {} goes on for {}, {:.1} times its longest",
+                    task.name,
+                    run.id,
+                    span(going),
+                    going.as_secs_f64() / longest.as_secs_f64().max(0.001),
+                );
+                self.add(Urgency::Warning, Subject::Run(run.id), text);
+            }
+        }
+        let newest = task.slots.first().filter(|slot| slot.outcome != SlotOutcome::Ran);
+        if let Some(slot) = newest
+            && matches!(
+                slot.outcome,
+                SlotOutcome::Skipped | SlotOutcome::Missed | SlotOutcome::Fenced
+            )
+        {
+            let what = match slot.outcome {
+                SlotOutcome::Skipped => "skipped",
+                SlotOutcome::Missed => "missed",
+                _ => "fenced",
+            };
+            let text = format!("{}: {what} its last {} slots", task.name, slot.count);
+            self.add(Urgency::Warning, subject(), text);
+            self.because(slot.reason.clone());
+        }
+    }
+
+    fn configuration(&mut self, snapshot: &Snapshot) {
+        let heard = snapshot.nodes.iter().filter(|node| node.state != NodeState::Lost);
+        let digests = heard.filter(|node| !node.config_digest.is_empty());
+        let leader = snapshot.leadership.leader.as_ref().and_then(|l| snapshot.node(&l.node));
+        let Some(of_leader) = leader.map(|node| &node.config_digest) else { return };
+        let others: Vec<&str> = digests
+            .filter(|node| node.config_digest != *of_leader)
+            .map(|node| node.name.as_str())
+            .collect();
+        if !others.is_empty() {
+            let text =
+                format!("{} work by another configuration than the leader", others.join(", "));
+            self.add(Urgency::Warning, Subject::Config, text);
+        }
+        if snapshot.ring.moving > 0 {
+            let text = format!("{} partitions are being moved", snapshot.ring.moving);
+            self.add(Urgency::Notice, Subject::Ring, text);
+        }
+    }
+}
+
+impl Snapshot {
+    /// A node's part of all that waits, beside its part of all partitions: 1 is even. None:
+    /// it owns nothing, or nothing waits.
+    pub fn load_over_share(&self, node: &Node) -> Option<f64> {
+        let waits: u64 = self.nodes.iter().map(|node| node.queued).sum();
+        let owned: u32 = self.nodes.iter().map(|node| node.owned).sum();
+        (waits > 0 && node.owned > 0).then(|| {
+            let load = node.queued as f64 / waits as f64;
+            let share = f64::from(node.owned) / f64::from(owned);
+            load / share
+        })
+    }
+
+    /// The hottest key of a node and its part (0 to 1) of the node's recent work.
+    pub fn hottest(&self, node: &str) -> Option<(String, f64)> {
+        let report = self.node(node)?.report.as_ref()?;
+        let hot = report.hot.first().filter(|_| report.hot_of > 0)?;
+        Some((hot.key.clone(), hot.count as f64 / report.hot_of as f64))
+    }
+}

@@ -1,0 +1,199 @@
+//! Patches rebuild what they were made of; attention names what is wrong and nothing else.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: Time = Time::from_secs(1_000_000);
+
+fn ago(seconds: i64) -> Time {
+    Time(NOW.0 - seconds * 1_000_000)
+}
+
+fn node(name: &str, queued: u64) -> Node {
+    Node {
+        name: name.into(),
+        owned: 10,
+        queued,
+        seen_at: ago(1),
+        config_digest: "aa".into(),
+        ..Node::default()
+    }
+}
+
+fn healthy() -> Snapshot {
+    let leader = Leader { node: "a".into(), term: 3, ..Leader::default() };
+    Snapshot {
+        at: NOW,
+        host: "a".into(),
+        leadership: Arc::new(Leadership { leader: Some(leader), ..Leadership::default() }),
+        nodes: vec![Arc::new(node("a", 5)), Arc::new(node("b", 5))],
+        tasks: vec![Arc::new(Task { name: "sweep".into(), ..Task::default() })],
+        ..Snapshot::default()
+    }
+}
+
+fn texts(snapshot: &Snapshot) -> Vec<(Urgency, String)> {
+    let found = attention(snapshot, &Thresholds::default());
+    found.into_iter().map(|a| (a.urgency, a.text)).collect()
+}
+
+#[test]
+fn a_healthy_deployment_needs_no_attention() {
+    assert_eq!(texts(&healthy()), []);
+}
+
+type Change = fn(&mut Snapshot);
+
+fn set<T: Clone>(rows: &mut [Arc<T>], at: usize, change: impl FnOnce(&mut T)) {
+    change(Arc::make_mut(&mut rows[at]));
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_urgency() {
+    let cases: &[(Change, Urgency, &str)] = &[
+        (
+            |s| Arc::make_mut(&mut s.leadership).leader = None,
+            Urgency::Alarm,
+            "nobody leads: nothing new is planned",
+        ),
+        (
+            |s| set(&mut s.nodes, 1, |n| (n.state, n.seen_at) = (NodeState::Lost, ago(75))),
+            Urgency::Alarm,
+            "b is lost, silent for 1m15s; 10 partitions have yet to move",
+        ),
+        (
+            |s| set(&mut s.nodes, 1, |n| n.queued = 995),
+            Urgency::Warning,
+            "b has 2.0 times its share of what waits",
+        ),
+        (
+            |s| set(&mut s.nodes, 1, |n| n.config_digest = "bb".into()),
+            Urgency::Warning,
+            "b work by another configuration than the leader",
+        ),
+        (
+            |s| {
+                set(&mut s.tasks, 0, |t| {
+                    t.depth = Depth { log: 4, oldest: Some(ago(3_700)), ..Depth::default() };
+                });
+            },
+            Urgency::Warning,
+            "sweep: the oldest of 4 has waited 1h01m",
+        ),
+        (|s| set(&mut s.tasks, 0, |t| t.depth.dead = 2), Urgency::Warning, "sweep: 2 set aside"),
+        (
+            |s| {
+                let failed = LastRun {
+                    state: RunState::Failed,
+                    ended_at: Some(ago(1)),
+                    ..LastRun::default()
+                };
+                set(&mut s.tasks, 0, |t| t.last = vec![failed.clone(), failed]);
+            },
+            Urgency::Alarm,
+            "sweep: its last 2 runs failed",
+        ),
+        (
+            |s| {
+                let ended = LastRun {
+                    started_at: ago(700),
+                    ended_at: Some(ago(660)),
+                    state: RunState::Ok,
+                    ..LastRun::default()
+                };
+                let active = LastRun { id: 8, started_at: ago(600), ..LastRun::default() };
+                set(&mut s.tasks, 0, |t| t.last = vec![ended, active]);
+            },
+            Urgency::Warning,
+            "sweep: run 8 goes on for 10m00s, 15.0 times its longest",
+        ),
+    ];
+    for (change, urgency, text) in cases {
+        let mut snapshot = healthy();
+        change(&mut snapshot);
+        assert_eq!(texts(&snapshot), [(*urgency, (*text).to_owned())]);
+    }
+}
+
+#[test]
+fn the_most_urgent_comes_first() {
+    let mut snapshot = healthy();
+    set(&mut snapshot.tasks, 0, |t| t.depth.dead = 2);
+    set(&mut snapshot.nodes, 0, |n| n.state = NodeState::Draining);
+    Arc::make_mut(&mut snapshot.leadership).leader = None;
+    let urgencies: Vec<_> = texts(&snapshot).into_iter().map(|(u, _)| u).collect();
+    assert_eq!(urgencies, [Urgency::Alarm, Urgency::Warning, Urgency::Notice]);
+}
+
+#[test]
+fn a_latency_is_told_by_the_bound_of_its_bucket() {
+    let mut latency = Latency::default();
+    assert_eq!(latency.quantile(0.5), None);
+    for us in [90, 100, 101, 999_999] {
+        latency.add(us);
+    }
+    let quantiles = [0.0, 0.5, 0.75, 1.0].map(|part| latency.quantile(part));
+    assert_eq!(quantiles, [Some(100), Some(100), Some(200), Some(1_000_000)]);
+    latency.add(u64::MAX);
+    assert_eq!(latency.quantile(1.0), Some(600_000_000));
+}
+
+#[test]
+fn a_patch_of_another_snapshot_is_refused() {
+    let (old, mut new) = (healthy(), healthy());
+    set(&mut new.nodes, 1, |node| node.queued = 6);
+    let patch = diff(&old, &new).expect("something differs");
+    assert_eq!(patch.apply(&mut Snapshot::default()), Err(patch::Mismatch));
+}
+
+#[test]
+fn time_alone_is_no_difference() {
+    let (old, mut new) = (healthy(), healthy());
+    new.at = ago(-1);
+    assert_eq!(diff(&old, &new), None);
+}
+
+fn snapshots() -> impl Strategy<Value = Snapshot> {
+    let rows = prop::collection::btree_map(0_u8..9, 0_u64..4, 0..7);
+    let order = any::<bool>();
+    (rows.clone(), rows, order, 0_u64..3).prop_map(|(nodes, runs, reverse, term)| {
+        let mut snapshot = Snapshot { at: NOW, host: term.to_string(), ..Snapshot::default() };
+        snapshot.nodes =
+            nodes.iter().map(|(name, n)| Arc::new(node(&name.to_string(), *n))).collect();
+        let group = |(error, count): (&u8, &u64)| DeadGroup {
+            error: error.to_string(),
+            count: *count,
+            ..DeadGroup::default()
+        };
+        snapshot.dead = runs.iter().map(group).map(Arc::new).collect();
+        if reverse {
+            snapshot.dead.reverse();
+        }
+        snapshot.leadership = Arc::new(Leadership { fence: Some(term), ..Leadership::default() });
+        snapshot.ring = Arc::new(Ring { moving: term as u32, ..Ring::default() });
+        snapshot
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_patch_leads_from_one_snapshot_to_the_other(old in snapshots(), new in snapshots()) {
+        let mut patched = old.clone();
+        if let Some(patch) = diff(&old, &new) {
+            let wire = serde_json::to_string(&patch).expect("written");
+            let patch: Patch = serde_json::from_str(&wire).expect("read");
+            patch.apply(&mut patched).expect("it fits");
+        }
+        prop_assert_eq!(patched, new);
+    }
+}
+
+#[test]
+fn a_state_of_a_later_version_is_unknown_and_not_an_error() {
+    let node: Node =
+        serde_json::from_str(r#"{"name":"a","state":"asleep","colour":1}"#).expect("read");
+    assert_eq!((node.name.as_str(), node.state), ("a", NodeState::Unknown));
+}
