@@ -17,6 +17,7 @@
 
 mod attention;
 mod dead;
+mod detail;
 mod event;
 mod leadership;
 mod node;
@@ -34,6 +35,10 @@ use serde::{Deserialize, Serialize};
 
 pub use attention::{Attention, SILENT_MAX_DEFAULT, Subject, Thresholds, Urgency, attention};
 pub use dead::DeadGroup;
+pub use detail::{
+    Answer, ConfigFile, DEAD_PAGE, DeadPage, DiffKind, DiffLine, Done, Edit, Edited, Explained,
+    ItemRow, LOG_PAGE, Letter, LogLine, LogPage, Problem, Query, Refusal, RunDetail,
+};
 pub use event::{Event, EventKind};
 pub use leadership::{Leader, Leadership, TermRow};
 pub use node::{Missing, Node, NodeState};
