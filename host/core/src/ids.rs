@@ -69,6 +69,23 @@ text_id! {
     /// The value of a tenant column, as text.
     Tenant
 }
+impl NodeName {
+    /// This incarnation, of the node of that lasting name.
+    pub fn incarnation(lasting: &str, number: u32) -> NodeName {
+        NodeName::from(format!("{lasting}-{number:08x}"))
+    }
+
+    /// The node's lasting name, the same after a restart. A name that no node has drawn for
+    /// itself is its own.
+    pub fn lasting(&self) -> &str {
+        let is_drawn = |end: &str| end.len() == 8 && end.bytes().all(|b| b.is_ascii_hexdigit());
+        match self.0.rsplit_once('-') {
+            Some((name, end)) if is_drawn(end) => name,
+            _ => &self.0,
+        }
+    }
+}
+
 number_id! {
     /// One leadership. Only grows.
     Term(u64)

@@ -79,7 +79,7 @@ pub fn node_name(config: &Config) -> NodeName {
     let name = lasting_name(config);
     let mut seed = [0; 8];
     seed.copy_from_slice(&super::seed()[..8]);
-    NodeName::from(format!("{name}-{:08x}", u64::from_le_bytes(seed) as u32))
+    NodeName::incarnation(&name, u64::from_le_bytes(seed) as u32)
 }
 
 /// The machine's name.

@@ -487,6 +487,8 @@ impl Audit {
 pub struct Depth {
     /// The task.
     pub task: Option<TaskName>,
+    /// Items planned, ever. What of them does not wait has come to its end.
+    pub planned: u64,
     /// In the log.
     pub log: u64,
     /// Timers.

@@ -48,7 +48,7 @@ pub use report::{
 };
 pub use ring::{Owner, Ring};
 pub use run::{Run, RunState};
-pub use task::{Depth, Finished, LastRun, Limits, Pause, RUNS_OF_TASK, Task};
+pub use task::{Depth, LastRun, Limits, Pause, RUNS_OF_TASK, Task};
 
 use crate::time::Time;
 

@@ -41,6 +41,8 @@ pub struct Task {
     pub next: Option<Time>,
     /// What waits.
     pub depth: Depth,
+    /// Items planned since the store was created.
+    pub planned: u64,
     /// Items planned in each second, over the last minute; none: not known yet.
     pub in_per_s: Option<f64>,
     /// Items brought to an end in each second, over the last minute.
@@ -115,18 +117,4 @@ pub struct LastRun {
     pub state: RunState,
     /// Items it planned.
     pub planned: u64,
-}
-
-/// What became of items since the store was created.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Finished {
-    /// With effects.
-    pub committed: u64,
-    /// Without.
-    pub skipped: u64,
-    /// Set aside.
-    pub dead: u64,
-    /// Given up by somebody.
-    pub discarded: u64,
 }

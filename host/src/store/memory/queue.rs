@@ -80,6 +80,9 @@ impl State {
             let empty = || Depth { task: Some(task.clone()), ..Depth::default() };
             add(depths.entry(task.clone()).or_insert_with(empty));
         };
+        for ((task, _), counts) in &self.counts {
+            of(task, &|depth| depth.planned += counts.planned);
+        }
         for ((task, _), stream) in &self.streams {
             for (since, _) in stream.items.values() {
                 of(task, &|depth| {

@@ -30,9 +30,9 @@ pub(super) async fn depths(session: &Session, clock: &Clock) -> Job<Vec<Depth>> 
                     JOIN @.item i ON i.task = h.task AND i.part = h.part AND i.no = h.acked + 1
                       AND i.place = 0
                     WHERE h.task = t.id),
-                   {NOW}
+                   {NOW}, coalesce(b.planned, 0)
                  FROM @.task t LEFT JOIN (
-                   SELECT task, sum(log)::int8 AS log, sum(timers)::int8 AS timers,
+                   SELECT task, sum(planned)::int8 AS planned, sum(log)::int8 AS log, sum(timers)::int8 AS timers,
                      sum(retries)::int8 AS retries, sum(dead)::int8 AS dead,
                      sum(resolved)::int8 AS resolved,
                      sum(undo_bytes)::int8 AS undo_bytes
@@ -52,6 +52,7 @@ fn depth(r: &Row) -> Job<Depth> {
     let overdue = next_due.filter(|due| *due <= now);
     Ok(Depth {
         task: Some(TaskName::from(r.try_get::<_, String>(0)?)),
+        planned: count(9)?,
         log: count(1)?,
         timers: count(2)?,
         retries: count(3)?,

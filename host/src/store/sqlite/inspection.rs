@@ -18,13 +18,13 @@ use crate::store::record;
 pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
     let mut depths = Vec::new();
     for (id, task) in tasks(conn)? {
-        let (log, timers, retries, dead) = conn
+        let (planned, log, timers, retries, dead) = conn
             .prepare_cached(
-                "SELECT coalesce(sum(log), 0), coalesce(sum(timers), 0),
+                "SELECT coalesce(sum(planned), 0), coalesce(sum(log), 0), coalesce(sum(timers), 0),
                    coalesce(sum(retries), 0), coalesce(sum(dead - resolved), 0)
                  FROM besom_counter WHERE task = ?1",
             )?
-            .query_row([id], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?)))?;
+            .query_row([id], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?)))?;
         let next_due: Option<i64> = conn
             .prepare_cached("SELECT min(due) FROM besom_timer WHERE task = ?1")?
             .query_row([id], |r| r.get(0))?;
@@ -42,6 +42,7 @@ pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
         let overdue = next_due.filter(|due| *due <= now.0);
         depths.push(Depth {
             task: Some(task),
+            planned,
             log,
             timers,
             retries,

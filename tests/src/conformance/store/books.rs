@@ -92,6 +92,7 @@ pub async fn depths_count_what_waits_and_since_when(world: &mut World) {
     world.commit(vec![(&overdue, skip("done"))]).await;
     let depth = one(world.store().depths().await.unwrap());
     assert_eq!((depth.timers, depth.oldest, depth.next_due), (1, Some(at(110)), Some(at(200))));
+    assert_eq!(depth.planned, 6, "whatever became of it");
 }
 
 /// Nodes say how they are; the last word counts.
