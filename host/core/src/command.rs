@@ -32,6 +32,16 @@ pub enum Command {
     RetryDead(DeadSelector),
     /// Discard dead letters.
     DiscardDead(DeadSelector),
+    /// Give the leadership up; another node leads then, or the same one again.
+    Resign,
+    /// A task was edited in a configuration file: kept for who, when and why. The hosts
+    /// take the file up by themselves.
+    Edited {
+        /// The task.
+        task: TaskName,
+        /// Which keys, and their values before and after.
+        change: String,
+    },
 }
 
 /// Which dead letters.

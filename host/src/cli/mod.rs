@@ -9,6 +9,7 @@ pub mod assembly;
 pub mod audit;
 pub mod check;
 pub mod cluster;
+pub mod commands;
 pub mod config;
 pub mod dead;
 pub mod demo;
@@ -93,7 +94,10 @@ pub enum Verb {
     /// Messages that tasks have emitted: list.
     #[command(subcommand)]
     Outbox(outbox::Verb),
-    /// Runs: list, show.
+    /// What people have asked of the leader: who, when, why, and what came of it.
+    #[command(subcommand)]
+    Commands(commands::Verb),
+    /// Runs: list, show, cancel.
     #[command(subcommand)]
     Runs(runs::Verb),
     /// Documents: import, export, show.
@@ -102,7 +106,7 @@ pub enum Verb {
     /// Schedules: the next times of an expression.
     #[command(subcommand)]
     Schedule(schedule::Verb),
-    /// Nodes of the cluster: list, drain, resume.
+    /// Nodes of the cluster: list, drain, resume; and the leader: resign.
     #[command(subcommand)]
     Node(node::Verb),
     /// Rings: the cluster's (show, owner), and others (simulate, serve).
@@ -145,6 +149,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Task(verb) => verb.run(global).await,
         Verb::Dead(verb) => verb.run(global).await,
         Verb::Outbox(verb) => verb.run(global).await,
+        Verb::Commands(verb) => verb.run(global).await,
         Verb::Runs(verb) => verb.run(global).await,
         Verb::Doc(verb) => verb.run(global).await,
         Verb::Schedule(verb) => verb.run(global),

@@ -1,4 +1,4 @@
-//! `besom node`: the members of a cluster, and what they take part in.
+//! `besom node`: the members of a cluster, what they take part in, and who leads them.
 
 use std::sync::Arc;
 
@@ -8,12 +8,14 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::output::{self, Table};
-use super::{Exit, Failure, Global, cluster};
+use super::submit::Asking;
+use super::{Exit, Failure, Global, cluster, open};
 use crate::config::{Config, Overrides, read};
 use crate::coordination::etcd::Etcd;
 use crate::model::collections_for;
 use crate::ports::coordination::Coordination as _;
 use crate::ports::members::{MemberState, Members as _};
+use crate::ports::store::Command;
 
 /// `besom node`.
 #[derive(Debug, Subcommand)]
@@ -24,6 +26,13 @@ pub enum Verb {
     Drain(Name),
     /// Give a drained node its share again.
     Resume(Name),
+    /// Let the leader give its leadership up: another node leads then, or the same one again
+    /// under a higher term.
+    Resign {
+        /// How it is asked for.
+        #[command(flatten)]
+        asking: Asking,
+    },
 }
 
 /// A node's name.
@@ -35,13 +44,21 @@ pub struct Name {
 }
 
 impl Verb {
-    /// Asks etcd, and prints.
+    /// Asks etcd or the leader, and prints.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        let etcd = handle(&configuration(global)?)?;
+        let etcd = || handle(&configuration(global)?);
         match self {
-            Verb::Ls => list(global, &etcd).await,
-            Verb::Drain(name) => set(global, &etcd, name, MemberState::Draining).await,
-            Verb::Resume(name) => set(global, &etcd, name, MemberState::Active).await,
+            Verb::Ls => list(global, &*etcd()?).await,
+            Verb::Drain(name) => set(global, &*etcd()?, name, MemberState::Draining).await,
+            Verb::Resume(name) => set(global, &*etcd()?, name, MemberState::Active).await,
+            Verb::Resign { asking } => {
+                let (store, outline) = open::reading(global).await?;
+                if outline.leader.is_none() {
+                    let why = outline.leader_fault.unwrap_or_else(|| "nobody leads".into());
+                    return Err(Failure::Failed(format!("there is nobody to resign: {why}")));
+                }
+                asking.run(global, &*store, &Command::Resign).await
+            }
         }
     }
 }

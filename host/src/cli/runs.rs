@@ -1,12 +1,13 @@
-//! `besom runs`: what ran, and what became of its items.
+//! `besom runs`: what ran, what became of its items, and ending a run.
 
 use besom_core::ids::{RunId, TaskName};
 use clap::Subcommand;
 use serde::Serialize;
 
 use super::output::{self, Facts, Stamp, Table};
+use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
-use crate::ports::store::{HistoryQuery, HistoryRow, Run, Trigger};
+use crate::ports::store::{Command, HistoryQuery, HistoryRow, Run, Store, Trigger};
 
 /// `besom runs`.
 #[derive(Debug, Subcommand)]
@@ -27,6 +28,14 @@ pub enum Verb {
         /// At most so many items.
         #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
+    },
+    /// End a run: its scan stops; what it has planned already is still done.
+    Cancel {
+        /// Its number.
+        run: u64,
+        /// How it is asked for.
+        #[command(flatten)]
+        asking: Asking,
     },
 }
 
@@ -186,11 +195,17 @@ impl Verb {
                 let rows: Vec<Row> = runs.iter().map(Row::from).collect();
                 output::show(global.output, &rows, || table(&runs))?;
             }
+            Verb::Cancel { run: number, asking } => {
+                let run = known(&*store, number).await?;
+                if let Some(ended) = run.ended_at {
+                    let ended = Stamp(ended);
+                    return Err(Failure::Failed(format!("run {number} has ended at {ended}")));
+                }
+                return asking.run(global, &*store, &Command::Cancel { run: run.id }).await;
+            }
             Verb::Show { run: number, limit } => {
-                let id = RunId(number);
-                let run = store.run(id).await?.ok_or_else(|| {
-                    Failure::Usage(format!("there is no run {number}; `besom runs ls` lists them"))
-                })?;
+                let run = known(&*store, number).await?;
+                let id = run.id;
                 let query = HistoryQuery { run: Some(id), limit, ..HistoryQuery::default() };
                 let items: Vec<ItemRow> =
                     store.history(&query).await?.iter().map(ItemRow::from).collect();
@@ -201,6 +216,12 @@ impl Verb {
         }
         Ok(Exit::Fine)
     }
+}
+
+async fn known(store: &dyn Store, number: u64) -> Result<Run, Failure> {
+    store.run(RunId(number)).await?.ok_or_else(|| {
+        Failure::Usage(format!("there is no run {number}; `besom runs ls` lists them"))
+    })
 }
 
 fn text(row: &Row, items: &[ItemRow]) -> String {

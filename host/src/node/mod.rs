@@ -16,6 +16,7 @@ pub mod executor;
 pub mod flight;
 pub mod holdings;
 pub mod planner;
+mod resignation;
 mod weight;
 pub mod window;
 
@@ -34,6 +35,7 @@ use crate::ports::store;
 use executor::Executor;
 use holdings::{Arrived, Holdings};
 use planner::{Loaded, Notice, Planner, Scheduled};
+use resignation::Resignation;
 
 /// The present, read once per event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,6 +218,7 @@ pub struct Node {
     /// Partitions taken over with the fence, until the store's memory is loaded.
     taken: Vec<(Partition, OwnerEpoch)>,
     phase: Phase,
+    resignation: Resignation,
     loaded: bool,
     load_at: Option<Mono>,
     prune_at: Mono,
@@ -240,6 +243,7 @@ impl Node {
             tenure: Tenure::default(),
             taken: Vec::new(),
             phase: Phase::Running,
+            resignation: Resignation::None,
             loaded: false,
             load_at: None,
             prune_at: now.mono + settings.prune_every,
@@ -301,7 +305,9 @@ impl Node {
             self.loaded.then(|| [self.planner.deadline().and_then(wall), mono(self.prune_at)]);
         let execute = self.executor.deadline().and_then(wall);
         let hold = self.holdings.iter().flat_map(Holdings::deadlines).filter_map(mono);
-        [self.election.deadline().and_then(mono), drain, self.load_at.and_then(mono), execute]
+        let resign = self.resignation.deadline().and_then(mono);
+        let load = self.load_at.and_then(mono);
+        [self.election.deadline().and_then(mono), drain, resign, load, execute]
             .into_iter()
             .chain(plan.into_iter().flatten())
             .flatten()
@@ -480,6 +486,7 @@ impl Node {
                 election::Command::Cease { reason } => {
                     self.loaded = false;
                     self.load_at = None;
+                    self.resignation.ceased();
                     self.planner.cease();
                     notices.clear();
                     out.push(Command::StopGuests { whose: Whose::Planner, reason });
@@ -556,6 +563,9 @@ impl Node {
                 Notice::Ended(run) => self.executor.unpin(run),
                 Notice::Revived => self.executor.revived(now.wall),
                 Notice::Fenced => fenced = true,
+                Notice::Resign => {
+                    self.resignation.ask(now.mono + self.settings.drain_max);
+                }
             }
         }
         if fenced {
@@ -564,13 +574,30 @@ impl Node {
             self.follow(now, elected, &mut Vec::new(), out);
         }
         self.work_on(now, out);
+        self.step_down(now, out);
         self.wind_down(now, out);
+    }
+
+    /// Gives the leadership up where that was asked for, and stands for it again later.
+    fn step_down(&mut self, now: Now, out: &mut Vec<Command>) {
+        if self.phase != Phase::Running {
+            return;
+        }
+        // What a node of a cluster executes is not bound to the leadership.
+        let finished = self.holdings.is_some() || self.executor.is_idle();
+        let stand_again = now.mono + self.settings.timing.renew;
+        if let Some(event) = self.resignation.step(now.mono, finished, stand_again) {
+            let mut elected = Vec::new();
+            self.election.step(now.mono, event, &mut elected);
+            self.follow(now, elected, &mut Vec::new(), out);
+        }
     }
 
     fn work_on(&mut self, now: Now, out: &mut Vec<Command>) {
         let leading = self.election.leading().cloned().filter(|_| self.loaded);
         let may_plan = self.election.may_begin(now.mono).is_some();
-        if let Some(fence) = leading.filter(|_| may_plan && self.phase == Phase::Running) {
+        let stays = self.phase == Phase::Running && !self.resignation.is_asked();
+        if let Some(fence) = leading.filter(|_| may_plan && stays) {
             let (term, mut commands) = (fence.term, Vec::new());
             let idle = self.executor.is_drained(now.wall);
             self.planner.plan(now.wall, idle, &mut commands);
@@ -582,7 +609,7 @@ impl Node {
         }
         let may_execute = match &self.holdings {
             Some(holdings) => holdings.may_begin(now.mono),
-            None => may_plan,
+            None => may_plan && !self.resignation.is_asked(),
         };
         let mut commands = Vec::new();
         let random = &mut self.random;

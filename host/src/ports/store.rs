@@ -326,6 +326,8 @@ pub enum CommandEffect {
     /// Dead letters discarded, each with a history row that names who and why. Their versions
     /// are not planned again.
     DiscardDead(DeadSelector),
+    /// Nothing but the mark: what was asked is no matter of the store.
+    Note,
     /// Nothing: it cannot be done, for this reason.
     Refuse(String),
 }
@@ -793,6 +795,9 @@ pub trait Store: Send + Sync {
 
     /// Commands that no leader has applied, oldest first.
     async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>>;
+
+    /// Commands, applied or not, newest first: those with numbers below `before`.
+    async fn commands(&self, before: Option<u64>, limit: u32) -> Result<Vec<CommandRow>>;
 
     /// One command, applied or not.
     async fn command(&self, id: u64) -> Result<Option<CommandRow>>;

@@ -159,3 +159,50 @@ fn add_shares(db: &Connection, round: usize, when: &str) {
         add_share(db, &format!("{when}-{round}-{share}"), ends);
     }
 }
+
+#[test]
+fn a_leader_that_is_asked_to_resign_hands_over_and_alone_leads_again() {
+    let site = Site::new(SHORT_LEASE);
+    site.create_tables();
+    let (code, said) = site.said(&["node", "resign", "--reason", "too early"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("nobody leads"), "{said}");
+
+    let mut one = named(&site, "one");
+    one.leads();
+    let (name, first) = leader(&site);
+    assert!(name.starts_with("one-"), "{name}");
+    let (code, asked) = site.json(&["node", "resign", "--reason", "alone"]);
+    assert_eq!((code, &asked["applied"]), (0, &Value::Bool(true)), "{asked}");
+    assert_eq!(asked["result"], format!("term {first} is given up"));
+    let second = wait_for("it to lead again", || {
+        let (name, term) = leader(&site);
+        (name.starts_with("one-") && term > first).then_some(term)
+    });
+
+    let mut two = named(&site, "two");
+    two.says("role=Following");
+    wait_for("both to be seen", || {
+        (state(&site, "one") == "leading" && state(&site, "two") == "following").then_some(())
+    });
+    let db = site.database();
+    add_shares(&db, 0, "before");
+    let (code, said) = site.said(&["node", "resign", "--reason", "an upgrade of one"]);
+    assert_eq!(code, 0, "{said}");
+    two.leads();
+    let (name, third) = leader(&site);
+    assert!(name.starts_with("two-") && third > second, "{name} {third}");
+    wait_for("one to follow", || (state(&site, "one") == "following").then_some(()));
+    // Nothing that was under way is lost or done twice.
+    wait_for("all shares to end", || (open_shares(&db) == 0).then_some(()));
+
+    let (code, asked) = site.json(&["commands", "ls"]);
+    assert_eq!((code, asked.as_array().map(Vec::len)), (0, Some(2)), "{asked}");
+    assert_eq!(asked[0]["what"], "resign");
+    assert_eq!(asked[0]["reason"], "an upgrade of one");
+    assert_eq!(asked[0]["result"], format!("term {second} is given up"));
+    assert!(asked[0]["by"].as_str().is_some_and(|by| by.contains("uid ")), "{asked}");
+    one.stop();
+    two.stop();
+    site.balanced();
+}

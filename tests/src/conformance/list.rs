@@ -54,6 +54,7 @@ macro_rules! store_conformance {
             }
             commands {
                 a_command_waits_until_a_leader_applies_it,
+                commands_are_listed_newest_first,
                 a_command_is_applied_once,
                 a_trigger_starts_a_run,
                 a_pause_holds_until_it_is_resumed,

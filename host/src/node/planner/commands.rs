@@ -106,6 +106,12 @@ impl Planner {
                     (CommandEffect::Cancel(*run, words), "cancelled".into())
                 }
             },
+            // It was meant for whoever led when it was asked.
+            Asked::Resign if row.at < self.since => {
+                refuse(format!("that leadership has ended: term {} began since", fence.term))
+            }
+            Asked::Resign => (CommandEffect::Note, format!("term {} is given up", fence.term)),
+            Asked::Edited { .. } => (CommandEffect::Note, "noted".into()),
             Asked::RetryDead(selector) => {
                 (CommandEffect::RetryDead(selector.clone()), "to be tried again".into())
             }
@@ -161,7 +167,11 @@ impl Planner {
                 }
             }
             CommandEffect::RetryDead(_) => notices.push(Notice::Revived),
-            CommandEffect::DiscardDead(_) | CommandEffect::Refuse(_) => {}
+            // Only now is it marked as applied: the next leader does not resign as well.
+            CommandEffect::Note if applying.row.command == Asked::Resign => {
+                notices.push(Notice::Resign);
+            }
+            CommandEffect::Note | CommandEffect::DiscardDead(_) | CommandEffect::Refuse(_) => {}
         }
     }
 }

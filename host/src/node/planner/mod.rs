@@ -157,6 +157,8 @@ pub enum Notice {
     Revived,
     /// The store refuses this leader.
     Fenced,
+    /// Somebody has asked for another leader.
+    Resign,
 }
 
 /// The spans of planning, from the configuration.

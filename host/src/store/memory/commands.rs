@@ -63,7 +63,7 @@ impl State {
                 let reason = format!("{}: {}", row.by, row.reason);
                 applied.dead = self.discard_dead(selector, &reason, now);
             }
-            CommandEffect::Refuse(_) => {}
+            CommandEffect::Note | CommandEffect::Refuse(_) => {}
         }
         if let Some(row) = self.commands.get_mut(&id) {
             row.applied_at = Some(now);

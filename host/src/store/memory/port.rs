@@ -137,6 +137,13 @@ impl Store for MemoryStore {
         })
     }
 
+    async fn commands(&self, before: Option<u64>, limit: u32) -> Result<Vec<CommandRow>> {
+        self.perform(On::Read, |state| {
+            let below = state.commands.range(..before.unwrap_or(u64::MAX));
+            Ok(below.rev().take(limit as usize).map(|(_, row)| row.clone()).collect())
+        })
+    }
+
     async fn command(&self, id: u64) -> Result<Option<CommandRow>> {
         self.perform(On::Read, |state| Ok(state.commands.get(&id).cloned()))
     }

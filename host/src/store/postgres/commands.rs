@@ -50,6 +50,17 @@ pub(super) async fn pending(session: &Session, limit: u32) -> Job<Vec<CommandRow
     session.query(&sql, params![i64::from(limit)]).await?.iter().map(read).collect()
 }
 
+/// Commands, newest first.
+pub(super) async fn newest(
+    session: &Session,
+    before: Option<u64>,
+    limit: u32,
+) -> Job<Vec<CommandRow>> {
+    let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
+    let sql = format!("{COMMAND} WHERE id < $1 ORDER BY id DESC LIMIT $2");
+    session.query(&sql, params![before, i64::from(limit)]).await?.iter().map(read).collect()
+}
+
 /// One command.
 pub(super) async fn command(session: &Session, id: u64) -> Job<Option<CommandRow>> {
     let id = i64::try_from(id).unwrap_or(i64::MAX);
@@ -127,7 +138,7 @@ async fn applied(
         CommandEffect::DiscardDead(selector) => {
             applied.dead = discard_dead(tx, selector, &row).await?;
         }
-        CommandEffect::Refuse(_) => {}
+        CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     tx.execute(
         "UPDATE @.command SET applied_at = $2, result = $3 WHERE id = $1",

@@ -265,6 +265,10 @@ impl Store for PostgresStore {
         Ok(commands::pending(&self.look().await?, limit).await?)
     }
 
+    async fn commands(&self, before: Option<u64>, limit: u32) -> Result<Vec<CommandRow>> {
+        Ok(commands::newest(&self.look().await?, before, limit).await?)
+    }
+
     async fn command(&self, id: u64) -> Result<Option<CommandRow>> {
         Ok(commands::command(&self.look().await?, id).await?)
     }

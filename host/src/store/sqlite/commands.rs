@@ -34,7 +34,20 @@ pub(super) fn pending(conn: &Connection, limit: u32) -> Job<Vec<CommandRow>> {
         "SELECT id, command, by, reason, at, applied_at, result FROM besom_command
          WHERE applied_at IS NULL ORDER BY id LIMIT ?1",
     )?;
-    let mut rows = statement.query([limit])?;
+    all(statement.query([limit])?)
+}
+
+/// Commands, newest first.
+pub(super) fn newest(conn: &Connection, before: Option<u64>, limit: u32) -> Job<Vec<CommandRow>> {
+    let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
+    let mut statement = conn.prepare_cached(
+        "SELECT id, command, by, reason, at, applied_at, result FROM besom_command
+         WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
+    )?;
+    all(statement.query(params![before, limit])?)
+}
+
+fn all(mut rows: rusqlite::Rows<'_>) -> Job<Vec<CommandRow>> {
     let mut commands = Vec::new();
     while let Some(r) = rows.next()? {
         commands.push(read(r)?);
@@ -89,7 +102,7 @@ pub(super) fn apply(
         }
         CommandEffect::RetryDead(selector) => applied.dead = retry_dead(tx, selector)?,
         CommandEffect::DiscardDead(selector) => applied.dead = discard_dead(tx, selector, &row)?,
-        CommandEffect::Refuse(_) => {}
+        CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     tx.conn
         .prepare_cached("UPDATE besom_command SET applied_at = ?2, result = ?3 WHERE id = ?1")?

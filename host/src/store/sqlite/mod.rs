@@ -252,6 +252,10 @@ impl Store for SqliteStore {
         self.inspection.read(move |conn| commands::pending(conn, limit)).await
     }
 
+    async fn commands(&self, before: Option<u64>, limit: u32) -> Result<Vec<CommandRow>> {
+        self.inspection.read(move |conn| commands::newest(conn, before, limit)).await
+    }
+
     async fn command(&self, id: u64) -> Result<Option<CommandRow>> {
         self.inspection.read(move |conn| commands::command(conn, id)).await
     }

@@ -49,6 +49,31 @@ pub async fn a_command_waits_until_a_leader_applies_it(world: &mut World) {
     assert_eq!(world.store().command(9_999).await.unwrap(), None);
 }
 
+/// What was asked is listed with what came of it, the latest first and page by page.
+pub async fn commands_are_listed_newest_first(world: &mut World) {
+    let asked = [pause(), Command::Resign, edited()];
+    let mut ids = Vec::new();
+    for command in asked.clone() {
+        ids.push(submit(world, command).await);
+    }
+    apply(world, ids[1], CommandEffect::Note).await;
+    world.reopen().await;
+    let rows = world.store().commands(None, 10).await.unwrap();
+    assert_eq!(rows.iter().map(|row| row.id).collect::<Vec<_>>(), [ids[2], ids[1], ids[0]]);
+    assert!(rows.iter().rev().map(|row| &row.command).eq(asked.iter()));
+    assert_eq!((rows[1].applied_at, rows[1].result.as_deref()), (Some(world.now), Some("done")));
+    assert_eq!((rows[0].applied_at, &rows[0].result), (None, &None));
+
+    let page = world.store().commands(None, 2).await.unwrap();
+    assert_eq!(page, rows[..2]);
+    assert_eq!(world.store().commands(Some(page[1].id), 2).await.unwrap(), rows[2..]);
+    assert!(world.store().commands(Some(ids[0]), 2).await.unwrap().is_empty());
+}
+
+fn edited() -> Command {
+    Command::Edited { task: task("task"), change: "schedule = \"@hourly\"".into() }
+}
+
 /// A second leader that applies it again changes nothing.
 pub async fn a_command_is_applied_once(world: &mut World) {
     world.settle(candidate("k"), dead("corrupt")).await;

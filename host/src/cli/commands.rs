@@ -1,0 +1,180 @@
+//! `besom commands`: what people have asked of the leader, and what came of it.
+
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::output::{self, Facts, Stamp, Table};
+use super::{Exit, Failure, Global, open};
+use crate::ports::store::{Command, CommandRow, DeadSelector};
+
+/// `besom commands`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// List them, newest first.
+    Ls {
+        /// Only those older than this number: the next page.
+        #[arg(long, value_name = "ID")]
+        before: Option<u64>,
+        /// At most so many.
+        #[arg(short, long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// Show one of them.
+    Show {
+        /// Its number.
+        id: u64,
+    },
+}
+
+/// A command, as it is printed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    id: u64,
+    command: Command,
+    what: String,
+    by: String,
+    reason: String,
+    at: Stamp,
+    applied_at: Option<Stamp>,
+    result: Option<String>,
+}
+
+impl From<&CommandRow> for Row {
+    fn from(row: &CommandRow) -> Row {
+        Row {
+            id: row.id,
+            what: what(&row.command),
+            command: row.command.clone(),
+            by: row.by.clone(),
+            reason: row.reason.clone(),
+            at: Stamp(row.at),
+            applied_at: row.applied_at.map(Stamp),
+            result: row.result.clone(),
+        }
+    }
+}
+
+/// What was asked, in the words of the command line.
+pub fn what(command: &Command) -> String {
+    match command {
+        Command::Trigger { task } => format!("trigger {task}"),
+        Command::Pause { task } => format!("pause {task}"),
+        Command::Resume { task } => format!("resume {task}"),
+        Command::Cancel { run } => format!("cancel run {run}"),
+        Command::RetryDead(which) => format!("retry {}", letters(which)),
+        Command::DiscardDead(which) => format!("discard {}", letters(which)),
+        Command::Resign => "resign".to_owned(),
+        Command::Edited { task, change } => format!("edit {task}: {change}"),
+    }
+}
+
+/// `dead letters 3, 4`, or those of a task and an error.
+fn letters(which: &DeadSelector) -> String {
+    if !which.ids.is_empty() {
+        let ids: Vec<String> = which.ids.iter().map(u64::to_string).collect();
+        return format!("dead letters {}", ids.join(", "));
+    }
+    let task = which.task.as_ref().map(|task| format!(" of {task}"));
+    let error = which.error.as_ref().map(|error| format!(" with the error `{error}`"));
+    match (task, error) {
+        (None, None) => "all dead letters".to_owned(),
+        (task, error) => {
+            format!("dead letters{}{}", task.unwrap_or_default(), error.unwrap_or_default())
+        }
+    }
+}
+
+impl Verb {
+    /// Looks up and prints.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let (store, _) = open::reading(global).await?;
+        match self {
+            Verb::Ls { before, limit } => {
+                let found = store.commands(before, limit).await?;
+                let rows: Vec<Row> = found.iter().map(Row::from).collect();
+                output::show(global.output, &rows, || list(&rows))?;
+            }
+            Verb::Show { id } => {
+                let row = store.command(id).await?.as_ref().map(Row::from).ok_or_else(|| {
+                    Failure::Usage(format!(
+                        "there is no command {id}; `besom commands ls` lists them"
+                    ))
+                })?;
+                output::show(global.output, &row, || row.text())?;
+            }
+        }
+        Ok(Exit::Fine)
+    }
+}
+
+fn list(rows: &[Row]) -> String {
+    let mut table = Table::new(
+        &[">ID", "AT", "BY", "WHAT", "REASON", "RESULT"],
+        "Nobody has asked for anything yet.",
+    );
+    for row in rows {
+        table.row([
+            row.id.to_string(),
+            row.at.to_string(),
+            row.by.clone(),
+            row.what.clone(),
+            row.reason.clone(),
+            row.outcome(),
+        ]);
+    }
+    table.render()
+}
+
+impl Row {
+    fn outcome(&self) -> String {
+        match (&self.result, self.applied_at) {
+            (Some(result), _) => result.clone(),
+            (None, Some(_)) => "applied".to_owned(),
+            (None, None) => "waits for a leader".to_owned(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut facts = Facts::default();
+        facts.add("id", self.id).add("what", &self.what);
+        facts.add("by", &self.by).add("reason", &self.reason).add("at", self.at);
+        facts.add("applied", output::text(self.applied_at)).add("result", self.outcome());
+        facts.render()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::ids::{RunId, TaskName};
+
+    use super::*;
+
+    #[test]
+    fn every_command_is_told_in_the_words_of_the_command_line() {
+        let task = || TaskName::from("sweep");
+        let of = |ids: &[u64], task: Option<TaskName>, error: Option<&str>| DeadSelector {
+            ids: ids.to_vec(),
+            task,
+            error: error.map(str::to_owned),
+        };
+        for (command, words) in [
+            (Command::Trigger { task: task() }, "trigger sweep"),
+            (Command::Pause { task: task() }, "pause sweep"),
+            (Command::Resume { task: task() }, "resume sweep"),
+            (Command::Cancel { run: RunId(7) }, "cancel run 7"),
+            (Command::RetryDead(of(&[3, 4], None, None)), "retry dead letters 3, 4"),
+            (Command::RetryDead(of(&[], None, None)), "retry all dead letters"),
+            (
+                Command::DiscardDead(of(&[], Some(task()), Some("corrupt"))),
+                "discard dead letters of sweep with the error `corrupt`",
+            ),
+            (Command::Resign, "resign"),
+            (
+                Command::Edited { task: task(), change: "jitter = \"5s\"".into() },
+                "edit sweep: jitter = \"5s\"",
+            ),
+        ] {
+            assert_eq!(what(&command), words);
+        }
+    }
+}
