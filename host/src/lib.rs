@@ -8,6 +8,7 @@ pub mod coordination;
 pub mod courier;
 pub mod demo;
 pub mod doc;
+pub mod gather;
 pub mod host;
 pub mod model;
 pub mod node;

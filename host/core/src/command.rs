@@ -44,6 +44,31 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// What it does, in one word.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Command::Trigger { .. } => "trigger",
+            Command::Pause { .. } => "pause",
+            Command::Resume { .. } => "resume",
+            Command::Cancel { .. } => "cancel",
+            Command::RetryDead(_) => "retry",
+            Command::DiscardDead(_) => "discard",
+        }
+    }
+
+    /// What it is about: a task, a run, dead letters.
+    pub fn subject(&self) -> String {
+        match self {
+            Command::Trigger { task } | Command::Pause { task } | Command::Resume { task } => {
+                task.to_string()
+            }
+            Command::Cancel { run } => format!("run {run}"),
+            Command::RetryDead(which) | Command::DiscardDead(which) => which.to_string(),
+        }
+    }
+}
+
 /// Which dead letters.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DeadSelector {
@@ -53,6 +78,17 @@ pub struct DeadSelector {
     pub task: Option<TaskName>,
     /// With exactly this last error.
     pub error: Option<String>,
+}
+
+impl std::fmt::Display for DeadSelector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.ids.as_slice(), &self.task) {
+            ([id], _) => write!(f, "dead letter {id}"),
+            ([], Some(task)) => write!(f, "dead letters of {task}"),
+            ([], None) => f.write_str("dead letters"),
+            (ids, _) => write!(f, "{} dead letters", ids.len()),
+        }
+    }
 }
 
 /// What an operator asks for, in the dashboard or on the command line.

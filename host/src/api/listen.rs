@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::connect_info::Connected;
 use axum::extract::{Request, State};
 use axum::http::uri::Authority;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use axum::serve::IncomingStream;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
 
@@ -82,11 +84,41 @@ impl Token {
 /// Before the token, in the subprotocol with which a web page shows it.
 const TOKEN_PROTOCOL: &str = "besom.token.";
 
+/// Who is on the other end of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peer {
+    /// A process of this machine, by the number of its user; none: the system does not say.
+    Local(Option<u32>),
+    /// Somebody at an address.
+    Remote(SocketAddr),
+}
+
+impl Connected<IncomingStream<'_, UnixListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Peer {
+        Peer::Local(stream.io().peer_cred().ok().map(|cred| cred.uid()))
+    }
+}
+
+impl Connected<IncomingStream<'_, TcpListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Peer {
+        Peer::Remote(*stream.remote_addr())
+    }
+}
+
+/// What a caller may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rights {
+    /// Look, and change things.
+    All,
+    /// Only look.
+    Look,
+}
+
 /// Who may call over TCP.
 #[derive(Clone, Default)]
 pub struct Gate {
-    /// The token that callers show; none: only this machine can call.
-    token: Option<Token>,
+    /// The tokens that callers show, and what each allows; none: only this machine can call.
+    tokens: Vec<(Token, Rights)>,
     /// The origins of web pages that may open a WebSocket.
     origins: Arc<[String]>,
 }
@@ -136,10 +168,21 @@ impl Listener {
         token: Token,
         origins: &[String],
     ) -> Result<Listener, Error> {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|error| Error::Io { at: address.to_string(), error })?;
-        Ok(Listener::Tcp(listener, Gate { token: Some(token), origins: origins.into() }))
+        let tokens = vec![(token, Rights::All)];
+        let listener = bind(address).await?;
+        Ok(Listener::Tcp(listener, Gate { tokens, origins: origins.into() }))
+    }
+
+    /// Binds a TCP address, for callers with one of these tokens. Without any nobody may call.
+    pub async fn tcp_with(
+        address: SocketAddr,
+        tokens: Vec<(Token, Rights)>,
+    ) -> Result<Listener, Error> {
+        if tokens.is_empty() {
+            return Err(Error::Open(address));
+        }
+        let listener = bind(address).await?;
+        Ok(Listener::Tcp(listener, Gate { tokens, origins: Arc::default() }))
     }
 
     /// Binds a TCP address that only this machine can reach, for what every local user may
@@ -151,10 +194,7 @@ impl Listener {
         if !address.ip().is_loopback() {
             return Err(Error::Open(address));
         }
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|error| Error::Io { at: address.to_string(), error })?;
-        Ok(Listener::Tcp(listener, Gate::default()))
+        Ok(Listener::Tcp(bind(address).await?, Gate::default()))
     }
 
     /// Serves until `stop` becomes true, and then until the open requests are answered, but
@@ -182,10 +222,12 @@ impl Listener {
                     // While it still listens: afterwards the path may be another host's.
                     let _ = std::fs::remove_file(path);
                 };
+                let router = router.into_make_service_with_connect_info::<Peer>();
                 axum::serve(listener, router).with_graceful_shutdown(stopped).await
             }
             Listener::Tcp(listener, gate) => {
                 let router = router.layer(middleware::from_fn_with_state(gate, only_with_token));
+                let router = router.into_make_service_with_connect_info::<Peer>();
                 let stopped = async move { stopped(&mut stop).await };
                 axum::serve(listener, router).with_graceful_shutdown(stopped).await
             }
@@ -193,12 +235,17 @@ impl Listener {
     }
 }
 
+async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
+    let fail = |error| Error::Io { at: address.to_string(), error };
+    TcpListener::bind(address).await.map_err(fail)
+}
+
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     // A sender that is gone stops it as well.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-async fn only_with_token(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+async fn only_with_token(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let headers = request.headers();
     let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let socket = text(header::UPGRADE).is_some_and(|to| to.eq_ignore_ascii_case("websocket"));
@@ -210,13 +257,26 @@ async fn only_with_token(State(gate): State<Gate>, request: Request, next: Next)
     } else if !text(header::HOST).is_some_and(is_plain) {
         return (StatusCode::FORBIDDEN, "name the host by its address").into_response();
     }
-    let Some(token) = &gate.token else { return next.run(request).await };
+    if gate.tokens.is_empty() {
+        return next.run(request).await;
+    }
     let header = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
     let mut protocols = text(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default().split(',');
     let protocol = protocols.find_map(|protocol| protocol.trim().strip_prefix(TOKEN_PROTOCOL));
-    match header.or(protocol.filter(|_| socket)) {
-        Some(shown) if token.matches(shown) => next.run(request).await,
-        _ => {
+    let shown = header.or(protocol.filter(|_| socket));
+    let rights = shown.and_then(|shown| {
+        // Every token is compared: the time of an answer does not tell which one was nearly right.
+        gate.tokens.iter().fold(
+            None,
+            |known, (token, rights)| if token.matches(shown) { Some(*rights) } else { known },
+        )
+    });
+    match rights {
+        Some(rights) => {
+            request.extensions_mut().insert(rights);
+            next.run(request).await
+        }
+        None => {
             (StatusCode::UNAUTHORIZED, "show the token: Authorization: Bearer ...").into_response()
         }
     }

@@ -8,6 +8,7 @@
 //! header, so it shows the token as a subprotocol, `besom.token.TOKEN`, beside `besom`.
 
 mod activity;
+pub mod admin;
 pub mod host;
 mod listen;
 pub mod ring;
@@ -16,4 +17,4 @@ mod tests;
 mod websocket;
 
 pub use activity::{Connected, Endpoint, router};
-pub use listen::{CLOSE_MAX, Error, Listener, Token};
+pub use listen::{CLOSE_MAX, Error, Listener, Peer, Rights, Token};

@@ -4,17 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::ids::TaskName;
+use besom_core::ring::VIRTUAL_NODES;
 use tokio::sync::watch;
 
-use super::assembly::{Assembly, asked_to_stop};
+use super::assembly::{Assembly, Running, asked_to_stop};
 use super::open::Loader;
 use super::{Exit, Failure, Global};
-use crate::api::{self, Endpoint, Listener, Token};
+use crate::api::{self, Endpoint, Listener, Rights, Token};
 use crate::config::activity::Activity;
 use crate::config::{self, Config, Overrides};
+use crate::gather::{Defined, Gatherer, Sources};
 use crate::host::reload::{Reload, Sign};
 use crate::host::wake::Wake;
-use crate::host::{Control, Reconfigured, setup};
+use crate::host::{Control, Reconfigured, clock, setup};
 
 /// How long a host that found the activity socket taken waits before it looks again.
 const SOCKET_RETRY: Duration = Duration::from_secs(1);
@@ -38,14 +40,22 @@ pub async fn serve(global: &Global, assembly: Assembly) -> Result<Exit, Failure>
     let signals = |error: std::io::Error| Failure::Failed(format!("signals: {error}"));
     let files = Reload::watch(&global.config, &assembly.config.plugins.dir).map_err(signals)?;
     let mut running = assembly.start(false);
+    let (defined, defines) = watch::channel(Arc::new(Defined {
+        work: assembly.work(),
+        digest: assembly.config.digest(),
+        at: clock::wall(),
+        fault: None,
+    }));
+    let gatherer = Gatherer::new(sources(global, &assembly, defines, &running));
+    let gathering = tokio::spawn(gatherer.clone().run());
     let host = api::host::Host {
         node: assembly.ports.node.clone(),
         live: running.live.clone(),
         health: Arc::clone(&assembly.ports.health),
     };
-    listeners.extend(answer(&assembly.config, host, stop.subscribe()).await);
+    listeners.extend(answer(&assembly.config, host, gatherer, &stop).await?);
     let Assembly { config, loader, .. } = assembly;
-    let reloading = reload(files, global.clone(), config, loader, running.control.clone());
+    let reloading = reload(files, global.clone(), config, loader, running.control.clone(), defined);
     let mut reloading = tokio::spawn(reloading);
     let ended = tokio::select! {
         signal = asked_to_stop() => {
@@ -58,6 +68,7 @@ pub async fn serve(global: &Global, assembly: Assembly) -> Result<Exit, Failure>
         _ = &mut reloading => (&mut running.ended).await,
     };
     reloading.abort();
+    gathering.abort();
     stop.send_replace(true);
     for task in listeners {
         // It was told to stop; how it ended was said by itself.
@@ -117,19 +128,64 @@ async fn listen(
     Ok(tasks)
 }
 
-/// Answers verbs on this machine. Without it the host works all the same.
+/// Where the admin API has it all from.
+fn sources(
+    global: &Global,
+    assembly: &Assembly,
+    defined: watch::Receiver<Arc<Defined>>,
+    running: &Running,
+) -> Sources {
+    let Assembly { config, ports, .. } = assembly;
+    let of_store = || match &config.store.url {
+        Some(_) => config.store.schema.clone(),
+        None => config.store.path.display().to_string(),
+    };
+    let cluster = ports.cluster.is_some().then(|| config.coordination.cluster.clone());
+    Sources {
+        store: Arc::clone(&ports.store),
+        coordination: Arc::clone(&ports.coordination),
+        members: ports.cluster.as_ref().map(|cluster| Arc::clone(&cluster.members)),
+        health: Arc::clone(&ports.health),
+        node: ports.node.clone(),
+        virtual_nodes: if cluster.is_some() { VIRTUAL_NODES } else { 0 },
+        cluster: cluster.unwrap_or_else(of_store),
+        lease: config.lease.ttl,
+        nodes_shown: config.retention.nodes,
+        config: global.config.clone(),
+        defined,
+        live: running.live.clone(),
+    }
+}
+
+/// Answers on this machine, and over TCP where that is asked for. Without the Unix socket the
+/// host works all the same.
 async fn answer(
     config: &Config,
     host: api::host::Host,
-    stop: watch::Receiver<bool>,
-) -> Option<tokio::task::JoinHandle<()>> {
-    match Listener::unix(&config.api.socket).await {
-        Ok(listener) => Some(tokio::spawn(served(listener, api::host::router(host), stop))),
-        Err(error) => {
-            tracing::warn!(%error, "this host cannot be asked how it is");
-            None
-        }
+    gatherer: Gatherer,
+    stop: &watch::Sender<bool>,
+) -> Result<Vec<tokio::task::JoinHandle<()>>, Failure> {
+    let fail = |error: api::Error| Failure::Failed(error.to_string());
+    let readonly = config.api.readonly;
+    let admin = api::admin::Admin { gatherer, readonly, stopping: stop.subscribe() };
+    let router = api::host::router(host).merge(api::admin::router(admin));
+    let mut tasks = Vec::new();
+    if let Some(address) = config.api.tcp {
+        let files = [
+            (&config.api.token_file, Rights::All),
+            (&config.api.readonly_token_file, Rights::Look),
+        ];
+        let tokens = files.into_iter().filter_map(|(file, rights)| Some((file.as_ref()?, rights)));
+        let tokens = tokens.map(|(file, rights)| Ok((Token::read(file)?, rights)));
+        let tokens = tokens.collect::<Result<_, _>>().map_err(fail)?;
+        let listener = Listener::tcp_with(address, tokens).await.map_err(fail)?;
+        tasks.push(tokio::spawn(served(listener, router.clone(), stop.subscribe())));
     }
+    match Listener::unix(&config.api.socket).await {
+        Ok(listener) => tasks.push(tokio::spawn(served(listener, router, stop.subscribe()))),
+        Err(error) => tracing::warn!(%error, "this host cannot be asked how it is"),
+    }
+    Ok(tasks)
 }
 
 async fn served(listener: Listener, router: axum::Router, stop: watch::Receiver<bool>) {
@@ -145,6 +201,7 @@ async fn reload(
     mut config: Config,
     loader: Loader,
     control: tokio::sync::mpsc::Sender<Control>,
+    defined: watch::Sender<Arc<Defined>>,
 ) {
     loop {
         let sign = files.changed().await;
@@ -159,11 +216,16 @@ async fn reload(
                     "the changed configuration is refused; the host goes on with the old one\n\
                      {problems}"
                 );
+                let fault = Some(problems.to_string());
+                defined.send_modify(|now| Arc::make_mut(now).fault = fault);
                 continue;
             }
         };
         let changes = config.diff(&new);
         if sign == Sign::Changed && changes.is_empty() {
+            defined.send_if_modified(|now| {
+                now.fault.is_some() && Arc::make_mut(now).fault.take().is_some()
+            });
             continue;
         }
         for key in &changes.needs_restart {
@@ -186,6 +248,12 @@ async fn reload(
             .filter(|digest| new.tasks.values().all(|task| task.digest != *digest))
             .collect();
         let reconfigured = Reconfigured { work: setup::work(&new), digest: new.digest() };
+        defined.send_replace(Arc::new(Defined {
+            work: reconfigured.work.clone(),
+            digest: reconfigured.digest.clone(),
+            at: clock::wall(),
+            fault: None,
+        }));
         config = new;
         if control.send(Control::Reconfigure(Box::new(reconfigured))).await.is_err() {
             return;

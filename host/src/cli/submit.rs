@@ -2,14 +2,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use super::output::{self, Facts};
 use super::{Exit, Failure, Global};
+use crate::host::asking::ask;
 use crate::ports::store::{Command, Store};
-
-/// How often the row is looked at while waiting.
-const POLL: Duration = Duration::from_millis(50);
 
 /// What everything that asks the leader understands.
 #[derive(Debug, Clone, clap::Args)]
@@ -22,37 +18,6 @@ pub struct Asking {
     pub wait: Duration,
 }
 
-/// What became of a command.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Asked {
-    /// The command's number.
-    pub command: u64,
-    /// Whether a leader has applied it.
-    pub applied: bool,
-    /// What the leader said.
-    pub result: Option<String>,
-}
-
-/// Puts a command down and waits for its result, at most `wait`.
-pub async fn ask(
-    store: &dyn Store,
-    command: &Command,
-    reason: &str,
-    wait: Duration,
-) -> Result<Asked, Failure> {
-    let id = store.submit(command, &caller(), reason).await?;
-    let deadline = tokio::time::Instant::now() + wait;
-    loop {
-        let row = store.command(id).await?;
-        let done = row.filter(|row| row.applied_at.is_some());
-        if done.is_some() || tokio::time::Instant::now() >= deadline {
-            let applied = done.is_some();
-            return Ok(Asked { command: id, applied, result: done.and_then(|row| row.result) });
-        }
-        tokio::time::sleep(POLL).await;
-    }
-}
-
 impl Asking {
     /// Asks, and prints what became of it.
     pub async fn run(
@@ -61,7 +26,7 @@ impl Asking {
         store: &dyn Store,
         command: &Command,
     ) -> Result<Exit, Failure> {
-        let asked = ask(store, command, &self.reason, self.wait).await?;
+        let asked = ask(store, command, &caller(), &self.reason, self.wait).await?;
         output::show(global.output, &asked, || {
             let mut facts = Facts::default();
             facts.add("command", asked.command);

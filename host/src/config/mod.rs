@@ -15,6 +15,7 @@
 //! it is reported at once, with places.
 
 pub mod activity;
+pub mod api;
 pub mod cluster;
 pub mod collection;
 pub mod delivery;
@@ -52,7 +53,7 @@ use crate::ports::guests::Manifest;
 use crate::task::TaskDefinition;
 use activity::Activity;
 use cluster::{Coordination, Ring};
-use sections::{Api, Host, Lease, Node, Plugins, Retention, Runtime, Sections, Store};
+use sections::{Host, Lease, Node, Plugins, Retention, Runtime, Sections, Store};
 
 /// A configuration that holds: everything a host needs to run.
 #[derive(Debug, Clone)]
@@ -68,7 +69,7 @@ pub struct Config {
     /// `[activity]`
     pub activity: Activity,
     /// `[api]`
-    pub api: Api,
+    pub api: api::Api,
     /// `[host]`
     pub host: Host,
     /// `[retention]`

@@ -9,6 +9,7 @@ use besom_core::ids::TaskName;
 
 use super::Config;
 use super::activity;
+use super::api;
 use super::cluster;
 use super::collection::{self, CollectionPlaces};
 use super::delivery::{self, RawTopic};
@@ -244,6 +245,7 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
     }
     cluster::judge(sections, |key| place(at("coordination", key)), problems);
     activity::judge(sections, |key| place(at("activity", key)), problems);
+    api::judge(sections, |key| place(at("api", key)), problems);
     for (name, path) in
         [("activity.socket", &sections.activity.socket), ("api.socket", &sections.api.socket)]
     {

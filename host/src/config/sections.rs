@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::activity::{self, Activity};
+use super::api::{self, Api};
 use super::cluster::{self, Coordination, Ring};
 use super::delivery::{self, Delivery, Route};
 use super::keys::{Key, Slot};
@@ -82,13 +83,6 @@ pub struct Lease {
     pub ttl: Duration,
     /// How often it is renewed; at most a third of `ttl`.
     pub renew: Duration,
-}
-
-/// The admin API.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
-pub struct Api {
-    /// Its Unix socket.
-    pub socket: PathBuf,
 }
 
 /// Bounds of the host.
@@ -336,16 +330,7 @@ pub static SECTIONS: &[Section] = &[
         ],
     },
     activity::ACTIVITY,
-    Section {
-        name: "api",
-        doc: "The admin API.",
-        keys: &[Key {
-            name: "socket",
-            default: "",
-            doc: "Its Unix socket (mode 0600); by default besom.sock beside the database.",
-            slot: Slot::Path(|s| &mut s.api.socket),
-        }],
-    },
+    api::API,
     Section {
         name: "host",
         doc: "Bounds of the host.",
@@ -497,6 +482,7 @@ impl Sections {
         self.plugins.dir = dir.join(&self.plugins.dir);
         self.coordination.settle_paths(dir);
         self.activity.settle_paths(dir);
+        self.api.settle_paths(dir);
         for path in
             [&mut self.store.password_file, &mut self.store.root_certificate, &mut self.delivery.ca]
                 .into_iter()

@@ -3,6 +3,7 @@
 //! The loop here takes an event, steps the node and spawns its commands; it decides
 //! nothing. It sleeps until an answer comes or the node's next deadline.
 
+pub mod asking;
 pub mod clock;
 pub mod deliver;
 pub mod dry_run;

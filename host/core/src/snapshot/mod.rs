@@ -42,7 +42,7 @@ pub use detail::{
 pub use event::{Event, EventKind};
 pub use leadership::{Leader, Leadership, TermRow};
 pub use node::{Missing, Node, NodeState};
-pub use patch::{Patch, Rows, diff};
+pub use patch::{Frame, Mismatch, Patch, Rows, diff};
 pub use report::{
     HotKey, LATENCY_BOUNDS_US, Latency, RATE_SAMPLE_S, RATE_SAMPLES, Report, RunAtNode,
 };

@@ -44,6 +44,18 @@ pub struct Patch {
     pub events: Option<Rows<Event>>,
 }
 
+/// A line of what is told to an onlooker: first a whole snapshot, then what differs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Frame {
+    /// All of it.
+    Whole(Box<Snapshot>),
+    /// What differs from what was told before.
+    Patch(Box<Patch>),
+    /// Nothing differs, as of that time.
+    At(Time),
+}
+
 /// Who answers.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]

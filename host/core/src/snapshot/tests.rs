@@ -146,7 +146,7 @@ fn a_patch_of_another_snapshot_is_refused() {
     let (old, mut new) = (healthy(), healthy());
     set(&mut new.nodes, 1, |node| node.queued = 6);
     let patch = diff(&old, &new).expect("something differs");
-    assert_eq!(patch.apply(&mut Snapshot::default()), Err(patch::Mismatch));
+    assert_eq!(patch.apply(&mut Snapshot::default()), Err(Mismatch));
 }
 
 #[test]

@@ -1,0 +1,202 @@
+//! The admin API: what `besom top` looks at and acts by.
+//!
+//! | method | path | body | |
+//! | --- | --- | --- | --- |
+//! | GET | /v1/snapshot | | what is known of the deployment |
+//! | GET | /v1/watch | | the same, then what differs: a line of JSON each, until one side ends |
+//! | POST | /v1/ask | a question | its answer |
+//! | POST | /v1/act | `{"action": .., "reason": ..}` | what came of it |
+//!
+//! The shapes are those of [`besom_core::snapshot`] and [`besom_core::command`]. Whoever calls
+//! over the Unix socket is known by the system; over TCP by the token. A caller that says
+//! `Besom-Readonly: 1` cannot change anything either, whatever it asks for later on that
+//! request: `besom top --readonly` says so with every one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, State};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use besom_core::command::Action;
+use besom_core::snapshot::{Answer, Frame, Query, Snapshot, diff};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Peer, Rights};
+use crate::gather::Gatherer;
+use crate::gather::answer::Caller;
+
+/// The longest body of a request: an edited value, a reason.
+const BODY_BYTES_MAX: usize = 1 << 20;
+/// How often an onlooker hears something, even where nothing differs: so that it knows the age of
+/// what it shows.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// How long the first picture may take.
+const FIRST_MAX: Duration = Duration::from_secs(15);
+/// The header by which a caller gives up its right to change things.
+pub const READONLY: &str = "besom-readonly";
+
+/// An action, as it is asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// What is to be done.
+    pub action: Action,
+    /// Why.
+    #[serde(default)]
+    pub reason: String,
+}
+
+/// What the API is made of.
+#[derive(Clone)]
+pub struct Admin {
+    /// What is known.
+    pub gatherer: Gatherer,
+    /// Whether nobody may change anything.
+    pub readonly: bool,
+    /// Becomes true when the host stops.
+    pub stopping: watch::Receiver<bool>,
+}
+
+/// The API over a gatherer.
+pub fn router(admin: Admin) -> Router {
+    Router::new()
+        .route("/v1/snapshot", get(snapshot))
+        .route("/v1/watch", get(look))
+        .route("/v1/ask", post(ask))
+        .route("/v1/act", post(act))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(Arc::new(admin))
+}
+
+impl FromRequestParts<Arc<Admin>> for Caller {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Caller, Response> {
+        let gives_up = parts.headers.get(READONLY).is_some_and(|value| value != "0");
+        let rights = Extension::<Rights>::from_request_parts(parts, admin).await.ok();
+        let rights = rights.map_or(Rights::All, |Extension(rights)| rights);
+        let ConnectInfo(peer) = ConnectInfo::<Peer>::from_request_parts(parts, admin)
+            .await
+            .map_err(IntoResponse::into_response)?;
+        let by = match peer {
+            Peer::Local(Some(uid)) => user(uid),
+            Peer::Local(None) => "somebody on this machine".to_owned(),
+            Peer::Remote(address) => format!("{} (by token)", address.ip()),
+        };
+        let readonly = admin.readonly || gives_up || rights == Rights::Look;
+        Ok(Caller { by, readonly })
+    }
+}
+
+/// A user of this machine: the name, where there is one, and the number.
+fn user(uid: u32) -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let name = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(uid)).then_some(name)
+    });
+    match name {
+        Some(name) => format!("{name} (uid {uid})"),
+        None => format!("uid {uid}"),
+    }
+}
+
+async fn snapshot(State(admin): State<Arc<Admin>>, caller: Caller) -> Response {
+    let mut pictures = admin.gatherer.look();
+    // One that is already there may be of long ago.
+    pictures.mark_unchanged();
+    match tokio::time::timeout(FIRST_MAX, pictures.changed()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(_)) | Err(_) => return away(),
+    }
+    let latest = pictures.borrow_and_update().clone();
+    match latest {
+        Some(latest) => Json(seen(&latest, &caller)).into_response(),
+        None => away(),
+    }
+}
+
+fn away() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, "nothing is known yet: ask again").into_response()
+}
+
+/// The snapshot as a caller sees it.
+fn seen(latest: &Snapshot, caller: &Caller) -> Snapshot {
+    Snapshot { readonly: caller.readonly, ..latest.clone() }
+}
+
+async fn look(State(admin): State<Arc<Admin>>, caller: Caller) -> Response {
+    let mut pictures = admin.gatherer.look();
+    pictures.mark_unchanged();
+    let stopping = admin.stopping.clone();
+    let told = Told { pictures, last: None, spoke: Instant::now(), caller, stopping };
+    let lines = futures::stream::unfold(told, |mut told| async move {
+        let frame = told.next().await?;
+        told.spoke = Instant::now();
+        // A snapshot is made of what JSON can say.
+        let mut line = serde_json::to_vec(&frame).ok()?;
+        line.push(b'\n');
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(line)), told))
+    });
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+/// What an onlooker was told.
+struct Told {
+    pictures: watch::Receiver<Option<Arc<Snapshot>>>,
+    last: Option<Snapshot>,
+    spoke: Instant,
+    caller: Caller,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Told {
+    /// The next line; none: the host stops. Whoever is slow is told less often.
+    async fn next(&mut self) -> Option<Frame> {
+        loop {
+            tokio::select! {
+                _ = self.stopping.wait_for(|stopping| *stopping) => return None,
+                changed = self.pictures.changed() => changed.ok()?,
+                () = tokio::time::sleep_until(self.spoke + HEARTBEAT), if self.last.is_some() => {
+                    return self.last.as_ref().map(|last| Frame::At(last.at));
+                }
+            }
+            let Some(latest) = self.pictures.borrow_and_update().clone() else { continue };
+            let now = seen(&latest, &self.caller);
+            let Some(last) = &mut self.last else {
+                self.last = Some(now.clone());
+                return Some(Frame::Whole(Box::new(now)));
+            };
+            let patch = diff(last, &now);
+            *last = now;
+            if let Some(patch) = patch {
+                return Some(Frame::Patch(Box::new(patch)));
+            }
+        }
+    }
+}
+
+async fn ask(
+    State(admin): State<Arc<Admin>>,
+    caller: Caller,
+    Json(query): Json<Query>,
+) -> Json<Answer> {
+    Json(admin.gatherer.answer(&caller, query).await)
+}
+
+async fn act(
+    State(admin): State<Arc<Admin>>,
+    caller: Caller,
+    Json(request): Json<Request>,
+) -> Response {
+    let status = if caller.readonly { StatusCode::FORBIDDEN } else { StatusCode::OK };
+    let answer = admin.gatherer.act(&caller, request.action, &request.reason).await;
+    (status, Json(answer)).into_response()
+}

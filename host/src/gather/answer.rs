@@ -1,0 +1,177 @@
+//! Answers to what somebody who looks asks for, and to what they want done.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use besom_core::command::{Action, Command, DeadSelector};
+use besom_core::cron::Schedule;
+use besom_core::ids::{RunId, TaskName};
+use besom_core::ring::ServerName;
+use besom_core::snapshot::{
+    Answer, DEAD_PAGE, DeadPage, Done, Explained, ItemRow, Letter, Query, Refusal, RunDetail,
+};
+use besom_core::time::Time;
+
+use super::Gatherer;
+use super::books::short;
+use crate::host::asking;
+use crate::ports::members::MemberState;
+use crate::ports::store::{DeadLetter, HistoryQuery, Letters, Store};
+
+/// How long a command may wait for a leader before it is said that it waits.
+const APPLY_MAX: Duration = Duration::from_secs(5);
+/// History rows of a run that are looked at.
+const ITEMS_MAX: u32 = 500;
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// For the books: a user of this machine, or an address and the token it showed.
+    pub by: String,
+    /// Whether it may only look.
+    pub readonly: bool,
+}
+
+/// It cannot be answered, or done.
+type Refused = String;
+
+fn refused(error: impl std::fmt::Display) -> Refused {
+    error.to_string()
+}
+
+impl Gatherer {
+    /// Answers a question.
+    pub async fn answer(&self, caller: &Caller, query: Query) -> Answer {
+        let answered = match query {
+            Query::Dead { task, error, before } => self.dead(task, error, before).await,
+            Query::Run { run } => self.run_detail(run).await,
+            Query::Explain { task, at } => self.explain(task, at).await,
+            Query::Log { .. } | Query::Config | Query::Edit(_) => {
+                let _ = caller;
+                Err("this host does not answer that".to_owned())
+            }
+        };
+        answered.unwrap_or_else(|message| Answer::Refused(Refusal { message }))
+    }
+
+    /// Does what somebody wants, in their name.
+    pub async fn act(&self, caller: &Caller, action: Action, reason: &str) -> Answer {
+        if caller.readonly {
+            let message = "this connection may only look".to_owned();
+            return Answer::Refused(Refusal { message });
+        }
+        let done = match action {
+            Action::Ask { command } => self.ask(caller, &command, reason).await,
+            Action::Drain { node } => self.set_state(&node, MemberState::Draining).await,
+            Action::Rejoin { node } => self.set_state(&node, MemberState::Active).await,
+        };
+        self.hurry();
+        done.map_or_else(|message| Answer::Refused(Refusal { message }), Answer::Done)
+    }
+
+    fn store(&self) -> &dyn Store {
+        self.sources().store.as_ref()
+    }
+
+    async fn ask(&self, caller: &Caller, command: &Command, reason: &str) -> Result<Done, Refused> {
+        let needs_reason = matches!(command, Command::Pause { .. } | Command::DiscardDead(_));
+        if needs_reason && reason.trim().is_empty() {
+            return Err(format!("say why: {} is kept with its reason", command.verb()));
+        }
+        if let Command::RetryDead(which) | Command::DiscardDead(which) = command
+            && which == &DeadSelector::default()
+        {
+            return Err("say which dead letters: by number, task or error".to_owned());
+        }
+        let asked = asking::ask(self.store(), command, &caller.by, reason, APPLY_MAX).await;
+        let asked = asked.map_err(refused)?;
+        Ok(Done { command: Some(asked.command), applied: asked.applied, result: asked.result })
+    }
+
+    async fn set_state(&self, node: &str, state: MemberState) -> Result<Done, Refused> {
+        let Some(members) = &self.sources().members else {
+            return Err("this host is in no cluster: there is nowhere else to move its work".into());
+        };
+        let there = members.set_state(&ServerName::from(node), state).await.map_err(refused)?;
+        if !there {
+            return Err(format!("there is no node `{node}`"));
+        }
+        let result = match state {
+            MemberState::Draining => format!("{node} is draining: it gets nothing new"),
+            MemberState::Active | MemberState::Joining => format!("{node} gets its share again"),
+        };
+        Ok(Done { command: None, applied: true, result: Some(result) })
+    }
+
+    async fn dead(
+        &self,
+        task: Option<String>,
+        error: Option<String>,
+        before: Option<u64>,
+    ) -> Result<Answer, Refused> {
+        let selector = DeadSelector { ids: Vec::new(), task: task.map(TaskName::from), error };
+        let found = self.store().dead_letters(&selector, Letters::Open, DEAD_PAGE + 1).await;
+        let mut letters: Vec<Letter> = found.map_err(refused)?.iter().map(letter).collect();
+        letters.retain(|letter| before.is_none_or(|before| letter.id < before));
+        let more = letters.len() > DEAD_PAGE as usize;
+        letters.truncate(DEAD_PAGE as usize);
+        Ok(Answer::Dead(DeadPage { letters, more }))
+    }
+
+    async fn run_detail(&self, id: u64) -> Result<Answer, Refused> {
+        let run = self.store().run(RunId(id)).await.map_err(refused)?;
+        let run = run.ok_or_else(|| format!("there is no run {id} (any more)"))?;
+        let query = HistoryQuery { run: Some(run.id), limit: ITEMS_MAX, ..HistoryQuery::default() };
+        let history = self.store().history(&query).await.map_err(refused)?;
+        let mut outcomes = BTreeMap::new();
+        let items = history.into_iter().map(|row| {
+            *outcomes.entry(row.outcome.clone()).or_default() += 1;
+            ItemRow {
+                tenant: row.identity.tenant.map(|tenant| tenant.to_string()),
+                key: row.identity.key,
+                at: row.at,
+                outcome: row.outcome,
+                reason: row.reason,
+                node: row.node.to_string(),
+            }
+        });
+        let items = items.collect();
+        let definition = run.definition.clone();
+        Ok(Answer::Run(RunDetail { run: short(&run), outcomes, items, definition }))
+    }
+
+    async fn explain(&self, task: String, at: Time) -> Result<Answer, Refused> {
+        let name = TaskName::from(task.as_str());
+        let store = self.store();
+        let now = store.now().await.map_err(refused)?;
+        let records = store.slots(&name, at, at, 64).await.map_err(refused)?;
+        let defined = self.sources().defined.borrow().clone();
+        let scheduled = defined.work.tasks.get(&name);
+        let schedule: Option<&Schedule> = scheduled.and_then(|task| task.schedule.as_ref());
+        let text = besom_core::plan::explain(at, now, schedule, &records);
+        Ok(Answer::Explained(Explained { task, at, text }))
+    }
+}
+
+fn letter(dead: &DeadLetter) -> Letter {
+    let item = &dead.item;
+    Letter {
+        id: dead.id,
+        task: item.identity.task.to_string(),
+        tenant: item.identity.tenant.as_ref().map(ToString::to_string),
+        key: item.identity.key.clone(),
+        due: item.identity.due,
+        version: item.version.clone(),
+        partition: item.partition.0,
+        run: item.run.0,
+        planned_at: item.planned_at,
+        at: dead.at,
+        attempts: item.attempts,
+        errors: item.errors.clone(),
+        payload: match std::str::from_utf8(&item.payload) {
+            Ok(text) => text.to_owned(),
+            Err(_) => item.payload.iter().map(|byte| format!("{byte:02x}")).collect(),
+        },
+        payload_bytes: item.payload.len() as u64,
+    }
+}

@@ -1,0 +1,182 @@
+//! Reads the store without reading again what cannot have changed: runs that ended, and slots
+//! of tasks about which nothing was decided since.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::ids::{RunId, TaskName};
+use besom_core::plan::{SlotRecord, TaskState};
+use besom_core::snapshot::{self, RUNS_OF_TASK, RunState};
+use besom_core::time::Time;
+
+use super::Sources;
+use super::reading::Reading;
+use crate::ports::store::{self, Run, Store};
+
+/// Runs that are kept of all tasks together.
+const RUNS_KEPT: usize = 5_000;
+/// Runs that are read at first.
+const RUNS_FIRST: u32 = 1_000;
+/// Runs that are read again and again; more, where all of them are new.
+const RUNS_AGAIN: u32 = 16;
+/// How far back slots are shown.
+const SLOTS_BACK: Duration = Duration::from_secs(2 * 3_600);
+/// Slot records of a task.
+const SLOTS_MAX: u32 = 64;
+
+/// What is kept between readings.
+#[derive(Debug, Default)]
+pub struct Books {
+    runs: BTreeMap<u64, Arc<snapshot::Run>>,
+    slots: BTreeMap<TaskName, (TaskState, Vec<SlotRecord>)>,
+}
+
+impl Books {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// The store's. That the coordination is away is a part of what was read.
+    pub async fn read(&mut self, sources: &Sources) -> store::Result<Reading> {
+        let store = sources.store.as_ref();
+        let now = store.now().await?;
+        let (fence, leader, members, nodes, depths, states) = tokio::join!(
+            store.fence(),
+            sources.coordination.leader(),
+            members(sources),
+            store.nodes(),
+            store.depths(),
+            store.task_states(),
+        );
+        let (partitions, backlog) = tokio::join!(store.partition_table(), store.backlog(None));
+        let states: BTreeMap<_, _> = states?.into_iter().map(|s| (s.task.clone(), s)).collect();
+        self.read_runs(store).await?;
+        self.read_slots(store, &states, now).await?;
+        Ok(Reading {
+            now,
+            fence: fence?,
+            leader_fault: leader.as_ref().err().map(ToString::to_string),
+            leader: leader.ok().flatten(),
+            members,
+            nodes: nodes?,
+            partitions: partitions?,
+            backlog: backlog?,
+            depths: depths?,
+            states,
+            runs: self.runs.values().rev().cloned().collect(),
+            slots: self
+                .slots
+                .iter()
+                .map(|(task, (_, slots))| (task.clone(), slots.clone()))
+                .collect(),
+            ..Reading::default()
+        })
+    }
+
+    async fn read_runs(&mut self, store: &dyn Store) -> store::Result<()> {
+        let known = self.runs.keys().next_back().copied();
+        let mut newest =
+            store.runs(None, if known.is_some() { RUNS_AGAIN } else { RUNS_FIRST }).await?;
+        if let Some(known) = known
+            && newest.len() == RUNS_AGAIN as usize
+            && newest.iter().all(|run| run.id.0 > known)
+        {
+            newest = store.runs(None, RUNS_FIRST).await?;
+        }
+        let active = store.active_runs().await?;
+        let was_active: Vec<u64> =
+            self.runs.iter().filter(|(_, run)| run.state.is_active()).map(|(id, _)| *id).collect();
+        for run in newest.iter().chain(&active) {
+            self.note(run);
+        }
+        // Those that have ended since, and are not among the newest.
+        for id in was_active {
+            let read = newest.iter().chain(&active).any(|run| run.id.0 == id);
+            if !read {
+                match store.run(RunId(id)).await? {
+                    Some(run) => self.note(&run),
+                    None => drop(self.runs.remove(&id)),
+                }
+            }
+        }
+        while self.runs.len() > RUNS_KEPT {
+            self.runs.pop_first();
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, run: &Run) {
+        let run = short(run);
+        let known = self.runs.get(&run.id);
+        if known.is_none_or(|known| **known != run) {
+            self.runs.insert(run.id, Arc::new(run));
+        }
+    }
+
+    async fn read_slots(
+        &mut self,
+        store: &dyn Store,
+        states: &BTreeMap<TaskName, TaskState>,
+        now: Time,
+    ) -> store::Result<()> {
+        self.slots.retain(|task, _| states.contains_key(task));
+        for (task, state) in states {
+            if self.slots.get(task).is_some_and(|(known, _)| known == state) {
+                continue;
+            }
+            let back = Time(now.0.saturating_sub(SLOTS_BACK.as_micros() as i64));
+            let slots = store.slots(task, back, now, SLOTS_MAX).await?;
+            self.slots.insert(task.clone(), (state.clone(), slots));
+        }
+        Ok(())
+    }
+}
+
+async fn members(sources: &Sources) -> Option<crate::ports::members::Membership> {
+    sources.members.as_ref()?.members().await.ok()
+}
+
+/// A run as it is shown.
+pub fn short(run: &Run) -> snapshot::Run {
+    snapshot::Run {
+        id: run.id.0,
+        task: run.task.to_string(),
+        slot: run.slot,
+        trigger: run.trigger.clone(),
+        term: run.term.0,
+        started_at: run.started_at,
+        ended_at: run.ended_at,
+        state: match (run.ended_at, &run.error, run.scan_done) {
+            (_, Some(_), _) => RunState::Failed,
+            (Some(_), None, _) => RunState::Ok,
+            (None, None, false) => RunState::Scanning,
+            (None, None, true) => RunState::Executing,
+        },
+        error: run.error.clone(),
+        planned: run.planned,
+        deduplicated: run.deduplicated,
+        blocked: run.blocked,
+        open: run.open,
+        scanned: run.scanned,
+    }
+}
+
+/// The latest runs of each task, oldest first, from runs newest first.
+pub fn by_task(runs: &[Arc<snapshot::Run>]) -> BTreeMap<&str, Vec<snapshot::LastRun>> {
+    let mut last: BTreeMap<&str, Vec<snapshot::LastRun>> = BTreeMap::new();
+    for run in runs {
+        let of_task = last.entry(&run.task).or_default();
+        if of_task.len() < RUNS_OF_TASK {
+            of_task.push(snapshot::LastRun {
+                id: run.id,
+                slot: run.slot,
+                started_at: run.started_at,
+                ended_at: run.ended_at,
+                state: run.state,
+                planned: run.planned,
+            });
+        }
+    }
+    last.values_mut().for_each(|runs| runs.reverse());
+    last
+}
