@@ -54,15 +54,19 @@ impl Command {
             Command::Cancel { .. } => "cancel",
             Command::RetryDead(_) => "retry",
             Command::DiscardDead(_) => "discard",
+            Command::Resign => "resign",
+            Command::Edited { .. } => "edit",
         }
     }
 
     /// What it is about: a task, a run, dead letters.
     pub fn subject(&self) -> String {
         match self {
-            Command::Trigger { task } | Command::Pause { task } | Command::Resume { task } => {
-                task.to_string()
-            }
+            Command::Trigger { task }
+            | Command::Pause { task }
+            | Command::Resume { task }
+            | Command::Edited { task, .. } => task.to_string(),
+            Command::Resign => "the leadership".to_owned(),
             Command::Cancel { run } => format!("run {run}"),
             Command::RetryDead(which) | Command::DiscardDead(which) => which.to_string(),
         }
