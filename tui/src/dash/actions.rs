@@ -1,0 +1,128 @@
+//! What can be done, each as the question that comes before it.
+
+use besom_core::command::{Action, Command, DeadSelector};
+use besom_core::ids::{RunId, TaskName};
+
+use super::confirm::{Confirm, quoted};
+use super::text::grouped;
+
+fn ask(title: String, button: &'static str, command: Command, verb: String) -> Confirm {
+    Confirm::new(title, button, Action::Ask { command }, verb)
+}
+
+/// Start a run now.
+pub fn trigger(task: &str) -> Confirm {
+    let command = Command::Trigger { task: TaskName::from(task) };
+    let verb = format!("besom task trigger {}", quoted(task));
+    ask(format!("Start a run of {task} now?"), "Trigger", command, verb)
+        .line("Its schedule goes on as before.")
+}
+
+/// Plan no more runs.
+pub fn pause(task: &str) -> Confirm {
+    let command = Command::Pause { task: TaskName::from(task) };
+    let verb = format!("besom task pause {}", quoted(task));
+    ask(format!("Pause {task}?"), "Pause", command, verb)
+        .line("No more runs are planned; what is planned already goes on.")
+        .because()
+}
+
+/// Plan again.
+pub fn resume(task: &str) -> Confirm {
+    let command = Command::Resume { task: TaskName::from(task) };
+    let verb = format!("besom task resume {}", quoted(task));
+    ask(format!("Resume {task}?"), "Resume", command, verb)
+        .line("Runs are planned again from now on.")
+}
+
+/// End a run.
+pub fn cancel(run: u64, task: &str) -> Confirm {
+    let command = Command::Cancel { run: RunId(run) };
+    let verb = format!("besom runs cancel {run}");
+    ask(format!("Cancel run {run} of {task}?"), "Cancel run", command, verb)
+        .line("Its scan stops; the items that it has planned stay.")
+}
+
+/// Let a node finish what it has.
+pub fn drain(node: &str) -> Confirm {
+    let verb = format!("besom node drain {}", quoted(node));
+    let action = Action::Drain { node: node.to_owned() };
+    Confirm::new(format!("Drain {node}?"), "Drain", action, verb)
+        .line("It finishes what it has and gets nothing new; its partitions move.")
+}
+
+/// Give a node its share again.
+pub fn rejoin(node: &str) -> Confirm {
+    let verb = format!("besom node resume {}", quoted(node));
+    let action = Action::Rejoin { node: node.to_owned() };
+    Confirm::new(format!("Give {node} its share again?"), "Rejoin", action, verb)
+        .line("Partitions move to it.")
+}
+
+/// Have the leader give up.
+pub fn resign(leader: &str, term: u64) -> Confirm {
+    let title = format!("Have {leader} resign from term {term}?");
+    ask(title, "Resign", Command::Resign, "besom node resign".to_owned())
+        .line("It finishes what is in flight; another node leads then, or the same one again.")
+}
+
+/// Which dead letters, and what to call them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Letters {
+    /// These.
+    Some(Vec<u64>),
+    /// All of a task with that last error.
+    Group {
+        /// The task.
+        task: String,
+        /// The last error, exactly.
+        error: String,
+    },
+}
+
+impl Letters {
+    fn selector(&self) -> DeadSelector {
+        match self {
+            Letters::Some(ids) => DeadSelector { ids: ids.clone(), ..DeadSelector::default() },
+            Letters::Group { task, error } => DeadSelector {
+                ids: Vec::new(),
+                task: Some(TaskName::from(task.as_str())),
+                error: Some(error.clone()),
+            },
+        }
+    }
+
+    /// As arguments of the command line.
+    fn arguments(&self) -> String {
+        match self {
+            Letters::Some(ids) => ids.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
+            Letters::Group { task, error } => {
+                format!("--task {} --error {}", quoted(task), quoted(error))
+            }
+        }
+    }
+}
+
+fn letters(count: u64) -> String {
+    if count == 1 { "1 dead letter".to_owned() } else { format!("{} dead letters", grouped(count)) }
+}
+
+/// Try dead letters again.
+pub fn retry(which: &Letters, count: u64, about: &str) -> Confirm {
+    let verb = format!("besom dead retry {}", which.arguments());
+    let command = Command::RetryDead(which.selector());
+    ask(format!("Try {} again?", letters(count)), "Retry", command, verb)
+        .line(about.to_owned())
+        .line("At once, and with fresh attempts.")
+}
+
+/// Give dead letters up.
+pub fn discard(which: &Letters, count: u64, about: &str) -> Confirm {
+    let verb = format!("besom dead discard {}", which.arguments());
+    let command = Command::DiscardDead(which.selector());
+    ask(format!("Discard {}?", letters(count)), "Discard", command, verb)
+        .line(about.to_owned())
+        .line("NOT undoable: they are not planned again until their version changes.")
+        .because()
+        .counted(count)
+}

@@ -1,0 +1,103 @@
+//! The pictures of the last 15 minutes, for going back.
+//!
+//! Pictures share the rows that have not changed, so what a picture costs is what is new in it:
+//! the count of pictures is bounded, and so is the sum of new rows. In a large deployment that
+//! changes all the time the history reaches less far back; it never grows without end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use besom_core::snapshot::Snapshot;
+use besom_core::time::Time;
+
+/// How far back it reaches, in seconds.
+pub const REACH_S: u64 = 15 * 60;
+/// Pictures kept: one in each second.
+pub const PICTURES_MAX: usize = REACH_S as usize;
+/// New rows kept, of all pictures.
+pub const ROWS_MAX: usize = 100_000;
+
+#[derive(Debug, Clone)]
+struct Picture {
+    snap: Arc<Snapshot>,
+    /// Rows that the picture before has not.
+    rows: usize,
+}
+
+/// Pictures, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct History {
+    pictures: VecDeque<Picture>,
+    rows: usize,
+}
+
+fn second(time: Time) -> i64 {
+    time.0.div_euclid(1_000_000)
+}
+
+fn new_rows<T>(old: &[Arc<T>], new: &[Arc<T>]) -> usize {
+    let same = old.iter().zip(new).filter(|(a, b)| Arc::ptr_eq(a, b)).count();
+    new.len() - same
+}
+
+fn cost(old: Option<&Snapshot>, new: &Snapshot) -> usize {
+    let Some(old) = old else {
+        return new.nodes.len() + new.tasks.len() + new.runs.len() + 2;
+    };
+    new_rows(&old.nodes, &new.nodes)
+        + new_rows(&old.tasks, &new.tasks)
+        + new_rows(&old.runs, &new.runs)
+        + new_rows(&old.dead, &new.dead)
+        + new_rows(&old.events, &new.events)
+        + 2
+}
+
+impl History {
+    /// Takes a picture in; of each second the last one stays.
+    pub(super) fn push(&mut self, snap: &Arc<Snapshot>) {
+        let last = self.pictures.back();
+        if last.is_some_and(|last| second(last.snap.at) == second(snap.at)) {
+            let last = self.pictures.pop_back();
+            self.rows -= last.map_or(0, |last| last.rows);
+        }
+        let rows = cost(self.pictures.back().map(|last| &*last.snap), snap);
+        self.rows += rows;
+        self.pictures.push_back(Picture { snap: Arc::clone(snap), rows });
+        let old = |first: &Picture| snap.at.since(first.snap.at).as_secs() > REACH_S;
+        while self.pictures.len() > 1
+            && (self.pictures.len() > PICTURES_MAX
+                || self.rows > ROWS_MAX
+                || self.pictures.front().is_some_and(old))
+        {
+            let first = self.pictures.pop_front();
+            self.rows -= first.map_or(0, |first| first.rows);
+        }
+    }
+
+    /// The last picture before a time.
+    pub fn before(&self, at: Time) -> Option<&Arc<Snapshot>> {
+        let place = self.pictures.partition_point(|picture| picture.snap.at < at);
+        self.pictures.get(place.checked_sub(1)?).map(|picture| &picture.snap)
+    }
+
+    /// The first picture after a time.
+    pub fn after(&self, at: Time) -> Option<&Arc<Snapshot>> {
+        let place = self.pictures.partition_point(|picture| picture.snap.at <= at);
+        self.pictures.get(place).map(|picture| &picture.snap)
+    }
+
+    /// The oldest picture.
+    pub fn first(&self) -> Option<&Arc<Snapshot>> {
+        self.pictures.front().map(|picture| &picture.snap)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.pictures.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.pictures.is_empty()
+    }
+}

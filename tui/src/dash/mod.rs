@@ -1,0 +1,47 @@
+//! The dashboard: six screens of a deployment, drawn from its pictures.
+//!
+//! A model without a terminal: inputs change the [`State`], which answers with [`Effect`]s, and
+//! [`view()`] draws it. The shell around it owns the terminal, the connection and the clock; it
+//! sends a tick before each input, draws when the state is dirty, and at
+//! [`State::next_tick`] at the latest.
+//!
+//! ```text
+//!  keys, pictures, clock ── Input ──> State::update ──┬─> Effect ──> shell: ask, act, copy, quit
+//!                                                     └─> dirty ──> view ──> terminal
+//! ```
+//!
+//! - `data`, `history`, `trends`, `context`: what is known, and what a screen sees of it;
+//! - `screens`: one directory each, the model in `mod.rs`, the drawing in `view.rs`;
+//! - `confirm`, `actions`, `palette`: what can be done, and the question before it;
+//! - `table`, `field`, `text`: models of what is drawn, without a terminal;
+//! - `theme`, `widgets`, `view`: the drawing.
+
+pub mod actions;
+pub mod confirm;
+pub mod context;
+pub mod data;
+pub mod effect;
+pub mod field;
+pub mod frame;
+pub mod help;
+pub mod history;
+pub mod key;
+pub mod palette;
+pub mod screens;
+pub mod state;
+pub mod table;
+pub mod tabs;
+pub mod text;
+pub mod theme;
+pub mod trends;
+mod update;
+pub mod view;
+pub mod widgets;
+
+pub use context::Context;
+pub use effect::{Effect, Outbox, Tone};
+pub use key::{Code, Feed, Input, Key, MouseKind};
+pub use screens::{Place, Screen};
+pub use state::{Options, State, ThemeChoice};
+pub use theme::Theme;
+pub use view::view;

@@ -1,0 +1,226 @@
+//! The commands, found by typing a part of their words.
+
+use besom_core::snapshot::{NodeState, Subject};
+
+use super::actions;
+use super::confirm::Confirm;
+use super::context::Context;
+use super::field::Field;
+use super::key::{Code, Key};
+use super::screens::{Place, Screen};
+use super::state::ThemeChoice;
+
+/// Commands shown at a time.
+pub const SHOWN_MAX: usize = 10;
+
+/// What the frame can be told.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Command {
+    /// Go to a screen.
+    Go(Place),
+    /// Look at something.
+    Open(Subject),
+    /// Sort by a column of the screen.
+    Sort(usize),
+    /// Other colours.
+    Theme(ThemeChoice),
+    /// The mouse on or off.
+    Mouse,
+    /// Keep the picture, or let it go on.
+    Freeze,
+    /// A step back.
+    Back,
+    /// A step forward.
+    Forward,
+    /// The keys.
+    Help,
+    /// Ask before something is changed.
+    Confirm(Box<Confirm>),
+    /// Leave.
+    Quit,
+}
+
+/// A command with its words.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Its words.
+    pub words: String,
+    /// What it does.
+    pub command: Command,
+}
+
+/// The open list.
+#[derive(Debug, Default)]
+pub struct Palette {
+    /// What is typed.
+    pub field: Field,
+    entries: Vec<Entry>,
+    /// The entries that match, best first.
+    found: Vec<usize>,
+    /// The chosen one among those.
+    pub at: usize,
+}
+
+fn entry(words: impl Into<String>, command: Command) -> Entry {
+    Entry { words: words.into(), command }
+}
+
+impl Palette {
+    /// The commands as they are now.
+    pub fn open(screen: &dyn Screen, cx: &Context<'_>) -> Palette {
+        let mut entries = frame();
+        for (at, column) in screen.columns().into_iter().enumerate() {
+            entries.push(entry(format!("sort by {}", column.to_lowercase()), Command::Sort(at)));
+        }
+        if cx.live && !cx.readonly {
+            entries.extend(changes(cx));
+        }
+        for task in &cx.snap.tasks {
+            let subject = Subject::Task(task.name.clone());
+            entries.push(entry(format!("show task {}", task.name), Command::Open(subject)));
+        }
+        for node in &cx.snap.nodes {
+            let subject = Subject::Node(node.name.clone());
+            entries.push(entry(format!("show node {}", node.name), Command::Open(subject)));
+        }
+        let mut palette = Palette { entries, ..Palette::default() };
+        palette.search();
+        palette
+    }
+
+    /// The matching commands, best first.
+    pub fn found(&self) -> impl ExactSizeIterator<Item = &Entry> {
+        self.found.iter().map(|at| &self.entries[*at])
+    }
+
+    /// Types a key; some: it is closed, with the command that was chosen.
+    pub fn key(&mut self, key: Key) -> Option<Option<Command>> {
+        let last = self.found.len().saturating_sub(1);
+        match key.code {
+            Code::Esc => return Some(None),
+            Code::Enter => {
+                let chosen = self.found.get(self.at).map(|at| self.entries[*at].command.clone());
+                return Some(chosen);
+            }
+            Code::Down | Code::Tab => self.at = (self.at + 1).min(last),
+            Code::Up | Code::BackTab => self.at = self.at.saturating_sub(1),
+            Code::PageDown => self.at = (self.at + SHOWN_MAX).min(last),
+            Code::PageUp => self.at = self.at.saturating_sub(SHOWN_MAX),
+            _ => {
+                if self.field.key(key) {
+                    self.search();
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes pasted text.
+    pub fn paste(&mut self, text: &str) {
+        self.field.insert(text);
+        self.search();
+    }
+
+    fn search(&mut self) {
+        let wanted = self.field.text().trim().to_lowercase();
+        let scored = self.entries.iter().enumerate();
+        let mut scored: Vec<(u32, usize)> =
+            scored.filter_map(|(at, e)| Some((score(&wanted, &e.words)?, at))).collect();
+        scored.sort_unstable();
+        self.found = scored.into_iter().map(|(_, at)| at).collect();
+        self.at = 0;
+    }
+}
+
+fn frame() -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Place::ALL
+        .into_iter()
+        .map(|place| entry(place.name().to_lowercase(), Command::Go(place)))
+        .collect();
+    entries.push(entry("freeze, or go on", Command::Freeze));
+    entries.push(entry("step back in time", Command::Back));
+    entries.push(entry("step forward in time", Command::Forward));
+    entries.push(entry("mouse on or off", Command::Mouse));
+    for theme in ThemeChoice::ALL {
+        entries.push(entry(format!("theme {}", theme.name()), Command::Theme(theme)));
+    }
+    entries.push(entry("help", Command::Help));
+    entries.push(entry("quit", Command::Quit));
+    entries
+}
+
+/// What changes something.
+fn changes(cx: &Context<'_>) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    let mut add = |words: String, confirm: Confirm| {
+        entries.push(entry(words, Command::Confirm(Box::new(confirm))));
+    };
+    for task in cx.snap.tasks.iter().filter(|task| !task.orphaned) {
+        let name = &task.name;
+        add(format!("trigger {name}"), actions::trigger(name));
+        match task.paused {
+            None => add(format!("pause {name}"), actions::pause(name)),
+            Some(_) => add(format!("resume {name}"), actions::resume(name)),
+        }
+    }
+    for run in cx.snap.runs.iter().filter(|run| run.state.is_active()) {
+        add(format!("cancel run {} {}", run.id, run.task), actions::cancel(run.id, &run.task));
+    }
+    for node in &cx.snap.nodes {
+        let name = &node.name;
+        match node.state {
+            NodeState::Active | NodeState::Joining => {
+                add(format!("drain {name}"), actions::drain(name));
+            }
+            NodeState::Draining => add(format!("rejoin {name}"), actions::rejoin(name)),
+            NodeState::Lost | NodeState::Unknown => {}
+        }
+    }
+    if let Some(leader) = &cx.snap.leadership.leader {
+        add(format!("resign leader {}", leader.node), actions::resign(&leader.node, leader.term));
+    }
+    entries
+}
+
+/// How badly words match what is typed, 0 best; none: not at all. Its characters have to come in
+/// their order; gaps count, and those within words more than those between them.
+fn score(wanted: &str, words: &str) -> Option<u32> {
+    let mut score = 0;
+    let mut rest = words.char_indices().peekable();
+    let mut before = ' ';
+    for c in wanted.chars().filter(|c| !c.is_whitespace()) {
+        let mut skipped = 0;
+        loop {
+            let (_, next) = rest.next()?;
+            let next = next.to_ascii_lowercase();
+            let start = !before.is_alphanumeric();
+            before = next;
+            if next == c {
+                score += if skipped > 0 && !start { 4 + skipped } else { u32::from(skipped > 0) };
+                break;
+            }
+            skipped += 1;
+        }
+    }
+    Some(score)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_by_the_beginnings_of_their_words() {
+        let entries = ["pause compact-docs", "cancel run 8 compact", "theme light", "pause gc"];
+        for (typed, best) in [
+            ("pc", Some("pause compact-docs")),
+            ("pagc", Some("pause gc")),
+            ("th li", Some("theme light")),
+            ("run 8", Some("cancel run 8 compact")),
+            ("xyz", None),
+        ] {
+            let found = entries.iter().filter_map(|words| Some((score(typed, words)?, *words)));
+            assert_eq!(found.min().map(|(_, words)| words), best, "{typed}");
+        }
+    }
+}

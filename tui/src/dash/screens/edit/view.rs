@@ -1,0 +1,17 @@
+//! The schedule of a task, edited in place. Drawn.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::EditScreen;
+use crate::dash::context::Context;
+use crate::dash::theme::Theme;
+use crate::dash::widgets::put;
+
+impl EditScreen {
+    /// Draws it.
+    pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let text = format!(" {} nodes, {} tasks", cx.snap.nodes.len(), cx.snap.tasks.len());
+        put(buf, area, 0, 0, &text, theme.dim);
+    }
+}

@@ -1,0 +1,17 @@
+//! What waits, and what was set aside. Drawn.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::QueuesScreen;
+use crate::dash::context::Context;
+use crate::dash::theme::Theme;
+use crate::dash::widgets::put;
+
+impl QueuesScreen {
+    /// Draws it.
+    pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let text = format!(" {} nodes, {} tasks", cx.snap.nodes.len(), cx.snap.tasks.len());
+        put(buf, area, 0, 0, &text, theme.dim);
+    }
+}

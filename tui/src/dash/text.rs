@@ -1,0 +1,209 @@
+//! Text for people: what is foreign made harmless, cut by the columns it takes, and numbers and
+//! spans in few characters.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Marks that may be stacked upon a character.
+const MARKS_MAX: usize = 2;
+/// Stands for what must not reach a terminal.
+const HARMLESS: char = '�';
+
+/// What a character is shown as; none: as it is.
+fn harmless(c: char) -> Option<char> {
+    match c {
+        // The pictures of control characters: an escape sequence is seen and does nothing.
+        '\0'..='\u{1f}' => char::from_u32(0x2400 + u32::from(c)),
+        '\u{7f}' => Some('\u{2421}'),
+        '\u{80}'..='\u{9f}'
+        // Without a width, or with one that terminals do not agree on.
+        | '\u{ad}'
+        | '\u{34f}'
+        | '\u{115f}'..='\u{1160}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}'
+        // Line ends, and what changes the direction of what follows.
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{61c}'
+        | '\u{3164}'
+        | '\u{ffa0}'
+        | '\u{fe00}'..='\u{fe0f}'
+        | '\u{feff}'
+        | '\u{fff0}'..='\u{fffb}'
+        | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}' => Some(HARMLESS),
+        _ => None,
+    }
+}
+
+/// A text in which nothing steers a terminal, hides, or turns the direction around.
+pub fn clean(text: &str) -> Cow<'_, str> {
+    let fine = |c: char| matches!(c, ' '..='~') || (harmless(c).is_none() && c.width() != Some(0));
+    if text.chars().all(fine) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut marks = 0;
+    for c in text.chars() {
+        let c = harmless(c).unwrap_or(c);
+        marks = if c.width() == Some(0) { marks + 1 } else { 0 };
+        match marks {
+            0 => out.push(c),
+            // A mark needs something to stand on.
+            _ if out.is_empty() => out.push(HARMLESS),
+            n if n <= MARKS_MAX => out.push(c),
+            _ => {}
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The columns that a harmless text takes.
+pub fn width(text: &str) -> usize {
+    if text.is_ascii() { text.len() } else { text.width() }
+}
+
+/// At most so many columns of a harmless text, with `…` where something was left out.
+pub fn cut(text: &str, columns: usize) -> Cow<'_, str> {
+    if width(text) <= columns {
+        return Cow::Borrowed(text);
+    }
+    if columns == 0 {
+        return Cow::Borrowed("");
+    }
+    let mut taken = 0;
+    let mut end = 0;
+    for (at, c) in text.char_indices() {
+        taken += c.width().unwrap_or(0);
+        if taken > columns - 1 {
+            break;
+        }
+        end = at + c.len_utf8();
+    }
+    Cow::Owned(format!("{}…", &text[..end]))
+}
+
+/// A span in at most five columns or so: `0s`, `42s`, `4m12`, `3h05`, `2d`.
+pub fn short(span: Duration) -> String {
+    let s = span.as_secs();
+    match s {
+        0..60 => format!("{s}s"),
+        60..3_600 => format!("{}m{:02}", s / 60, s % 60),
+        3_600..86_400 => format!("{}h{:02}", s / 3_600, s % 3_600 / 60),
+        _ => format!("{}d", s / 86_400),
+    }
+}
+
+/// A span in two units: `42s`, `4m12s`, `3h05m`, `2d03h`.
+pub fn span(span: Duration) -> String {
+    let s = span.as_secs();
+    match s {
+        0..60 => format!("{s}s"),
+        60..3_600 => format!("{}m{:02}s", s / 60, s % 60),
+        3_600..86_400 => format!("{}h{:02}m", s / 3_600, s % 3_600 / 60),
+        _ => format!("{}d{:02}h", s / 86_400, s % 86_400 / 3_600),
+    }
+}
+
+/// A time that something took: `90us`, `12ms`, `2.5s`, `1m00`.
+pub fn took(us: u64) -> String {
+    match us {
+        0..1_000 => format!("{us}us"),
+        1_000..1_000_000 => format!("{}ms", us / 1_000),
+        1_000_000..10_000_000 => format!("{:.1}s", us as f64 / 1e6),
+        _ => short(Duration::from_micros(us)),
+    }
+}
+
+/// A whole number with its thousands apart: `12,345`.
+pub fn grouped(n: u64) -> String {
+    crate::progress::grouped(n)
+}
+
+/// A whole number in at most five columns: `999`, `12.3k`, `4.5M`.
+pub fn count(n: u64) -> String {
+    match n {
+        0..10_000 => n.to_string(),
+        10_000..1_000_000 => format!("{:.1}k", (n / 100) as f64 / 10.0),
+        1_000_000..1_000_000_000 => format!("{:.1}M", (n / 100_000) as f64 / 10.0),
+        _ => format!("{:.1}G", (n / 100_000_000) as f64 / 10.0),
+    }
+}
+
+/// Bytes in few columns: `312 B`, `64 MiB`.
+pub fn bytes(n: u64) -> String {
+    let units = ["KiB", "MiB", "GiB", "TiB"];
+    let mut value = n as f64;
+    let mut unit = "B";
+    for next in units {
+        if value < 1_024.0 {
+            break;
+        }
+        value /= 1_024.0;
+        unit = next;
+    }
+    if unit == "B" || value >= 100.0 || value.fract() < 0.05 {
+        format!("{value:.0} {unit}")
+    } else {
+        format!("{value:.1} {unit}")
+    }
+}
+
+/// A rate in few columns: `0.4`, `12.5`, `1234`; what is not known is `?`.
+pub fn rate(per_second: Option<f64>) -> String {
+    match per_second {
+        None => "?".to_owned(),
+        Some(rate) if rate.abs() < 99.95 => format!("{rate:.1}"),
+        Some(rate) => count(rate.abs().round() as u64),
+    }
+}
+
+/// The clock of an instant in UTC: `14:03:27`.
+pub fn clock(time: besom_core::time::Time) -> String {
+    let s = time.0.div_euclid(1_000_000).rem_euclid(86_400);
+    format!("{:02}:{:02}:{:02}", s / 3_600, s / 60 % 60, s % 60)
+}
+
+/// A text in lines of at most so many columns, broken at blanks where there are any.
+pub fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    if columns == 0 {
+        return lines;
+    }
+    for paragraph in text.lines() {
+        let paragraph = clean(paragraph);
+        let mut line = String::new();
+        for word in paragraph.split(' ') {
+            let mut word = word;
+            if !line.is_empty() && width(&line) + 1 + width(word) > columns {
+                lines.push(std::mem::take(&mut line));
+            } else if !line.is_empty() {
+                line.push(' ');
+            }
+            while width(&line) + width(word) > columns {
+                let mut end = 0;
+                let mut taken = width(&line);
+                for (at, c) in word.char_indices() {
+                    taken += c.width().unwrap_or(0);
+                    if taken > columns {
+                        break;
+                    }
+                    end = at + c.len_utf8();
+                }
+                // A character that is wider than the line is left out.
+                let end =
+                    if end == 0 { word.chars().next().map_or(0, char::len_utf8) } else { end };
+                line.push_str(&word[..end]);
+                word = &word[end..];
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push_str(word);
+        }
+        lines.push(line);
+    }
+    lines
+}

@@ -1,0 +1,103 @@
+//! How many items waited, over the last 15 minutes: what a single picture does not tell.
+//!
+//! A sample is the largest depth seen in its [`SAMPLE_S`] seconds, so that a short peak shows.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use besom_core::snapshot::Snapshot;
+use besom_core::time::Time;
+
+/// The length of a sample, in seconds.
+pub const SAMPLE_S: i64 = 15;
+/// Samples kept: 15 minutes.
+pub const SAMPLES: usize = 60;
+
+/// The samples of one row; the last one belongs to the newest picture.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Series {
+    /// The number of the last sample since the epoch.
+    last: i64,
+    samples: VecDeque<Option<u64>>,
+}
+
+impl Series {
+    fn add(&mut self, slot: i64, value: u64) {
+        if self.samples.is_empty() {
+            self.last = slot;
+            self.samples.push_back(None);
+        }
+        // A gap (a lost connection) is unknown, not nothing.
+        for _ in 0..slot.saturating_sub(self.last).clamp(0, SAMPLES as i64) {
+            self.samples.push_back(None);
+        }
+        self.last = self.last.max(slot);
+        while self.samples.len() > SAMPLES {
+            self.samples.pop_front();
+        }
+        if let Some(sample) = self.samples.back_mut() {
+            *sample = Some(sample.map_or(value, |known| known.max(value)));
+        }
+    }
+
+    /// The samples up to one, oldest first.
+    fn until(&self, slot: i64, n: usize) -> Vec<Option<u64>> {
+        let later = self.last.saturating_sub(slot).clamp(0, self.samples.len() as i64) as usize;
+        let end = self.samples.len() - later;
+        self.samples.range(end.saturating_sub(n)..end).copied().collect()
+    }
+}
+
+/// The depths of nodes, tasks and everything.
+#[derive(Debug, Clone, Default)]
+pub struct Trends {
+    nodes: BTreeMap<String, Series>,
+    tasks: BTreeMap<String, Series>,
+    all: Series,
+}
+
+fn slot(time: Time) -> i64 {
+    time.0.div_euclid(SAMPLE_S * 1_000_000)
+}
+
+fn add<'a>(
+    series: &mut BTreeMap<String, Series>,
+    slot: i64,
+    rows: impl Iterator<Item = (&'a str, u64)>,
+) {
+    for (name, value) in rows {
+        match series.get_mut(name) {
+            Some(known) => known.add(slot, value),
+            None => series.entry(name.to_owned()).or_default().add(slot, value),
+        }
+    }
+    // What is gone is forgotten when its last sample would be.
+    series.retain(|_, known| slot - known.last < SAMPLES as i64);
+}
+
+impl Trends {
+    /// Takes a picture in.
+    pub(super) fn add(&mut self, snap: &Snapshot) {
+        let slot = slot(snap.at);
+        let nodes = snap.nodes.iter().map(|node| (node.name.as_str(), node.queued));
+        add(&mut self.nodes, slot, nodes);
+        let waits = |depth: &besom_core::snapshot::Depth| depth.log + depth.retries;
+        let tasks = snap.tasks.iter().map(|task| (task.name.as_str(), waits(&task.depth)));
+        add(&mut self.tasks, slot, tasks);
+        self.all.add(slot, snap.queued());
+    }
+
+    /// The last `n` depths of a node up to a time, oldest first; none: not known.
+    pub fn node(&self, name: &str, until: Time, n: usize) -> Vec<Option<u64>> {
+        self.nodes.get(name).map(|s| s.until(slot(until), n)).unwrap_or_default()
+    }
+
+    /// The last `n` depths of a task.
+    pub fn task(&self, name: &str, until: Time, n: usize) -> Vec<Option<u64>> {
+        self.tasks.get(name).map(|s| s.until(slot(until), n)).unwrap_or_default()
+    }
+
+    /// The last `n` depths of everything.
+    pub fn all(&self, until: Time, n: usize) -> Vec<Option<u64>> {
+        self.all.until(slot(until), n)
+    }
+}

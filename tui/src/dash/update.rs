@@ -1,0 +1,381 @@
+//! What comes in changes the state and becomes effects.
+//!
+//! Keys go to what is open above the screen, then to the screen, then to the frame. Pasted text
+//! goes into an open text field, or nowhere: it is never a command.
+
+use besom_core::snapshot::{Answer, Subject};
+
+use super::confirm::Answered;
+use super::data::{Connection, Shown};
+use super::effect::{Effect, Outbox, Tone};
+use super::field::Field;
+use super::key::{Code, Feed, Input, Key, MouseKind};
+use super::palette::{Command, Palette};
+use super::screens::Place;
+use super::state::{MESSAGE_STAYS, Message, Overlay, PENDING_MAX, Pending, State};
+
+/// Lines that the wheel moves.
+const WHEEL_LINES: usize = 3;
+
+impl State {
+    /// Takes something in; returns what the shell is to do.
+    pub fn update(&mut self, input: Input) -> Vec<Effect> {
+        let mut out = Outbox::after(self.ticket);
+        match input {
+            Input::Tick(now) => self.tick(now, &mut out),
+            Input::Resize(columns, rows) => {
+                self.dirty |= self.size != (columns, rows);
+                self.size = (columns, rows);
+            }
+            Input::Key(key) => {
+                self.dirty = true;
+                self.key(key, &mut out);
+            }
+            Input::Paste(text) => {
+                self.dirty = true;
+                self.paste(&text, &mut out);
+            }
+            Input::Mouse { x, y, kind } => {
+                self.dirty = true;
+                self.mouse(x, y, kind, &mut out);
+            }
+            Input::Feed(feed) => {
+                self.dirty = true;
+                self.feed(feed, &mut out);
+            }
+        }
+        self.settle(out)
+    }
+
+    /// Does what a screen asked of the frame, and hands the rest to the shell.
+    fn settle(&mut self, mut out: Outbox) -> Vec<Effect> {
+        // A jump may make the screen that it leads to ask for something; not to jump again.
+        if let Some(subject) = out.jump.take() {
+            self.go(Place::of(&subject), &mut out);
+            let cx = self.data.context(self.size, self.options.readonly);
+            self.screens.at_mut(self.place).open(&subject, &cx, &mut out);
+        }
+        if let Some((tone, text)) = out.message.take() {
+            self.say(tone, text);
+        }
+        if let Some(confirm) = out.confirm.take() {
+            match self.refusal() {
+                Some(why) => self.say(Tone::Bad, why),
+                None => self.overlay = Overlay::Confirm(Box::new(confirm)),
+            }
+        }
+        self.ticket = out.last();
+        let effects = out.effects();
+        for effect in &effects {
+            let place = self.place;
+            let (ticket, pending) = match effect {
+                Effect::Ask { ticket, query } => {
+                    let query = Some(query.clone());
+                    (*ticket, Pending { place, query, what: String::new() })
+                }
+                Effect::Act { ticket, .. } => {
+                    (*ticket, Pending { place, query: None, what: String::new() })
+                }
+                _ => continue,
+            };
+            self.pending.entry(ticket).or_insert(pending);
+        }
+        while self.pending.len() > PENDING_MAX {
+            self.pending.pop_first();
+        }
+        effects
+    }
+
+    /// Why nothing can be changed now.
+    fn refusal(&self) -> Option<String> {
+        if self.context().readonly {
+            return Some("read-only: nothing can be changed from here".to_owned());
+        }
+        match (&self.data.connection, &self.data.shown) {
+            (Connection::Connecting | Connection::Lost { .. }, _) => {
+                Some("not connected: nothing can be changed now".to_owned())
+            }
+            (Connection::Live, Shown::Rewound(_)) => {
+                Some("this is the past: press f for the present, then act".to_owned())
+            }
+            (Connection::Live, Shown::Live | Shown::Frozen(_)) => None,
+        }
+    }
+
+    /// Says something in the line above the keys.
+    pub fn say(&mut self, tone: Tone, text: impl Into<String>) {
+        let until = self.data.local() + MESSAGE_STAYS;
+        self.message = Some(Message { tone, text: text.into(), until });
+        self.dirty = true;
+    }
+
+    fn tick(&mut self, now: besom_core::time::Time, out: &mut Outbox) {
+        let second = self.data.tick(now);
+        if self.message.as_ref().is_some_and(|message| message.until <= now) {
+            self.message = None;
+            self.dirty = true;
+        }
+        if second {
+            self.dirty = true;
+            self.refresh(out);
+        }
+    }
+
+    fn refresh(&mut self, out: &mut Outbox) {
+        let cx = self.data.context(self.size, self.options.readonly);
+        self.screens.at_mut(self.place).refresh(&cx, out);
+    }
+
+    fn feed(&mut self, feed: Feed, out: &mut Outbox) {
+        match feed {
+            Feed::Connected => self.data.connection = Connection::Live,
+            Feed::Snapshot(snap) => {
+                self.data.take(snap);
+                self.refresh(out);
+            }
+            Feed::Lost { why, retry_at } => {
+                let since = match &self.data.connection {
+                    Connection::Lost { since, .. } => *since,
+                    _ => self.data.local(),
+                };
+                self.data.connection = Connection::Lost { since, why, retry_at };
+                // Nobody answers any more what was asked over the lost connection.
+                let acts = self.pending.values().filter(|pending| pending.query.is_none()).count();
+                if acts > 0 {
+                    self.say(
+                        Tone::Bad,
+                        "the connection was lost before it was told what came of it",
+                    );
+                }
+                self.pending.clear();
+            }
+            Feed::Answer { ticket, answer } => self.answer(ticket, answer, out),
+        }
+    }
+
+    fn answer(&mut self, ticket: u64, answer: Answer, out: &mut Outbox) {
+        // One that nobody waits for (any more) changes nothing.
+        let Some(Pending { place, query, what }) = self.pending.remove(&ticket) else { return };
+        match (&query, &answer) {
+            (None, Answer::Done(done)) => {
+                let text = match (&done.result, done.applied, done.command) {
+                    (Some(result), _, _) => format!("{what}: {result}"),
+                    (None, true, _) => format!("{what}: done"),
+                    (None, false, Some(command)) => {
+                        format!("{what}: command {command} waits for the leader")
+                    }
+                    (None, false, None) => format!("{what}: asked for"),
+                };
+                self.say(Tone::Good, text);
+            }
+            (_, Answer::Refused(refusal)) => {
+                let sign = if what.is_empty() { "" } else { ": " };
+                self.say(Tone::Bad, format!("{what}{sign}{}", refusal.message));
+            }
+            _ => {}
+        }
+        if let Some(query) = query {
+            let at = self.data.clock();
+            self.data.details.keep(query, super::context::Detail { answer: answer.clone(), at });
+        }
+        let cx = self.data.context(self.size, self.options.readonly);
+        self.screens.at_mut(place).answer(ticket, &answer, &cx, out);
+    }
+
+    /// Goes to another screen.
+    pub(super) fn go(&mut self, place: Place, out: &mut Outbox) {
+        self.place = place;
+        self.refresh(out);
+    }
+
+    fn key(&mut self, key: Key, out: &mut Outbox) {
+        if key == Key::ctrl('c') {
+            return out.push(Effect::Quit);
+        }
+        match std::mem::take(&mut self.overlay) {
+            Overlay::None => self.screen_key(key, out),
+            Overlay::Help(top) => self.help_key(key, top),
+            Overlay::Palette(mut palette) => match palette.key(key) {
+                Some(Some(command)) => self.command(command, out),
+                Some(None) => {}
+                None => self.overlay = Overlay::Palette(palette),
+            },
+            Overlay::Confirm(mut confirm) => match confirm.key(key, out) {
+                Answered::Open => self.overlay = Overlay::Confirm(confirm),
+                Answered::Cancelled => self.say(Tone::Info, "nothing was changed"),
+                Answered::Asked(ticket) => {
+                    let what = confirm.verb.trim_start_matches("besom ").to_owned();
+                    self.say(Tone::Info, format!("{what}: asked"));
+                    let pending = Pending { place: self.place, query: None, what };
+                    self.pending.insert(ticket, pending);
+                }
+            },
+            Overlay::Filter(field) => self.filter_key(key, field),
+            Overlay::Leave => match key.as_char() {
+                Some('y' | 'q') => out.push(Effect::Quit),
+                _ => self.say(Tone::Info, "still here"),
+            },
+        }
+    }
+
+    fn help_key(&mut self, key: Key, top: u16) {
+        let to = match key.code {
+            Code::Char('j') | Code::Down => top.saturating_add(1),
+            Code::Char('k') | Code::Up => top.saturating_sub(1),
+            Code::PageDown | Code::Char(' ') => top.saturating_add(self.size.1 / 2),
+            Code::PageUp => top.saturating_sub(self.size.1 / 2),
+            Code::Char('g') | Code::Home => 0,
+            _ => return,
+        };
+        let lines = super::help::lines(self.screens.at(self.place), &self.context()).len();
+        self.overlay = Overlay::Help(to.min(lines.saturating_sub(1) as u16));
+    }
+
+    fn filter_key(&mut self, key: Key, mut field: Field) {
+        match key.code {
+            Code::Enter => return,
+            Code::Esc => field = Field::default(),
+            _ => {
+                field.key(key);
+            }
+        }
+        let cx = self.data.context(self.size, self.options.readonly);
+        self.screens.at_mut(self.place).set_filter(field.text(), &cx);
+        if key.code != Code::Esc {
+            self.overlay = Overlay::Filter(field);
+        }
+    }
+
+    fn screen_key(&mut self, key: Key, out: &mut Outbox) {
+        let cx = self.data.context(self.size, self.options.readonly);
+        let screen = self.screens.at_mut(self.place);
+        if screen.key(key, &cx, out) || screen.typing() {
+            return;
+        }
+        self.frame_key(key, out);
+    }
+
+    fn frame_key(&mut self, key: Key, out: &mut Outbox) {
+        if key == Key::ctrl('p') {
+            return self.open_palette();
+        }
+        if key.ctrl || key.alt {
+            return;
+        }
+        let here = self.place as usize;
+        let places = Place::ALL.len();
+        match key.code {
+            Code::Char(c @ '1'..='6') => {
+                let place = Place::ALL[c as usize - '1' as usize];
+                self.go(place, out);
+            }
+            Code::Tab => self.go(Place::ALL[(here + 1) % places], out),
+            Code::BackTab => self.go(Place::ALL[(here + places - 1) % places], out),
+            Code::Char('q') => self.command(Command::Quit, out),
+            Code::Char('?') => self.overlay = Overlay::Help(0),
+            Code::Char(':') => self.open_palette(),
+            Code::Char('/') => {
+                let field = Field::with(self.screens.at(self.place).filter());
+                self.overlay = Overlay::Filter(field);
+            }
+            Code::Char('f') => self.command(Command::Freeze, out),
+            Code::Char('<' | ',') => self.command(Command::Back, out),
+            Code::Char('>' | '.') => self.command(Command::Forward, out),
+            Code::Char('m') => self.command(Command::Mouse, out),
+            Code::Esc => self.message = None,
+            _ => {}
+        }
+    }
+
+    fn open_palette(&mut self) {
+        let cx = self.data.context(self.size, self.options.readonly);
+        self.overlay = Overlay::Palette(Palette::open(self.screens.at(self.place), &cx));
+    }
+
+    fn command(&mut self, command: Command, out: &mut Outbox) {
+        match command {
+            Command::Go(place) => self.go(place, out),
+            Command::Open(subject) => out.go(subject),
+            Command::Sort(column) => self.screens.at_mut(self.place).sort(column),
+            Command::Theme(theme) => self.options.theme = theme,
+            Command::Mouse => {
+                self.options.mouse = !self.options.mouse;
+                out.push(Effect::Mouse(self.options.mouse));
+                let what = if self.options.mouse { "on" } else { "off" };
+                self.say(Tone::Info, format!("mouse {what}"));
+            }
+            Command::Freeze => {
+                self.data.freeze();
+                self.refresh(out);
+            }
+            Command::Back => {
+                if !self.data.back() {
+                    self.say(Tone::Info, "nothing earlier is kept");
+                }
+                self.refresh(out);
+            }
+            Command::Forward => {
+                if !self.data.forward() {
+                    self.say(Tone::Info, "this is the present");
+                }
+                self.refresh(out);
+            }
+            Command::Help => self.overlay = Overlay::Help(0),
+            Command::Confirm(confirm) => out.confirm(*confirm),
+            Command::Quit => {
+                let unsaved = Place::ALL.iter().any(|place| self.screens.at(*place).unsaved());
+                if unsaved {
+                    self.overlay = Overlay::Leave;
+                } else {
+                    out.push(Effect::Quit);
+                }
+            }
+        }
+    }
+
+    fn paste(&mut self, text: &str, out: &mut Outbox) {
+        let cx = self.data.context(self.size, self.options.readonly);
+        let screen = self.screens.at_mut(self.place);
+        match &mut self.overlay {
+            Overlay::Filter(field) => {
+                field.insert(text);
+                screen.set_filter(field.text(), &cx);
+            }
+            Overlay::Palette(palette) => palette.paste(text),
+            Overlay::Confirm(confirm) => confirm.paste(text),
+            Overlay::None if screen.typing() => screen.paste(text, &cx, out),
+            Overlay::None | Overlay::Help(_) | Overlay::Leave => {}
+        }
+    }
+
+    fn mouse(&mut self, x: u16, y: u16, kind: MouseKind, out: &mut Outbox) {
+        if !self.options.mouse || !matches!(self.overlay, Overlay::None) {
+            return;
+        }
+        let cx = self.data.context(self.size, self.options.readonly);
+        let screen = self.screens.at_mut(self.place);
+        let wheel = |code| (0..WHEEL_LINES).map(move |_| Key::plain(code));
+        match kind {
+            MouseKind::ScrollUp => wheel(Code::Up).for_each(|key| {
+                screen.key(key, &cx, out);
+            }),
+            MouseKind::ScrollDown => wheel(Code::Down).for_each(|key| {
+                screen.key(key, &cx, out);
+            }),
+            MouseKind::Click if y == super::tabs::ROW => {
+                if let Some(place) = super::tabs::hit(x) {
+                    self.go(place, out);
+                }
+            }
+            MouseKind::Click => screen.click(x, y, &cx, out),
+        }
+    }
+
+    /// Looks at something, from whatever screen.
+    pub fn open(&mut self, subject: Subject) -> Vec<Effect> {
+        let mut out = Outbox::after(self.ticket);
+        out.go(subject);
+        self.dirty = true;
+        self.settle(out)
+    }
+}

@@ -1,0 +1,112 @@
+//! The dashboard as a picture: the status, the tabs, the screen, the keys, and what is open
+//! above them. A pure function of the state and the size; only what tables showed last is noted.
+
+mod overlay;
+mod status;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::effect::Tone;
+use super::frame::Frame;
+use super::screens::{Hint, Place};
+use super::state::{Overlay, State};
+use super::tabs;
+use super::theme::Theme;
+use super::widgets::{put, put_right, rows, rule};
+
+/// Draws the dashboard.
+pub fn view(state: &State, area: Rect, buf: &mut Buffer) {
+    let area = area.intersection(buf.area);
+    let theme = Theme::of(state.options.theme);
+    let frame = Frame::of(area.height);
+    let cx = state.context();
+    status::status(state, &theme, area, buf);
+    if let Some(y) = frame.tabs {
+        tab_line(state, &theme, area, y, buf);
+    }
+    if let Some((above, below)) = frame.rules {
+        rule(buf, area, above, theme.line);
+        rule(buf, area, below, theme.line);
+    }
+    let body = rows(area, frame.body.0, frame.body.1);
+    if state.data.has_picture() {
+        let screens = &state.screens;
+        match state.place {
+            Place::Overview => screens.overview.view(&cx, &theme, body, buf),
+            Place::Tasks => screens.tasks.view(&cx, &theme, body, buf),
+            Place::Queues => screens.queues.view(&cx, &theme, body, buf),
+            Place::Ring => screens.ring.view(&cx, &theme, body, buf),
+            Place::Runs => screens.runs.view(&cx, &theme, body, buf),
+            Place::Edit => screens.edit.view(&cx, &theme, body, buf),
+        }
+    } else {
+        status::nothing_yet(state, &theme, body, buf);
+    }
+    if let Some(y) = frame.keys {
+        key_line(state, &theme, area, y, buf);
+    }
+    overlay::overlay(state, &theme, area, buf);
+    // Above everything but the status: what came of what one did.
+    if let Some(message) = &state.message {
+        let y = frame.rules.map(|(_, below)| below).or(frame.keys);
+        let y = y.unwrap_or(area.height.saturating_sub(1));
+        let style = match message.tone {
+            Tone::Good => theme.good,
+            Tone::Info => theme.text,
+            Tone::Bad => theme.bad,
+        };
+        let sign = match message.tone {
+            Tone::Good => "✓",
+            Tone::Info => "i",
+            Tone::Bad => "!",
+        };
+        let line = rows(area, y, 1);
+        super::widgets::clear(buf, line);
+        put(buf, line, 1, 0, &format!("{sign} {}", message.text), style);
+    }
+}
+
+fn tab_line(state: &State, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
+    for (place, label, x) in tabs::places() {
+        let style = if place == state.place { theme.active } else { theme.text };
+        put(buf, area, x, y, &label, style);
+    }
+    let cx = state.context();
+    let mode = if cx.readonly { "[readonly]" } else { "[read-write]" };
+    let mode = if area.width >= 120 {
+        let mouse = if state.options.mouse { "on" } else { "off" };
+        format!("mouse {mouse}  theme {}  {mode} ", state.options.theme.name())
+    } else {
+        format!("{mode} ")
+    };
+    let tabs_end = tabs::places().last().map_or(0, |(_, label, x)| x + label.len() as u16);
+    if usize::from(area.width) > usize::from(tabs_end) + mode.len() {
+        put_right(buf, area, area.width, y, &mode, theme.dim);
+    }
+}
+
+fn key_line(state: &State, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
+    let cx = state.context();
+    let own = match &state.overlay {
+        Overlay::None => state.screens.at(state.place).hints(&cx),
+        _ => return,
+    };
+    let frame: &[Hint] = &[
+        ("/", "filter"),
+        (":", "command"),
+        ("?", "help"),
+        ("f", "freeze"),
+        ("< >", "time"),
+        ("q", "quit"),
+    ];
+    let mut x = 1;
+    for (key, what) in own.iter().chain(frame) {
+        let wide = super::text::width(key) + 1 + super::text::width(what);
+        if usize::from(x) + wide + 1 > usize::from(area.width) {
+            continue;
+        }
+        x += put(buf, area, x, y, key, theme.accent) + 1;
+        x += put(buf, area, x, y, what, theme.dim) + 2;
+    }
+}

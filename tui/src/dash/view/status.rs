@@ -1,0 +1,132 @@
+//! The first line: what is looked at, how old it is, and who leads.
+
+use std::time::Duration;
+
+use besom_core::snapshot::Snapshot;
+use besom_core::time::Time;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use crate::dash::data::{Connection, Shown};
+use crate::dash::state::State;
+use crate::dash::text;
+use crate::dash::theme::Theme;
+use crate::dash::widgets::bar::gauge;
+use crate::dash::widgets::{put, put_right};
+
+/// Columns of the lease's gauge, with its marks.
+const GAUGE: u16 = 12;
+
+/// What is left of the leader's lease, and how long one lasts.
+fn lease(snap: &Snapshot, now: Time) -> Option<(Duration, Duration)> {
+    let leader = snap.leadership.leader.as_ref()?;
+    let whole = Duration::from_millis(snap.leadership.lease_ms);
+    Some((whole.saturating_sub(now.since(leader.renewed_at)), whole))
+}
+
+fn seconds(span: Duration) -> String {
+    format!("{:.1}", span.as_secs_f64())
+}
+
+/// How the picture stands to the present: always with its age.
+fn standing(state: &State, theme: &Theme) -> (String, Style) {
+    let age = state.data.age().map_or_else(|| "-".to_owned(), text::span);
+    match (&state.data.connection, &state.data.shown) {
+        (_, Shown::Rewound(snap)) => (format!("◂{} {age} ago", text::clock(snap.at)), theme.warn),
+        (Connection::Lost { .. }, _) => (format!("✕lost {age} old"), theme.bad),
+        (_, Shown::Frozen(_)) => (format!("‖frozen {age} ago"), theme.warn),
+        (Connection::Connecting, _) => ("…connecting".to_owned(), theme.warn),
+        (Connection::Live, Shown::Live) => (format!("●live {age}"), theme.good),
+    }
+}
+
+/// Draws the status.
+pub(super) fn status(state: &State, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let snap = state.data.snap();
+    let now = state.data.now();
+    let (standing, style) = standing(state, theme);
+    let wide = area.width >= 60;
+    let name = text::clean(state.name());
+    let name = text::cut(&name, if wide { 24 } else { 12 });
+    let mut x = 1;
+    x += put(buf, area, x, 0, &name, theme.title) + 1;
+    x += put(buf, area, x, 0, &standing, style);
+    let clock = format!("{}Z ", text::clock(now));
+    // The clock goes first where there is no room, then the gauge, then the words.
+    let with_clock = area.width >= 72;
+    if with_clock {
+        put_right(buf, area, area.width, 0, &clock, theme.text);
+    }
+    let end = area.width.saturating_sub(if with_clock { 12 } else { 0 });
+    let area = Rect { width: end, ..area };
+    x += put(buf, area, x, 0, " │ ", theme.line);
+    let Some(leader) = &snap.leadership.leader else {
+        let what = match (state.data.has_picture(), &snap.leadership.fault) {
+            (false, _) => return connection(state, theme, area, x, buf),
+            (true, None) => "NOBODY LEADS",
+            (true, Some(_)) => "leader unknown",
+        };
+        put(buf, area, x, 0, what, theme.bad);
+        return;
+    };
+    let lease = lease(snap, now);
+    let room = usize::from(end.saturating_sub(x));
+    let node = text::clean(&leader.node);
+    let term = leader.term.to_string();
+    // By what fits: everything in words, then without the gauge, then only who and how long.
+    let counted = lease.map(|(left, whole)| format!("{}/{}s", seconds(left), whole.as_secs()));
+    let counted = counted.unwrap_or_else(|| "?".to_owned());
+    let words = format!("leader {node}  term {term}  lease ");
+    let full = text::width(&words) + usize::from(GAUGE) + counted.len();
+    let over = lease.is_none_or(|(left, _)| left.is_zero());
+    let tone = if over { theme.bad } else { theme.text };
+    if full <= room {
+        x += put(buf, area, x, 0, "leader ", theme.dim);
+        x += put(buf, area, x, 0, &node, theme.accent);
+        x += put(buf, area, x, 0, "  term ", theme.dim);
+        x += put(buf, area, x, 0, &term, theme.text);
+        x += put(buf, area, x, 0, "  lease ", theme.dim);
+        if let Some((left, whole)) = lease.filter(|(_, whole)| !whole.is_zero()) {
+            let ratio = left.as_secs_f64() / whole.as_secs_f64();
+            x += put(buf, area, x, 0, &gauge(ratio, GAUGE), theme.bar);
+        }
+        put(buf, area, x, 0, &counted, tone);
+    } else {
+        x += put(buf, area, x, 0, &node, theme.accent);
+        x += put(buf, area, x, 0, &format!(" t{term} "), theme.text);
+        put(buf, area, x, 0, &counted, tone);
+    }
+}
+
+/// What is known of the connection, while there is no picture.
+fn connection(state: &State, theme: &Theme, area: Rect, x: u16, buf: &mut Buffer) {
+    if let Connection::Lost { why, .. } = &state.data.connection {
+        put(buf, area, x, 0, why, theme.bad);
+    }
+}
+
+/// What is said while there is no picture.
+pub(super) fn nothing_yet(state: &State, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let lines = match &state.data.connection {
+        Connection::Connecting => vec![format!("Connecting to {} …", state.name())],
+        Connection::Live => vec!["Connected; waiting for the first picture …".to_owned()],
+        Connection::Lost { why, retry_at, .. } => {
+            let again = retry_at.map_or_else(
+                || "It is tried again.".to_owned(),
+                |at| format!("It is tried again in {}.", text::span(at.since(state.data.local()))),
+            );
+            vec![
+                format!("No host answers: {why}"),
+                again,
+                "Is one running? `besom serve` starts it, `besom demo` shows one at work."
+                    .to_owned(),
+            ]
+        }
+    };
+    let columns = usize::from(area.width.saturating_sub(2));
+    let lines = lines.iter().flat_map(|line| text::wrap(line, columns));
+    for (y, line) in lines.enumerate().take(usize::from(area.height)) {
+        put(buf, area, 1, y as u16, &line, theme.text);
+    }
+}

@@ -1,0 +1,169 @@
+//! A table: its heading, and of its rows those that are visible. Ten thousand rows cost no more
+//! than those.
+
+use std::cell::Cell;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::{put_n, put_right};
+use crate::dash::table::{Column, Seen, Width};
+use crate::dash::text;
+use crate::dash::theme::Theme;
+
+/// Between two columns.
+const GAP: u16 = 1;
+
+/// A table to be drawn.
+#[derive(Debug)]
+pub struct Table<'a> {
+    /// Its columns.
+    pub columns: &'a [Column],
+    /// How many rows there are.
+    pub rows: usize,
+    /// The place of the chosen row.
+    pub selected: Option<usize>,
+    /// Whether keys go to this table; the chosen row is marked either way.
+    pub focused: bool,
+    /// The column it is sorted by, and whether the largest comes first.
+    pub sort: Option<(usize, bool)>,
+    /// What is said where there is no row.
+    pub empty: &'a str,
+    /// Where what was drawn is noted.
+    pub seen: &'a Cell<Seen>,
+}
+
+/// Which columns are shown in a width, each with its place and width.
+fn layout(columns: &[Column], width: u16) -> Vec<(usize, u16, u16)> {
+    let least = |column: &Column| match column.width {
+        Width::Fixed(n) | Width::Fill(n) => n,
+    };
+    let mut shown: Vec<usize> = (0..columns.len()).collect();
+    let needed = |shown: &[usize]| -> u32 {
+        shown.iter().map(|at| u32::from(least(&columns[*at]) + GAP)).sum::<u32>()
+    };
+    while needed(&shown) > u32::from(width) {
+        // The last of those with the highest number goes first.
+        let last = shown.iter().enumerate().max_by_key(|(i, at)| (columns[**at].priority, *i));
+        match last {
+            Some((i, at)) if columns[*at].priority > 0 => {
+                shown.remove(i);
+            }
+            _ => break,
+        }
+    }
+    let rest = u32::from(width).saturating_sub(needed(&shown)) as u16;
+    let fills = shown.iter().filter(|at| matches!(columns[**at].width, Width::Fill(_))).count();
+    let (mut left, mut fills) = (rest, fills as u16);
+    let mut x = 1;
+    let place = |at: usize| {
+        let mut wide = least(&columns[at]);
+        if matches!(columns[at].width, Width::Fill(_)) {
+            let share = left / fills.max(1);
+            (left, fills) = (left - share, fills - 1);
+            wide += share;
+        }
+        let from = x;
+        x += wide + GAP;
+        (at, from, wide)
+    };
+    shown.into_iter().map(place).collect()
+}
+
+impl Table<'_> {
+    /// Draws it. `cell` tells what stands in a column of a row; it is asked for what is visible
+    /// only.
+    pub fn draw(
+        &self,
+        theme: &Theme,
+        area: Rect,
+        buf: &mut Buffer,
+        mut cell: impl FnMut(usize, usize) -> (String, Style),
+    ) {
+        let area = area.intersection(buf.area);
+        let body = area.height.saturating_sub(1);
+        let offset = self.offset(usize::from(body));
+        let rows = (self.rows - offset.min(self.rows)).min(usize::from(body));
+        self.seen.set(Seen {
+            offset,
+            rows: body,
+            top: area.y.saturating_add(1),
+            left: area.x,
+            width: area.width,
+        });
+        if area.is_empty() {
+            return;
+        }
+        let columns = layout(self.columns, area.width);
+        for (at, x, wide) in &columns {
+            let column = &self.columns[*at];
+            let sign = match self.sort {
+                Some((sorted, descending)) if sorted == *at => {
+                    if descending {
+                        "▼"
+                    } else {
+                        "▲"
+                    }
+                }
+                _ => "",
+            };
+            let name = format!("{}{sign}", column.name);
+            write(buf, area, (*x, 0, *wide), column.right, &name, theme.title);
+        }
+        if self.rows == 0 {
+            let lines = text::wrap(self.empty, usize::from(area.width.saturating_sub(2)));
+            for (y, line) in lines.iter().enumerate().take(usize::from(body)) {
+                put_n(buf, area, 1, y as u16 + 1, area.width - 1, line, theme.dim);
+            }
+        }
+        for y in 0..rows {
+            let row = offset + y;
+            let line = y as u16 + 1;
+            for (at, x, wide) in &columns {
+                let (words, style) = cell(row, *at);
+                write(buf, area, (*x, line, *wide), self.columns[*at].right, &words, style);
+            }
+            if self.selected == Some(row) {
+                put_n(buf, area, 0, line, 1, ">", theme.accent);
+                if self.focused {
+                    let whole = Rect { y: area.y + line, height: 1, ..area };
+                    buf.set_style(whole, theme.selected);
+                }
+            }
+        }
+        // What is out of sight is told, and where.
+        if rows < self.rows && body > 0 {
+            let last = offset + rows;
+            let told = format!("{}-{} of {}", offset + 1, last, self.rows);
+            put_right(buf, area, area.width, 0, &told, theme.dim);
+        }
+    }
+
+    /// The first row shown: as it was, unless the chosen one would be out of sight.
+    fn offset(&self, body: usize) -> usize {
+        let was = self.seen.get().offset;
+        let most = self.rows.saturating_sub(body);
+        let Some(selected) = self.selected else { return was.min(most) };
+        let least = (selected + 1).saturating_sub(body);
+        was.clamp(least, selected.max(least)).min(most)
+    }
+}
+
+fn write(
+    buf: &mut Buffer,
+    area: Rect,
+    (x, y, wide): (u16, u16, u16),
+    right: bool,
+    words: &str,
+    style: Style,
+) {
+    if !right {
+        put_n(buf, area, x, y, wide, words, style);
+        return;
+    }
+    let words = text::clean(words);
+    let words = text::cut(&words, usize::from(wide));
+    let blank = usize::from(wide) - text::width(&words).min(usize::from(wide));
+    put_n(buf, area, x + blank as u16, y, wide, &words, style);
+}
