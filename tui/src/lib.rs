@@ -39,6 +39,7 @@
 //! Results never come this way: they are written to standard output by whoever has them,
 //! after the screen was dropped.
 
+pub mod console;
 pub mod dash;
 mod plain;
 pub mod progress;

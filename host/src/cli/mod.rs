@@ -29,6 +29,7 @@ pub mod serve;
 pub mod status;
 pub mod submit;
 pub mod task;
+pub mod top;
 pub mod watch;
 
 use std::path::PathBuf;
@@ -81,6 +82,8 @@ pub enum Verb {
     Run(run::Args),
     /// Create a directory with something to sweep, and show Besom at work in it.
     Demo(demo::Args),
+    /// The dashboard: see who leads, what runs and what waits, live, and act on it.
+    Top(top::Args),
     /// Who leads, which nodes are there, what every task does next and what waits.
     Status(status::Args),
     /// Recount the books: every item planned is committed, skipped, dead, discarded or pending.
@@ -144,6 +147,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Serve(args) => args.run(global).await,
         Verb::Run(args) => args.run(global).await,
         Verb::Demo(args) => args.run(global).await,
+        Verb::Top(args) => args.run(global).await,
         Verb::Status(args) => args.run(global).await,
         Verb::Audit(args) => args.run(global).await,
         Verb::Task(verb) => verb.run(global).await,

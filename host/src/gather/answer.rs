@@ -137,7 +137,8 @@ impl Gatherer {
         });
         let items = items.collect();
         let definition = run.definition.clone();
-        Ok(Answer::Run(RunDetail { run: short(&run), outcomes, items, definition }))
+        let detail = RunDetail { run: short(&run), outcomes, items, definition };
+        Ok(Answer::Run(Box::new(detail)))
     }
 
     async fn explain(&self, task: String, at: Time) -> Result<Answer, Refused> {

@@ -57,7 +57,7 @@ pub enum Answer {
     /// Dead letters.
     Dead(DeadPage),
     /// A run.
-    Run(RunDetail),
+    Run(Box<RunDetail>),
     /// Lines of log.
     Log(LogPage),
     /// A configuration file.

@@ -1,0 +1,117 @@
+//! What the model wants done outside of itself.
+
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use besom_tui::console::Console;
+use besom_tui::dash::{Effect, Feed, State, Tone};
+use tokio::process::Command;
+use tokio::sync::mpsc;
+
+use super::link::Link;
+
+/// Carries one out. Questions and actions are answered later, over the feed.
+///
+/// # Errors
+/// The terminal's. What else goes wrong is said on the screen.
+pub async fn carry_out(
+    effect: Effect,
+    link: &Link,
+    feed: &mpsc::Sender<Feed>,
+    console: &mut Console,
+    state: &mut State,
+) -> io::Result<()> {
+    match effect {
+        Effect::Quit => {}
+        Effect::Ask { ticket, query } => {
+            let (link, feed) = (link.clone(), feed.clone());
+            tokio::spawn(async move {
+                let answer = link.ask(&query).await;
+                // The dashboard may have been left.
+                let _ = feed.send(Feed::Answer { ticket, answer }).await;
+            });
+        }
+        Effect::Act { ticket, action, reason } => {
+            let (link, feed) = (link.clone(), feed.clone());
+            tokio::spawn(async move {
+                let answer = link.act(action, reason).await;
+                let _ = feed.send(Feed::Answer { ticket, answer }).await;
+            });
+        }
+        Effect::Copy(text) => console.copy(&text)?,
+        Effect::Bell => console.bell()?,
+        Effect::Mouse(on) => console.mouse(on)?,
+        Effect::Export { name, text } => match export(&name, &text) {
+            Ok(path) => state.say(Tone::Good, format!("written to {path}")),
+            Err(error) => state.say(Tone::Bad, format!("{name}: {error}")),
+        },
+        Effect::Editor { path, line } => {
+            let editor = chosen(&["VISUAL", "EDITOR"], "vi");
+            let at = format!("+{line}");
+            let ran = console.lend(run(&editor, &[&at, &path], None)).await?;
+            say(state, &editor, ran);
+        }
+        Effect::Pager(text) => {
+            let pager = chosen(&["PAGER"], "less");
+            let ran = console.lend(run(&pager, &[], Some(&text))).await?;
+            say(state, &pager, ran);
+        }
+    }
+    Ok(())
+}
+
+/// Writes a new file into the working directory; one that is there is left as it is.
+fn export(name: &str, text: &str) -> io::Result<String> {
+    // A name, not a path: it is made of keys that come from a database.
+    let name: String = name
+        .chars()
+        .map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' })
+        .collect();
+    let mut path = Path::new(".").join(name.trim_start_matches('.'));
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
+    for number in 2..=1_000 {
+        match std::fs::File::create_new(&path) {
+            Ok(mut file) => {
+                file.write_all(text.as_bytes())?;
+                return Ok(path.display().to_string());
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                path.set_file_name(format!("{stem}-{number}.{ending}"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::from(io::ErrorKind::AlreadyExists))
+}
+
+fn chosen(variables: &[&str], otherwise: &str) -> String {
+    let named = variables.iter().filter_map(|name| std::env::var(name).ok());
+    named.into_iter().find(|value| !value.trim().is_empty()).unwrap_or_else(|| otherwise.to_owned())
+}
+
+/// Runs a program that the user has chosen, which may come with arguments of its own, on the
+/// terminal; `input` comes by its standard input.
+async fn run(program: &str, arguments: &[&str], input: Option<&str>) -> io::Result<()> {
+    let mut words = program.split_whitespace();
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words).args(arguments).kill_on_drop(true);
+    if let Some(input) = input {
+        use tokio::io::AsyncWriteExt as _;
+        command.stdin(std::process::Stdio::piped());
+        let mut child = command.spawn()?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A pager that is left early does not read to the end.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+        child.wait().await.map(|_| ())
+    } else {
+        command.status().await.map(|_| ())
+    }
+}
+
+fn say(state: &mut State, program: &str, ran: io::Result<()>) {
+    if let Err(error) = ran {
+        state.say(Tone::Bad, format!("{program}: {error}"));
+    }
+}

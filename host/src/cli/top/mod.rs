@@ -1,0 +1,173 @@
+//! `besom top`: the dashboard.
+//!
+//! The model and its pictures are in `besom_tui`; here is what surrounds them: the connection to
+//! a host, the clock, and whatever the model wants done outside of itself.
+
+mod effects;
+pub mod link;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use besom_tui::console::{self, Console};
+use besom_tui::dash::{Effect, Input, Options, State, ThemeChoice};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::{Exit, Failure, Global};
+use crate::api::Token;
+use crate::config::{Overrides, read};
+use crate::host::clock;
+use link::{Address, Link};
+
+/// Pictures at most, in a second.
+const FRAMES_MAX: u32 = 10;
+/// What the link may tell ahead of the model.
+const FEEDS: usize = 16;
+/// The variable that asks for no colours: <https://no-color.org>.
+const NO_COLOR: &str = "NO_COLOR";
+
+/// The colours of the dashboard.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Colours {
+    /// The terminal's own, that read well on any ground.
+    #[default]
+    Auto,
+    /// For a light ground.
+    Light,
+    /// For a dark ground.
+    Dark,
+    /// None.
+    Mono,
+}
+
+/// `besom top`.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Args {
+    /// The Unix socket of a host; by default that of the configuration. Repeatable: where one
+    /// host is lost, the next is asked.
+    #[arg(long, value_name = "PATH", conflicts_with = "connect")]
+    pub socket: Vec<PathBuf>,
+    /// The TCP address of a host; needs --token-file. Repeatable.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file")]
+    pub connect: Vec<SocketAddr>,
+    /// The file (mode 0600) with the token for --connect.
+    #[arg(long, value_name = "FILE", requires = "connect")]
+    pub token_file: Option<PathBuf>,
+    /// Only look: the host refuses whatever would change something.
+    #[arg(long)]
+    pub readonly: bool,
+    /// Lines instead of pictures: for pipes and screen readers.
+    #[arg(long)]
+    pub plain: bool,
+    /// The colours; NO_COLOR asks for none.
+    #[arg(long, value_enum, default_value_t)]
+    pub theme: Colours,
+    /// Listen to the mouse from the beginning (`m` turns it on and off).
+    #[arg(long)]
+    pub mouse: bool,
+}
+
+impl Args {
+    /// Shows it until it is left.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let link = Link::new(self.addresses(global)?, self.readonly);
+        let no_colour = std::env::var_os(NO_COLOR).is_some_and(|value| !value.is_empty());
+        let theme = match self.theme {
+            Colours::Auto if no_colour => ThemeChoice::Mono,
+            Colours::Auto => ThemeChoice::Auto,
+            Colours::Light => ThemeChoice::Light,
+            Colours::Dark => ThemeChoice::Dark,
+            Colours::Mono => ThemeChoice::Mono,
+        };
+        let name = link.address().to_string();
+        let options = Options { theme, readonly: self.readonly, mouse: self.mouse, name };
+        let state = State::new(options);
+        if self.plain || !console::is_possible() {
+            return Err(Failure::Usage("this is no terminal".into()));
+        }
+        let diverted = super::log::divert();
+        let shown = show(link, state).await;
+        // What was logged meanwhile is said now, where it can be read.
+        for line in diverted.take() {
+            eprintln!("{line}");
+        }
+        shown
+    }
+
+    fn addresses(&self, global: &Global) -> Result<Vec<Address>, Failure> {
+        if let Some(file) = &self.token_file {
+            let token = Token::read(file).map_err(|error| Failure::Usage(error.to_string()))?;
+            let of = |address: &SocketAddr| Address::Tcp(*address, token.secret().to_owned());
+            return Ok(self.connect.iter().map(of).collect());
+        }
+        if !self.socket.is_empty() {
+            return Ok(self.socket.iter().cloned().map(Address::Unix).collect());
+        }
+        let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+        Ok(vec![Address::Unix(parsed.sections().api.socket.clone())])
+    }
+}
+
+/// The dashboard on a terminal, until it is left, the terminal goes or a signal comes.
+pub async fn show(link: Link, mut state: State) -> Result<Exit, Failure> {
+    let fail = |error: std::io::Error| Failure::Failed(format!("the terminal: {error}"));
+    let mut console = Console::take(state.options.mouse).map_err(fail)?;
+    let (feed, mut feeds) = mpsc::channel(FEEDS);
+    let watching = tokio::spawn(link.clone().watch(feed.clone()));
+    let mut stopped = std::pin::pin!(stopped());
+    let (columns, rows) = console.size().map_err(fail)?;
+    state.update(Input::Tick(clock::wall()));
+    state.update(Input::Resize(columns, rows));
+    let frame = Duration::from_secs(1) / FRAMES_MAX;
+    let mut drawn: Option<Instant> = None;
+    let exit = 'shown: loop {
+        let due = drawn.is_none_or(|at| at.elapsed() >= frame);
+        if state.dirty() && due {
+            console.draw(&state).map_err(fail)?;
+            state.drawn();
+            drawn = Some(Instant::now());
+        }
+        let tick = state.next_tick().since(clock::wall());
+        let wait = match (state.dirty(), drawn) {
+            (true, Some(at)) => frame.saturating_sub(at.elapsed()).min(tick),
+            _ => tick,
+        };
+        let input = tokio::select! {
+            biased;
+            signal = &mut stopped => break 'shown signal,
+            typed = console.next() => Some(typed.map_err(fail)?),
+            Some(fed) = feeds.recv() => Some(Input::Feed(fed)),
+            () = tokio::time::sleep(wait) => None,
+        };
+        let mut effects = state.update(Input::Tick(clock::wall()));
+        effects.extend(input.map(|input| state.update(input)).into_iter().flatten());
+        for effect in effects {
+            if effect == Effect::Quit {
+                break 'shown Ok(Exit::Fine);
+            }
+            effects::carry_out(effect, &link, &feed, &mut console, &mut state)
+                .await
+                .map_err(fail)?;
+        }
+    };
+    watching.abort();
+    drop(console);
+    exit
+}
+
+/// Waits for a signal that ends the program; the terminal is given back before it does.
+async fn stopped() -> Result<Exit, Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let fail = |error: std::io::Error| Failure::Failed(format!("signals: {error}"));
+    let mut terminate = signal(SignalKind::terminate()).map_err(fail)?;
+    let mut hangup = signal(SignalKind::hangup()).map_err(fail)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(fail)?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(Exit::Fine)
+}
