@@ -351,7 +351,8 @@ async fn seen(world: &World) -> Seen {
         history.push(format!("{id:?} {run} {at} {} {rest:?}", row.outcome));
         images.push(store.before_images(row.id).await.unwrap().unwrap_or_default().len());
     }
-    let letters = store.dead_letters(&DeadSelector::default(), Letters::All, ALL).await.unwrap();
+    let letters =
+        store.dead_letters(&DeadSelector::default(), Letters::All, None, ALL).await.unwrap();
     let depths = store.depths().await.unwrap();
     let depth = |d: besom::ports::store::Depth| {
         (d.log + d.timers + d.retries + d.dead > 0).then(|| {

@@ -136,14 +136,14 @@ impl Verb {
             Verb::Ls { which, all, limit } => {
                 let selector = which.selector(Vec::new());
                 let letters = if all { Letters::All } else { Letters::Open };
-                let found = store.dead_letters(&selector, letters, limit).await?;
+                let found = store.dead_letters(&selector, letters, None, limit).await?;
                 let rows: Vec<Row> = found.iter().map(Row::from).collect();
                 output::show(global.output, &rows, || list(&rows))?;
                 Ok(Exit::Fine)
             }
             Verb::Show { id } => {
                 let selector = DeadSelector { ids: vec![id], ..DeadSelector::default() };
-                let found = store.dead_letters(&selector, Letters::All, 1).await?;
+                let found = store.dead_letters(&selector, Letters::All, None, 1).await?;
                 let row = found.first().map(Row::from).ok_or_else(|| {
                     Failure::Usage(format!(
                         "there is no dead letter {id}; `besom dead ls` lists them"

@@ -110,7 +110,7 @@ async fn fates(store: &dyn Store) -> anyhow::Result<Fates> {
         page.iter().for_each(|row| fates.note(row));
     }
     let dead = DeadSelector { task, ..DeadSelector::default() };
-    for letter in store.dead_letters(&dead, Letters::Open, DEAD_MAX).await? {
+    for letter in store.dead_letters(&dead, Letters::Open, None, DEAD_MAX).await? {
         // A document that was compacted once and cannot be any more is left alone now.
         let document = document(&letter.item.identity);
         fates.compacted.remove(&document);

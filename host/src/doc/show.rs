@@ -141,7 +141,7 @@ async fn dead(
 ) -> store::Result<Option<DeadLetter>> {
     for task in tasks {
         let selector = DeadSelector { task: Some(task.clone()), ..DeadSelector::default() };
-        let letters = store.dead_letters(&selector, Letters::Open, LOOKED_AT_MAX).await?;
+        let letters = store.dead_letters(&selector, Letters::Open, None, LOOKED_AT_MAX).await?;
         let found = letters.into_iter().find(|letter| {
             letter.item.identity.tenant.as_ref() == Some(&name.tenant)
                 && letter.item.identity.key == item_key(&name.key)

@@ -110,9 +110,9 @@ impl Gatherer {
         before: Option<u64>,
     ) -> Result<Answer, Refused> {
         let selector = DeadSelector { ids: Vec::new(), task: task.map(TaskName::from), error };
-        let found = self.store().dead_letters(&selector, Letters::Open, DEAD_PAGE + 1).await;
+        let page = DEAD_PAGE + 1;
+        let found = self.store().dead_letters(&selector, Letters::Open, before, page).await;
         let mut letters: Vec<Letter> = found.map_err(refused)?.iter().map(letter).collect();
-        letters.retain(|letter| before.is_none_or(|before| letter.id < before));
         let more = letters.len() > DEAD_PAGE as usize;
         letters.truncate(DEAD_PAGE as usize);
         Ok(Answer::Dead(DeadPage { letters, more }))

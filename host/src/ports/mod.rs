@@ -6,5 +6,6 @@ pub mod coordination;
 pub mod courier;
 pub mod embedded;
 pub mod guests;
+pub mod lines;
 pub mod members;
 pub mod store;

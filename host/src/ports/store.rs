@@ -23,6 +23,7 @@ use besom_core::ids::{
 use besom_core::item::{Candidate, Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
 use besom_core::proposal::{Change, Condition, ReadSet};
+use besom_core::snapshot::{DeadGroup, Report};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
 use serde::{Deserialize, Serialize};
@@ -221,6 +222,7 @@ pub struct Entry {
     pub decision: Decision,
 }
 
+pub use super::lines::{RunLine, RunLines};
 pub use besom_core::queue::Decision;
 
 /// A batch to be committed in one transaction: any number of tasks and streams. Entries of
@@ -520,6 +522,14 @@ pub struct NodeRow {
     pub config_digest: String,
     /// What it could not reach then.
     pub missing: Vec<Missing>,
+    /// Its machine's name; empty: it is of an earlier version.
+    pub hostname: String,
+    /// Where the others reach it; empty: nowhere.
+    pub address: String,
+    /// Its share of the partitions beside the others'.
+    pub weight: u32,
+    /// What it says of itself; none: nothing yet, or in a form of another version.
+    pub report: Option<Report>,
 }
 
 /// Something that a node cannot reach.
@@ -533,10 +543,14 @@ pub struct Missing {
     pub why: String,
 }
 
+/// Terms that are remembered however old they are.
+pub const TERMS_KEPT: u32 = 20;
+
 /// How long things are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention<'a> {
-    /// History, slots, runs, commands, messages at their end, what the tasks have settled.
+    /// History, slots, runs with what they logged, commands, messages at their end, what the
+    /// tasks have settled; terms, but for the newest [`TERMS_KEPT`].
     pub history: Duration,
     /// Before-images, by task; those of a task that is not named go with their history row.
     pub undo: &'a [(TaskName, Duration)],
@@ -551,7 +565,8 @@ pub struct Pruned {
     pub history: u64,
     /// Before-images.
     pub undo: u64,
-    /// Other rows: commits, slots, runs, commands, messages at their end, resolved dead letters.
+    /// Other rows: commits, slots, runs and their lines, commands, messages at their end,
+    /// resolved dead letters, terms.
     pub other: u64,
 }
 
@@ -726,6 +741,9 @@ pub trait Store: Send + Sync {
 
     /// The fence; none in a store that never had a leader.
     async fn fence(&self) -> Result<Option<FenceState>>;
+
+    /// Every raise of the fence that is remembered, newest first.
+    async fn terms(&self, limit: u32) -> Result<Vec<FenceState>>;
 
     // ---- ownership
 
@@ -951,13 +969,18 @@ pub trait Store: Send + Sync {
         limit: u32,
     ) -> Result<Vec<SlotRecord>>;
 
-    /// Dead letters that match, newest first.
+    /// Dead letters that match, newest first: those with numbers below `before`.
     async fn dead_letters(
         &self,
         selector: &DeadSelector,
         letters: Letters,
+        before: Option<u64>,
         limit: u32,
     ) -> Result<Vec<DeadLetter>>;
+
+    /// Open dead letters by task and last error, those with the newest letter first. One pass
+    /// over an index, whatever the letters hold.
+    async fn dead_groups(&self, limit: u32) -> Result<Vec<DeadGroup>>;
 
     /// History rows, newest first.
     async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>>;
@@ -965,6 +988,21 @@ pub trait Store: Send + Sync {
     /// A history row's before-images, oldest change first: collection, key and the row as it was
     /// (none: it did not exist). None: no such row, or its images were pruned or not kept.
     async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>>;
+
+    // ---- what guests log
+
+    /// Writes lines, numbering those of each run from 1 without a gap, and counts `lost` ones.
+    /// Of each run the newest `lines_max` stay; those that go are counted as lost. Lines of
+    /// runs that are not known are left out.
+    async fn write_lines(
+        &self,
+        lines: &[RunLine],
+        lost: &[(RunId, u64)],
+        lines_max: u32,
+    ) -> Result<()>;
+
+    /// The lines of a run with numbers above `after`, in their order.
+    async fn lines(&self, run: RunId, after: u64, limit: u32) -> Result<RunLines>;
 
     /// Recounts the books in one snapshot.
     async fn audit(&self) -> Result<Audit>;

@@ -72,6 +72,8 @@ macro_rules! store_conformance {
                 a_later_commit_lifts_a_discard,
                 a_later_commit_resolves_an_open_dead_letter,
                 a_later_skip_leaves_a_dead_letter_open,
+                dead_letters_are_read_in_pages,
+                open_dead_letters_are_grouped_by_task_and_last_error,
             }
             deaths {
                 the_items_of_a_dead_node_have_one_death_more,
@@ -99,6 +101,7 @@ macro_rules! store_conformance {
                 the_right_term_with_a_foreign_token_is_fenced,
                 a_leader_writes_only_after_its_raise,
                 the_fence_survives_a_restart,
+                every_raise_is_remembered_newest_first,
             }
             guards {
                 comparisons_mean_what_they_say_for_every_ordered_kind,
@@ -122,6 +125,13 @@ macro_rules! store_conformance {
                 an_unknown_result_is_found_out,
                 a_store_that_is_busy_or_away_costs_no_attempt,
                 everything_survives_a_restart,
+            }
+            lines {
+                lines_are_numbered_within_their_run,
+                nothing_after_the_last_line_is_nothing,
+                a_run_keeps_its_newest_lines,
+                lines_of_an_unknown_run_are_left_out,
+                lines_go_with_their_run,
             }
             mapping {
                 the_mapping_of_the_tables_has_no_fault,
@@ -165,6 +175,7 @@ macro_rules! store_conformance {
                 a_run_stays_while_something_refers_to_it,
                 a_settled_skip_is_forgotten_with_the_history,
                 the_bound_on_images_is_for_each_task,
+                the_newest_terms_stay_however_old,
             }
             ranges {
                 a_range_is_the_same_in_pages_of_any_size,

@@ -10,7 +10,7 @@ use besom_core::time::Time;
 use super::state::{Account, Recorded, State, account};
 use crate::ports::store::{
     Audit, AuditRow, BeforeImage, Counts, DeadLetter, HistoryQuery, HistoryRow, Pruned, Result,
-    Retention,
+    Retention, TERMS_KEPT,
 };
 
 impl State {
@@ -203,6 +203,16 @@ impl State {
             + self.prune_messages(before, limit)
             + self.prune_slots(before, limit)
             + self.prune_settled(before, limit)
+            + self.prune_lines(limit)
+            + self.prune_terms(before, limit)
+    }
+
+    /// The newest terms stay, however old.
+    fn prune_terms(&mut self, before: Time, limit: u32) -> u64 {
+        let newest = self.terms.keys().rev().nth(TERMS_KEPT as usize - 1).copied();
+        remove_old(&mut self.terms, limit, |term, raised| {
+            raised.raised_at < before && newest.is_some_and(|newest| *term < newest)
+        })
     }
 
     /// Removes dead letters that were resolved long ago; the baseline goes on counting them.

@@ -1,7 +1,11 @@
 //! What is asked from outside, and its effect under the leader's fence.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
 use besom_core::ids::{Fence, TaskName};
 use besom_core::plan::{Pause, TaskState};
+use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
 use super::state::{Numbered, State};
@@ -93,6 +97,28 @@ impl State {
             (letters == Letters::All || letter.resolved_at.is_none()) && matches(selector, letter)
         };
         self.dead.values().rev().filter(wanted).collect()
+    }
+
+    /// Open dead letters by task and last error.
+    pub(super) fn dead_groups(&self, limit: u32) -> Vec<DeadGroup> {
+        let mut groups: BTreeMap<(&str, &str), (DeadGroup, u64)> = BTreeMap::new();
+        for letter in self.dead.values().filter(|letter| letter.resolved_at.is_none()) {
+            let task = letter.item.identity.task.as_str();
+            let error = letter.item.errors.last().map_or("", String::as_str);
+            let fresh = || {
+                let (task, error) = (task.to_owned(), error.to_owned());
+                let (first, last) = (letter.at, letter.at);
+                (DeadGroup { task, error, count: 0, first, last }, letter.id)
+            };
+            let (group, newest) = groups.entry((task, error)).or_insert_with(fresh);
+            group.count += 1;
+            group.first = group.first.min(letter.at);
+            group.last = group.last.max(letter.at);
+            *newest = letter.id;
+        }
+        let mut groups: Vec<_> = groups.into_values().collect();
+        groups.sort_by_key(|(group, newest)| Reverse((group.last, *newest)));
+        groups.into_iter().take(limit as usize).map(|(group, _)| group).collect()
     }
 
     fn open_dead(&self, selector: &DeadSelector) -> Vec<u64> {

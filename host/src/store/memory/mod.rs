@@ -20,6 +20,7 @@ mod commands;
 mod commit;
 mod compare;
 mod fault;
+mod lines;
 mod mapping;
 mod outbox;
 mod ownership;

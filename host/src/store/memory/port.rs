@@ -13,6 +13,7 @@ use besom_core::ids::{
 use besom_core::item::{Identity, Item, Source};
 use besom_core::plan::{Run, SlotDecision, SlotRecord, TaskState};
 use besom_core::proposal::Change;
+use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
 use super::outbox::Origin;
@@ -25,7 +26,8 @@ use crate::ports::store::{
     Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Claim, Claimed, Command, CommandEffect,
     CommandRow, Committed, DeadLetter, DeadSelector, Depth, Error, FenceState, HistoryQuery,
     HistoryRow, Letters, MappingFault, Message, MessageQuery, NodeRow, PartitionRow, PlanPage,
-    Planned, Pruned, Raised, Result, Retention, RingPosition, Snapshot, Store, Stream, Waiting,
+    Planned, Pruned, Raised, Result, Retention, RingPosition, RunLine, RunLines, Snapshot, Store,
+    Stream, Waiting,
 };
 
 #[async_trait]
@@ -64,6 +66,12 @@ impl Store for MemoryStore {
 
     async fn fence(&self) -> Result<Option<FenceState>> {
         self.perform(On::Read, |state| Ok(state.fence.as_ref().map(|(fence, _)| fence.clone())))
+    }
+
+    async fn terms(&self, limit: u32) -> Result<Vec<FenceState>> {
+        self.perform(On::Read, |state| {
+            Ok(state.terms.values().rev().take(limit as usize).cloned().collect())
+        })
     }
 
     // ---- ownership
@@ -322,12 +330,18 @@ impl Store for MemoryStore {
         &self,
         selector: &DeadSelector,
         letters: Letters,
+        before: Option<u64>,
         limit: u32,
     ) -> Result<Vec<DeadLetter>> {
         self.perform(On::Read, |state| {
             let selected = state.select_dead(selector, letters).into_iter();
-            Ok(selected.take(limit as usize).cloned().collect())
+            let older = selected.filter(|letter| before.is_none_or(|before| letter.id < before));
+            Ok(older.take(limit as usize).cloned().collect())
         })
+    }
+
+    async fn dead_groups(&self, limit: u32) -> Result<Vec<DeadGroup>> {
+        self.perform(On::Read, |state| Ok(state.dead_groups(limit)))
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>> {
@@ -336,6 +350,22 @@ impl Store for MemoryStore {
 
     async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>> {
         self.perform(On::Read, |state| Ok(state.images(history)))
+    }
+
+    async fn write_lines(
+        &self,
+        lines: &[RunLine],
+        lost: &[(RunId, u64)],
+        lines_max: u32,
+    ) -> Result<()> {
+        self.perform(On::Write, |state| {
+            state.write_lines(lines, lost, lines_max);
+            Ok(())
+        })
+    }
+
+    async fn lines(&self, run: RunId, after: u64, limit: u32) -> Result<RunLines> {
+        self.perform(On::Read, |state| Ok(state.list_lines(run, after, limit)))
     }
 
     async fn audit(&self) -> Result<Audit> {

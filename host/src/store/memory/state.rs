@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use besom_core::activity::Book;
 use besom_core::ids::{
-    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
+    CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
 };
 use besom_core::item::{Identity, Item, Source};
 use besom_core::plan::{Run, SlotRecord, TaskState};
 use besom_core::time::Time;
 
+use super::lines::Logged;
 use super::outbox::Message;
 use super::ownership::Owner;
 use super::tables::Tables;
@@ -75,6 +76,7 @@ pub(super) struct State {
     pub(super) partitions: u32,
     last_ids: BTreeMap<Numbered, u64>,
     pub(super) fence: Option<(FenceState, [u8; 32])>,
+    pub(super) terms: BTreeMap<Term, FenceState>,
     pub(super) owners: BTreeMap<Partition, Owner>,
     /// What has come into the queues from leaders, in order.
     pub(super) arrivals: Vec<Arrivals>,
@@ -109,6 +111,7 @@ pub(super) struct State {
     /// Shared with the snapshots that were taken of it.
     pub(super) outbox: Arc<Vec<Message>>,
     pub(super) nodes: BTreeMap<NodeName, NodeRow>,
+    pub(super) lines: BTreeMap<RunId, Logged>,
 
     pub(super) tables: Tables,
     pub(super) activity: Book,
@@ -120,6 +123,7 @@ impl State {
             partitions,
             last_ids: BTreeMap::new(),
             fence: None,
+            terms: BTreeMap::new(),
             owners: BTreeMap::new(),
             arrivals: Vec::new(),
             fence_disabled: false,
@@ -142,6 +146,7 @@ impl State {
             begun: BTreeMap::new(),
             outbox: Arc::default(),
             nodes: BTreeMap::new(),
+            lines: BTreeMap::new(),
             tables: Tables::default(),
             activity,
         }
@@ -175,6 +180,7 @@ impl State {
             return Err(Error::Invalid(format!("there is no partition {beyond} of {count}")));
         }
         let raised = FenceState { term: fence.term, node: node.clone(), raised_at: now };
+        self.terms.insert(fence.term, raised.clone());
         self.fence = Some((raised, fence.token_hash));
         let take = |partition| (partition, self.take(node, partition, None));
         Ok(Raised { owned: taken.into_iter().map(take).collect() })

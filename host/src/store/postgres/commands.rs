@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use besom_core::ids::{Fence, NodeName, TaskName};
+use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
@@ -16,7 +17,7 @@ use super::session::{Pipeline, Session, Tx, only, params};
 use super::settle::{Blocks, Books, End, Remarks, numbers_needed};
 use super::tally::{END_RUNS, Tally};
 use super::tasks::Tasks;
-use super::text::escaped;
+use super::text::{escaped, plain};
 use crate::ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Letters, Result,
 };
@@ -69,7 +70,6 @@ pub(super) async fn command(session: &Session, id: u64) -> Job<Option<CommandRow
 }
 
 fn read(r: &Row) -> Job<CommandRow> {
-    use super::text::plain;
     Ok(CommandRow {
         id: r.try_get::<_, i64>(0)? as u64,
         command: parse(&r.try_get::<_, String>(1)?)?,
@@ -172,7 +172,7 @@ async fn resume(tx: &Tx, task: i32) -> Job<()> {
 
 /// Dead letters into the retries; those whose identity waits already are left.
 async fn retry_dead(tx: &Tx, selector: &DeadSelector) -> Job<u64> {
-    let letters = dead_letters(&tx.session, selector, Letters::Open, None).await?;
+    let letters = dead_letters(&tx.session, selector, Letters::Open, None, None).await?;
     // Newest first: of several of one identity the newest goes.
     let mut seen = HashSet::new();
     let ids: Vec<i64> = letters
@@ -215,7 +215,7 @@ async fn retry_dead(tx: &Tx, selector: &DeadSelector) -> Job<u64> {
 }
 
 async fn discard_dead(tx: &Tx, selector: &DeadSelector, row: &CommandRow) -> Job<u64> {
-    let letters = dead_letters(&tx.session, selector, Letters::Open, None).await?;
+    let letters = dead_letters(&tx.session, selector, Letters::Open, None, None).await?;
     if letters.is_empty() {
         return Ok(0);
     }
@@ -242,18 +242,21 @@ async fn discard_dead(tx: &Tx, selector: &DeadSelector, row: &CommandRow) -> Job
     Ok(letters.len() as u64)
 }
 
-/// Dead letters that match, newest first, with the numbers of their tasks; at most `limit`
+/// Dead letters that match and are older than `before`, newest first, with the numbers of their
+/// tasks; at most `limit`
 /// where given.
 pub(super) async fn dead_letters(
     session: &Session,
     selector: &DeadSelector,
     letters: Letters,
+    before: Option<u64>,
     limit: Option<u32>,
 ) -> Job<Vec<(i32, DeadLetter)>> {
     let ids: Option<Vec<i64>> = match selector.ids.as_slice() {
         [] => None,
         ids => Some(ids.iter().map(|id| i64::try_from(*id).unwrap_or(i64::MAX)).collect()),
     };
+    let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
     let by_ids = ids.is_some();
     let task = selector.task.as_ref().filter(|_| !by_ids).map(|t| t.as_str().to_owned());
     let error = selector.error.as_ref().filter(|_| !by_ids).map(|e| escaped(e).into_owned());
@@ -262,11 +265,12 @@ pub(super) async fn dead_letters(
             &format!(
                 "SELECT d.task, d.id, d.at, t.name, d.resolved_at, {} FROM @.dead d JOIN @.task t ON t.id = d.task
                  WHERE ($1::int8[] IS NULL OR d.id = ANY($1)) AND ($2::text IS NULL OR t.name = $2)
-                   AND ($3::text IS NULL OR d.error = $3) AND ($5 OR d.resolved_at IS NULL)
+                   AND ($3::text IS NULL OR (d.error_hash = md5($3) AND d.error = $3))
+                   AND ($5 OR d.resolved_at IS NULL) AND d.id < $6
                  ORDER BY d.id DESC LIMIT $4",
                 items::COLUMNS
             ),
-            params![ids, task, error, limit.map(i64::from), letters == Letters::All],
+            params![ids, task, error, limit.map(i64::from), letters == Letters::All, before],
         )
         .await?;
     let letter = |row: &Row| -> Job<(i32, DeadLetter)> {
@@ -277,4 +281,30 @@ pub(super) async fn dead_letters(
         Ok((row.try_get(0)?, DeadLetter { id, item, at, resolved_at }))
     };
     rows.iter().map(letter).collect()
+}
+
+/// Open dead letters by task and last error, those with the newest letter first: a pass over an
+/// index, and then one letter of each group for its words.
+pub(super) async fn dead_groups(session: &Session, limit: u32) -> Job<Vec<DeadGroup>> {
+    let rows = session
+        .query(
+            "SELECT t.name, d.error, g.count, g.first, g.last FROM (
+               SELECT task, count(*) AS count, min(at) AS first, max(at) AS last, max(id) AS id
+               FROM @.dead WHERE resolved_at IS NULL GROUP BY task, error_hash
+               ORDER BY max(at) DESC, max(id) DESC LIMIT $1) g
+             JOIN @.dead d ON d.id = g.id JOIN @.task t ON t.id = g.task
+             ORDER BY g.last DESC, g.id DESC",
+            params![i64::from(limit)],
+        )
+        .await?;
+    let group = |r: &Row| -> Job<DeadGroup> {
+        Ok(DeadGroup {
+            task: r.try_get(0)?,
+            error: plain(r.try_get(1)?),
+            count: r.try_get::<_, i64>(2)? as u64,
+            first: Time(r.try_get(3)?),
+            last: Time(r.try_get(4)?),
+        })
+    };
+    rows.iter().map(group).collect()
 }

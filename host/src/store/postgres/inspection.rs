@@ -138,16 +138,23 @@ pub(super) async fn before_images(
 pub(super) async fn report_node(session: &Session, node: &NodeRow) -> Job<()> {
     session
         .execute(
-            "INSERT INTO @.node (node, state, seen_at, config_digest, missing)
-             VALUES ($1, $2, $3, $4, $5)
+            "INSERT INTO @.node (node, state, seen_at, config_digest, missing, hostname, address,
+               weight, report)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
              ON CONFLICT (node) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at,
-               config_digest = excluded.config_digest, missing = excluded.missing",
+               config_digest = excluded.config_digest, missing = excluded.missing,
+               hostname = excluded.hostname, address = excluded.address,
+               weight = excluded.weight, report = excluded.report",
             params![
                 node.node.as_str().to_owned(),
                 node.state.clone(),
                 node.seen_at.0,
                 node.config_digest.clone(),
-                record::nodes::pack(&node.missing)
+                record::nodes::pack(&node.missing),
+                node.hostname.clone(),
+                node.address.clone(),
+                i64::from(node.weight),
+                record::nodes::pack_report(node.report.as_ref())
             ],
         )
         .await?;
@@ -165,8 +172,8 @@ pub(super) async fn forget_node(session: &Session, node: &NodeName) -> Job<()> {
 pub(super) async fn nodes(session: &Session) -> Job<Vec<NodeRow>> {
     let rows = session
         .query(
-            "SELECT node, state, seen_at, config_digest, missing FROM @.node
-             ORDER BY node COLLATE \"C\"",
+            "SELECT node, state, seen_at, config_digest, missing, hostname, address, weight, report
+             FROM @.node ORDER BY node COLLATE \"C\"",
             params![],
         )
         .await?;
@@ -177,6 +184,10 @@ pub(super) async fn nodes(session: &Session) -> Job<Vec<NodeRow>> {
             seen_at: Time(r.try_get(2)?),
             config_digest: r.try_get(3)?,
             missing: record::nodes::unpack(&r.try_get::<_, String>(4)?),
+            hostname: r.try_get(5)?,
+            address: r.try_get(6)?,
+            weight: u32::try_from(r.try_get::<_, i64>(7)?).unwrap_or_default(),
+            report: record::nodes::unpack_report(&r.try_get::<_, String>(8)?),
         })
     };
     rows.iter().map(node).collect()

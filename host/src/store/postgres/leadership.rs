@@ -30,12 +30,13 @@ pub(super) fn check_fence(answer: &[Row]) -> Job<()> {
 /// How long a raise waits for the write of the leader before.
 const RAISE_WAIT: &str = "SET LOCAL lock_timeout = '1s'";
 
-const RAISE: &str = "INSERT INTO @.fence AS f (term, token_hash, node, raised_at)
-  VALUES ($2, $3, $4, {now})
-  ON CONFLICT (singleton) DO UPDATE SET term = excluded.term, token_hash = excluded.token_hash,
-    node = excluded.node, raised_at = excluded.raised_at
-  WHERE f.term < excluded.term
-  RETURNING 1";
+const RAISE: &str = "WITH raised AS (INSERT INTO @.fence AS f (term, token_hash, node, raised_at)
+    VALUES ($2, $3, $4, {now})
+    ON CONFLICT (singleton) DO UPDATE SET term = excluded.term, token_hash = excluded.token_hash,
+      node = excluded.node, raised_at = excluded.raised_at
+    WHERE f.term < excluded.term
+    RETURNING f.term, f.node, f.raised_at)
+  INSERT INTO @.term (term, node, raised_at) SELECT term, node, raised_at FROM raised RETURNING 1";
 
 /// In the order of their numbers, as commits lock them; nothing where the fence is not raised.
 const TAKE_OVER: &str = "WITH taken AS (SELECT id FROM @.partition
@@ -151,10 +152,19 @@ pub(super) async fn claim_partitions(
 /// The fence as it stands.
 pub(super) async fn fence(session: &Session) -> Job<Option<FenceState>> {
     let row = session.row("SELECT term, node, raised_at FROM @.fence", params![]).await?;
-    let Some(row) = row else { return Ok(None) };
-    Ok(Some(FenceState {
+    row.as_ref().map(raised).transpose()
+}
+
+/// Every raise of it, newest first.
+pub(super) async fn terms(session: &Session, limit: u32) -> Job<Vec<FenceState>> {
+    let newest = "SELECT term, node, raised_at FROM @.term ORDER BY term DESC LIMIT $1";
+    session.query(newest, params![i64::from(limit)]).await?.iter().map(raised).collect()
+}
+
+fn raised(row: &Row) -> Job<FenceState> {
+    Ok(FenceState {
         term: Term(row.try_get::<_, i64>(0)? as u64),
         node: row.try_get::<_, String>(1)?.into(),
         raised_at: Time(row.try_get(2)?),
-    }))
+    })
 }

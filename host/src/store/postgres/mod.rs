@@ -23,6 +23,7 @@ mod guards;
 mod inspection;
 mod items;
 mod leadership;
+mod lines;
 mod lookup;
 mod mapping;
 mod nudge;
@@ -63,6 +64,7 @@ use besom_core::ids::{
 };
 use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::Change;
+use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
 pub use self::clock::TimeSource;
@@ -189,6 +191,10 @@ impl Store for PostgresStore {
 
     async fn fence(&self) -> Result<Option<FenceState>> {
         Ok(leadership::fence(&self.look().await?).await?)
+    }
+
+    async fn terms(&self, limit: u32) -> Result<Vec<FenceState>> {
+        Ok(leadership::terms(&self.look().await?, limit).await?)
     }
 
     async fn partition_table(&self) -> Result<Vec<PartitionRow>> {
@@ -440,11 +446,16 @@ impl Store for PostgresStore {
         &self,
         selector: &DeadSelector,
         letters: Letters,
+        before: Option<u64>,
         limit: u32,
     ) -> Result<Vec<DeadLetter>> {
-        let session = self.look().await?;
-        let found = commands::dead_letters(&session, selector, letters, Some(limit)).await?;
+        let (session, limit) = (self.look().await?, Some(limit));
+        let found = commands::dead_letters(&session, selector, letters, before, limit).await?;
         Ok(found.into_iter().map(|(_, letter)| letter).collect())
+    }
+
+    async fn dead_groups(&self, limit: u32) -> Result<Vec<DeadGroup>> {
+        Ok(commands::dead_groups(&self.look().await?, limit).await?)
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>> {
@@ -453,6 +464,20 @@ impl Store for PostgresStore {
 
     async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>> {
         Ok(inspection::before_images(&self.look().await?, history).await?)
+    }
+
+    async fn write_lines(
+        &self,
+        lines: &[RunLine],
+        lost: &[(RunId, u64)],
+        lines_max: u32,
+    ) -> Result<()> {
+        let session = self.pools.take(Use::Write).await?;
+        Ok(lines::write(session, lines, lost, lines_max).await?)
+    }
+
+    async fn lines(&self, run: RunId, after: u64, limit: u32) -> Result<RunLines> {
+        Ok(lines::lines(&self.look().await?, run, after, limit).await?)
     }
 
     async fn audit(&self) -> Result<Audit> {

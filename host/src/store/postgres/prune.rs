@@ -12,7 +12,7 @@ use super::session::{Pipeline, Session, Tx, params};
 use super::tally::{Tally, fold};
 use super::tasks::Tasks;
 use super::text::tenant_of;
-use crate::ports::store::{Pruned, Result, Retention};
+use crate::ports::store::{Pruned, Result, Retention, TERMS_KEPT};
 
 /// How many history rows are looked at for one that holds expired images.
 const LOOK_FACTOR: i64 = 16;
@@ -153,6 +153,21 @@ const OTHER: &[&str] = &[
        WHERE at < $1 AND NOT given_up ORDER BY at LIMIT $2))",
 ];
 
+/// Lines whose run is gone, then the heads that have no lines left.
+const LINES: &[&str] = &[
+    "DELETE FROM @.run_line WHERE (run, no) IN (SELECT l.run, l.no
+       FROM @.run_log h JOIN @.run_line l ON l.run = h.run
+       WHERE NOT EXISTS (SELECT 1 FROM @.run r WHERE r.id = h.run) LIMIT $1)",
+    "DELETE FROM @.run_log h WHERE h.run IN (SELECT h.run FROM @.run_log h
+       WHERE NOT EXISTS (SELECT 1 FROM @.run r WHERE r.id = h.run)
+         AND NOT EXISTS (SELECT 1 FROM @.run_line l WHERE l.run = h.run) LIMIT $1)",
+];
+
+/// The newest stay, however old.
+const TERMS: &str = "DELETE FROM @.term WHERE term IN (SELECT term FROM @.term
+   WHERE raised_at < $1 AND term < (SELECT term FROM @.term ORDER BY term DESC OFFSET $3 LIMIT 1)
+   ORDER BY term LIMIT $2)";
+
 /// Dead letters that were resolved long ago; the baseline goes on counting them.
 const RESOLVED: &str = "WITH gone AS (DELETE FROM @.dead WHERE id IN (SELECT id FROM @.dead
       WHERE resolved_at IS NOT NULL AND resolved_at < $1 ORDER BY resolved_at LIMIT $2)
@@ -170,6 +185,11 @@ async fn prune_other(tx: &Tx, cutoff: Time, limit: i64) -> Job<u64> {
     for sql in OTHER {
         removed += tx.execute(sql, params![cutoff.0, limit]).await?;
     }
+    for sql in LINES {
+        removed += tx.execute(sql, params![limit]).await?;
+    }
+    let kept = i64::from(TERMS_KEPT) - 1;
+    removed += tx.execute(TERMS, params![cutoff.0, limit, kept]).await?;
     tx.execute(
         "DELETE FROM @.definition d WHERE NOT EXISTS (SELECT 1 FROM @.run WHERE definition = d.id)",
         params![],

@@ -1,4 +1,7 @@
-//! What a node cannot reach, as it is stored: for people, so what cannot be read is nothing.
+//! What a node says of itself, as it is stored: for people, so what cannot be read (it may be of
+//! another version) is nothing.
+
+use besom_core::snapshot::Report;
 
 use crate::ports::store::Missing;
 
@@ -10,4 +13,14 @@ pub fn pack(missing: &[Missing]) -> String {
 /// From JSON.
 pub fn unpack(text: &str) -> Vec<Missing> {
     serde_json::from_str(text).unwrap_or_default()
+}
+
+/// A report as JSON; empty: none.
+pub fn pack_report(report: Option<&Report>) -> String {
+    report.and_then(|report| serde_json::to_string(report).ok()).unwrap_or_default()
+}
+
+/// A report from JSON.
+pub fn unpack_report(text: &str) -> Option<Report> {
+    serde_json::from_str(text).ok()
 }

@@ -2,6 +2,7 @@
 
 use besom_core::ids::{Fence, NodeName, TaskName};
 use besom_core::item::Item;
+use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 use rusqlite::{Connection, Row, params};
 
@@ -134,7 +135,7 @@ fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
 
 /// Dead letters into the retries; those whose identity waits already are left.
 fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector) -> Job<u64> {
-    let letters = dead_letters(tx.conn, selector, Letters::Open, None)?;
+    let letters = dead_letters(tx.conn, selector, Letters::Open, None, None)?;
     let mut books = Books::open(tx)?;
     let mut moved = 0;
     for letter in letters {
@@ -165,7 +166,7 @@ fn waits_from_now(tx: &Tx<'_>, task: i64, item: &Item) -> Job<bool> {
 }
 
 fn discard_dead(tx: &mut Tx<'_>, selector: &DeadSelector, row: &CommandRow) -> Job<u64> {
-    let letters = dead_letters(tx.conn, selector, Letters::Open, None)?;
+    let letters = dead_letters(tx.conn, selector, Letters::Open, None, None)?;
     if letters.is_empty() {
         return Ok(0);
     }
@@ -192,11 +193,12 @@ fn remove(tx: &Tx<'_>, id: u64) -> Job<()> {
     Ok(())
 }
 
-/// Dead letters that match, newest first; at most `limit` where given.
+/// Dead letters that match and are older than `before`, newest first; at most `limit` where given.
 pub(super) fn dead_letters(
     conn: &Connection,
     selector: &DeadSelector,
     letters: Letters,
+    before: Option<u64>,
     limit: Option<u32>,
 ) -> Job<Vec<DeadLetter>> {
     let ids = match selector.ids.as_slice() {
@@ -215,13 +217,14 @@ pub(super) fn dead_letters(
         "SELECT d.id, d.at, t.name, d.resolved_at, {} FROM besom_dead d JOIN besom_task t ON t.id = d.task
          WHERE (?1 IS NULL OR d.id IN (SELECT value FROM json_each(?1)))
            AND (?2 IS NULL OR d.task = ?2) AND (?3 IS NULL OR d.error = ?3)
-           AND (?5 OR d.resolved_at IS NULL)
+           AND (?5 OR d.resolved_at IS NULL) AND d.id < ?6
          ORDER BY d.id DESC LIMIT ?4",
         items::columns("due")
     ))?;
     let limit = limit.map_or(-1, i64::from);
     let all = letters == Letters::All;
-    let mut rows = statement.query(params![ids, task, error, limit, all])?;
+    let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
+    let mut rows = statement.query(params![ids, task, error, limit, all, before])?;
     let mut letters = Vec::new();
     while let Some(r) = rows.next()? {
         let task = TaskName::from(r.get::<_, String>(2)?);
@@ -230,4 +233,25 @@ pub(super) fn dead_letters(
         letters.push(DeadLetter { id: r.get(0)?, item, at: Time(r.get(1)?), resolved_at });
     }
     Ok(letters)
+}
+
+/// Open dead letters by task and last error, those with the newest letter first.
+pub(super) fn dead_groups(conn: &Connection, limit: u32) -> Job<Vec<DeadGroup>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT t.name, g.error, g.count, g.first, g.last FROM (
+           SELECT task, error, count(*) AS count, min(at) AS first, max(at) AS last, max(id) AS id
+           FROM besom_dead INDEXED BY besom_dead_open WHERE resolved_at IS NULL
+           GROUP BY task, error) g JOIN besom_task t ON t.id = g.task
+         ORDER BY g.last DESC, g.id DESC LIMIT ?1",
+    )?;
+    let rows = statement.query_map([limit], |r| {
+        Ok(DeadGroup {
+            task: r.get(0)?,
+            error: r.get(1)?,
+            count: r.get(2)?,
+            first: Time(r.get(3)?),
+            last: Time(r.get(4)?),
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }

@@ -133,16 +133,24 @@ pub(super) fn before_images(conn: &Connection, history: u64) -> Job<Option<Vec<B
 pub(super) fn report_node(tx: &mut Tx<'_>, node: &NodeRow) -> Job<()> {
     tx.conn
         .prepare_cached(
-            "INSERT INTO besom_node VALUES (?1, ?2, ?3, ?4, ?5)
+            "INSERT INTO besom_node (node, state, seen_at, config_digest, missing, hostname, address,
+               weight, report)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
              ON CONFLICT (node) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at,
-               config_digest = excluded.config_digest, missing = excluded.missing",
+               config_digest = excluded.config_digest, missing = excluded.missing,
+               hostname = excluded.hostname, address = excluded.address,
+               weight = excluded.weight, report = excluded.report",
         )?
         .execute(params![
             node.node.as_str(),
             node.state,
             node.seen_at.0,
             node.config_digest,
-            record::nodes::pack(&node.missing)
+            record::nodes::pack(&node.missing),
+            node.hostname,
+            node.address,
+            node.weight,
+            record::nodes::pack_report(node.report.as_ref())
         ])?;
     Ok(())
 }
@@ -156,7 +164,8 @@ pub(super) fn forget_node(tx: &mut Tx<'_>, node: &NodeName) -> Job<()> {
 /// All nodes seen, by name.
 pub(super) fn nodes(conn: &Connection) -> Job<Vec<NodeRow>> {
     let mut statement = conn.prepare_cached(
-        "SELECT node, state, seen_at, config_digest, missing FROM besom_node ORDER BY node",
+        "SELECT node, state, seen_at, config_digest, missing, hostname, address, weight, report
+         FROM besom_node ORDER BY node",
     )?;
     let rows = statement.query_map([], |r| {
         Ok(NodeRow {
@@ -165,6 +174,10 @@ pub(super) fn nodes(conn: &Connection) -> Job<Vec<NodeRow>> {
             seen_at: Time(r.get(2)?),
             config_digest: r.get(3)?,
             missing: record::nodes::unpack(&r.get::<_, String>(4)?),
+            hostname: r.get(5)?,
+            address: r.get(6)?,
+            weight: r.get(7)?,
+            report: record::nodes::unpack_report(&r.get::<_, String>(8)?),
         })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)

@@ -35,6 +35,10 @@ pub(super) fn raise_fence(
     if raised == 0 {
         return Err(Error::Fenced.into());
     }
+    tx.conn.execute(
+        "INSERT INTO besom_term VALUES (?1, ?2, ?3)",
+        params![fence.term.0, node.as_str(), tx.now.0],
+    )?;
     let taken = |r: &rusqlite::Row<'_>| Ok((Partition(r.get(0)?), OwnerEpoch(r.get(1)?)));
     let set = "UPDATE besom_partition SET owner = ?1, owner_epoch = owner_epoch + 1";
     let mut owned = Vec::new();
@@ -100,14 +104,23 @@ pub(super) fn claim_partitions(
 
 /// The fence as it stands.
 pub(super) fn fence(conn: &Connection) -> Job<Option<FenceState>> {
-    Ok(conn
-        .prepare_cached("SELECT term, node, raised_at FROM besom_fence")?
-        .query_row([], |r| {
-            Ok(FenceState {
-                term: Term(r.get(0)?),
-                node: r.get::<_, String>(1)?.into(),
-                raised_at: Time(r.get(2)?),
-            })
-        })
-        .optional()?)
+    let mut statement = conn.prepare_cached("SELECT term, node, raised_at FROM besom_fence")?;
+    Ok(statement.query_row([], raised).optional()?)
+}
+
+/// Every raise of it, newest first.
+pub(super) fn terms(conn: &Connection, limit: u32) -> Job<Vec<FenceState>> {
+    let mut statement = conn.prepare_cached(
+        "SELECT term, node, raised_at FROM besom_term ORDER BY term DESC LIMIT ?1",
+    )?;
+    let rows = statement.query_map([limit], raised)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn raised(r: &rusqlite::Row<'_>) -> rusqlite::Result<FenceState> {
+    Ok(FenceState {
+        term: Term(r.get(0)?),
+        node: r.get::<_, String>(1)?.into(),
+        raised_at: Time(r.get(2)?),
+    })
 }

@@ -20,6 +20,7 @@ mod hint;
 mod inspection;
 mod items;
 mod leadership;
+mod lines;
 mod lookup;
 mod mapping;
 mod open;
@@ -56,6 +57,7 @@ use besom_core::ids::{
 };
 use besom_core::item::{Identity, Item, Source};
 use besom_core::proposal::Change;
+use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
 pub use self::clock::{TimeSource, wall_clock};
@@ -177,6 +179,10 @@ impl Store for SqliteStore {
 
     async fn fence(&self) -> Result<Option<FenceState>> {
         self.inspection.read(leadership::fence).await
+    }
+
+    async fn terms(&self, limit: u32) -> Result<Vec<FenceState>> {
+        self.inspection.read(move |conn| leadership::terms(conn, limit)).await
     }
 
     async fn partition_table(&self) -> Result<Vec<PartitionRow>> {
@@ -441,12 +447,17 @@ impl Store for SqliteStore {
         &self,
         selector: &DeadSelector,
         letters: Letters,
+        before: Option<u64>,
         limit: u32,
     ) -> Result<Vec<DeadLetter>> {
         let selector = selector.clone();
         self.inspection
-            .read(move |conn| commands::dead_letters(conn, &selector, letters, Some(limit)))
+            .read(move |conn| commands::dead_letters(conn, &selector, letters, before, Some(limit)))
             .await
+    }
+
+    async fn dead_groups(&self, limit: u32) -> Result<Vec<DeadGroup>> {
+        self.inspection.read(move |conn| commands::dead_groups(conn, limit)).await
     }
 
     async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>> {
@@ -456,6 +467,20 @@ impl Store for SqliteStore {
 
     async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>> {
         self.inspection.read(move |conn| inspection::before_images(conn, history)).await
+    }
+
+    async fn write_lines(
+        &self,
+        lines: &[RunLine],
+        lost: &[(RunId, u64)],
+        lines_max: u32,
+    ) -> Result<()> {
+        let new = lines::Lines { lines: lines.to_vec(), lost: lost.to_vec(), lines_max };
+        self.writer.run_light(Lane::Heavy, move |tx| lines::write(tx, &new)).await
+    }
+
+    async fn lines(&self, run: RunId, after: u64, limit: u32) -> Result<RunLines> {
+        self.inspection.read(move |conn| lines::lines(conn, run, after, limit)).await
     }
 
     async fn audit(&self) -> Result<Audit> {

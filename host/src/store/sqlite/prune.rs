@@ -11,7 +11,7 @@ use super::leadership::check_fence;
 use super::tally::Tally;
 use super::values::TenantCell;
 use super::writer::Tx;
-use crate::ports::store::{Pruned, Retention};
+use crate::ports::store::{Pruned, Retention, TERMS_KEPT};
 
 /// How many history rows are looked at for one that holds expired images.
 const LOOK_FACTOR: u32 = 16;
@@ -172,6 +172,22 @@ const OTHER: &[&str] = &[
         WHERE at < ?1 AND given_up = 0 LIMIT ?2)",
 ];
 
+/// Lines whose run is gone, then the heads that have no lines left.
+const LINES: &[&str] = &[
+    "DELETE FROM besom_run_line WHERE (run, no) IN (SELECT l.run, l.no
+       FROM besom_run_log h JOIN besom_run_line l ON l.run = h.run
+       WHERE NOT EXISTS (SELECT 1 FROM besom_run r WHERE r.id = h.run) LIMIT ?1)",
+    "DELETE FROM besom_run_log WHERE run IN (SELECT h.run FROM besom_run_log h
+       WHERE NOT EXISTS (SELECT 1 FROM besom_run r WHERE r.id = h.run)
+         AND NOT EXISTS (SELECT 1 FROM besom_run_line l WHERE l.run = h.run) LIMIT ?1)",
+];
+
+/// The newest stay, however old.
+const TERMS: &str = "DELETE FROM besom_term WHERE term IN (SELECT term FROM besom_term
+   WHERE raised_at < ?1
+     AND term < (SELECT term FROM besom_term ORDER BY term DESC LIMIT 1 OFFSET ?3)
+   ORDER BY term LIMIT ?2)";
+
 fn prune_nodes(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
     let removed = tx
         .conn
@@ -188,6 +204,10 @@ fn prune_other(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
     for sql in OTHER {
         removed += tx.conn.prepare_cached(sql)?.execute(params![cutoff.0, limit])?;
     }
+    for sql in LINES {
+        removed += tx.conn.prepare_cached(sql)?.execute([limit])?;
+    }
+    removed += tx.conn.prepare_cached(TERMS)?.execute(params![cutoff.0, limit, TERMS_KEPT - 1])?;
     tx.conn.execute(
         "DELETE FROM besom_definition WHERE id NOT IN (SELECT definition FROM besom_run)",
         [],

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use besom::ports::store::{Depth, HistoryQuery, Missing, NodeRow, Retention};
 use besom_core::item::Candidate;
+use besom_core::snapshot::{HotKey, Latency, Report};
+use besom_core::time::Time;
 
 use crate::conformance::World;
 use crate::conformance::tables::thing;
@@ -95,6 +97,22 @@ pub async fn depths_count_what_waits_and_since_when(world: &mut World) {
     assert_eq!(depth.planned, 6, "whatever became of it");
 }
 
+fn busy(now: Time) -> Report {
+    let mut latency = Latency::default();
+    latency.add(1_500);
+    let key = "a\u{0}key \"with\" \u{1}everything".to_owned();
+    Report {
+        version: "1.2.3".into(),
+        started_at: now,
+        finished: [("task".to_owned(), u64::MAX)].into(),
+        rates: vec![0, 7, u32::MAX],
+        latency,
+        hot: vec![HotKey { task: "task".into(), key, count: 7, ..HotKey::default() }],
+        config_fault: Some("line 3".into()),
+        ..Report::default()
+    }
+}
+
 /// Nodes say how they are; the last word counts.
 pub async fn nodes_report_themselves(world: &mut World) {
     let report = |name: &str, state: &str| NodeRow {
@@ -106,6 +124,10 @@ pub async fn nodes_report_themselves(world: &mut World) {
             "leading" => Vec::new(),
             _ => vec![Missing { what: "etcd".into(), since: world.now, why: "refused".into() }],
         },
+        hostname: "machine-1".into(),
+        address: "10.0.0.1:7070".into(),
+        weight: u32::MAX,
+        report: (state == "leading").then(|| busy(world.now)),
     };
     for row in [report("n2", "following"), report("n1", "starting"), report("n1", "leading")] {
         world.store().report_node(&row).await.unwrap();
@@ -121,7 +143,17 @@ pub async fn nodes_are_forgotten(world: &mut World) {
     for name in ["left", "vanished"] {
         let (state, config_digest) = ("following".into(), "abc".into());
         let missing = Vec::new();
-        let row = NodeRow { node: name.into(), state, seen_at, config_digest, missing };
+        let row = NodeRow {
+            node: name.into(),
+            state,
+            seen_at,
+            config_digest,
+            missing,
+            hostname: String::new(),
+            address: String::new(),
+            weight: 1,
+            report: None,
+        };
         world.store().report_node(&row).await.unwrap();
     }
     let hour = Duration::from_secs(3_600);

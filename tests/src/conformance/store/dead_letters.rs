@@ -6,6 +6,7 @@ use besom::ports::store::{
     Applied, Audit, Command, CommandEffect, DeadLetter, DeadSelector, Letters, Retention,
 };
 use besom_core::item::Candidate;
+use besom_core::snapshot::DeadGroup;
 
 use crate::conformance::World;
 use crate::conformance::world::{
@@ -17,7 +18,7 @@ const ALL_GOES: Retention<'_> =
     Retention { history: Duration::ZERO, undo: &[], nodes: Duration::ZERO };
 
 async fn letters(world: &World, selector: &DeadSelector) -> Vec<DeadLetter> {
-    world.store().dead_letters(selector, Letters::Open, ALL).await.unwrap()
+    world.store().dead_letters(selector, Letters::Open, None, ALL).await.unwrap()
 }
 
 async fn apply(world: &World, effect: CommandEffect) -> Applied {
@@ -67,7 +68,7 @@ pub async fn dead_letters_are_selected_by_id_task_and_error(world: &mut World) {
         let keys: Vec<_> = found.iter().map(|l| l.item.identity.key.as_str()).collect();
         assert_eq!(keys, expected, "{selector:?}");
     }
-    let newest = world.store().dead_letters(&DeadSelector::default(), Letters::Open, 1).await;
+    let newest = world.store().dead_letters(&DeadSelector::default(), Letters::Open, None, 1).await;
     assert_eq!(newest.unwrap(), all[..1]);
 }
 
@@ -196,7 +197,7 @@ pub async fn a_later_commit_resolves_an_open_dead_letter(world: &mut World) {
     let tenants: Vec<_> = open.iter().map(|l| l.item.identity.tenant.clone()).collect();
     assert_eq!(tenants, [Some(tenant("b"))], "another tenant's key is another item");
     let all = DeadSelector::default();
-    let all = world.store().dead_letters(&all, Letters::All, ALL).await.unwrap();
+    let all = world.store().dead_letters(&all, Letters::All, None, ALL).await.unwrap();
     assert_eq!(all.iter().map(|l| l.resolved_at).collect::<Vec<_>>(), [None, Some(world.now)]);
     let depths = world.store().depths().await.unwrap();
     assert_eq!(depths.iter().map(|depth| depth.dead).sum::<u64>(), 1, "one is to be looked at");
@@ -216,7 +217,7 @@ pub async fn a_later_commit_resolves_an_open_dead_letter(world: &mut World) {
 
     world.advance(Duration::from_secs(60));
     world.store().prune(&world.fence, ALL_GOES, 100).await.unwrap();
-    let all = world.store().dead_letters(&DeadSelector::default(), Letters::All, ALL).await;
+    let all = world.store().dead_letters(&DeadSelector::default(), Letters::All, None, ALL).await;
     assert_eq!(all.unwrap(), open, "it is forgotten with the history, the open one is not");
     assert_eq!(world.balanced().await, before);
     assert_eq!(world.store().run(set_aside).await.unwrap(), None, "nothing refers to its run");
@@ -228,4 +229,71 @@ pub async fn a_later_skip_leaves_a_dead_letter_open(world: &mut World) {
     let next = Candidate { version: "v2".into(), ..candidate("k") };
     world.settle(next, skip("not now")).await;
     assert_eq!(letters(world, &DeadSelector::default()).await.len(), 1);
+}
+
+/// A page goes on below the last number of the page before.
+pub async fn dead_letters_are_read_in_pages(world: &mut World) {
+    for key in ["a", "b", "c"] {
+        world.settle(candidate(key), dead("broken")).await;
+    }
+    let (mut before, mut keys) = (None, Vec::new());
+    loop {
+        let selector = by_task("task");
+        let page = world.store().dead_letters(&selector, Letters::Open, before, 2).await.unwrap();
+        let Some(last) = page.last() else { break };
+        before = Some(last.id);
+        keys.push(page.iter().map(|l| l.item.identity.key.clone()).collect::<Vec<_>>());
+    }
+    assert_eq!(keys, [vec!["c", "b"], vec!["a"]]);
+}
+
+/// What is wrong with how many, since when and until when; what is resolved is no trouble.
+pub async fn open_dead_letters_are_grouped_by_task_and_last_error(world: &mut World) {
+    let start = world.now;
+    let long = "e".repeat(5_000);
+    let letters = [
+        ("one", "a", "x\u{0}\u{1}y"),
+        ("two", "b", long.as_str()),
+        ("one", "c", "x\u{0}\u{1}y"),
+        ("one", "d", long.as_str()),
+        ("one", "e", "x"),
+        ("two", "f", "x\u{0}\u{1}y"),
+    ];
+    for (name, key, error) in letters {
+        world.planned(name, vec![candidate(key)]).await;
+        let item = world.only(name).await;
+        world.commit(vec![(&item, dead(error))]).await;
+        world.advance(Duration::from_secs(1));
+    }
+    // A later commit resolves one of them.
+    let later = Candidate { version: "v2".into(), ..candidate("d") };
+    world.planned("one", vec![later]).await;
+    let item = world.only("one").await;
+    world.commit(vec![(&item, commits(vec![], vec![]))]).await;
+
+    let at = |seconds: u64| start + Duration::from_secs(seconds);
+    let group = |task: &str, error: &str, count, first, last| DeadGroup {
+        task: task.into(),
+        error: error.into(),
+        count,
+        first: at(first),
+        last: at(last),
+    };
+    let expected = [
+        group("two", "x\u{0}\u{1}y", 1, 5, 5),
+        group("one", "x", 1, 4, 4),
+        group("one", "x\u{0}\u{1}y", 2, 0, 2),
+        group("two", &long, 1, 1, 1),
+    ];
+    assert_eq!(world.store().dead_groups(10).await.unwrap(), expected);
+    assert_eq!(world.store().dead_groups(2).await.unwrap(), expected[..2]);
+    // A command about a group finds what the group counts.
+    for group in &expected {
+        let selector = DeadSelector { error: Some(group.error.clone()), ..by_task(&group.task) };
+        assert_eq!(letters_of(world, &selector).await, group.count);
+    }
+}
+
+async fn letters_of(world: &World, selector: &DeadSelector) -> u64 {
+    letters(world, selector).await.len() as u64
 }

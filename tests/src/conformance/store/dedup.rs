@@ -96,7 +96,8 @@ pub async fn an_open_dead_letter_blocks_its_version_only(world: &mut World) {
     world.settle(version("v1"), dead("corrupt")).await;
     assert_eq!(offer(world, version("v1")).await, BLOCKED);
     assert_eq!(offer(world, version("v2")).await, PLANNED);
-    let letters = world.store().dead_letters(&Default::default(), Letters::Open, 10).await.unwrap();
+    let letters =
+        world.store().dead_letters(&Default::default(), Letters::Open, None, 10).await.unwrap();
     assert_eq!(letters.len(), 1, "the old dead letter stays open");
     let audit = world.balanced().await;
     assert_eq!((audit.rows[0].counted.dead, audit.rows[0].counted.pending), (1, 1));

@@ -97,3 +97,16 @@ pub async fn the_fence_survives_a_restart(world: &mut World) {
     world.lead(3, "node-3").await;
     assert!(epochs.iter().all(|(partition, epoch)| world.epochs[partition] > *epoch));
 }
+
+/// Every leadership is remembered, and a refused raise is none.
+pub async fn every_raise_is_remembered_newest_first(world: &mut World) {
+    let start = world.now;
+    world.advance(Duration::from_secs(5));
+    world.lead(4, "node-4").await;
+    is_fenced(world.store().raise_fence(&fence(3), &"late".into(), None).await);
+    world.reopen().await;
+    let terms = world.store().terms(10).await.unwrap();
+    let seen: Vec<_> = terms.iter().map(|t| (t.term.0, t.node.as_str(), t.raised_at)).collect();
+    assert_eq!(seen, [(4, "node-4", world.now), (1, "node-1", start)]);
+    assert_eq!(world.store().terms(1).await.unwrap(), terms[..1]);
+}

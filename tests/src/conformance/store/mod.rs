@@ -14,6 +14,7 @@ pub mod fence;
 pub mod guards;
 pub mod images;
 pub mod infrastructure;
+pub mod lines;
 pub mod mapping;
 pub mod outbox;
 pub mod ownership;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Letters, Pruned, Retention};
+use besom::ports::store::{Letters, Pruned, Retention, TERMS_KEPT};
 use besom_core::ids::TaskName;
 
 use crate::conformance::World;
@@ -47,7 +47,12 @@ pub async fn the_audit_balances_after_pruning(world: &mut World) {
     assert_eq!(world.balanced().await, before);
     assert_eq!(before.rows[0].counted.dead, 4);
     assert_eq!(
-        world.store().dead_letters(&Default::default(), Letters::Open, 100).await.unwrap().len(),
+        world
+            .store()
+            .dead_letters(&Default::default(), Letters::Open, None, 100)
+            .await
+            .unwrap()
+            .len(),
         4
     );
 }
@@ -135,4 +140,19 @@ pub async fn the_bound_on_images_is_for_each_task(world: &mut World) {
     let pruned = world.store().prune(&world.fence, keep(DAY * 10, &undo), 10).await.unwrap();
     assert_eq!((pruned.history, pruned.undo), (0, 3));
     world.balanced().await;
+}
+
+/// Who led long ago is forgotten, but for the latest.
+pub async fn the_newest_terms_stay_however_old(world: &mut World) {
+    let last = u64::from(TERMS_KEPT) + 3;
+    for term in 2..=last {
+        world.lead(term, "node").await;
+    }
+    assert_eq!(prune(world, DAY, DAY, 100).await.other, 0, "none is old");
+    world.advance(DAY * 2);
+    for expected in [2, 1, 0] {
+        assert_eq!(prune(world, DAY, DAY, 2).await.other, expected);
+    }
+    let kept: Vec<u64> = world.store().terms(100).await.unwrap().iter().map(|t| t.term.0).collect();
+    assert_eq!(kept, (4..=last).rev().collect::<Vec<_>>());
 }
