@@ -19,6 +19,7 @@ pub mod ids;
 pub mod item;
 pub mod lease;
 pub mod membership;
+pub mod meter;
 pub mod ownership;
 pub mod plan;
 pub mod proposal;
