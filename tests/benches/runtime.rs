@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use besom::ports::activity::{Activity, Error as ActivityError, State};
 use besom::ports::guests::{Call, Guests as _, Limits, StopFlag};
+use besom::ports::lines::RunLog;
 use besom::ports::store::{Delivery, Range, RangePage, Result, Snapshot};
 use besom::runtime::{Loaded, Runtime, Settings};
 use besom_core::collection::Operations;
@@ -123,6 +124,7 @@ fn call(loaded: &Loaded) -> Call {
         topics: vec![],
         unmapped: vec![],
         stop: StopFlag::default(),
+        log: RunLog::default(),
     }
 }
 

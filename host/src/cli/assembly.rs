@@ -15,7 +15,9 @@ use crate::config::Config;
 use crate::coordination::etcd::Etcd;
 use crate::courier::HttpCourier;
 use crate::host::deliver::Delivery;
+use crate::host::lines::Lines;
 use crate::host::perform::Ports;
+use crate::host::recorder::Recorder;
 use crate::host::{Control, Live, setup, undo_retention};
 use crate::node::{Role, Work};
 use crate::ports::coordination::Coordination;
@@ -50,6 +52,13 @@ impl Assembly {
             None => open::store_lease(&config, &store, &node),
         };
         let health = Arc::default();
+        let recorder: Arc<Recorder> = Arc::default();
+        recorder.config_taken(&global.config.display().to_string());
+        let lines = Lines::new(
+            &setup::lasting_name(&config),
+            NonZeroU32::new(config.host.log_lines_per_s).unwrap_or(NonZeroU32::MIN),
+            config.host.log_lines_max,
+        );
         let ports = Ports {
             coordination,
             cluster,
@@ -62,6 +71,8 @@ impl Assembly {
             history_retention: config.retention.history,
             node_retention: config.retention.nodes,
             undo_retention: Vec::new(),
+            recorder,
+            lines: Arc::new(lines),
             delivery: delivery(&config)?,
         };
         Ok(Assembly { config, loader, ports, etcd })

@@ -1,5 +1,7 @@
 //! `besom runs`: what ran, what became of its items, and ending a run.
 
+mod logs;
+
 use besom_core::ids::{RunId, TaskName};
 use clap::Subcommand;
 use serde::Serialize;
@@ -36,6 +38,14 @@ pub enum Verb {
         /// How it is asked for.
         #[command(flatten)]
         asking: Asking,
+    },
+    /// What its plugin has logged; of each run the newest lines are kept.
+    Logs {
+        /// Its number.
+        run: u64,
+        /// Go on until the run has ended.
+        #[arg(short, long)]
+        follow: bool,
     },
 }
 
@@ -212,6 +222,9 @@ impl Verb {
                 let row = Row::from(&run);
                 let json = serde_json::json!({ "run": row, "items": items });
                 output::show(global.output, &json, || text(&row, &items))?;
+            }
+            Verb::Logs { run, follow } => {
+                logs::print(store.as_ref(), global.output, RunId(run), follow).await?;
             }
         }
         Ok(Exit::Fine)

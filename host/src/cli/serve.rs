@@ -14,6 +14,7 @@ use crate::api::{self, Endpoint, Listener, Rights, Token};
 use crate::config::activity::Activity;
 use crate::config::{self, Config, Overrides};
 use crate::gather::{Defined, Gatherer, Sources};
+use crate::host::recorder::Recorder;
 use crate::host::reload::{Reload, Sign};
 use crate::host::wake::Wake;
 use crate::host::{Control, Reconfigured, clock, setup};
@@ -54,8 +55,9 @@ pub async fn serve(global: &Global, assembly: Assembly) -> Result<Exit, Failure>
         health: Arc::clone(&assembly.ports.health),
     };
     listeners.extend(answer(&assembly.config, host, gatherer, &stop).await?);
-    let Assembly { config, loader, .. } = assembly;
-    let reloading = reload(files, global.clone(), config, loader, running.control.clone(), defined);
+    let Assembly { config, loader, ports, .. } = assembly;
+    let told = Told { defined, recorder: Arc::clone(&ports.recorder) };
+    let reloading = reload(files, global.clone(), config, loader, running.control.clone(), told);
     let mut reloading = tokio::spawn(reloading);
     let ended = tokio::select! {
         signal = asked_to_stop() => {
@@ -194,6 +196,12 @@ async fn served(listener: Listener, router: axum::Router, stop: watch::Receiver<
     }
 }
 
+/// Who hears of a new configuration beside the node.
+struct Told {
+    defined: watch::Sender<Arc<Defined>>,
+    recorder: Arc<Recorder>,
+}
+
 /// Takes up a changed configuration; a bad one is said and left.
 async fn reload(
     mut files: Reload,
@@ -201,7 +209,7 @@ async fn reload(
     mut config: Config,
     loader: Loader,
     control: tokio::sync::mpsc::Sender<Control>,
-    defined: watch::Sender<Arc<Defined>>,
+    told: Told,
 ) {
     loop {
         let sign = files.changed().await;
@@ -212,22 +220,25 @@ async fn reload(
         let new = match loaded {
             Ok(new) => new,
             Err(problems) => {
+                told.recorder.config_refused(problems.to_string());
                 tracing::error!(
                     "the changed configuration is refused; the host goes on with the old one\n\
                      {problems}"
                 );
                 let fault = Some(problems.to_string());
-                defined.send_modify(|now| Arc::make_mut(now).fault = fault);
+                told.defined.send_modify(|now| Arc::make_mut(now).fault = fault);
                 continue;
             }
         };
         let changes = config.diff(&new);
         if sign == Sign::Changed && changes.is_empty() {
-            defined.send_if_modified(|now| {
+            told.recorder.config_stands();
+            told.defined.send_if_modified(|now| {
                 now.fault.is_some() && Arc::make_mut(now).fault.take().is_some()
             });
             continue;
         }
+        told.recorder.config_taken(&global.config.display().to_string());
         for key in &changes.needs_restart {
             tracing::warn!(%key, "changed, but needs a restart");
         }
@@ -248,7 +259,7 @@ async fn reload(
             .filter(|digest| new.tasks.values().all(|task| task.digest != *digest))
             .collect();
         let reconfigured = Reconfigured { work: setup::work(&new), digest: new.digest() };
-        defined.send_replace(Arc::new(Defined {
+        told.defined.send_replace(Arc::new(Defined {
             work: reconfigured.work.clone(),
             digest: reconfigured.digest.clone(),
             at: clock::wall(),

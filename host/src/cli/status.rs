@@ -111,7 +111,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
     let now = store.now().await?;
     let fence = store.fence().await?;
     let nodes = store.nodes().await?;
-    let silent_max = outline.lease_ttl.max(crate::host::REPORT_EVERY * 3);
+    let silent_max = outline.lease_ttl.max(crate::host::SILENT_MAX);
     let leader = outline.leader.as_ref().map(|leader| leader.node.to_string());
     let states: BTreeMap<_, _> =
         store.task_states().await?.into_iter().map(|s| (s.task.clone(), s)).collect();

@@ -102,6 +102,10 @@ pub struct Host {
     pub batch_bytes: u64,
     /// How long heavy work may be put off for due items.
     pub heavy_wait_max: Duration,
+    /// Lines that plugins log, of one task in a second, that are kept.
+    pub log_lines_per_s: u32,
+    /// Lines that are kept of one run.
+    pub log_lines_max: u32,
     /// How long the snapshot of one act may stay open.
     pub act_snapshot_max: Duration,
     /// Timers held in memory; the rest is read when these have fired.
@@ -376,6 +380,19 @@ pub static SECTIONS: &[Section] = &[
                 default: "\"5s\"",
                 doc: "How long heavy work may be put off for items that fall due.",
                 slot: Slot::Duration(|s| &mut s.host.heavy_wait_max, ms(0), ms(3_600_000)),
+            },
+            Key {
+                name: "log_lines_per_s",
+                default: "200",
+                doc: "Lines of one task in a second that are kept for `besom runs logs`; more are \
+                      counted and left out.",
+                slot: Slot::U32(|s| &mut s.host.log_lines_per_s, 1, 100_000),
+            },
+            Key {
+                name: "log_lines_max",
+                default: "1000",
+                doc: "Lines kept of one run, the newest; as long as the run itself.",
+                slot: Slot::U32(|s| &mut s.host.log_lines_max, 1, 1_000_000),
             },
             Key {
                 name: "act_snapshot_max",

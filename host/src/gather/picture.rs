@@ -120,7 +120,7 @@ impl Picture {
             ring.owners.iter().map(|owner| (owner.name.as_str(), owner)).collect();
         let names: std::collections::BTreeSet<&str> =
             rows.keys().chain(members.keys()).copied().collect();
-        let silent_max = sources.lease.max(host::REPORT_EVERY * 3);
+        let silent_max = sources.lease.max(host::SILENT_MAX);
         let leader = reading.leader.as_ref().map(|record| &record.node);
         let mut nodes = Vec::new();
         for name in names {

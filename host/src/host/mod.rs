@@ -8,11 +8,14 @@ pub mod clock;
 pub mod deliver;
 pub mod dry_run;
 pub mod health;
+pub mod lines;
 pub mod perform;
+pub mod recorder;
 pub mod reload;
 pub mod setup;
 pub mod wake;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::ids::Term;
@@ -54,7 +57,9 @@ pub struct Live {
 }
 
 /// How often a node says that it is there, beyond each change of its role.
-pub const REPORT_EVERY: Duration = Duration::from_secs(10);
+pub const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// How long a node may say nothing before those take it for gone who have nothing else to go by.
+pub const SILENT_MAX: Duration = Duration::from_secs(30);
 /// How long a follower waits for a sign of a change before it looks for itself.
 const WATCH_MAX: Duration = Duration::from_secs(5);
 
@@ -86,6 +91,8 @@ pub async fn run(
         .delivery
         .clone()
         .map(|delivery| tokio::spawn(deliver::deliver(ports.store.clone(), delivery, leads)));
+    let (logging, logs) = watch::channel(());
+    let logger = tokio::spawn(Arc::clone(&ports.lines).write_all(ports.store.clone(), logs));
     let (rows, to_report) = watch::channel(None);
     let reporter = tokio::spawn(report(ports.clone(), to_report));
     let mut reported = None;
@@ -100,7 +107,10 @@ pub async fn run(
                 Command::StopGuests { whose, reason } => {
                     let stop = match whose {
                         Whose::Planner => &mut scans,
-                        Whose::Executor => &mut acts,
+                        Whose::Executor => {
+                            ports.recorder.abandon_all();
+                            &mut acts
+                        }
                     };
                     tracing::info!(?whose, reason, "stopped");
                     stop.raise(reason);
@@ -174,8 +184,9 @@ pub async fn run(
         task.abort();
     }
     // What was to be said is said first, or it would come after the farewell.
-    drop(rows);
+    drop((rows, logging));
     let _ = reporter.await;
+    let _ = logger.await;
     if let Err(error) = ports.store.forget_node(&ports.node).await {
         tracing::debug!(%error, "the end of this node could not be noted");
     }
@@ -200,12 +211,17 @@ pub fn undo_retention(work: &Work) -> Vec<(besom_core::ids::TaskName, Duration)>
 }
 
 fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
+    let place = ports.cluster.as_ref().map(|cluster| &cluster.announcement);
     NodeRow {
         node: ports.node.clone(),
         state: live.role.as_str().to_owned(),
         seen_at: clock::wall(),
         config_digest: digest.to_owned(),
         missing: ports.health.missing(),
+        hostname: setup::hostname(),
+        address: place.map(|place| place.addr.clone()).unwrap_or_default(),
+        weight: place.map_or(1, |place| place.weight.get()),
+        report: Some(ports.recorder.report()),
     }
 }
 

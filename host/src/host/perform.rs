@@ -16,6 +16,8 @@ use besom_core::time::{Mono, Time};
 
 use super::deliver::Delivery;
 use super::health::{Health, Part};
+use super::lines::Lines;
+use super::recorder::{Recorder, run_of};
 use crate::node::executor::{Command as Execute, Event as Executed};
 use crate::node::holdings::{Arrived, Command as Hold, Event as Held};
 use crate::node::planner::{Command as Plan, Event as PlanEvent, Loaded, Scan, ScanError};
@@ -23,6 +25,7 @@ use crate::node::{Command, Event, Raise};
 use crate::ports::activity::{Activity, State};
 use crate::ports::coordination::{Campaign, Coordination};
 use crate::ports::guests::{self, Call, Guests, StopFlag};
+use crate::ports::lines::RunLog;
 use crate::ports::members::{Announcement, Members};
 use crate::ports::store::{self, Batch, PlanPage, Planned, Retention, Store};
 use crate::task::TaskDefinition;
@@ -53,6 +56,10 @@ pub struct Ports {
     pub node_retention: Duration,
     /// How long before-images are kept, per task.
     pub undo_retention: Vec<(TaskName, Duration)>,
+    /// What this node says of itself.
+    pub recorder: Arc<Recorder>,
+    /// What guests log.
+    pub lines: Arc<Lines>,
     /// How messages of the outbox are delivered while this node leads; none: not by it.
     pub delivery: Option<Delivery>,
 }
@@ -246,11 +253,22 @@ impl Ports {
                 let items = store.read_retries(scope.as_deref(), read.after, read.limit).await;
                 Executed::RetriesRead(read.number, items)
             }
-            Execute::Act { ticket, commit, definition, now, seed, items } => Executed::Acted(
-                ticket,
-                self.act(commit, &definition, (now, seed), &items, stop).await,
-            ),
+            Execute::Act { ticket, commit, definition, now, seed, items } => {
+                self.recorder.begin(commit, &items);
+                let acted = self.act(commit, &definition, (now, seed), &items, stop).await;
+                match &acted {
+                    Ok(acted) => {
+                        let run = run_of(items.iter().map(|(_, item)| item));
+                        self.recorder.used(run, &acted.usage);
+                    }
+                    // What fails by its own fault is committed as such.
+                    Err(guests::Error::Guest(_)) => {}
+                    Err(_) => self.recorder.abandon(commit),
+                }
+                Executed::Acted(ticket, acted)
+            }
             Execute::Abandon(commit) => {
+                self.recorder.abandon(commit);
                 if let Err(error) = store.abandon(commit).await {
                     tracing::debug!(%error, %commit, "a begun batch stays noted");
                 }
@@ -264,8 +282,14 @@ impl Ports {
                 // The instant from which on an item's effects are durable.
                 tracing::debug!(returned = %batch.id, items = batch.entries.len(), "commit");
                 self.heard(&result);
-                if let Err(error) = &result {
-                    say_waits("a batch cannot be committed", error);
+                match &result {
+                    Ok(committed) => self.recorder.land(&batch, committed),
+                    Err(error) => {
+                        if matches!(error, store::Error::Unknown(_)) {
+                            self.recorder.doubt(&batch);
+                        }
+                        say_waits("a batch cannot be committed", error);
+                    }
                 }
                 Executed::Committed(ticket, batch.id, result)
             }
@@ -275,7 +299,13 @@ impl Ports {
                 Executed::RowsTaken(ticket, taken)
             }
             Execute::FindCommit(ticket, id) => {
-                Executed::Found(ticket, id, store.find_commit(id).await)
+                let found = store.find_commit(id).await;
+                match &found {
+                    Ok(Some(committed)) => self.recorder.found(id, committed),
+                    Ok(None) => self.recorder.abandon(id),
+                    Err(_) => {}
+                }
+                Executed::Found(ticket, id, found)
             }
             Execute::Report(report) => {
                 tracing::debug!(
@@ -305,12 +335,18 @@ impl Ports {
         self.store.begin(commit, &self.node, &noted).await.map_err(infrastructure)?;
         let view = self.store.snapshot(self.snapshot_max).await.map_err(infrastructure)?;
         let items: Vec<Item> = items.iter().map(|(_, item)| item.clone()).collect();
-        let call = call_of(definition, now, seed, stop);
+        let log = self.log_of(run_of(&items));
+        let call = Call { log, ..call_of(definition, now, seed, stop) };
         let result = self.guests.act(&call, view, Arc::clone(&self.activity), &items).await;
         if let Err(error) = &result {
             tracing::warn!(task = %definition.name, %error, items = items.len(), "act failed");
         }
         result
+    }
+
+    /// Where the lines of calls go that count for a run.
+    fn log_of(&self, run: RunId) -> RunLog {
+        RunLog::new(run, self.lines.clone())
     }
 
     /// Reads the activity that the batch's guards ask for, just before the commit.
@@ -366,6 +402,9 @@ impl Ports {
             }
             Plan::EndScan { fence, run, cursor, error } => {
                 let result = store.end_scan(&fence, run, cursor.as_ref(), error.as_deref()).await;
+                if let Ok(true) = &result {
+                    self.recorder.ended(run);
+                }
                 PlanEvent::ScanEnded(run, result)
             }
             Plan::FetchCommands => PlanEvent::Commands(store.pending_commands(COMMANDS_PAGE).await),
@@ -387,7 +426,7 @@ impl Ports {
     ) -> Result<Vec<Tenant>, ScanError> {
         let now = self.store.now().await.map_err(of_store)?;
         let view = self.store.snapshot(self.snapshot_max).await.map_err(of_store)?;
-        let call = call_of(definition, now, run.0, stop);
+        let call = Call { log: self.log_of(run), ..call_of(definition, now, run.0, stop) };
         let activity = Arc::clone(&self.activity);
         self.guests.tenants(&call, view, activity, after, limit).await.map_err(of_guest)
     }
@@ -406,13 +445,15 @@ impl Ports {
         let cursor = self.store.cursor(task, tenant).await.map_err(of_store)?;
         let now = self.store.now().await.map_err(of_store)?;
         let view = self.store.snapshot(self.snapshot_max).await.map_err(of_store)?;
-        let call = call_of(&scan.definition, now, scan.run.0, stop);
+        let log = self.log_of(scan.run);
+        let call = Call { log, ..call_of(&scan.definition, now, scan.run.0, stop) };
         let activity = Arc::clone(&self.activity);
         let page = self
             .guests
             .scan(&call, view, activity, tenant, cursor.as_deref(), scan.limit)
             .await
             .map_err(of_guest)?;
+        self.recorder.used(scan.run, &page.usage);
         let more = page.next.is_some();
         let page = PlanPage {
             run: scan.run,
@@ -442,6 +483,7 @@ pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFla
         topics: definition.topics.clone(),
         unmapped: definition.unmapped.clone(),
         stop: stop.clone(),
+        log: RunLog::default(),
     }
 }
 

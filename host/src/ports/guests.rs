@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use super::activity::Activity;
+use super::lines::RunLog;
 use super::store::Snapshot;
 
 /// The priority class of a task's work.
@@ -164,6 +165,8 @@ pub struct Call {
     pub unmapped: Vec<String>,
     /// Raised by the host when the result is no longer wanted.
     pub stop: StopFlag,
+    /// Where its lines go, beside the host's own log.
+    pub log: RunLog,
 }
 
 /// Ends the calls that carry it, by no fault of the guest: the lease or the partition is

@@ -21,6 +21,7 @@ use super::plugin::Plugin;
 use super::readset::ReadSets;
 use super::wasi;
 use crate::ports::guests::{Error, Limits, StopFlag, Usage};
+use crate::ports::lines::RunLog;
 
 /// Beyond the deadline, so long until the guest is given up without a backtrace. A guest
 /// that computes looks up at every tick and tells where it is; one that sleeps does not.
@@ -74,6 +75,7 @@ pub(super) struct Caller {
     pub(super) seed: u64,
     pub(super) view: Option<View>,
     pub(super) stop: StopFlag,
+    pub(super) log: RunLog,
 }
 
 /// What a call has left.
@@ -136,6 +138,7 @@ impl Caller {
             },
             clock: Clock::start(wall),
             stop: self.stop.clone(),
+            log: self.log.clone(),
         };
         let mut store = Store::new(self.plugin.pre.engine(), guest);
         store.limiter(|guest| &mut guest.memory);

@@ -16,6 +16,7 @@ use super::memory::MemoryLimiter;
 use super::readset::ReadSets;
 use crate::ports::activity::Activity;
 use crate::ports::guests::StopFlag;
+use crate::ports::lines::RunLog;
 use crate::ports::store::Snapshot;
 
 /// Streams, pollables and whatever else WASI hands out, open at once.
@@ -86,6 +87,7 @@ pub(super) struct Guest {
     pub(super) meter: Meter,
     pub(super) clock: Clock,
     pub(super) stop: StopFlag,
+    pub(super) log: RunLog,
 }
 
 /// Whose time it is: the guest's, or that of whom it waits for.

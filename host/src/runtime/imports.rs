@@ -261,15 +261,16 @@ impl Guest {
     fn log_line(&mut self, level: log::Level, message: &str) -> Result<(), Halt> {
         self.count_call()?;
         let line = &message[..message.floor_char_boundary(LINE_BYTES_MAX)];
-        let word: &[u8] = match level {
-            log::Level::Debug => b"debug: ",
-            log::Level::Info => b"info: ",
-            log::Level::Warn => b"warn: ",
-            log::Level::Error => b"error: ",
+        let word = match level {
+            log::Level::Debug => "debug",
+            log::Level::Info => "info",
+            log::Level::Warn => "warn",
+            log::Level::Error => "error",
         };
-        for part in [word, line.as_bytes(), b"\n"] {
-            self.capture.push(part);
+        for part in [word, ": ", line, "\n"] {
+            self.capture.push(part.as_bytes());
         }
+        self.log.line(&self.task, word, line);
         if self.meter.lines >= LINES_MAX {
             return Ok(());
         }

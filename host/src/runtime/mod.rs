@@ -64,6 +64,7 @@ use crate::ports::activity::Activity;
 use crate::ports::guests::{
     Acted, Call, Error, Fault, Guests, Lane, Manifest, Page, StopFlag, UNMAPPED_COLUMN, Usage,
 };
+use crate::ports::lines::RunLog;
 use crate::ports::store::Snapshot;
 
 pub use self::contract::{CONTRACT, Mismatch, Version};
@@ -249,6 +250,7 @@ impl Runtime {
             seed: 0,
             view: None,
             stop: StopFlag::default(),
+            log: RunLog::default(),
         };
         let pre = plugin.pre.clone();
         let described = self
@@ -324,6 +326,7 @@ impl Runtime {
             seed: call.seed,
             view: Some(View { snapshot, activity }),
             stop: call.stop.clone(),
+            log: call.log.clone(),
             plugin,
         })
     }

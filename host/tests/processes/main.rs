@@ -12,5 +12,6 @@ mod pass;
 mod reload;
 mod replay;
 mod site;
+mod telling;
 #[path = "../common/wait.rs"]
 mod wait;

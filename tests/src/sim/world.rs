@@ -284,6 +284,8 @@ impl World {
             history_retention: Duration::from_secs(3_600),
             node_retention: Duration::from_secs(600),
             undo_retention: Vec::new(),
+            recorder: Arc::default(),
+            lines: Arc::default(),
             delivery: None,
         };
         let settings = Settings {

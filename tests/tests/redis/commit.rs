@@ -43,6 +43,8 @@ fn a_connection_between_act_and_commit_defeats_the_change() {
             history_retention: Duration::from_secs(3_600),
             node_retention: Duration::from_secs(600),
             undo_retention: Vec::new(),
+            recorder: Arc::default(),
+            lines: Arc::default(),
             delivery: None,
         };
         let key = "ws-1".to_owned();

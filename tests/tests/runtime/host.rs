@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use besom::ports::activity::{self, Activity};
 use besom::ports::guests::{Acted, Call, Error, Fault, Guests as _, Limits, StopFlag};
+use besom::ports::lines::RunLog;
 use besom::ports::store::{Delivery, Error as StoreError, Range, RangePage, Result, Snapshot};
 use besom::runtime::{Loaded, Runtime, Settings};
 use besom_core::collection::{Grants, Operations};
@@ -72,6 +73,7 @@ pub fn call(digest: &str, limits: Limits) -> Call {
         topics: vec!["cleaned".into()],
         unmapped: vec![],
         stop: StopFlag::default(),
+        log: RunLog::default(),
     }
 }
 
