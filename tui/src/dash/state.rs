@@ -18,6 +18,8 @@ use super::screens::{Place, Screens};
 
 /// How long a message stays.
 pub const MESSAGE_STAYS: Duration = Duration::from_secs(10);
+/// A screen that wants to be refreshed is not, before this.
+pub const WAKE_MIN: Duration = Duration::from_millis(50);
 /// Questions that wait for an answer; the oldest is given up.
 pub const PENDING_MAX: usize = 256;
 
@@ -160,7 +162,11 @@ impl State {
         let local = self.data.local();
         // The next full second of the clock that is shown, so that it never skips one.
         let into = self.data.clock().0.rem_euclid(1_000_000);
-        let next = Time(local.0.saturating_add(1_000_000 - into));
+        let mut next = Time(local.0.saturating_add(1_000_000 - into));
+        let cx = self.context();
+        if let Some(due) = self.screens.at(self.place).wake(&cx).filter(|_| cx.live) {
+            next = next.min(local + due.since(cx.now).max(WAKE_MIN));
+        }
         match &self.message {
             Some(message) if message.until > local => next.min(message.until),
             _ => next,

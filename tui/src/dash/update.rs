@@ -115,8 +115,10 @@ impl State {
             self.message = None;
             self.dirty = true;
         }
-        if second {
-            self.dirty = true;
+        let cx = self.data.context(self.size, self.options.readonly);
+        let due = self.screens.at(self.place).wake(&cx).is_some_and(|due| due <= cx.now);
+        if second || due {
+            self.dirty |= second;
             self.refresh(out);
         }
     }
@@ -130,6 +132,7 @@ impl State {
         match feed {
             Feed::Connected => self.data.connection = Connection::Live,
             Feed::Snapshot(snap) => {
+                self.screens.runs.observe(&snap);
                 self.data.take(snap);
                 self.refresh(out);
             }

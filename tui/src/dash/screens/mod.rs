@@ -6,6 +6,7 @@
 //! is changed.
 
 pub mod edit;
+pub mod figure;
 pub mod overview;
 pub mod queues;
 pub mod ring;
@@ -13,6 +14,7 @@ pub mod runs;
 pub mod tasks;
 
 use besom_core::snapshot::{Answer, Subject};
+use besom_core::time::Time;
 
 use super::context::Context;
 use super::effect::Outbox;
@@ -89,6 +91,13 @@ pub trait Screen {
     /// Another picture, another second, or the screen was entered: the time to ask for more.
     fn refresh(&mut self, cx: &Context<'_>, out: &mut Outbox) {
         let _ = (cx, out);
+    }
+
+    /// When [`Screen::refresh`] is wanted before the next second, by the clock of
+    /// [`Context::now`].
+    fn wake(&self, cx: &Context<'_>) -> Option<Time> {
+        let _ = cx;
+        None
     }
 
     /// Looks at something: it was jumped to.

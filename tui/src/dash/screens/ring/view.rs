@@ -2,16 +2,460 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 
-use super::RingScreen;
+use super::load::{Loads, Share};
+use super::strip::{Cell, Part, Strip, letter};
+use super::verdict::{Mood, Verdict};
+use super::what_if::Outcome;
+use super::{COLUMNS, RingScreen, circle};
 use crate::dash::context::Context;
+use crate::dash::screens::figure::{UNKNOWN, per_cent};
+use crate::dash::text;
 use crate::dash::theme::Theme;
-use crate::dash::widgets::put;
+use crate::dash::widgets::table::Table;
+use crate::dash::widgets::{
+    bar, columns, panel, put, put_all, put_right, rows, rule, spark, strip,
+};
+
+/// Columns of the names before the strips.
+const LABEL: u16 = 10;
+/// From this width on the hot keys and the circle stand at the right.
+const WIDE_MIN: u16 = 120;
+/// Their width.
+const SIDE: u16 = 52;
+/// Rows that the table keeps, with its heading.
+const TABLE_MIN: u16 = 4;
+/// The bar of ownership: half of it is one half of the ideal.
+const CENTRED: u16 = 17;
+
+/// What is drawn from, computed once.
+struct Sight<'a> {
+    cx: &'a Context<'a>,
+    theme: &'a Theme,
+    loads: Loads<'a>,
+    /// The shares in the order of the table, and the place of the chosen one.
+    order: Vec<usize>,
+    chosen: Option<usize>,
+}
+
+impl<'a> Sight<'a> {
+    fn share(&self) -> Option<&Share<'a>> {
+        self.loads.shares.get(*self.order.get(self.chosen?)?)
+    }
+}
 
 impl RingScreen {
     /// Draws it.
     pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        let text = format!(" {} nodes, {} tasks", cx.snap.nodes.len(), cx.snap.tasks.len());
-        put(buf, area, 0, 0, &text, theme.dim);
+        let loads = Loads::of(cx.snap);
+        let order = self.rows(&loads);
+        let names: Vec<String> =
+            order.iter().map(|row| loads.shares[*row].name.to_owned()).collect();
+        let chosen = self.table.place(&names);
+        let sight = Sight { cx, theme, loads, order, chosen };
+        let wide = area.width >= WIDE_MIN;
+        let main = columns(area, 0, if wide { area.width - SIDE } else { area.width });
+        self.main(&sight, main, buf);
+        if wide {
+            self.side(&sight, columns(area, area.width - SIDE, SIDE), buf);
+        }
+    }
+
+    fn main(&self, sight: &Sight<'_>, area: Rect, buf: &mut Buffer) {
+        let theme = sight.theme;
+        self.heading(sight, area, buf);
+        // From the bottom: the verdict, the peaks, the what-if; then the strips, as the table
+        // leaves room.
+        let verdict = Verdict::of(sight.cx.snap, &sight.loads);
+        let words = text::wrap(&verdict.text, usize::from(area.width.saturating_sub(11)));
+        let what_if = self.what_if_lines(sight);
+        let feet = 2 + words.len().min(3) as u16 + what_if.len() as u16;
+        let feet = feet.min(area.height.saturating_sub(1 + TABLE_MIN));
+        let left = area.height.saturating_sub(1 + TABLE_MIN + feet);
+        let strips = self.strips(sight, rows(area, 1, left.min(7)), buf);
+        let table = rows(area, 1 + strips, area.height.saturating_sub(1 + strips + feet));
+        self.table(sight, table, buf);
+        if feet == 0 {
+            return;
+        }
+        let foot = rows(area, area.height - feet, feet);
+        rule(buf, foot, 0, theme.line);
+        let style = match verdict.mood {
+            Mood::Good => theme.good,
+            Mood::Change => theme.accent,
+            Mood::Uneven => theme.warn,
+        };
+        let mut y = 1;
+        for line in words.iter().take(3) {
+            let label = if y == 1 { "verdict: " } else { "" };
+            put(buf, foot, 1, y, label, theme.dim);
+            put(buf, foot, 10, y, line, style);
+            y += 1;
+        }
+        put(buf, foot, 1, y, &peaks(&sight.loads), theme.text);
+        for (number, line) in (1..).zip(&what_if) {
+            put(buf, foot, 1, y + number, line, theme.text);
+        }
+    }
+
+    fn heading(&self, sight: &Sight<'_>, area: Rect, buf: &mut Buffer) {
+        let (ring, theme) = (&sight.cx.snap.ring, sight.theme);
+        let decided = match ring.virtual_nodes {
+            0 => "no ring".to_owned(),
+            points => format!("{} points a weight", text::grouped(u64::from(points))),
+        };
+        let members = ring.owners.iter().filter(|owner| owner.weight > 0).count();
+        let words = format!(
+            "{} partitions, {} owners ({members} with a share), {decided}, revision {}",
+            text::grouped(u64::from(ring.partitions)),
+            ring.owners.len(),
+            ring.revision
+        );
+        let x = put_all(buf, area, 1, 0, &[("Ring  ", theme.title), (&words, theme.text)]);
+        if ring.moving > 0 {
+            let part = f64::from(ring.moving) / f64::from(ring.partitions.max(1));
+            let moving = format!("  moving {} ({}%)", ring.moving, per_cent(part));
+            put(buf, area, x, 0, &moving, theme.accent);
+        }
+    }
+
+    /// Draws the strips into at most seven rows; tells how many it took.
+    fn strips(&self, sight: &Sight<'_>, area: Rect, buf: &mut Buffer) -> u16 {
+        let (ring, theme) = (&sight.cx.snap.ring, sight.theme);
+        if area.height < 3 || area.width <= LABEL + 8 || ring.partitions == 0 {
+            return 0;
+        }
+        let share = sight.share();
+        let centre = self.centre(ring, share.map(|share| share.name));
+        let window = self.zoom.window(ring.partitions, centre);
+        let selected = share.and_then(|share| u16::try_from(share.place).ok());
+        let body = columns(area, LABEL, area.width - LABEL - 1);
+        let cells = Strip::of(ring, window.clone(), body.width, selected);
+        // Without room for all of them, the rows in the order of their worth.
+        let pointed = self.pointed(sight, window.clone());
+        let lettered = letter(0, ring.owners.len()).is_some();
+        let mut wanted: Vec<(u8, u8)> = vec![(1, 3), (2, 4)];
+        if lettered {
+            wanted.push((3, 2));
+        }
+        if pointed.is_some() {
+            wanted.push((4, 5));
+        }
+        wanted.push((5, 7));
+        wanted.push((6, 1));
+        wanted.push((7, 6));
+        wanted.sort_unstable();
+        wanted.truncate(usize::from(area.height));
+        wanted.sort_unstable_by_key(|(_, place)| *place);
+        let style = |cell: &Cell| owner_style(theme, cell, selected);
+        for (y, (_, row)) in (0..).zip(&wanted) {
+            match row {
+                1 => axis(buf, area, body, y, &window, theme),
+                2 => {
+                    put(buf, area, 1, y, "owner", theme.dim);
+                    let sign = |cell: &Cell| owner_sign(cell, ring.owners.len());
+                    strip::strip(buf, body, y, cells.cells.iter().map(|c| (sign(c), style(c))));
+                }
+                3 => {
+                    let name = share.map_or("", |share| share.name);
+                    let label = text::cut(name, usize::from(LABEL) - 2);
+                    put(buf, area, 1, y, &label, theme.accent);
+                    let sign = |cell: &Cell| match cell.selected {
+                        Part::All => ('█', theme.accent),
+                        Part::Some => ('▒', theme.accent),
+                        Part::None => ('·', theme.dim),
+                    };
+                    strip::strip(buf, body, y, cells.cells.iter().map(sign));
+                }
+                4 => {
+                    put(buf, area, 1, y, "load", theme.dim);
+                    let sign = |cell: &Cell| match cell.queued {
+                        0 => ('·', theme.dim),
+                        n => (spark::step(n, cells.queued_most), theme.spark),
+                    };
+                    strip::strip(buf, body, y, cells.cells.iter().map(sign));
+                }
+                5 => {
+                    if let Some((partition, words)) = &pointed {
+                        pointer(buf, area, body, y, (&cells, *partition, words), theme);
+                    }
+                }
+                6 => {
+                    put(buf, area, 1, y, &legend(sight, lettered), theme.dim);
+                }
+                _ => rule(buf, area, y, theme.line),
+            }
+        }
+        wanted.len() as u16
+    }
+
+    /// The partition that is pointed at, and what is said of it.
+    fn pointed(&self, sight: &Sight<'_>, window: std::ops::Range<u32>) -> Option<(u32, String)> {
+        let ring = &sight.cx.snap.ring;
+        let name = |partition| {
+            let owner = ring.owner_of(besom_core::ids::Partition(partition));
+            owner.map_or("nobody yet".to_owned(), |owner| owner.name.clone())
+        };
+        if let Some(place) = &self.place {
+            let key = match &place.sought.tenant {
+                Some(tenant) => format!("{} of {tenant}", place.sought.key),
+                None => place.sought.key.clone(),
+            };
+            let then = match place.next.as_slice() {
+                [] => String::new(),
+                next => format!(" (then {})", next.join(", ")),
+            };
+            let p = place.partition;
+            let owner = place.owner(ring).unwrap_or("nobody yet");
+            return Some((p, format!("{key} → {p} → {owner}{then}")));
+        }
+        if self.stale {
+            return Some((0, "the key cannot be placed: no partition is known yet".to_owned()));
+        }
+        let at = self.cursor.filter(|at| window.contains(at))?;
+        let waits = ring.queued.get(at as usize).copied().unwrap_or(0);
+        let waits = text::grouped(waits);
+        Some((at, format!("partition {at} → {}, {waits} wait", name(at))))
+    }
+
+    fn table(&self, sight: &Sight<'_>, area: Rect, buf: &mut Buffer) {
+        let theme = sight.theme;
+        let table = Table {
+            columns: &COLUMNS,
+            rows: sight.order.len(),
+            selected: sight.chosen,
+            focused: true,
+            sort: self.table.sort.map(|column| (column, self.table.descending)),
+            empty: "No node owns a partition yet. A host takes its share when it starts: besom serve",
+            seen: &self.table.seen,
+        };
+        let lettered = letter(0, sight.loads.shares.len()).is_some();
+        table.draw(theme, area, buf, |row, column| {
+            let Some(share) = sight.order.get(row).and_then(|at| sight.loads.shares.get(*at))
+            else {
+                return (String::new(), theme.text);
+            };
+            cell(sight, share, column, lettered)
+        });
+    }
+
+    fn what_if_lines(&self, sight: &Sight<'_>) -> Vec<String> {
+        let Some(what) = &self.what_if else { return Vec::new() };
+        let stale = if what.revision == sight.cx.snap.ring.revision {
+            ""
+        } else {
+            "  (of the members before; w: again)"
+        };
+        let line = |name: String, outcome: &Outcome, most: &str| {
+            let named: Vec<String> =
+                outcome.most.iter().map(|(name, count)| format!("{name} {count}")).collect();
+            format!(
+                "{name} moves {} ({}%), peak/mean own {:.2} → {:.2}; {most} {}",
+                text::grouped(outcome.moved as u64),
+                per_cent(outcome.part()),
+                outcome.peak.0,
+                outcome.peak.1,
+                named.join(", ")
+            )
+        };
+        let join = line(format!("what-if{stale}  +1 node:"), &what.join, "from");
+        let leave = match (&what.leave, &what.node) {
+            (Some(leave), Some(node)) => line(format!("         -{node}:"), leave, "to"),
+            (None, Some(node)) => {
+                format!("         -{node}: it has no share to give, or is the last")
+            }
+            (_, None) => "         choose a node to see what its end would move".to_owned(),
+        };
+        vec![join, leave]
+    }
+
+    /// Hot keys with bars, and the circle.
+    fn side(&self, sight: &Sight<'_>, area: Rect, buf: &mut Buffer) {
+        let theme = sight.theme;
+        let keys = area.height.min(2 + 10).min(area.height / 2 + 1);
+        let name = sight.share().map_or("", |share| share.name);
+        let inside = panel::panel(buf, theme, rows(area, 0, keys), &format!("Hot keys of {name}"));
+        hot_keys(sight, inside, buf);
+        let below = rows(area, keys, area.height - keys);
+        let inside = panel::panel(buf, theme, below, "The ring as a circle");
+        let ring = &sight.cx.snap.ring;
+        let selected = sight.share().and_then(|share| u16::try_from(share.place).ok());
+        let cells = Strip::of(ring, 0..ring.partitions, circle::points(), selected);
+        let sought = self.place.as_ref().map(|place| place.partition);
+        circle::draw(buf, theme, inside, &cells, sought);
+        if !name.is_empty() {
+            let words = format!("█ {name}");
+            put_right(
+                buf,
+                inside,
+                inside.width,
+                inside.height.saturating_sub(1),
+                &words,
+                theme.accent,
+            );
+        }
+    }
+}
+
+/// A cell of the table.
+fn cell(sight: &Sight<'_>, share: &Share<'_>, column: usize, lettered: bool) -> (String, Style) {
+    let theme = sight.theme;
+    let figure = |part: Option<f64>| part.map_or(UNKNOWN.to_owned(), per_cent);
+    let heat = if share.hot { theme.warn } else { theme.text };
+    match column {
+        0 => {
+            let leads = sight.cx.snap.leadership.leader.as_ref();
+            let star =
+                if leads.is_some_and(|leader| leader.node == share.name) { " ★" } else { "" };
+            let place = u16::try_from(share.place).ok();
+            let sign = place.and_then(|place| letter(place, sight.loads.shares.len()));
+            match sign.filter(|_| lettered) {
+                Some(sign) => (format!("{sign} {}{star}", share.name), theme.text),
+                None => (format!("{}{star}", share.name), theme.text),
+            }
+        }
+        1 => (per_cent(share.own), theme.text),
+        2 => match share.own_over_ideal() {
+            Some(ratio) => (centred(ratio), theme.bar),
+            None => ("no share".to_owned(), theme.dim),
+        },
+        3 => (figure(share.load), heat),
+        4 => (
+            bar::bar(share.load.unwrap_or(0.0), 20),
+            if share.hot { theme.warn } else { theme.bar },
+        ),
+        5 => match share.load_over_own() {
+            Some(ratio) => (format!("{ratio:.2}"), heat),
+            None => (if share.load.is_some() { "-" } else { UNKNOWN }.to_owned(), theme.dim),
+        },
+        _ => match (share.hot, share.is_there(), share.state) {
+            (true, ..) => ("HOT".to_owned(), theme.warn),
+            (_, false, None) => ("gone".to_owned(), theme.bad),
+            (_, false, Some(_)) => ("LOST".to_owned(), theme.bad),
+            (_, true, Some(besom_core::snapshot::NodeState::Draining)) => {
+                ("draining".to_owned(), theme.accent)
+            }
+            _ => (String::new(), theme.text),
+        },
+    }
+}
+
+/// A bar from the middle: to the right what is more than the share, to the left what is less.
+/// It ends at half as much and at one and a half times as much.
+fn centred(ratio: f64) -> String {
+    let half = (CENTRED - 1) / 2;
+    let part = ((ratio - 1.0) * 2.0).clamp(-1.0, 1.0);
+    let filled = (part.abs() * f64::from(half)).round() as usize;
+    let half = usize::from(half);
+    let more = if part > 0.0 { filled } else { 0 };
+    let less = filled - more;
+    let blank = |n: usize| " ".repeat(n);
+    format!("{}{}┼{}{}", blank(half - less), "█".repeat(less), "█".repeat(more), blank(half - more))
+}
+
+fn peaks(loads: &Loads<'_>) -> String {
+    let figure = |peak: Option<f64>| peak.map_or(UNKNOWN.to_owned(), |peak| format!("{peak:.2}"));
+    let load = match loads.waits {
+        0 => "- (nothing waits)".to_owned(),
+        _ => figure(loads.peak_load()),
+    };
+    format!("peak/mean own {}   peak/mean load {load}", figure(loads.peak_own()))
+}
+
+fn owner_sign(cell: &Cell, owners: usize) -> char {
+    match cell.owner {
+        None => '?',
+        Some(place) => letter(place, owners).unwrap_or('▪'),
+    }
+}
+
+/// Owners next to one another are told apart by weight as well as by their letters.
+fn owner_style(theme: &Theme, cell: &Cell, selected: Option<u16>) -> Style {
+    match cell.owner {
+        None => theme.warn,
+        owner if owner == selected => theme.accent,
+        Some(place) => [theme.text, theme.dim, theme.good, theme.spark][usize::from(place) % 4],
+    }
+}
+
+fn axis(
+    buf: &mut Buffer,
+    area: Rect,
+    body: Rect,
+    y: u16,
+    window: &std::ops::Range<u32>,
+    theme: &Theme,
+) {
+    put(buf, area, 1, y, "partition", theme.dim);
+    let marks = if body.width >= 60 { 8 } else { 4 };
+    for mark in 0..marks {
+        let x = u32::from(body.width) * mark / marks;
+        let at = u64::from(window.start) + window.len() as u64 * u64::from(mark) / u64::from(marks);
+        put(buf, body, x as u16, y, &at.to_string(), theme.dim);
+    }
+}
+
+fn pointer(
+    buf: &mut Buffer,
+    area: Rect,
+    body: Rect,
+    y: u16,
+    (cells, partition, words): (&Strip, u32, &str),
+    theme: &Theme,
+) {
+    put(buf, area, 1, y, "here", theme.dim);
+    let Some(at) = cells.cell_of(partition) else {
+        put(buf, body, 0, y, words, theme.accent);
+        return;
+    };
+    let at = at as u16;
+    let wide = text::width(&text::clean(words)) as u16;
+    // The words go to the side where there is room for them.
+    if at + 2 + wide > body.width && at > wide {
+        put_right(buf, body, at.saturating_sub(1), y, words, theme.accent);
+    } else {
+        put(buf, body, at + 2, y, words, theme.accent);
+    }
+    put(buf, body, at, y, "▲", theme.warn);
+}
+
+fn legend(sight: &Sight<'_>, lettered: bool) -> String {
+    let shares = &sight.loads.shares;
+    if !lettered {
+        return format!(
+            "{} owners are more than there are letters: the strip is the chosen node's",
+            text::grouped(shares.len() as u64)
+        );
+    }
+    let named = shares.iter().filter_map(|share| {
+        let sign = letter(u16::try_from(share.place).ok()?, shares.len())?;
+        Some(format!("{sign} {}", share.name))
+    });
+    named.collect::<Vec<_>>().join("  ")
+}
+
+fn hot_keys(sight: &Sight<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = sight.theme;
+    let Some(share) = sight.share() else { return };
+    let report = sight.cx.snap.node(share.name).and_then(|node| node.report.as_ref());
+    let Some(report) = report else {
+        put(buf, area, 1, 0, "it has not said anything of itself yet", theme.dim);
+        return;
+    };
+    if report.hot.is_empty() || report.hot_of == 0 {
+        put(buf, area, 1, 0, "no key in the last 15 minutes", theme.dim);
+        return;
+    }
+    for (y, key) in (0..area.height).zip(&report.hot) {
+        let part = key.count as f64 / report.hot_of as f64;
+        let name = match &key.tenant {
+            Some(tenant) => format!("{} of {tenant}", key.key),
+            None => key.key.clone(),
+        };
+        let room = usize::from(area.width.saturating_sub(22));
+        put(buf, area, 1, y, &text::cut(&text::clean(&name), room), theme.text);
+        put_right(buf, area, area.width.saturating_sub(14), y, &per_cent(part), theme.text);
+        put(buf, area, area.width.saturating_sub(13), y, &bar::bar(part, 12), theme.bar);
     }
 }

@@ -1,17 +1,100 @@
 //! Runs, one of them in detail, and its log. Drawn.
 
+mod figures;
+mod lines;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 
-use super::RunsScreen;
+use besom_core::snapshot::RunState;
+
+use super::detail::Detail;
+use super::{COLUMNS, RunsScreen, by, state_word, took};
 use crate::dash::context::Context;
+use crate::dash::text;
 use crate::dash::theme::Theme;
-use crate::dash::widgets::put;
+use crate::dash::widgets::table::Table;
+use crate::dash::widgets::{put, put_all, rows};
+
+/// The style of a state.
+fn state_style(theme: &Theme, state: RunState) -> Style {
+    match state {
+        RunState::Scanning | RunState::Executing => theme.accent,
+        RunState::Ok => theme.good,
+        RunState::Failed => theme.bad,
+        RunState::Unknown => theme.dim,
+    }
+}
 
 impl RunsScreen {
     /// Draws it.
     pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        let text = format!(" {} nodes, {} tasks", cx.snap.nodes.len(), cx.snap.tasks.len());
-        put(buf, area, 0, 0, &text, theme.dim);
+        match &self.detail {
+            Some(detail) => self.one(detail, cx, theme, area, buf),
+            None => self.list(cx, theme, area, buf),
+        }
+    }
+
+    fn list(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let order = self.rows(cx);
+        let runs = &cx.snap.runs;
+        let active = runs.iter().filter(|run| run.state.is_active()).count();
+        let failed = runs.iter().filter(|run| run.state == RunState::Failed).count();
+        let counts = format!("{} newest  {active} going on  {failed} failed", runs.len());
+        let mut pieces = vec![("Runs  ", theme.title), (counts.as_str(), theme.text)];
+        let filter = format!("  filter: {}  ({} shown)", self.filter, order.len());
+        if !self.filter.is_empty() {
+            pieces.push((&filter, theme.accent));
+        }
+        put_all(buf, area, 1, 0, &pieces);
+        let ids: Vec<u64> = order.iter().map(|row| runs[*row].id).collect();
+        let table = Table {
+            columns: &COLUMNS,
+            rows: order.len(),
+            selected: self.table.place(&ids),
+            focused: true,
+            sort: self.table.sort.map(|column| (column, self.table.descending)),
+            empty: if runs.is_empty() {
+                "No run yet. A task's first run comes with its next slot; \
+                 start one now with t on the Tasks screen, or: besom task trigger TASK"
+            } else {
+                "No run is as the filter wants it; / and esc clear it."
+            },
+            seen: &self.table.seen,
+        };
+        table.draw(theme, rows(area, 1, area.height.saturating_sub(1)), buf, |row, column| {
+            let Some(run) = order.get(row).and_then(|at| runs.get(*at)) else {
+                return (String::new(), theme.text);
+            };
+            let plain = |words: String| (words, theme.text);
+            match column {
+                0 => plain(run.id.to_string()),
+                1 => plain(run.task.clone()),
+                2 => (state_word(run.state).to_owned(), state_style(theme, run.state)),
+                3 => plain(run.started_at.to_jiff().strftime("%m-%d %H:%M:%S").to_string()),
+                4 => plain(text::span(took(run, cx.now))),
+                5 => plain(text::grouped(run.planned)),
+                6 => plain(text::grouped(run.open)),
+                7 => (by(&run.trigger), theme.dim),
+                _ => (run.error.clone().unwrap_or_default(), theme.bad),
+            }
+        });
+    }
+
+    fn one(&self, detail: &Detail, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let Some(run) = detail.run(cx.snap) else {
+            let why = match detail.refusal() {
+                Some(why) => format!("Run {}: {why}", detail.id),
+                None => format!("Run {} is being asked for ...", detail.id),
+            };
+            put(buf, area, 1, 0, &why, theme.dim);
+            return;
+        };
+        let figures = figures::Figures { run, detail, cx, theme, pace: &self.pace };
+        // The log keeps at least a third, where there is one.
+        let room = area.height.saturating_sub((area.height / 3).max(4));
+        let taken = figures.draw(rows(area, 0, room.max(1)), buf);
+        lines::draw(detail, run, cx, theme, rows(area, taken, area.height - taken), buf);
     }
 }

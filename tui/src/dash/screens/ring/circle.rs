@@ -1,0 +1,52 @@
+//! The ring as a circle: decoration, drawn where there is room to spare. Everything that it
+//! shows stands in the strips too.
+
+use std::f64::consts::TAU;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use super::strip::{Part, Strip};
+use crate::dash::theme::Theme;
+use crate::dash::widgets::put;
+
+/// Points of the circle that are drawn.
+const POINTS: u16 = 96;
+/// A smaller circle would be none.
+const ROWS_MIN: u16 = 7;
+
+/// Draws the circle of a strip of [`points`] cells; what is the selected node's is full, and a
+/// partition that is sought is marked.
+pub fn draw(buf: &mut Buffer, theme: &Theme, area: Rect, strip: &Strip, sought: Option<u32>) {
+    let area = area.intersection(buf.area);
+    let rows = area.height.min(area.width / 2);
+    if rows < ROWS_MIN || strip.cells.is_empty() {
+        return;
+    }
+    // A column is about half as wide as a row is high.
+    let radius = f64::from(rows - 1) / 2.0;
+    let mut point = |turn: f64, sign: &str, style: Style, inset: f64| {
+        let angle = turn * TAU;
+        let (sin, cos) = angle.sin_cos();
+        let x = (radius + (radius - inset) * sin) * 2.0;
+        let y = radius - (radius - inset) * cos;
+        put(buf, area, x.round() as u16, y.round() as u16, sign, style);
+    };
+    for (at, cell) in strip.cells.iter().enumerate() {
+        let (sign, style) = match cell.selected {
+            Part::All => ("█", theme.accent),
+            Part::Some => ("▓", theme.accent),
+            Part::None => ("·", theme.dim),
+        };
+        point(at as f64 / strip.cells.len() as f64, sign, style, 0.0);
+    }
+    if let Some(at) = sought.and_then(|partition| strip.cell_of(partition)) {
+        point(at as f64 / strip.cells.len() as f64, "▲", theme.warn, 1.2);
+    }
+}
+
+/// How many cells the circle wants.
+pub const fn points() -> u16 {
+    POINTS
+}

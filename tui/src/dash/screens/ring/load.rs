@@ -1,0 +1,112 @@
+//! What each owner has of the ring, and what of the load: two different things. Ownership is
+//! the ring's doing (its points, the weights); load is the keys'.
+//!
+//! A node's *ideal* is its part of all weights. Without a ring there is no ideal: whoever leads
+//! owns everything.
+
+use std::collections::HashMap;
+
+use besom_core::snapshot::{Node, NodeState, Snapshot, Thresholds};
+
+/// An owner's part of the partitions and of what waits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Share<'a> {
+    /// The node's lasting name.
+    pub name: &'a str,
+    /// Its place in the ring's owners, by which partitions name it.
+    pub place: usize,
+    /// How the node stands; none: no such node is known any more.
+    pub state: Option<NodeState>,
+    /// Partitions it owns.
+    pub owned: u32,
+    /// Its part (0 to 1) of all partitions.
+    pub own: f64,
+    /// The part it should have by its weight; none: no ring decides, or it has no weight.
+    pub ideal: Option<f64>,
+    /// Items that wait in its partitions.
+    pub queued: u64,
+    /// Its part (0 to 1) of what waits; none: nothing waits.
+    pub load: Option<f64>,
+    /// Whether its load is remarkably more than what it owns.
+    pub hot: bool,
+}
+
+impl Share<'_> {
+    /// How many times its part of the partitions its part of the load is; none: it owns
+    /// nothing, or nothing waits.
+    pub fn load_over_own(&self) -> Option<f64> {
+        self.load.filter(|_| self.own > 0.0).map(|load| load / self.own)
+    }
+
+    /// How many times its ideal it owns.
+    pub fn own_over_ideal(&self) -> Option<f64> {
+        self.ideal.filter(|ideal| *ideal > 0.0).map(|ideal| self.own / ideal)
+    }
+
+    /// Whether it is alive and takes part.
+    pub fn is_there(&self) -> bool {
+        matches!(self.state, Some(NodeState::Active | NodeState::Joining | NodeState::Draining))
+    }
+}
+
+/// The shares of all owners.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loads<'a> {
+    /// In the order of the ring's owners.
+    pub shares: Vec<Share<'a>>,
+    /// Items that wait in all partitions.
+    pub waits: u64,
+}
+
+impl<'a> Loads<'a> {
+    /// The shares of a snapshot.
+    pub fn of(snapshot: &'a Snapshot) -> Loads<'a> {
+        let ring = &snapshot.ring;
+        let limits = Thresholds::default();
+        let nodes: HashMap<&str, &Node> =
+            snapshot.nodes.iter().map(|node| (node.name.as_str(), node.as_ref())).collect();
+        let waits = ring.owners.iter().fold(0, |sum: u64, o| sum.saturating_add(o.queued));
+        let weights: u64 = ring.owners.iter().map(|owner| u64::from(owner.weight)).sum();
+        let part = |n: f64, of: f64| if of > 0.0 { n / of } else { 0.0 };
+        let share = |(place, owner): (usize, &'a besom_core::snapshot::Owner)| {
+            let decided = ring.virtual_nodes > 0 && owner.weight > 0;
+            let mut share = Share {
+                name: &owner.name,
+                place,
+                state: nodes.get(owner.name.as_str()).map(|node| node.state),
+                owned: owner.owned,
+                own: part(f64::from(owner.owned), f64::from(ring.partitions)),
+                ideal: decided.then(|| part(f64::from(owner.weight), weights as f64)),
+                queued: owner.queued,
+                load: (waits > 0).then(|| part(owner.queued as f64, waits as f64)),
+                hot: false,
+            };
+            share.hot = owner.queued >= limits.hot_queue_min
+                && share.load_over_own().is_some_and(|ratio| ratio > limits.load_max);
+            share
+        };
+        Loads { shares: ring.owners.iter().enumerate().map(share).collect(), waits }
+    }
+
+    /// How many times its ideal the node owns that owns the most by that measure.
+    pub fn peak_own(&self) -> Option<f64> {
+        self.shares.iter().filter_map(Share::own_over_ideal).max_by(f64::total_cmp)
+    }
+
+    /// How many times its ideal part of the load the most loaded node has.
+    pub fn peak_load(&self) -> Option<f64> {
+        let of = |share: &Share<'_>| {
+            let ideal = share.ideal.filter(|ideal| *ideal > 0.0)?;
+            Some(share.load? / ideal)
+        };
+        self.shares.iter().filter_map(of).max_by(f64::total_cmp)
+    }
+
+    /// The node whose load is most above what it owns, among the hot ones.
+    pub fn hottest(&self) -> Option<&Share<'a>> {
+        let hot = self.shares.iter().filter(|share| share.hot);
+        hot.max_by(|a, b| {
+            a.load_over_own().unwrap_or(0.0).total_cmp(&b.load_over_own().unwrap_or(0.0))
+        })
+    }
+}

@@ -1,0 +1,156 @@
+//! Where a key lies: its partition, its owner, and whose it would be next.
+//!
+//! The partition is computed by the function that the hosts use, so the answer is the one an
+//! item of that key gets.
+
+use besom_core::ids::{Partition, partition_of};
+use besom_core::ring::RingMember;
+use besom_core::snapshot::Ring;
+
+/// How many nodes are named that would be next.
+const NEXT_MAX: usize = 2;
+/// With more members only one is named: each costs a ring without the ones before.
+const MEMBERS_FOR_ALL: usize = 64;
+/// What stands between a key and its tenant, as on the command line.
+const TENANT: &str = " --tenant ";
+
+/// A key that is looked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sought {
+    /// What the item is routed by.
+    pub key: String,
+    /// The tenant of the item.
+    pub tenant: Option<String>,
+}
+
+impl Sought {
+    /// Reads `KEY` or `KEY --tenant TENANT`; none: there is no key.
+    pub fn parse(text: &str) -> Option<Sought> {
+        let (key, tenant) = match text.rsplit_once(TENANT) {
+            Some((key, tenant)) => (key, Some(tenant.trim()).filter(|tenant| !tenant.is_empty())),
+            None => (text, None),
+        };
+        let key = key.trim();
+        (!key.is_empty()).then(|| Sought { key: key.to_owned(), tenant: tenant.map(str::to_owned) })
+    }
+}
+
+/// Where a key lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The key.
+    pub sought: Sought,
+    /// Its partition.
+    pub partition: u32,
+    /// Whose it would be if its owner went, then if that one went too; empty: no ring decides.
+    pub next: Vec<String>,
+    /// The revision of the members that `next` was computed from.
+    pub revision: u64,
+}
+
+impl Place {
+    /// Finds a key; none: nothing is known of any partition.
+    pub fn of(ring: &Ring, sought: Sought) -> Option<Place> {
+        if ring.partitions == 0 {
+            return None;
+        }
+        let partition = partition_of(sought.tenant.as_deref(), &sought.key, ring.partitions);
+        let next = next(ring, partition);
+        Some(Place { sought, partition: partition.0, next, revision: ring.revision })
+    }
+
+    /// The owner as the store says; none: nobody has owned it yet.
+    pub fn owner<'a>(&self, ring: &'a Ring) -> Option<&'a str> {
+        ring.owner_of(Partition(self.partition)).map(|owner| owner.name.as_str())
+    }
+}
+
+/// Whose a partition would be, one after the other.
+fn next(ring: &Ring, partition: Partition) -> Vec<String> {
+    let mut members: Vec<RingMember> = ring.members();
+    let wanted = if members.len() > MEMBERS_FOR_ALL { 1 } else { NEXT_MAX };
+    let mut gone = ring.owner_of(partition).map(|owner| owner.name.clone());
+    let mut next = Vec::new();
+    while next.len() < wanted {
+        members.retain(|member| gone.as_deref() != Some(member.name.as_str()));
+        let Some(table) = ring.assignment(&members) else { break };
+        let Some(owner) = table.owner(partition) else { break };
+        next.push(owner.as_str().to_owned());
+        gone = Some(owner.as_str().to_owned());
+    }
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use besom_core::ring::{Assignment, ServerName};
+    use besom_core::snapshot::Owner;
+
+    use super::*;
+
+    fn ring(names: &[&str]) -> Ring {
+        let owner = |name: &&str| Owner { name: (*name).into(), weight: 1, ..Owner::default() };
+        let mut ring = Ring {
+            partitions: 64,
+            virtual_nodes: 128,
+            owners: names.iter().map(owner).collect(),
+            ..Ring::default()
+        };
+        let table = ring.assignment(&ring.members()).unwrap();
+        ring.owner = (0..64).map(|p| table.rank(Partition(p)).map(|rank| rank as u16)).collect();
+        ring
+    }
+
+    #[test]
+    fn a_key_and_its_tenant_are_read_as_on_the_command_line() {
+        let sought = |key: &str, tenant: Option<&str>| {
+            Some(Sought { key: key.into(), tenant: tenant.map(Into::into) })
+        };
+        for (text, read) in [
+            ("doc:7", sought("doc:7", None)),
+            ("  doc:7 ", sought("doc:7", None)),
+            ("a key", sought("a key", None)),
+            ("doc:7 --tenant acme", sought("doc:7", Some("acme"))),
+            ("doc:7 --tenant  ", sought("doc:7", None)), // the tenant is about to be typed
+            ("--tenant x", sought("--tenant x", None)),
+            ("", None),
+            ("   ", None),
+        ] {
+            assert_eq!(Sought::parse(text), read, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_owner_is_the_hosts_own_answer_and_the_next_ones_that_of_smaller_rings() {
+        let ring = ring(&["node-a", "node-b", "node-c"]);
+        let sought = Sought::parse("doc:77fe --tenant acme").unwrap();
+        let place = Place::of(&ring, sought).unwrap();
+        let members = ring.members();
+        let points = NonZeroU32::new(128).unwrap();
+        let of = |members: &[RingMember]| {
+            let count = NonZeroU32::new(64).unwrap();
+            let table = Assignment::with_virtual_nodes(members, count, points);
+            table.owner_of(Some("acme"), "doc:77fe").1.cloned()
+        };
+        let owner = of(&members).unwrap();
+        assert_eq!(place.owner(&ring), Some(owner.as_str()));
+        let without = |gone: &[&ServerName]| {
+            let left = members.iter().filter(|member| !gone.contains(&&member.name));
+            left.cloned().collect::<Vec<_>>()
+        };
+        let second = of(&without(&[&owner])).unwrap();
+        let third = of(&without(&[&owner, &second])).unwrap();
+        assert_eq!(place.next, [second.as_str(), third.as_str()]);
+    }
+
+    #[test]
+    fn without_a_ring_nobody_is_next() {
+        let mut ring = ring(&["node-a"]);
+        ring.virtual_nodes = 0;
+        let place = Place::of(&ring, Sought::parse("k").unwrap()).unwrap();
+        assert_eq!((place.owner(&ring), place.next.len()), (Some("node-a"), 0));
+        assert_eq!(Place::of(&Ring::default(), Sought::parse("k").unwrap()), None);
+    }
+}

@@ -1,0 +1,169 @@
+//! How fast runs go, from the snapshots that came by: a run's own counters are totals.
+//!
+//! Only runs that go on are watched, the newest so many, each by a bounded number of readings.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use besom_core::snapshot::{Run, RunState, Snapshot};
+use besom_core::time::Time;
+
+use super::phases::Progress;
+
+/// A rate is that of this span.
+const WINDOW: Duration = Duration::from_secs(30);
+/// Readings of a run; those between are left out when they come faster.
+const READINGS_MAX: usize = 61;
+/// Between two readings.
+const READING_MIN: Duration = Duration::from_millis(500);
+/// Runs that are watched; the oldest are forgotten.
+const RUNS_MAX: usize = 256;
+/// A rate from a shorter span would jump.
+const SPAN_MIN: Duration = Duration::from_secs(2);
+/// An end that is further away is not told.
+const ETA_MAX: Duration = Duration::from_secs(7 * 86_400);
+
+/// What was seen of one run.
+#[derive(Debug, Clone, Default)]
+struct Watch {
+    /// (when, done), oldest first.
+    readings: VecDeque<(Time, u64)>,
+    /// Whether it was seen scanning: then the first sight of another state tells the moment.
+    scanning: bool,
+    scanned_at: Option<Time>,
+}
+
+/// What was seen of runs.
+#[derive(Debug, Clone, Default)]
+pub struct Pace {
+    watches: BTreeMap<u64, Watch>,
+}
+
+impl Pace {
+    /// Takes a snapshot in.
+    pub fn observe(&mut self, snapshot: &Snapshot) {
+        for run in &snapshot.runs {
+            let known = self.watches.contains_key(&run.id);
+            if run.state.is_active() || known {
+                self.watches.entry(run.id).or_default().observe(run, snapshot.at);
+            }
+        }
+        while self.watches.len() > RUNS_MAX {
+            self.watches.pop_first();
+        }
+    }
+
+    /// When a run's scan was seen to be done.
+    pub fn scanned_at(&self, run: u64) -> Option<Time> {
+        self.watches.get(&run)?.scanned_at
+    }
+
+    /// Log items that a run brings to an end in a second; none: not known yet.
+    pub fn rate(&self, run: u64) -> Option<f64> {
+        let readings = &self.watches.get(&run)?.readings;
+        let ((from, first), (to, last)) = (readings.front()?, readings.back()?);
+        let span = to.since(*from);
+        let done = last.saturating_sub(*first) as f64;
+        (span >= SPAN_MIN).then(|| done / span.as_secs_f64())
+    }
+
+    /// How long a run will still take; none: its scan may still plan more, or its rate tells
+    /// no end.
+    pub fn eta(&self, run: &Run) -> Option<Duration> {
+        if run.state != RunState::Executing {
+            return None;
+        }
+        let rate = self.rate(run.id).filter(|rate| *rate > 0.0)?;
+        let eta = Duration::try_from_secs_f64(run.open as f64 / rate).ok()?;
+        Some(eta).filter(|eta| *eta <= ETA_MAX)
+    }
+}
+
+impl Watch {
+    fn observe(&mut self, run: &Run, at: Time) {
+        match run.state {
+            RunState::Scanning => self.scanning = true,
+            RunState::Executing | RunState::Ok => {
+                if self.scanning && self.scanned_at.is_none() {
+                    self.scanned_at = Some(run.ended_at.map_or(at, |ended| ended.min(at)));
+                }
+            }
+            // How it ended does not tell whether the scan was done.
+            RunState::Failed | RunState::Unknown => {}
+        }
+        if !run.state.is_active() {
+            return;
+        }
+        let done = Progress::of(run).done;
+        match self.readings.back() {
+            // Another host's clock may be behind: what lies ahead of it tells nothing.
+            Some((last, before)) if at < *last || done < *before => self.readings.clear(),
+            Some((last, _)) if at.since(*last) < READING_MIN => return,
+            _ => {}
+        }
+        self.readings.push_back((at, done));
+        let old = |readings: &VecDeque<(Time, u64)>| {
+            readings.len() > READINGS_MAX
+                || readings.front().is_some_and(|(first, _)| at.since(*first) > WINDOW)
+        };
+        while self.readings.len() > 1 && old(&self.readings) {
+            self.readings.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::phases::tests::run;
+    use super::*;
+
+    fn seen(pace: &mut Pace, s: i64, run: Run) {
+        let runs = vec![Arc::new(run)];
+        pace.observe(&Snapshot { at: Time::from_secs(s), runs, ..Snapshot::default() });
+    }
+
+    #[test]
+    fn the_end_is_told_once_the_scan_is_done_and_a_rate_is_known() {
+        let mut pace = Pace::default();
+        let at = |state, open| Run { open, ..run(state, None) };
+        seen(&mut pace, 100, at(RunState::Scanning, 1_000));
+        seen(&mut pace, 104, at(RunState::Scanning, 920));
+        assert_eq!(pace.rate(8812), Some(20.0));
+        assert_eq!(pace.eta(&at(RunState::Scanning, 920)), None, "it may still plan more");
+        seen(&mut pace, 106, at(RunState::Executing, 880));
+        assert_eq!(pace.scanned_at(8812), Some(Time::from_secs(106)));
+        let eta = pace.eta(&at(RunState::Executing, 880));
+        assert_eq!(eta, Some(Duration::from_secs(44)));
+        seen(&mut pace, 120, run(RunState::Ok, Some(118)));
+        assert_eq!(pace.scanned_at(8812), Some(Time::from_secs(106)));
+    }
+
+    #[test]
+    fn nothing_is_made_up_from_too_little() {
+        let mut pace = Pace::default();
+        let one = run(RunState::Executing, None);
+        assert_eq!((pace.rate(8812), pace.eta(&one)), (None, None));
+        seen(&mut pace, 100, one.clone());
+        seen(&mut pace, 101, one.clone());
+        assert_eq!(pace.rate(8812), None, "a second is too short");
+        seen(&mut pace, 110, one.clone());
+        assert_eq!((pace.rate(8812), pace.eta(&one)), (Some(0.0), None), "it stands still");
+        assert_eq!(pace.scanned_at(8812), None, "it was never seen scanning");
+        // The clock of another host is behind.
+        seen(&mut pace, 90, one.clone());
+        assert_eq!(pace.rate(8812), None);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut pace = Pace::default();
+        for i in 0..10_000 {
+            let run = Run { id: i % 1_000, ..run(RunState::Executing, None) };
+            seen(&mut pace, i64::try_from(i).unwrap(), run);
+        }
+        assert_eq!(pace.watches.len(), RUNS_MAX);
+        assert!(pace.watches.values().all(|watch| watch.readings.len() <= READINGS_MAX));
+    }
+}

@@ -1,0 +1,158 @@
+//! The phases of a run: when each began, and how long it took.
+//!
+//! ```text
+//! slot ─wait─> started ─ scan ─> executing ─ items ─> ended
+//! ```
+//! The snapshot tells the beginning and the end; when the scan was done is known only to
+//! whoever saw the state change ([`super::pace`]).
+
+use std::time::Duration;
+
+use besom_core::snapshot::{Run, RunState};
+use besom_core::time::Time;
+
+/// What is known of a phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// It took so long.
+    Took(Duration),
+    /// It goes on, so long by now.
+    Goes(Duration),
+    /// It is over; how long it took was not seen.
+    Unseen,
+    /// It has not begun.
+    Ahead,
+    /// It was not reached.
+    Never,
+}
+
+/// A run's phases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Phases {
+    /// From the slot to the start.
+    pub wait: Duration,
+    /// The scan.
+    pub scanning: Length,
+    /// From the end of the scan to the end of its items.
+    pub executing: Length,
+    /// The whole, from the start; none: it goes on.
+    pub whole: Option<Duration>,
+    /// From the start until now, or the end.
+    pub elapsed: Duration,
+}
+
+impl Phases {
+    /// The phases of a run; `scanned_at` is when its scan was seen to be done.
+    pub fn of(run: &Run, scanned_at: Option<Time>, now: Time) -> Phases {
+        let until = run.ended_at.unwrap_or(now);
+        let elapsed = until.since(run.started_at);
+        // A state change that was seen late cannot lie outside of the run.
+        let scanned = scanned_at.map(|at| at.clamp(run.started_at, until.max(run.started_at)));
+        let (scanning, executing) = match (run.state, scanned) {
+            (RunState::Scanning, _) => (Length::Goes(elapsed), Length::Ahead),
+            (RunState::Executing, Some(at)) => {
+                (Length::Took(at.since(run.started_at)), Length::Goes(until.since(at)))
+            }
+            (RunState::Executing, None) => (Length::Unseen, Length::Goes(elapsed)),
+            (RunState::Ok, Some(at)) | (RunState::Failed | RunState::Unknown, Some(at)) => {
+                (Length::Took(at.since(run.started_at)), Length::Took(until.since(at)))
+            }
+            (RunState::Ok, None) => (Length::Unseen, Length::Unseen),
+            (RunState::Failed | RunState::Unknown, None) => (Length::Unseen, Length::Never),
+        };
+        let whole = run.ended_at.map(|_| elapsed);
+        Phases { wait: run.started_at.since(run.slot), scanning, executing, whole, elapsed }
+    }
+}
+
+/// How much of a run's log items are done, of those planned so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Done.
+    pub done: u64,
+    /// Planned.
+    pub planned: u64,
+    /// Whether more may still be planned.
+    pub grows: bool,
+}
+
+impl Progress {
+    /// Of a run.
+    pub fn of(run: &Run) -> Progress {
+        Progress {
+            done: run.planned.saturating_sub(run.open),
+            planned: run.planned,
+            grows: run.state == RunState::Scanning,
+        }
+    }
+
+    /// The part (0 to 1) that is done; none: nothing was planned yet.
+    pub fn part(self) -> Option<f64> {
+        (self.planned > 0).then(|| self.done as f64 / self.planned as f64)
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use besom_core::plan::Trigger;
+
+    use super::*;
+
+    /// A run that was started at second 100 for the slot of second 98.
+    pub fn run(state: RunState, ended_s: Option<i64>) -> Run {
+        Run {
+            id: 8812,
+            task: "share-expiry".into(),
+            slot: Time::from_secs(98),
+            trigger: Trigger::Schedule,
+            term: 42,
+            started_at: Time::from_secs(100),
+            ended_at: ended_s.map(Time::from_secs),
+            state,
+            error: None,
+            planned: 1_000,
+            deduplicated: 5,
+            blocked: 2,
+            open: 340,
+            scanned: 62_000,
+        }
+    }
+
+    #[test]
+    fn phases_tell_what_was_seen_and_nothing_else() {
+        let s = Duration::from_secs;
+        let seen = Some(Time::from_secs(103));
+        for (state, ended, scanned, scanning, executing) in [
+            (RunState::Scanning, None, None, Length::Goes(s(10)), Length::Ahead),
+            (RunState::Executing, None, seen, Length::Took(s(3)), Length::Goes(s(7))),
+            (RunState::Executing, None, None, Length::Unseen, Length::Goes(s(10))),
+            (RunState::Ok, Some(108), seen, Length::Took(s(3)), Length::Took(s(5))),
+            (RunState::Ok, Some(108), None, Length::Unseen, Length::Unseen),
+            (RunState::Failed, Some(101), None, Length::Unseen, Length::Never),
+            (RunState::Failed, Some(101), seen, Length::Took(s(1)), Length::Took(s(0))),
+        ] {
+            let phases = Phases::of(&run(state, ended), scanned, Time::from_secs(110));
+            assert_eq!((phases.scanning, phases.executing), (scanning, executing), "{state:?}");
+            assert_eq!(phases.wait, s(2));
+            assert_eq!(phases.whole, ended.map(|at| s(at as u64 - 100)));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_behind_makes_no_negative_span() {
+        let phases = Phases::of(&run(RunState::Executing, None), None, Time::from_secs(50));
+        assert_eq!(phases.elapsed, Duration::ZERO);
+        let phases = Phases::of(&run(RunState::Ok, Some(90)), Some(Time::from_secs(95)), Time(0));
+        assert_eq!(phases.whole, Some(Duration::ZERO));
+    }
+
+    #[test]
+    fn progress_is_of_what_was_planned_so_far() {
+        let progress = Progress::of(&run(RunState::Executing, None));
+        assert_eq!((progress.done, progress.planned, progress.grows), (660, 1_000, false));
+        assert_eq!(progress.part(), Some(0.66));
+        let empty = Run { planned: 0, open: 3, ..run(RunState::Scanning, None) };
+        assert_eq!(Progress::of(&empty).part(), None);
+        assert_eq!(Progress::of(&empty).done, 0);
+    }
+}

@@ -1,0 +1,314 @@
+//! What is known of a run in figures: phases, progress, what it uses, and how it compares.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use besom_core::plan::Trigger;
+use besom_core::snapshot::{Limits, Run, RunState};
+
+use super::super::compare::Durations;
+use super::super::detail::Detail;
+use super::super::pace::Pace;
+use super::super::phases::{Length, Phases, Progress};
+use super::super::work::{Use, Work};
+use super::super::{by, state_word, took};
+use super::state_style;
+use crate::dash::context::Context;
+use crate::dash::screens::figure::{UNKNOWN, count, per_cent};
+use crate::dash::text;
+use crate::dash::theme::Theme;
+use crate::dash::widgets::{bar, put, put_all, rule, spark};
+
+/// The widest bar.
+const BAR_MAX: u16 = 24;
+
+/// What is drawn from.
+pub struct Figures<'a> {
+    pub run: &'a Run,
+    pub detail: &'a Detail,
+    pub cx: &'a Context<'a>,
+    pub theme: &'a Theme,
+    pub pace: &'a Pace,
+}
+
+/// A line: pieces of text with their styles.
+type Line = Vec<(String, Style)>;
+
+impl Figures<'_> {
+    /// Draws as many lines as there is room for, the most important first, in their order; tells
+    /// how many rows it took.
+    pub fn draw(&self, area: Rect, buf: &mut Buffer) -> u16 {
+        let mut lines: Vec<(u8, Line)> = vec![(0, self.heading())];
+        if let Some(error) = &self.run.error {
+            lines.push((
+                1,
+                vec![("error: ".into(), self.theme.bad), (error.clone(), self.theme.bad)],
+            ));
+        }
+        lines.push((3, self.phases()));
+        lines.push((2, self.progress(area.width)));
+        let work = Work::of(self.cx.snap, self.run.id);
+        lines.push((4, self.limits(&work)));
+        lines.push((5, self.compared()));
+        lines.push((7, self.outcomes(&work)));
+        lines.push((8, self.origin()));
+        lines.retain(|(_, line)| !line.is_empty());
+        // One row is for the rule below.
+        let room = usize::from(area.height.saturating_sub(1)).max(1);
+        while lines.len() > room {
+            let last = lines.iter().enumerate().max_by_key(|(at, (worth, _))| (*worth, *at));
+            let Some((last, _)) = last else { break };
+            lines.remove(last);
+        }
+        let mut y = 0;
+        for (_, line) in &lines {
+            let pieces: Vec<(&str, Style)> =
+                line.iter().map(|(words, style)| (words.as_str(), *style)).collect();
+            put_all(buf, area, 1, y, &pieces);
+            y += 1;
+        }
+        if y < area.height {
+            rule(buf, area, y, self.theme.line);
+            y += 1;
+        }
+        y
+    }
+
+    fn heading(&self) -> Line {
+        let (run, theme) = (self.run, self.theme);
+        vec![
+            (format!("Run {}  ", run.id), theme.title),
+            (run.task.clone(), theme.text),
+            (format!("  {} ", state_word(run.state)), state_style(theme, run.state)),
+            (text::span(took(run, self.cx.now)), theme.text),
+            (format!("  term {}", run.term), theme.dim),
+        ]
+    }
+
+    fn phases(&self) -> Line {
+        let (run, theme) = (self.run, self.theme);
+        let phases = Phases::of(run, self.pace.scanned_at(run.id), self.cx.now);
+        let length = |name: &str, length| match length {
+            Length::Took(span) => (format!(" ─ {name} {}", text::span(span)), theme.text),
+            Length::Goes(span) => (format!(" ─ {name} {} ▶", text::span(span)), theme.accent),
+            Length::Unseen => (format!(" ─ {name} {UNKNOWN}"), theme.dim),
+            Length::Ahead => (format!(" ─ {name}"), theme.dim),
+            Length::Never => (format!(" ─ {name}: not reached"), theme.dim),
+        };
+        let slot = match run.trigger {
+            Trigger::Manual { .. } => "asked",
+            Trigger::Schedule | Trigger::Takeover | Trigger::Pass => "slot",
+        };
+        let ended = match run.ended_at {
+            Some(at) => format!(" ─ ended {}", text::clock(at)),
+            None => String::new(),
+        };
+        vec![
+            (format!("{slot} {}", text::clock(run.slot)), theme.text),
+            (format!(" ─ waited {}", text::took(phases.wait.as_micros() as u64)), theme.text),
+            (format!(" ─ started {}", text::clock(run.started_at)), theme.text),
+            length("scan", phases.scanning),
+            length("items", phases.executing),
+            (ended, theme.text),
+        ]
+    }
+
+    fn progress(&self, width: u16) -> Line {
+        let (run, theme) = (self.run, self.theme);
+        let progress = Progress::of(run);
+        let wide = (width / 4).clamp(6, BAR_MAX);
+        let Some(part) = progress.part() else {
+            let scanned = text::grouped(run.scanned);
+            let words = match run.state {
+                RunState::Scanning => format!("nothing planned yet, {scanned} rows looked at"),
+                _ => format!("nothing was to be done: {scanned} rows looked at"),
+            };
+            return vec![("progress ".into(), theme.dim), (words, theme.text)];
+        };
+        let grows = if progress.grows { "+" } else { "" };
+        let figures = format!(
+            " {:.0}%  {}/{}{grows} items",
+            (part * 100.0).floor(),
+            text::grouped(progress.done),
+            text::grouped(progress.planned)
+        );
+        let speed = if run.state.is_active() {
+            let rate = self.pace.rate(run.id);
+            let eta = match (self.pace.eta(run), progress.grows) {
+                (Some(eta), _) => format!("eta {}", text::span(eta)),
+                (None, true) => "eta: it still scans".to_owned(),
+                (None, false) => "eta ?".to_owned(),
+            };
+            format!("  {}/s  {eta}", text::rate(rate))
+        } else {
+            String::new()
+        };
+        vec![
+            ("progress ".into(), theme.dim),
+            (bar::gauge(part, wide), theme.bar),
+            (figures, theme.text),
+            (speed, theme.accent),
+        ]
+    }
+
+    fn limits(&self, work: &Work<'_>) -> Line {
+        let theme = self.theme;
+        let Some(total) = work.total() else {
+            let words = match self.run.state.is_active() {
+                true => "fuel, memory, calls: no node has said anything of this run yet",
+                false => "fuel, memory, calls: nodes tell of runs that go on only",
+            };
+            return vec![(words.into(), theme.dim)];
+        };
+        let task = self.cx.snap.task(&self.run.task);
+        let limits = task.map_or_else(Limits::default, |task| task.limits.clone());
+        let mut line = Vec::new();
+        for (name, used, write) in [
+            ("fuel", Use::of(total.fuel_most, limits.fuel), count as fn(u64) -> String),
+            ("mem", Use::of(total.memory_most, limits.memory_bytes), text::bytes),
+        ] {
+            let high = used.part().is_some_and(|part| part >= 0.9);
+            let style = if high { theme.warn } else { theme.text };
+            line.push((format!("{name} "), theme.dim));
+            match (used.part(), used.limit) {
+                (Some(part), Some(limit)) => {
+                    line.push((bar::gauge(part, 8), if high { theme.warn } else { theme.bar }));
+                    let of = format!("{}/{}", write(used.most), write(limit));
+                    line.push((format!("{}% {of}  ", per_cent(part)), style));
+                }
+                _ => line.push((format!("{} of {UNKNOWN}  ", write(used.most)), style)),
+            }
+        }
+        line.push((
+            format!("host calls {}  rows {}", count(total.host_calls), count(total.rows_read)),
+            theme.text,
+        ));
+        line
+    }
+
+    fn compared(&self) -> Line {
+        let (run, theme) = (self.run, self.theme);
+        let durations = self
+            .cx
+            .snap
+            .task(&run.task)
+            .map(|task| Durations::of(task, run.id))
+            .unwrap_or_default();
+        let here = took(run, self.cx.now);
+        let (Some(p50), Some(p99)) = (durations.quantile(0.5), durations.quantile(0.99)) else {
+            return vec![(
+                "no earlier run of this task ended well to compare with".into(),
+                theme.dim,
+            )];
+        };
+        let factor = durations.factor(here);
+        let slow = factor.is_some_and(|factor| factor > 1.0);
+        let factor = factor.map_or(UNKNOWN.to_owned(), |factor| format!("{factor:.1}x p99"));
+        let mut line = vec![
+            (format!("this run vs last {}: ", durations.count()), theme.dim),
+            (format!("p50 {} p99 {} ", text::span(p50), text::span(p99)), theme.text),
+            (format!("→ {factor}  "), if slow { theme.warn } else { theme.good }),
+        ];
+        if let Some((counts, place)) = durations.histogram(here) {
+            let most = counts.iter().copied().max().unwrap_or(0);
+            let sign = |n: u64| if n == 0 { '·' } else { spark::step(n, most) };
+            let before: String = counts[..place].iter().map(|n| sign(*n)).collect();
+            let after: String = counts[place + 1..].iter().map(|n| sign(*n)).collect();
+            line.push((before, theme.spark));
+            line.push(("▲".into(), theme.accent));
+            line.push((after, theme.spark));
+            line.push((" ▲ here".into(), theme.dim));
+        }
+        line
+    }
+
+    fn outcomes(&self, work: &Work<'_>) -> Line {
+        let (run, theme) = (self.run, self.theme);
+        let mut words = match work.total() {
+            Some(all) => format!(
+                "committed {}  skipped {}  retried {}  dead {}",
+                text::grouped(all.committed),
+                text::grouped(all.skipped),
+                text::grouped(all.retried),
+                text::grouped(all.dead)
+            ),
+            None => match self.detail.answered() {
+                Some(detail) if !detail.outcomes.is_empty() => {
+                    let of = |(name, n): (&String, &u64)| format!("{name} {}", text::grouped(*n));
+                    detail.outcomes.iter().map(of).collect::<Vec<_>>().join("  ")
+                }
+                _ => String::new(),
+            },
+        };
+        if run.deduplicated + run.blocked > 0 {
+            let (waiting, blocked) = (text::grouped(run.deduplicated), text::grouped(run.blocked));
+            let gap = if words.is_empty() { "" } else { "  " };
+            words += &format!("{gap}waiting already {waiting}  left alone {blocked}");
+        }
+        if words.is_empty() {
+            Vec::new()
+        } else {
+            vec![("items ".into(), theme.dim), (words, theme.text)]
+        }
+    }
+
+    fn origin(&self) -> Line {
+        let theme = self.theme;
+        let nodes = Work::of(self.cx.snap, self.run.id);
+        let named: Vec<&str> = nodes.nodes.iter().map(|at| at.node).take(4).collect();
+        let more = nodes.nodes.len().saturating_sub(named.len());
+        let on = match (named.is_empty(), more) {
+            (true, _) => String::new(),
+            (_, 0) => format!("   on {}", named.join(", ")),
+            (_, n) => format!("   on {} and {n} more", named.join(", ")),
+        };
+        vec![
+            ("started by ".into(), theme.dim),
+            (by(&self.run.trigger), theme.text),
+            (on, theme.text),
+        ]
+    }
+}
+
+/// Nodes and what each does, drawn as lines from `top` on.
+pub fn nodes(run: u64, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let work = Work::of(cx.snap, run);
+    put(
+        buf,
+        area,
+        1,
+        0,
+        "NODE                RUNNING COMMITTED  SKIPPED RETRIED  DEAD    FUEL  CALLS  SAID",
+        theme.title,
+    );
+    if work.nodes.is_empty() {
+        put(
+            buf,
+            area,
+            1,
+            1,
+            "No node says anything of this run: it has ended, or just begun.",
+            theme.dim,
+        );
+    }
+    for (y, at) in (1..area.height).zip(&work.nodes) {
+        let w = at.work;
+        let name = text::clean(at.node);
+        let name = text::cut(&name, 19);
+        let said = text::span(cx.now.since(at.seen_at));
+        let words = format!(
+            "{name}{} {:>7} {:>9} {:>8} {:>7} {:>5} {:>7} {:>6}  {said} ago{}",
+            " ".repeat(19 - text::width(&name).min(19)),
+            w.running,
+            w.committed,
+            w.skipped,
+            w.retried,
+            w.dead,
+            count(w.fuel),
+            count(w.host_calls),
+            if at.lost { ", LOST since" } else { "" }
+        );
+        put(buf, area, 1, y, &words, if at.lost { theme.bad } else { theme.text });
+    }
+}

@@ -1,0 +1,211 @@
+//! What stands below a run's figures: its log, its items without effect, or its nodes.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use besom_core::snapshot::{LogLine, Run};
+
+use super::super::detail::{Detail, Pane};
+use super::super::log::{Level, Log};
+use super::figures;
+use crate::dash::context::Context;
+use crate::dash::screens::figure::clock_ms;
+use crate::dash::text;
+use crate::dash::theme::Theme;
+use crate::dash::widgets::{put, put_all, put_right, rows};
+
+/// From this width on a line tells its node.
+const NODE_MIN: u16 = 100;
+/// Columns of the node's name.
+const NODE: usize = 12;
+
+/// Draws what is below.
+pub fn draw(
+    detail: &Detail,
+    run: &Run,
+    cx: &Context<'_>,
+    theme: &Theme,
+    area: Rect,
+    buf: &mut Buffer,
+) {
+    if area.is_empty() {
+        return;
+    }
+    let body = rows(area, 0, area.height - 1);
+    match detail.pane {
+        Pane::Log => log(&detail.log, run, theme, body, buf),
+        Pane::Items => items(detail, theme, body, buf),
+        Pane::Nodes => figures::nodes(run.id, cx, theme, body, buf),
+    }
+    footer(detail, theme, rows(area, area.height - 1, 1), buf);
+}
+
+/// A line of the screen: of which log line, and whether it tells of lines that are missing.
+struct Shown {
+    words: String,
+    style: Style,
+    chosen: bool,
+    found: bool,
+}
+
+fn log(log: &Log, run: &Run, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    if log.shown().next().is_none() {
+        put(buf, area, 1, 0, &nothing(log, run), theme.dim);
+        return;
+    }
+    let current = log.current().map(|line| line.no);
+    let height = usize::from(area.height);
+    // From the current line upwards until the screen is full, then downwards if it is not.
+    let mut above: Vec<Shown> = Vec::new();
+    let mut below: Vec<Shown> = Vec::new();
+    let mut before = log.shown().rev().skip_while(|line| Some(line.no) > current);
+    while above.len() < height {
+        let Some(line) = before.next() else { break };
+        let mut block = block(log, line, current, theme, area.width);
+        block.reverse();
+        above.append(&mut block);
+    }
+    if before.next().is_none() && above.len() < height && log.forgotten() > 0 {
+        let words = format!("⋮ {} earlier lines are not kept here", text::grouped(log.forgotten()));
+        above.push(Shown { words, style: theme.warn, chosen: false, found: false });
+    }
+    above.truncate(height);
+    for line in log.shown().skip_while(|line| Some(line.no) <= current) {
+        if above.len() + below.len() >= height {
+            break;
+        }
+        below.append(&mut block(log, line, current, theme, area.width));
+    }
+    for (y, shown) in (0..area.height).zip(above.iter().rev().chain(&below)) {
+        let sign = match (shown.chosen && !log.follows(), shown.found) {
+            (true, _) => ">",
+            (false, true) => "*",
+            _ => " ",
+        };
+        let style = if shown.found { shown.style.patch(theme.title) } else { shown.style };
+        put_all(buf, area, 0, y, &[(sign, theme.accent), (&shown.words, style)]);
+    }
+}
+
+/// The rows of a log line: lines missing before it, then its text.
+fn block(log: &Log, line: &LogLine, current: Option<u64>, theme: &Theme, width: u16) -> Vec<Shown> {
+    let mut block = Vec::new();
+    let dropped = |words| Shown { words, style: theme.warn, chosen: false, found: false };
+    if line.dropped > 0 {
+        let lines = if line.dropped == 1 { "line" } else { "lines" };
+        let on = text::clean(&line.node).into_owned();
+        block.push(dropped(format!("⋮ {} {lines} dropped on {on}", text::grouped(line.dropped))));
+    }
+    let node = if width >= NODE_MIN {
+        let name = text::clean(&line.node);
+        let name = text::cut(&name, NODE);
+        format!("{name}{}  ", " ".repeat(NODE - text::width(&name).min(NODE)))
+    } else {
+        String::new()
+    };
+    let level = Level::of(&line.level);
+    let style = match level {
+        Level::Debug => theme.dim,
+        Level::Info => theme.text,
+        Level::Warn => theme.warn,
+        Level::Error => theme.bad,
+    };
+    let name = text::clean(&line.level).to_uppercase();
+    let head = format!("{} {:<5} {node}", clock_ms(line.at), text::cut(&name, 5));
+    let room = usize::from(width).saturating_sub(text::width(&head) + 1);
+    let words = text::clean(&line.text);
+    let pieces = match log.wrap && room > 0 {
+        true => text::wrap(&words, room),
+        false => vec![words.into_owned()],
+    };
+    let (chosen, found) = (Some(line.no) == current, log.is_match(line));
+    let indent = " ".repeat(text::width(&head));
+    for (at, piece) in pieces.iter().enumerate() {
+        let lead = if at == 0 { &head } else { &indent };
+        let words = format!("{lead}{piece}");
+        block.push(Shown { words, style, chosen: chosen && at == 0, found });
+    }
+    block
+}
+
+/// What is said where there is no line.
+fn nothing(log: &Log, run: &Run) -> String {
+    if let Some(why) = log.refusal() {
+        return format!("The log cannot be had: {why}");
+    }
+    if !log.answered() {
+        return "The log is being asked for ...".to_owned();
+    }
+    match (log.lines().next().is_some(), run.state.is_active()) {
+        (true, _) => format!("No line of level {} or above; L shows more.", log.level.name()),
+        (false, true) => "Nothing logged yet. A plugin logs by the import `log`.".to_owned(),
+        (false, false) => {
+            "This run has logged nothing, or its log is not kept any more.".to_owned()
+        }
+    }
+}
+
+fn items(detail: &Detail, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    put(buf, area, 1, 0, "OUTCOME    AT        KEY                      REASON", theme.title);
+    let mut shown = detail.without_effect().skip(detail.top).peekable();
+    if shown.peek().is_none() {
+        let words = match (detail.answered(), detail.refusal()) {
+            (_, Some(why)) => format!("The items cannot be had: {why}"),
+            (None, None) => "The items are being asked for ...".to_owned(),
+            (Some(_), None) => {
+                "No item was skipped or set aside, as far as the newest tell.".to_owned()
+            }
+        };
+        put(buf, area, 1, 1, &words, theme.dim);
+        return;
+    }
+    for (y, item) in (1..area.height).zip(shown) {
+        let style = if item.outcome == "dead" { theme.bad } else { theme.text };
+        put(buf, area, 1, y, &text::cut(&text::clean(&item.outcome), 10), style);
+        put(buf, area, 12, y, &text::clock(item.at), theme.dim);
+        let key = match &item.tenant {
+            Some(tenant) => format!("{} of {tenant}", item.key),
+            None => item.key.clone(),
+        };
+        put(buf, area, 22, y, &text::cut(&text::clean(&key), 24), theme.text);
+        put(buf, area, 47, y, item.reason.as_deref().unwrap_or(""), theme.dim);
+    }
+}
+
+fn footer(detail: &Detail, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let log = &detail.log;
+    let (state, style) = match detail.pane {
+        Pane::Items => ("ITEMS without effect", theme.title),
+        Pane::Nodes => ("NODES", theme.title),
+        Pane::Log if log.complete() && log.follows() => ("COMPLETE", theme.dim),
+        Pane::Log if log.follows() => ("FOLLOWING", theme.good),
+        Pane::Log => ("STOPPED", theme.warn),
+    };
+    let mut x = put(buf, area, 1, 0, state, style) + 2;
+    if detail.pane != Pane::Log {
+        return;
+    }
+    if log.level != Level::Debug {
+        x += put(buf, area, x, 0, &format!("  level>={}", log.level.name()), theme.accent);
+    }
+    if log.lost() > 0 {
+        let lost = format!("  {} lines dropped", text::grouped(log.lost()));
+        x += put(buf, area, x, 0, &lost, theme.warn);
+    }
+    if log.answered()
+        && let Some(why) = log.refusal()
+    {
+        x += put(buf, area, x, 0, &format!("  {why}"), theme.bad);
+    }
+    if !log.pattern().is_empty() {
+        let (count, at) = log.matches();
+        let at = at.map_or(String::new(), |at| format!("{at} of "));
+        let words = format!("  /{}  {at}{count} found", log.pattern());
+        x += put(buf, area, x, 0, &words, theme.accent);
+    }
+    let lines = format!("{} lines", text::grouped(log.shown().count() as u64));
+    if usize::from(area.width.saturating_sub(x)) > text::width(&lines) + 2 {
+        put_right(buf, area, area.width.saturating_sub(1), 0, &lines, theme.dim);
+    }
+}
