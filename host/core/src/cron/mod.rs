@@ -31,7 +31,7 @@ use crate::time::Time;
 
 pub use error::{Place, ScheduleError};
 pub use every::{EVERY_MAX_US, EVERY_MIN_US};
-pub use preview::{DayWithoutRun, Upcoming};
+pub use preview::{DayWithoutRun, PreviewRow, Upcoming};
 
 const SECOND_US: i64 = 1_000_000;
 /// How far [`Schedule::longest_gap`] looks ahead.

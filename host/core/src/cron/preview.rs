@@ -1,6 +1,8 @@
 //! What a person should know about the next slots. The slots themselves are those of the
 //! scheduler: nothing here searches on its own.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::wall::{DAY_S, Pattern};
@@ -24,6 +26,22 @@ pub struct Upcoming {
     pub note: Option<String>,
 }
 
+/// A slot to come as a row of a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreviewRow {
+    /// Which of the next ones, from 1.
+    pub number: u32,
+    /// When.
+    pub utc: Time,
+    /// The same in the schedule's time zone: date, time and the zone's abbreviation, as
+    /// `2026-10-25 02:56:00 CEST`.
+    pub local: String,
+    /// How long from now.
+    pub wait: Duration,
+    /// What daylight saving does to it.
+    pub note: Option<String>,
+}
+
 /// A day on which the schedule would run, but the clocks leave no time for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DayWithoutRun {
@@ -44,6 +62,24 @@ impl Schedule {
             Some(Upcoming { utc, local: self.local(utc), note })
         });
         next.take(n).collect()
+    }
+
+    /// The next `n` slots after `now` as the rows of a table.
+    pub fn preview(&self, now: Time, n: usize) -> Vec<PreviewRow> {
+        let row = |(number, slot): (u32, Upcoming)| PreviewRow {
+            number,
+            local: self.wall(slot.utc),
+            wait: slot.utc.since(now),
+            utc: slot.utc,
+            note: slot.note,
+        };
+        (1..).zip(self.upcoming(now, n)).map(row).collect()
+    }
+
+    /// An instant in the schedule's time zone with the abbreviation that holds then.
+    pub fn wall(&self, time: Time) -> String {
+        let at = time.to_jiff().to_zoned(self.zone().clone());
+        at.strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
     }
 
     /// An instant in the schedule's time zone: RFC 3339 with the offset.

@@ -385,3 +385,24 @@ fn the_search_ends_where_the_calendar_ends() {
             == Some(at("2104-02-29T00:00:00Z"))
     );
 }
+
+#[test]
+fn a_preview_tells_the_wall_clock_with_its_zone_and_how_long_it_is_until_then() {
+    let now = at("2026-10-25T00:54:48Z");
+    let rows = schedule("*/2 0-23 * * *", "Europe/Berlin").preview(now, 4);
+    let shown: Vec<_> =
+        rows.iter().map(|row| (row.number, row.local.as_str(), row.wait.as_secs())).collect();
+    assert_eq!(
+        shown,
+        [
+            (1, "2026-10-25 02:56:00 CEST", 72),
+            (2, "2026-10-25 02:58:00 CEST", 192),
+            (3, "2026-10-25 02:00:00 CET", 312),
+            (4, "2026-10-25 02:02:00 CET", 432),
+        ]
+    );
+    assert_eq!(rows[2].utc, at("2026-10-25T01:00:00Z"));
+    assert!(rows[2].note.as_ref().is_some_and(|note| note.contains("second pass")), "{rows:?}");
+    let rows = schedule("@every 90s", "UTC").preview(now, 1);
+    assert_eq!((rows[0].local.as_str(), rows[0].wait.as_secs()), ("2026-10-25 00:55:30 UTC", 42));
+}
