@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::keys::{Key, Slot};
+use super::keys::{Fault, Key, Slot};
 use super::tree::Table;
 use super::walk::Walker;
 use crate::ports::guests::{Lane, Limits};
@@ -107,6 +107,14 @@ pub fn read(walker: &mut Walker<'_>, path: &str, table: &Table, lane: Lane) -> L
     let mut limits = defaults(lane);
     walker.read(&format!("{path}.limits"), table, KEYS, &[], &mut limits);
     settle(limits)
+}
+
+/// What is wrong with a value of one of the keys, wherever it may come from.
+pub fn judge(key: &str, text: &str) -> Result<(), Fault> {
+    match KEYS.iter().find(|known| known.name == key) {
+        Some(known) => known.read_text(&mut defaults(Lane::Normal), text),
+        None => Err(Fault::new(format!("a task has no limit `{key}`"))),
+    }
 }
 
 fn settle(table: LimitsTable) -> Limits {

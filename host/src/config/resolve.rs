@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use besom_core::collection::Collections;
 use besom_core::ids::TaskName;
+use besom_core::plan::Policy;
 
 use super::Config;
 use super::activity;
@@ -81,6 +82,8 @@ pub struct TaskOutline {
     pub schedule: Option<String>,
     /// Its time zone.
     pub timezone: String,
+    /// How its slots are treated.
+    pub policy: Policy,
 }
 
 /// The first step.
@@ -302,6 +305,7 @@ impl Parsed {
                     plugin: task.plugin().to_owned(),
                     schedule: written.expression.map(str::to_owned),
                     timezone: written.timezone.to_owned(),
+                    policy: task.policy(),
                 };
                 (TaskName::from(task.name()), outline)
             })
@@ -335,6 +339,10 @@ impl Parsed {
                     }
                     Err(fault) => task.without_plugin(&mut walker, &fault.message, &fault.fix),
                 }
+            }
+        } else {
+            for task in &self.tasks {
+                task.judge_limits(&mut walker);
             }
         }
         drop(found);

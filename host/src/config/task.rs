@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use besom_core::collection::{Collection, Collections, Grants, Operations};
 use besom_core::ids::TaskName;
+use besom_core::plan::{GRACE_DEFAULT, Policy};
 
-use super::keys::{Key, Slot, suggestion};
+use super::keys::{Fault, Key, Slot, suggestion};
 use super::settings;
 use super::tree::{Entry, Span, Table};
 use super::walk::{Spans, Walker};
@@ -189,6 +190,14 @@ pub static RETRY_KEYS: &[Key<RetryPolicy>] = &[
     },
 ];
 
+/// What is wrong with a value of one of the plain keys, wherever it may come from.
+pub fn judge(key: &str, text: &str) -> Result<(), Fault> {
+    match KEYS.iter().find(|known| known.name == key) {
+        Some(known) => known.read_text(&mut TaskTable::default(), text),
+        None => Err(Fault::new(format!("a task has no key `{key}`"))),
+    }
+}
+
 /// A task as its table says, before its plugin is known.
 #[derive(Debug, Clone)]
 pub struct RawTask {
@@ -280,6 +289,30 @@ impl RawTask {
         }
     }
 
+    /// How its slots are treated.
+    pub fn policy(&self) -> Policy {
+        Policy {
+            overlap: self.plain.overlap.unwrap_or(Overlap::Skip),
+            catch_up: self.catch_up(),
+            jitter: self.plain.jitter,
+            grace: GRACE_DEFAULT,
+        }
+    }
+
+    fn catch_up(&self) -> CatchUp {
+        match self.plain.catch_up.as_str() {
+            "skip" => CatchUp::Skip,
+            "all" => CatchUp::All(self.plain.catch_up_max),
+            _ => CatchUp::Coalesce,
+        }
+    }
+
+    /// Notes what is wrong with the limits, for whoever does not know the plugin: its lane
+    /// decides about their defaults only.
+    pub fn judge_limits(&self, walker: &mut Walker<'_>) {
+        limits::read(walker, &format!("tasks.{}", self.name), &self.limits, Lane::Normal);
+    }
+
     /// The plugin cannot be used.
     pub fn without_plugin(&self, walker: &mut Walker<'_>, message: &str, fix: &str) {
         let span = self.spans.get("plugin").unwrap_or(&self.name_span);
@@ -316,11 +349,7 @@ impl RawTask {
             schedule: self.plain.schedule.clone(),
             timezone: self.plain.timezone.clone(),
             overlap: self.plain.overlap.unwrap_or(Overlap::Skip),
-            catch_up: match self.plain.catch_up.as_str() {
-                "skip" => CatchUp::Skip,
-                "all" => CatchUp::All(self.plain.catch_up_max),
-                _ => CatchUp::Coalesce,
-            },
+            catch_up: self.catch_up(),
             jitter: self.plain.jitter,
             // What is due has to be known to whoever leads from now on.
             at_start: self.plain.at_start
