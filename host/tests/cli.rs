@@ -232,3 +232,84 @@ fn a_first_configuration_is_never_written_over_another() {
     let schema: Value = serde_json::from_slice(&out.stdout).expect("JSON");
     assert_eq!(schema["title"], "besom.toml");
 }
+
+const EDITABLE: &str = "\
+[tasks.sweep] # mine
+plugin = \"share-expiry\"
+schedule = \"0 2 * * *\" # at night
+";
+
+fn text_of(site: &Site) -> String {
+    std::fs::read_to_string(site.dir().join("besom.toml")).expect("the file")
+}
+
+#[test]
+fn a_task_is_edited_in_its_file_without_a_host_and_without_a_store() {
+    let site = Site::new(EDITABLE);
+    let berlin = ["task", "edit", "sweep", "--timezone", "Europe/Berlin", "--dry-run"];
+    let (code, dry) = site.json(&berlin);
+    assert_eq!(
+        (code, &dry["saved"], &dry["changed"]),
+        (0, &Value::Bool(false), &Value::Bool(true))
+    );
+    assert_eq!(text_of(&site), EDITABLE);
+    let added =
+        dry["diff"][0]["lines"].as_array().expect("lines").iter().find(|l| l["fate"] == "added");
+    assert_eq!(added.expect("a line")["text"], "timezone = \"Europe/Berlin\"");
+    assert_eq!(dry["after"]["upcoming"].as_array().map(Vec::len), Some(5));
+
+    let out =
+        site.besom(&["task", "edit", "sweep", "--schedule", "30 3 * * *", "--unset", "jitter"]);
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert_eq!(out.status.code(), Some(0), "{said}");
+    assert_eq!(text_of(&site), EDITABLE.replace("0 2", "30 3"));
+    for words in [
+        "@@ -1,3 +1,3 @@",
+        "-schedule = \"0 2 * * *\" # at night",
+        "+schedule = \"30 3 * * *\"",
+        "next runs after",
+        "is saved",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let (code, same) = site.json(&["task", "edit", "sweep", "--schedule", "30 3 * * *"]);
+    assert_eq!(
+        (code, &same["changed"], &same["saved"]),
+        (0, &Value::Bool(false), &Value::Bool(false))
+    );
+    assert!(!site.dir().join("besom.db").exists());
+}
+
+#[test]
+fn an_edit_that_cannot_be_leaves_the_file_and_says_where_and_why() {
+    let site = Site::new(EDITABLE);
+    let (code, said) = site.fails(&["task", "edit", "sweep", "--schedule", "0 22-2 * * *"]);
+    assert_eq!(code, 78, "{said}");
+    let caret = "  3 | schedule = \"0 22-2 * * *\" # at night\n    |               ^^^^ write `22-23,0-2` to go round";
+    assert!(said.contains("besom.toml:3:15") && said.contains(caret), "{said}");
+    for (args, exit, words) in [
+        (&["sweep"][..], 2, "what is to be changed?"),
+        (&["swep", "--jitter", "1s"], 2, "did you mean `sweep`?"),
+        (&["sweep", "--jitter", "1s", "--unset", "jitter"], 2, "do one of them"),
+        (&["sweep", "--unset", "plugin"], 2, "choose one of schedule"),
+        (&["sweep", "--overlap", "skpi"], 78, "did you mean \"skip\"?"),
+        (&["sweep", "--wall", "9h"], 78, "besom.toml:4:15"),
+    ] {
+        let (code, said) = site.fails(&[&["task", "edit"], args].concat());
+        assert_eq!(code, exit, "{args:?}: {said}");
+        assert!(said.contains(words), "{args:?}: {said}");
+    }
+    assert_eq!(text_of(&site), EDITABLE);
+
+    // A mode without a bit for writing binds root as well.
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = site.dir().join("besom.toml");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o444)).expect("set");
+    let (code, said) = site.fails(&["task", "edit", "sweep", "--jitter", "1s"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("read-only"), "{said}");
+    std::fs::remove_file(&file).expect("removed");
+    let (code, said) = site.fails(&["task", "edit", "sweep", "--jitter", "1s"]);
+    assert_eq!(code, 78, "{said}");
+    assert!(!file.exists());
+}

@@ -88,7 +88,7 @@ pub enum Verb {
     Status(status::Args),
     /// Recount the books: every item planned is committed, skipped, dead, discarded or pending.
     Audit(audit::Args),
-    /// Tasks: list, show, trigger, pause, resume, explain a slot.
+    /// Tasks: list, show, trigger, pause, resume, edit, explain a slot.
     #[command(subcommand)]
     Task(task::Verb),
     /// Items set aside: list, show, retry, discard.

@@ -153,6 +153,25 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
     Ok((store, Outline { tasks, problems, lease_ttl, nodes_shown, leader, leader_fault }))
 }
 
+/// The store, for verbs that can do without it: none where it is not there (yet), or where
+/// the configuration does not say which it is. One that does not answer is said on stderr.
+pub async fn beside(global: &Global) -> Option<Arc<dyn Store>> {
+    let parsed = read(&global.config, &Overrides::from_env(global.set.clone())).ok()?;
+    let model = collections_for(&parsed.plugins());
+    let resolved = parsed.outline(&model);
+    let config = resolved.partial();
+    if !is_there(config) {
+        return None;
+    }
+    match open_embedded(config).await {
+        Ok(store) => Some(store as _),
+        Err(error) => {
+            tracing::warn!(%error, "the store does not answer");
+            None
+        }
+    }
+}
+
 fn lease_clock() -> LeaseClock {
     LeaseClock::of_machine(Arc::new(clock::since_boot), Arc::new(clock::wall))
 }

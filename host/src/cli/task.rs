@@ -1,4 +1,6 @@
-//! `besom task`: what tasks do, and asking for something else.
+//! `besom task`: what tasks do, asking for something else, and editing them.
+
+mod edit;
 
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
@@ -54,6 +56,8 @@ pub enum Verb {
         #[command(flatten)]
         asking: Asking,
     },
+    /// Change its schedule and other keys in the configuration file.
+    Edit(edit::Args),
     /// Why a slot ran, or why it did not.
     Explain {
         /// The task and the slot's time, as TASK@2026-03-29T01:30:00Z.
@@ -65,9 +69,15 @@ pub enum Verb {
 impl Verb {
     /// Does it.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let verb = match self {
+            // A file can be edited where no store is.
+            Verb::Edit(args) => return args.run(global).await,
+            verb => verb,
+        };
         let (store, outline) = open::reading(global).await?;
         let store = &*store;
-        match self {
+        match verb {
+            Verb::Edit(args) => args.run(global).await,
             Verb::Ls => {
                 let report = status::report(store, &outline).await?;
                 output::show(global.output, &report.tasks, || {
@@ -136,6 +146,10 @@ async fn show(
     let upcoming = schedule.map(|s| s.upcoming(now, 5)).unwrap_or_default();
     let slots = store.slots(task, Time(i64::MIN), Time::MAX, SHOWN).await?;
     let runs = store.runs(Some(task), SHOWN).await?;
+    let forecast = match defined {
+        Some(defined) => edit::forecast_of(store, task, defined, now).await?,
+        None => None,
+    };
     let json = serde_json::json!({
         "task": task,
         "plugin": defined.map(|t| &t.plugin),
@@ -146,6 +160,7 @@ async fn show(
             .iter()
             .map(|u| serde_json::json!({ "utc": u.utc.to_string(), "local": u.local, "note": u.note }))
             .collect::<Vec<_>>(),
+        "forecast": forecast,
         "slots": slots.iter().map(Slot::from).collect::<Vec<_>>(),
         "runs": runs.iter().map(super::runs::Row::from).collect::<Vec<_>>(),
     });
@@ -155,6 +170,9 @@ async fn show(
         facts.add("plugin", output::text(defined.map(|t| &t.plugin)));
         facts.add("schedule", output::text(defined.and_then(|t| t.schedule.as_ref())));
         facts.add("time zone", output::text(defined.map(|t| &t.timezone)));
+        if let Some(forecast) = &forecast {
+            facts.add("forecast", &forecast.sentence);
+        }
         let mut next = Table::new(&["NEXT", "LOCAL", "NOTE"], "No slot is to come.");
         for u in &upcoming {
             next.row([

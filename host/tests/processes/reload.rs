@@ -173,3 +173,78 @@ fn a_plugin_dropped_in_is_loaded_on_reload_and_at_start() {
     let sweep = audit["tasks"].as_array().expect("tasks").iter().find(|t| t["task"] == "sweep");
     assert_eq!(sweep.expect("the books of the task")["committed"], 4, "{audit}");
 }
+
+/// As people write it: with comments everywhere, and an order of their own.
+const COMMENTED: &str = "\
+# The shares of the product.
+[tasks.share-expiry] # see the handbook
+plugin    = \"share-expiry\"
+# Twice an hour is plenty.
+schedule  = '@every 30m'   # INC-300: was every minute
+overlap   = \"skip\"
+# The end of it.
+";
+
+#[test]
+fn an_edited_schedule_takes_effect_within_a_second_and_loses_no_comment_and_no_work() {
+    let site = Site::new(COMMENTED);
+    site.create_tables();
+    let db = site.database();
+    let mut host = site.serve();
+    host.leads();
+    wait_for("the first run", || (runs(&db, "share-expiry") > 0).then_some(()));
+    // They end while the file is edited again and again.
+    for number in 0..50 {
+        add_share(&db, &format!("share-{number}"), now_us() + number * SECOND_US / 20);
+    }
+    let edit = |schedule: &str, reason: &str| {
+        let args = ["task", "edit", "share-expiry", "--schedule", schedule, "--reason", reason];
+        let (code, edited) = site.json(&args);
+        assert_eq!((code, &edited["saved"]), (0, &true.into()), "{edited:#}");
+        let saved = std::fs::metadata(site.path("besom.toml")).and_then(|data| data.modified());
+        saved.expect("the time of the change")
+    };
+    let mut taken_up = Vec::new();
+    for attempt in 1..=ATTEMPTS {
+        // The file is renamed into its place after that instant.
+        let written = edit(&format!("@every {}m", 30 + attempt), "an experiment");
+        says_again(&host, " reloaded", attempt);
+        let took = written.elapsed().expect("a clock that goes forward");
+        taken_up.push(took);
+        if took <= TAKEN_UP_MAX {
+            break;
+        }
+    }
+    eprintln!("an edited file was taken up after {taken_up:?}");
+    assert!(taken_up.last().is_some_and(|took| *took <= TAKEN_UP_MAX), "{taken_up:?}");
+
+    // What counts is that it runs by the new schedule.
+    let before = runs(&db, "share-expiry");
+    edit("@every 1s", "now");
+    wait_for("runs by the new schedule", || (runs(&db, "share-expiry") > before + 1).then_some(()));
+    let text = std::fs::read_to_string(site.path("besom.toml")).expect("the file");
+    assert!(text.starts_with(&COMMENTED.replace("@every 30m", "@every 1s")), "{text}");
+
+    let open = "SELECT count(*) FROM shares WHERE unshared_at IS NULL";
+    wait_for("every share to end", || {
+        db.query_row(open, [], |row| row.get::<_, u64>(0)).ok().filter(|n| *n == 0)
+    });
+    // Who, what and why is kept, and the leader leaves it at that.
+    let asked = wait_for("the edits to be noted", || {
+        let (_, asked) = site.json(&["commands", "ls"]);
+        (asked[0]["result"] == "noted").then_some(asked)
+    });
+    let last =
+        format!("edit share-expiry: schedule \"@every {}m\" -> \"@every 1s\"", 30 + taken_up.len());
+    assert_eq!(
+        (&asked[0]["what"], &asked[0]["reason"]),
+        (&last.into(), &"now".into()),
+        "{asked:#}"
+    );
+    host.stop();
+    let audit = site.balanced();
+    assert_eq!(
+        (&audit["tasks"][0]["committed"], &audit["tasks"][0]["dead"]),
+        (&50.into(), &0.into())
+    );
+}

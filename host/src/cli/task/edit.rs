@@ -1,0 +1,307 @@
+//! `besom task edit`: a task's keys in the configuration file.
+//!
+//! The text is changed by [`crate::config::edit`] and put back by [`crate::config::file`];
+//! here it is shown what differs, when the task runs before and after, and what its past
+//! runs say about that. Needs neither a host nor a store: a host takes the file up by itself,
+//! and a store is told who has edited what and why.
+
+use std::fmt::Write as _;
+
+use besom_core::cron::{PreviewRow, Schedule};
+use besom_core::ids::TaskName;
+use besom_core::plan::forecast::{self, Forecast};
+use besom_core::time::Time;
+use serde_json::json;
+
+use crate::cli::output::{self, Stamp, Table};
+use crate::cli::{Exit, Failure, Global, open, submit};
+use crate::config::edit::{self, Base, Change, Edited, Field, Finding, Refusal};
+use crate::config::file::{self, FileDigest};
+use crate::config::hunk::{Fate, Hunk};
+use crate::config::{Overrides, Problems, TaskOutline, printable, read};
+use crate::model::collections_for;
+use crate::ports::store::{Command, Store};
+
+/// Runs of the task that are looked at for how long it takes.
+pub const PAST_RUNS: u32 = 200;
+/// Slots that are shown.
+const SLOTS_SHOWN: usize = 5;
+
+/// `besom task edit`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The task.
+    task: String,
+    /// Five fields, six with the seconds first, `@hourly` and friends, or `@every 30s`.
+    #[arg(long, value_name = "EXPR", allow_hyphen_values = true)]
+    schedule: Option<String>,
+    /// The IANA time zone in which the schedule is read.
+    #[arg(long, value_name = "ZONE")]
+    timezone: Option<String>,
+    /// What becomes of a slot while the run before is active: skip, queue or allow.
+    #[arg(long, value_name = "WORD")]
+    overlap: Option<String>,
+    /// What becomes of slots that passed while no host led: skip, coalesce or all.
+    #[arg(long, value_name = "WORD")]
+    catch_up: Option<String>,
+    /// With `--catch-up all`: the latest so many are run.
+    #[arg(long, value_name = "N")]
+    catch_up_max: Option<String>,
+    /// A run starts up to so much after its slot.
+    #[arg(long, value_name = "SPAN")]
+    jitter: Option<String>,
+    /// Wall-clock time of one call of the plugin.
+    #[arg(long, value_name = "SPAN")]
+    wall: Option<String>,
+    /// Remove a key, so that its default counts. Repeatable.
+    #[arg(long, value_name = "KEY", value_parser = field)]
+    unset: Vec<Field>,
+    /// Show what would change, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Why; kept with who has edited what.
+    #[arg(long, default_value = "")]
+    reason: String,
+}
+
+fn field(name: &str) -> Result<Field, String> {
+    Field::named(name).ok_or_else(|| {
+        let names: Vec<String> = Field::ALL.iter().map(|field| field.name()).collect();
+        format!("choose one of {}", names.join(", "))
+    })
+}
+
+impl Args {
+    /// Edits, or shows what that would come to.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let changes = self.changes()?;
+        let overrides = Overrides::from_env(global.set.clone());
+        // Says in its own words what hinders a configuration from being read at all.
+        read(&global.config, &overrides)?;
+        let version = file::read(&global.config).map_err(refused)?;
+        let task = TaskName::from(self.task.as_str());
+        let base = Base {
+            text: &version.text,
+            origin: &global.config,
+            overrides: &overrides,
+            collections: collections_for,
+        };
+        let edited = edit::edit(&base, &task, &changes).map_err(|refusal| match refusal {
+            Refusal::Syntax(problems) => Failure::Configuration(problems),
+            Refusal::NoTask { .. } => Failure::Usage(refusal.to_string()),
+            Refusal::Layout { .. } => Failure::Failed(refusal.to_string()),
+        })?;
+        let in_the_way = edited.in_the_way();
+        let others = edited.findings.iter().filter(|finding| !finding.is_in_the_way());
+        let others: Vec<_> = others.map(|finding| finding.diagnostic.clone()).collect();
+        if !others.is_empty() {
+            eprintln!("{}", Problems(others));
+        }
+        let store = open::beside(global).await;
+        let now = Time::from_jiff(jiff::Timestamp::now());
+        let forecast = match &store {
+            Some(store) => forecast_of(&**store, &task, &edited.after, now).await?,
+            None => None,
+        };
+        let mut report = Report { edited: &edited, task, now, forecast, saved: None };
+        if !in_the_way.is_empty() {
+            report.show(global)?;
+            return Err(Failure::Configuration(Problems(in_the_way)));
+        }
+        if !self.dry_run && !edited.hunks.is_empty() {
+            let digest = file::replace(&global.config, &version.digest, &edited.text);
+            report.saved = Some(digest.map_err(refused)?);
+            self.note(&version.text, &report, store.as_deref()).await;
+        }
+        report.show(global)?;
+        Ok(Exit::Fine)
+    }
+
+    fn changes(&self) -> Result<Vec<Change>, Failure> {
+        let set = [
+            (Field::Schedule, &self.schedule),
+            (Field::Timezone, &self.timezone),
+            (Field::Overlap, &self.overlap),
+            (Field::CatchUp, &self.catch_up),
+            (Field::CatchUpMax, &self.catch_up_max),
+            (Field::Jitter, &self.jitter),
+            (Field::Wall, &self.wall),
+        ];
+        let mut changes = Vec::new();
+        for (field, value) in set {
+            let unset = self.unset.contains(&field);
+            if unset && value.is_some() {
+                let name = field.name();
+                return Err(Failure::Usage(format!("`{name}` is set and removed: do one of them")));
+            }
+            if unset || value.is_some() {
+                changes.push(Change { field, value: value.clone() });
+            }
+        }
+        if changes.is_empty() {
+            return Err(Failure::Usage(
+                "what is to be changed? give --schedule, --timezone, --overlap, --catch-up, --jitter, --wall or --unset KEY".into(),
+            ));
+        }
+        Ok(changes)
+    }
+
+    /// Keeps in the store who has edited what and why. The file is what counts: that it could
+    /// not be kept is said, and no more.
+    async fn note(&self, before: &str, report: &Report<'_>, store: Option<&dyn Store>) {
+        let task = report.task.clone();
+        let change = edit::summary(before, &report.edited.text, &task);
+        let noted = match store {
+            Some(store) => {
+                let command = Command::Edited { task, change };
+                store.submit(&command, &submit::caller(), &self.reason).await.map(|_| ())
+            }
+            None => return tracing::info!("no store is there to keep who has edited the task"),
+        };
+        if let Err(error) = noted {
+            tracing::warn!(%error, "the store does not keep who has edited the task");
+        }
+    }
+}
+
+fn refused(error: file::Error) -> Failure {
+    Failure::Failed(error.to_string())
+}
+
+/// What the past runs of a task say about a schedule.
+pub async fn forecast_of(
+    store: &dyn Store,
+    task: &TaskName,
+    outline: &TaskOutline,
+    now: Time,
+) -> Result<Option<Forecast>, Failure> {
+    let Some(schedule) = schedule_of(outline) else { return Ok(None) };
+    let runs = store.runs(Some(task), PAST_RUNS).await?;
+    let durations = forecast::durations(&runs);
+    let slots = forecast::SLOTS_DEFAULT;
+    Ok(forecast::forecast(task, &schedule, &outline.policy, &durations, now, slots))
+}
+
+fn schedule_of(outline: &TaskOutline) -> Option<Schedule> {
+    Schedule::parse(outline.schedule.as_deref()?, &outline.timezone).ok()
+}
+
+/// What came, or would come, of an edit.
+struct Report<'a> {
+    edited: &'a Edited,
+    task: TaskName,
+    now: Time,
+    forecast: Option<Forecast>,
+    saved: Option<FileDigest>,
+}
+
+impl Report<'_> {
+    fn show(&self, global: &Global) -> Result<(), Failure> {
+        let json = json!({
+            "task": self.task,
+            "changed": !self.edited.hunks.is_empty(),
+            "saved": self.saved.is_some(),
+            "digest": self.saved,
+            "diff": self.edited.hunks,
+            "faults": self.edited.faults,
+            "findings": self.edited.findings.iter().map(found).collect::<Vec<_>>(),
+            "before": self.side(&self.edited.before),
+            "after": self.side(&self.edited.after),
+            "forecast": self.forecast,
+        });
+        output::show(global.output, &json, || self.text(global))
+    }
+
+    fn side(&self, outline: &TaskOutline) -> serde_json::Value {
+        let rows: Vec<_> = self.upcoming(outline).iter().map(row).collect();
+        json!({
+            "schedule": outline.schedule,
+            "timezone": outline.timezone,
+            "upcoming": rows,
+        })
+    }
+
+    fn upcoming(&self, outline: &TaskOutline) -> Vec<PreviewRow> {
+        schedule_of(outline).map(|s| s.preview(self.now, SLOTS_SHOWN)).unwrap_or_default()
+    }
+
+    fn text(&self, global: &Global) -> String {
+        let file = printable(&global.config.display().to_string());
+        if self.edited.hunks.is_empty() {
+            return format!("{file}: nothing changes.\n");
+        }
+        let mut text = diff(&file, &self.edited.hunks);
+        let (before, after) = (&self.edited.before, &self.edited.after);
+        let moved = (&before.schedule, &before.timezone) != (&after.schedule, &after.timezone);
+        if moved {
+            text += &format!("\nnext runs before\n{}", self.table(before));
+            text += &format!("\nnext runs after\n{}", self.table(after));
+        } else {
+            text += &format!("\nnext runs (as before)\n{}", self.table(after));
+        }
+        if let Some(forecast) = &self.forecast {
+            let word = if forecast.is_warning() { "warning: " } else { "" };
+            let _ = write!(text, "\n{word}{}\n", forecast.sentence);
+        }
+        text += &match &self.saved {
+            Some(digest) => format!(
+                "\n{file} is saved ({}). A host that runs takes it up by itself.\n",
+                digest.short()
+            ),
+            None => "\nNothing was written.\n".to_owned(),
+        };
+        text
+    }
+
+    fn table(&self, outline: &TaskOutline) -> String {
+        let mut table =
+            Table::new(&[">#", "UTC", "LOCAL", "FROM NOW", "NOTE"], "No slot: only by trigger.");
+        for row in self.upcoming(outline) {
+            table.row([
+                row.number.to_string(),
+                Stamp(row.utc).to_string(),
+                row.local,
+                Stamp(row.utc).beside(Stamp(self.now)),
+                row.note.unwrap_or_default(),
+            ]);
+        }
+        table.render()
+    }
+}
+
+fn row(row: &PreviewRow) -> serde_json::Value {
+    json!({
+        "utc": row.utc.to_string(),
+        "local": row.local,
+        "wait_s": row.wait.as_secs(),
+        "note": row.note,
+    })
+}
+
+fn found(finding: &Finding) -> serde_json::Value {
+    let mut json = serde_json::to_value(finding).unwrap_or_default();
+    json["text"] = finding.diagnostic.to_string().into();
+    json
+}
+
+/// As `diff -u` writes it.
+fn diff(file: &str, hunks: &[Hunk]) -> String {
+    let mut text = format!("--- {file}\n+++ {file}\n");
+    for hunk in hunks {
+        let place = |number: fn(&crate::config::hunk::Line) -> Option<usize>| {
+            let mut numbers = hunk.lines.iter().filter_map(number);
+            let first = numbers.next();
+            format!("{},{}", first.unwrap_or(0), usize::from(first.is_some()) + numbers.count())
+        };
+        let _ = writeln!(text, "@@ -{} +{} @@", place(|line| line.old), place(|line| line.new));
+        for line in &hunk.lines {
+            let sign = match line.fate {
+                Fate::Kept => ' ',
+                Fate::Removed => '-',
+                Fate::Added => '+',
+            };
+            let _ = writeln!(text, "{sign}{}", printable(&line.text));
+        }
+    }
+    text
+}
