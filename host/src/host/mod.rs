@@ -7,6 +7,7 @@ pub mod asking;
 pub mod clock;
 pub mod deliver;
 pub mod dry_run;
+pub mod editing;
 pub mod health;
 pub mod lines;
 pub mod perform;

@@ -1,0 +1,208 @@
+//! A host's own configuration file, shown to and edited by those who look at it.
+//!
+//! Joins [`crate::config::edit`] (what the new text is, and whether it may be saved) and
+//! [`crate::config::file`] (the file on the disk) behind the model that the dashboard knows.
+//! Everything here waits for the disk: call it where that hinders nobody.
+
+use std::path::PathBuf;
+
+use besom_core::ids::TaskName;
+use besom_core::snapshot::{ConfigFile, DiffKind, DiffLine, Edit, Edited, Problem};
+
+use crate::config::diagnostic::Place;
+use crate::config::edit::{self, Base, Change, Field, Finding};
+use crate::config::file::{self, FileDigest, Version};
+use crate::config::hunk::{Fate, Line};
+use crate::config::{Diagnostic, Overrides};
+use crate::model::collections_for;
+
+/// The file of a host.
+#[derive(Debug, Clone)]
+pub struct Desk {
+    /// Whose it is: the host's lasting name.
+    pub host: String,
+    /// The file, as the host was given it.
+    pub path: PathBuf,
+    /// What stands above it.
+    pub overrides: Overrides,
+}
+
+/// An edit, and what is to be kept of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Done {
+    /// What came, or would come, of it.
+    pub edited: Edited,
+    /// Which keys changed and how, where the file was replaced.
+    pub change: Option<String>,
+}
+
+impl Desk {
+    /// The file as it is.
+    ///
+    /// # Errors
+    /// It cannot be read: says why.
+    pub fn show(&self) -> Result<ConfigFile, String> {
+        let version = self.read()?;
+        Ok(ConfigFile {
+            host: self.host.clone(),
+            path: version.path.display().to_string(),
+            digest: version.digest.to_string(),
+            text: version.text,
+            locked: version.read_only,
+        })
+    }
+
+    /// Makes an edit, or says what would come of it. A result with errors in its way is shown
+    /// and not saved.
+    ///
+    /// # Errors
+    /// There is no result, or the file is not the one that the edit was made for, or it cannot
+    /// be replaced: says which, and the file is as it was.
+    pub fn edit(&self, wanted: &Edit) -> Result<Done, String> {
+        let version = self.read()?;
+        let task = TaskName::from(wanted.task.as_str());
+        let changes = wanted.set.iter().map(change).collect::<Result<Vec<_>, _>>()?;
+        let base = Base {
+            text: &version.text,
+            origin: &self.path,
+            overrides: &self.overrides,
+            collections: collections_for,
+        };
+        let result = edit::edit(&base, &task, &changes).map_err(|refusal| refusal.to_string())?;
+        let saves = wanted.save && result.in_the_way().is_empty();
+        let mut digest = version.digest;
+        if saves {
+            // Of a file that was changed meanwhile this says so.
+            let base = FileDigest::from(wanted.base.clone());
+            digest = file::replace(&self.path, &base, &result.text).map_err(|e| e.to_string())?;
+        }
+        let problem = |finding: &Finding| problem(&finding.diagnostic, &result);
+        let lines = result.hunks.iter().flat_map(|hunk| &hunk.lines);
+        let edited = Edited {
+            diff: lines.map(diff_line).collect(),
+            problems: result.findings.iter().map(problem).collect(),
+            saved: saves,
+            digest: digest.to_string(),
+        };
+        let change = saves.then(|| edit::summary(&version.text, &result.text, &task));
+        Ok(Done { edited, change })
+    }
+
+    fn read(&self) -> Result<Version, String> {
+        file::read(&self.path).map_err(|error| error.to_string())
+    }
+}
+
+fn change((key, value): (&String, &Option<String>)) -> Result<Change, String> {
+    let field = Field::named(key).ok_or_else(|| {
+        let known = Field::ALL.map(Field::name).join(", ");
+        format!("`{key}` cannot be edited here; these can: {known}")
+    })?;
+    Ok(Change { field, value: value.clone() })
+}
+
+fn diff_line(line: &Line) -> DiffLine {
+    let kind = match line.fate {
+        Fate::Kept => DiffKind::Kept,
+        Fate::Removed => DiffKind::Removed,
+        Fate::Added => DiffKind::Added,
+    };
+    let number = line.new.or(line.old).unwrap_or_default();
+    DiffLine { kind, line: small(number), text: line.text.clone() }
+}
+
+fn problem(diagnostic: &Diagnostic, result: &edit::Edited) -> Problem {
+    let fault = result.faults.iter().find(|fault| fault.message == diagnostic.message);
+    let bare = Problem {
+        warning: !diagnostic.is_error(),
+        key: fault.map(|fault| fault.field.name()),
+        message: diagnostic.message.clone(),
+        fix: diagnostic.fix.clone().unwrap_or_default(),
+        ..Problem::default()
+    };
+    match &diagnostic.place {
+        Place::Line { line, column, text, chars, .. } => Problem {
+            line: small(*line),
+            column: small(*column),
+            chars: small(*chars),
+            text: text.clone(),
+            ..bare
+        },
+        Place::File { .. } => bare,
+        Place::Variable { name, value } => Problem { text: format!("{name}={value}"), ..bare },
+        Place::Flag { text } => Problem { text: format!("--set {text}"), ..bare },
+    }
+}
+
+fn small(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "[tasks.sweep]\nplugin = \"compaction\"\nschedule = \"@daily\" # why\n";
+
+    fn desk() -> (tempfile::TempDir, Desk) {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("besom.toml");
+        std::fs::write(&path, TEXT).expect("written");
+        (dir, Desk { host: "one".into(), path, overrides: Overrides::default() })
+    }
+
+    fn schedule(base: &str, value: &str, save: bool) -> Edit {
+        Edit {
+            task: "sweep".into(),
+            base: base.into(),
+            set: [("schedule".to_owned(), Some(value.to_owned()))].into(),
+            save,
+            reason: String::new(),
+        }
+    }
+
+    #[test]
+    fn an_edit_is_tried_saved_and_refused_where_the_file_has_changed() {
+        let (_dir, desk) = desk();
+        let shown = desk.show().expect("read");
+        assert_eq!((shown.text.as_str(), shown.host.as_str(), shown.locked), (TEXT, "one", None));
+
+        let tried = desk.edit(&schedule(&shown.digest, "@hourly", false)).expect("tried");
+        assert_eq!(
+            (tried.edited.saved, &tried.edited.digest, &tried.change),
+            (false, &shown.digest, &None)
+        );
+        let lines: Vec<_> = tried.edited.diff.iter().map(|l| (l.kind, l.line)).collect();
+        let (kept, removed, added) = (DiffKind::Kept, DiffKind::Removed, DiffKind::Added);
+        assert_eq!(lines, [(kept, 1), (kept, 2), (removed, 3), (added, 3)]);
+        assert_eq!(desk.show().expect("read").text, TEXT);
+
+        let saved = desk.edit(&schedule(&shown.digest, "@hourly", true)).expect("saved");
+        assert!(saved.edited.saved);
+        assert_eq!(saved.change.as_deref(), Some("schedule \"@daily\" -> \"@hourly\""));
+        let now = desk.show().expect("read");
+        assert_eq!(
+            (&now.digest, &now.text),
+            (&saved.edited.digest, &TEXT.replace("@daily", "@hourly"))
+        );
+
+        let late = desk.edit(&schedule(&shown.digest, "@weekly", true)).expect_err("refused");
+        assert!(late.contains("changed the file meanwhile"), "{late}");
+        assert_eq!(desk.show().expect("read"), now);
+    }
+
+    #[test]
+    fn what_is_wrong_has_its_key_and_its_characters_and_is_not_saved() {
+        let (_dir, desk) = desk();
+        let base = desk.show().expect("read").digest;
+        let tried = desk.edit(&schedule(&base, "0 22-2 * * *", true)).expect("tried");
+        let [problem] = &tried.edited.problems[..] else { panic!("{:?}", tried.edited) };
+        assert_eq!((problem.key.as_deref(), problem.warning), (Some("schedule"), false));
+        assert_eq!((problem.line, problem.column, problem.chars), (3, 15, 4));
+        assert_eq!((tried.edited.saved, tried.edited.digest), (false, base.clone()));
+        let unknown =
+            Edit { set: [("plugin".to_owned(), None)].into(), ..schedule(&base, "", true) };
+        assert!(desk.edit(&unknown).expect_err("refused").contains("limits.wall"));
+        assert_eq!(desk.show().expect("read").text, TEXT);
+    }
+}
