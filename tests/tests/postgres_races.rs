@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::ports::store::{Batch, Committed, Decision, Error, Outcome};
+use besom::ports::store::{Batch, BeforeImage, Committed, Decision, Error, Outcome};
 use besom::store::postgres::Options;
 use besom_core::ids::RunId;
 use besom_core::proposal::{Change, Condition, Filter, Guard};
@@ -163,6 +163,89 @@ fn a_guard_sees_what_was_committed_while_it_waited_for_the_row() {
         assert_eq!(committed.outcomes, [Outcome::Skipped("guard".into())]);
         assert_eq!(stage.world.rows("things", &["n"]).await, [[Value::Integer(2)]]);
     });
+}
+
+/// The lock, the judgement and the image are about the same version of a row: the one that was
+/// there when the wait for it was over.
+#[test]
+fn a_row_that_changes_while_its_lock_is_awaited_is_judged_and_kept_as_it_became() {
+    for (expected, outcome, n, images) in
+        [(1, Outcome::Skipped("guard".into()), 2, vec![]), (2, Outcome::Committed, 9, vec![2])]
+    {
+        block_on(async {
+            let stage = stage().await;
+            stage.world.write(vec![thing("t", 1)]).await;
+            let decision = apply(vec![n_is("t", expected)], vec![set_n("t", 9)]);
+            let batch = stage.batch(decision).await;
+            stage.product("BEGIN; UPDATE things SET n = 2 WHERE id = 't'").await;
+            let commit = stage.commit(&batch);
+            stage.until_waiting(1).await;
+            stage.product("COMMIT").await;
+            assert_eq!(commit.await.unwrap().unwrap().outcomes, [outcome]);
+            assert_eq!(stage.world.rows("things", &["n"]).await, [[Value::Integer(n)]]);
+            let kept: Vec<Value> = stage.world.latest_images().await.iter().map(n_before).collect();
+            let images: Vec<Value> = images.into_iter().map(Value::Integer).collect();
+            assert_eq!(kept, images);
+        });
+    }
+}
+
+/// The value of `n` in an image.
+fn n_before(image: &BeforeImage) -> Value {
+    let row = image.row.as_ref().expect("the row was there");
+    row.iter().find(|field| field.name == "n").expect("every column is kept").value.clone()
+}
+
+/// A commit waits for all of its rows in the order of their keys, whichever item comes first,
+/// and whether a guard names them or a change: so it holds nothing that a commit which goes in
+/// that order waits for. (The server would end one of the two as a deadlock.)
+#[test]
+fn rows_are_locked_in_the_order_of_their_keys_whatever_the_order_of_items_and_changes() {
+    let five = || Value::Integer(5);
+    for (name, decisions) in [
+        ("changes of one item", vec![apply(vec![], vec![set_n("u", 5), set_n("t", 5)])]),
+        (
+            "changes of one item, level by level",
+            vec![apply(vec![], vec![set_n("u", 4), set_n("u", 5), set_n("t", 5)])],
+        ),
+        (
+            "changes of two items",
+            vec![
+                apply(vec![n_is("v", 0)], vec![set_n("u", 5)]),
+                apply(vec![], vec![set_n("t", 5)]),
+            ],
+        ),
+        (
+            "items that go one after the other",
+            vec![
+                apply(vec![], vec![set_n("u", 5)]),
+                apply(vec![n_is("u", 5)], vec![set_n("t", 5)]),
+            ],
+        ),
+    ] {
+        block_on(async {
+            let stage = stage().await;
+            stage.world.write(vec![thing("t", 0), thing("u", 0), thing("v", 0)]).await;
+            let keys: Vec<String> = (0..decisions.len()).map(|n| format!("k{n}")).collect();
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            stage.world.planned("task", in_one_stream(&keys)).await;
+            let items = stage.world.log("task").await;
+            let entries = items.iter().zip(decisions).map(|(i, d)| stage.world.entry(i, d));
+            let batch = stage.world.batch(entries.collect());
+
+            // As another commit does that wants the same rows: first `t`, then `u`.
+            stage.product("BEGIN; UPDATE things SET n = 1 WHERE id = 't'").await;
+            let commit = stage.commit(&batch);
+            stage.until_waiting(1).await;
+            stage.product("UPDATE things SET title = 'theirs' WHERE id = 'u'; COMMIT").await;
+
+            let committed = commit.await.unwrap().unwrap();
+            assert_eq!(committed.outcomes, vec![Outcome::Committed; items.len()], "{name}");
+            let rows = stage.world.rows("things", &["n"]).await;
+            assert_eq!(rows, [[five()], [five()], [Value::Integer(0)]], "{name}");
+            stage.world.balanced().await;
+        });
+    }
 }
 
 /// A commit that is still under way when its mark is looked up is never applied.

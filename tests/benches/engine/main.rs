@@ -14,6 +14,7 @@ mod place;
 mod queue;
 mod report;
 mod scan;
+mod server_cpu;
 mod steps;
 mod tasks;
 

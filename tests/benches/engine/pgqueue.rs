@@ -25,7 +25,8 @@ use besom_core::value::{Field, Kind, Value};
 use besom_tests::servers::postgres::{Database, Disk, Server, Setup};
 use tokio::task::JoinSet;
 
-use super::report::{Figures, median};
+use super::report::{Figures, cpu, median};
+use super::server_cpu;
 
 /// Items of one measurement.
 const ITEMS: i64 = 40_000;
@@ -47,28 +48,77 @@ pub async fn run() -> Result<()> {
         for (workers, rounds) in WORKERS.into_iter().zip(&mut all) {
             let limit = bare_log(&effects(server).await?, workers).await?;
             let took = besom_store(&effects(server).await?, workers).await?;
-            rounds.bare.push(ITEMS as f64 / limit.as_secs_f64());
-            rounds.ours.push(ITEMS as f64 / took.as_secs_f64());
-            rounds.ratios.push(limit.as_secs_f64() / took.as_secs_f64());
+            rounds.bare.push(&limit);
+            rounds.ours.push(&took);
+            rounds.ratios.push(limit.wall.as_secs_f64() / took.wall.as_secs_f64());
         }
         peers(server.port())?;
     }
     for (workers, rounds) in WORKERS.into_iter().zip(all) {
         Figures::of("pgqueue", format!("{workers} workers, batches of {BATCH}"))
-            .with("items_per_s", median(rounds.ours))
-            .with("bare_items_per_s", median(rounds.bare))
+            .with("items_per_s", median(rounds.ours.rates))
+            .with("bare_items_per_s", median(rounds.bare.rates))
             .with("ratio", median(rounds.ratios))
+            .with("server_us_per_item", median(rounds.ours.server_us))
+            .with("bare_server_us_per_item", median(rounds.bare.server_us))
+            .with("client_us_per_item", median(rounds.ours.client_us))
+            .with("bare_client_us_per_item", median(rounds.bare.client_us))
             .show();
     }
     Ok(())
 }
 
-/// Items per second of each round, and ours by the bare log's in the same round.
+/// What each round has taken, and our rate by the bare log's in the same round.
 #[derive(Default)]
 struct Rounds {
-    bare: Vec<f64>,
-    ours: Vec<f64>,
+    bare: Taken,
+    ours: Taken,
     ratios: Vec<f64>,
+}
+
+/// Items per second, and microseconds of a processor for an item, of each round.
+#[derive(Default)]
+struct Taken {
+    rates: Vec<f64>,
+    server_us: Vec<f64>,
+    client_us: Vec<f64>,
+}
+
+impl Taken {
+    fn push(&mut self, spent: &Spent) {
+        let each = |span: Duration| span.as_secs_f64() * 1e6 / ITEMS as f64;
+        self.rates.push(ITEMS as f64 / spent.wall.as_secs_f64());
+        self.server_us.push(each(spent.server));
+        self.client_us.push(each(spent.client));
+    }
+}
+
+/// Time on the wall, and of processors, by the server and by this program.
+struct Spent {
+    wall: Duration,
+    server: Duration,
+    client: Duration,
+}
+
+/// What has been spent since [`Watch::start`].
+struct Watch {
+    url: String,
+    began: Instant,
+    server: Duration,
+    client: Duration,
+}
+
+impl Watch {
+    fn start(database: &Database) -> Result<Watch> {
+        let url = database.url();
+        let server = server_cpu::used(&url)?;
+        Ok(Watch { url, server, client: cpu(), began: Instant::now() })
+    }
+
+    fn stop(self) -> Result<Spent> {
+        let (wall, client) = (self.began.elapsed(), cpu() - self.client);
+        Ok(Spent { wall, client, server: server_cpu::used(&self.url)?.saturating_sub(self.server) })
+    }
 }
 
 /// Other queues, where somebody names them.
@@ -105,7 +155,7 @@ async fn check(database: &Database) -> Result<()> {
 
 // --------------------------------------------------------------------------------- bare
 
-async fn bare_log(database: &Database, workers: usize) -> Result<Duration> {
+async fn bare_log(database: &Database, workers: usize) -> Result<Spent> {
     let client = database.connect().await;
     client
         .batch_execute(&format!(
@@ -121,14 +171,14 @@ async fn bare_log(database: &Database, workers: usize) -> Result<Duration> {
     for _ in 0..workers {
         clients.push(database.connect().await);
     }
-    let (mut all, began) = (JoinSet::new(), Instant::now());
+    let (mut all, watch) = (JoinSet::new(), Watch::start(database)?);
     for (worker, client) in clients.into_iter().enumerate() {
         all.spawn(async move { bare_worker(&client, worker, workers).await });
     }
     while let Some(done) = all.join_next().await {
         done??;
     }
-    let took = began.elapsed();
+    let took = watch.stop()?;
     check(database).await?;
     Ok(took)
 }
@@ -189,7 +239,7 @@ fn collection() -> Collection {
     }
 }
 
-async fn besom_store(database: &Database, workers: usize) -> Result<Duration> {
+async fn besom_store(database: &Database, workers: usize) -> Result<Spent> {
     let options = Options { readers_max: workers.max(4), ..Options::default() };
     let store = PostgresStore::open(&database.url(), options).await?;
     store.set_collections(Arc::new([("effect".to_owned(), collection())].into()));
@@ -201,7 +251,7 @@ async fn besom_store(database: &Database, workers: usize) -> Result<Duration> {
     database.connect().await.batch_execute("ANALYZE; CHECKPOINT").await?;
     let streams = store.backlog(None).await?;
     let mut all = JoinSet::new();
-    let began = Instant::now();
+    let watch = Watch::start(database)?;
     for worker in 0..workers {
         let mine: Vec<Stream> = streams.iter().skip(worker).step_by(workers).cloned().collect();
         let (store, node, epochs) = (Arc::clone(&store), node.clone(), epochs.clone());
@@ -215,7 +265,7 @@ async fn besom_store(database: &Database, workers: usize) -> Result<Duration> {
     while let Some(done) = all.join_next().await {
         done??;
     }
-    let took = began.elapsed();
+    let took = watch.stop()?;
     check(database).await?;
     let audit = store.audit().await?;
     ensure!(audit.balanced(), "{audit:?}");

@@ -28,7 +28,7 @@ use super::fault::Fault;
 use super::guards::{self, Verdict};
 use super::mapping::Mapping;
 use super::ownership;
-use super::session::{NUMBERS, Pipeline, Session, numbers, params};
+use super::session::{Pipeline, Session, params};
 use super::settle::{BLOCKS, Blocks, Books, Remarks, numbers_needed};
 use super::tally::{END_RUNS, ended_runs};
 use super::waiting::mark;
@@ -126,6 +126,17 @@ pub(super) async fn commit(
 
 const RECORDED: &str = "SELECT result FROM @.commit WHERE id = $1";
 
+/// What a commit begins with, in one statement: the present, whether the mark `$2` is there and
+/// with which result, `$3` numbers, and what there is of the tasks `$4`.
+fn opening() -> String {
+    format!(
+        "SELECT {NOW}, c.id IS NOT NULL, c.result,
+           (SELECT array_agg(nextval('@.number')) FROM generate_series(1, $3::int4)), {BLOCKS}
+         FROM (SELECT $2::uuid AS id) m LEFT JOIN @.commit c ON c.id = m.id",
+        BLOCKS = BLOCKS.replace("{tasks}", "$4::int4[]")
+    )
+}
+
 /// What a commit of that mark has done. If there is none, the mark is given up, so that a
 /// copy of the batch that is still under way somewhere is never applied.
 pub(super) async fn find(session: &Session, clock: &Clock, id: CommitId) -> Job<Option<Committed>> {
@@ -174,23 +185,26 @@ impl<'a> Attempt<'a> {
         };
 
         let mut first = Pipeline::default();
-        first.push(format!("SELECT {NOW}"), params![self.setting.clock.given()]);
-        first.push(RECORDED, params![mark(batch.id)]);
-        first.push(NUMBERS, params![self.numbers_needed() as i32]);
         let tasks: Vec<i32> = self.setting.tasks.values().copied().collect();
-        first.push(BLOCKS, params![tasks]);
+        let needed = self.numbers_needed() as i32;
+        first.push(opening(), params![self.setting.clock.given(), mark(batch.id), needed, tasks]);
         let owners = ownership::ask(&mut first, batch, self.setting.tasks);
         let together = !self.care.savepoints;
-        let guards = waves
-            .first()
-            .filter(|_| together)
-            .map(|wave| guards::ask(&mut first, self.setting.mapping, wave, &is_idle));
+        let guards = waves.split_first().filter(|_| together).map(|(wave, later)| {
+            let later = later.iter().flatten();
+            guards::ask(&mut first, self.setting.mapping, wave, later, &is_idle)
+        });
         let mut answers = session.begin(first).await.map_err(|e| self.blamed(e))?;
-        self.known(&answers[1])?;
-        let now = besom_core::time::Time(super::session::only(&answers[0])?);
-        let ids = numbers(&answers[2])?;
+        let opened = answers[0].first().ok_or_else(|| invalid("the database gave no answer"))?;
+        self.known(opened)?;
+        let now = besom_core::time::Time(opened.try_get(0)?);
+        let ids = opened.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default();
+        let blocks = Blocks::read(opened, 4)?;
         let owned = owners.read(&answers, batch, self.setting.tasks, now)?;
-        let mut books = Books::open(ids, batch.entries.len(), Blocks::read(&answers[3])?, now)?;
+        let mut books = Books::open(ids, batch.entries.len(), blocks, now)?;
+        if self.care.savepoints {
+            self.lock(session, &waves).await?;
+        }
 
         let mut decided = Decided::new();
         let mut last: Option<(Vec<Work<'a>>, Pipeline<'a>, effects::Asked)> = None;
@@ -204,24 +218,24 @@ impl<'a> Attempt<'a> {
             if let Some((works, pipeline, asked)) = last.take() {
                 self.apply(session, &works, pipeline, &asked, &mut decided).await?;
             }
-            let verdicts = match (at, &guards) {
+            let (verdicts, images) = match (at, &guards) {
                 (0, Some(asked)) => {
-                    let all = asked.read(&answers, waves[0].len())?;
+                    let (all, images) = asked.read(&answers, waves[0].len())?;
                     let kept = waves[0].iter().zip(all);
-                    kept.filter(|(w, _)| owned.left_out(w.entry).is_none())
-                        .map(|(_, v)| v)
-                        .collect()
+                    let kept = kept.filter(|(w, _)| owned.left_out(w.entry).is_none());
+                    (kept.map(|(_, verdict)| verdict).collect(), images)
                 }
                 _ => {
                     let mut pipeline = Pipeline::default();
-                    let asked = guards::ask(&mut pipeline, self.setting.mapping, &wave, &is_idle);
+                    let mapping = self.setting.mapping;
+                    let asked = guards::ask(&mut pipeline, mapping, &wave, [].iter(), &is_idle);
                     answers = session.run(pipeline).await.map_err(|e| self.blamed(e))?;
                     asked.read(&answers, wave.len())?
                 }
             };
             let holding = judged(wave, verdicts, &mut decided);
             let mut pipeline = Pipeline::default();
-            let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding);
+            let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding, images);
             last = Some((holding, pipeline, asked));
         }
 
@@ -326,9 +340,11 @@ impl<'a> Attempt<'a> {
         Ok(idle.into_iter().map(|key| (None, key)).collect())
     }
 
-    fn known(&self, recorded: &[Row]) -> Step<()> {
-        let Some(row) = recorded.first() else { return Ok(()) };
-        match row.try_get::<_, Option<Vec<u8>>>(0)? {
+    fn known(&self, opened: &Row) -> Step<()> {
+        if !opened.try_get::<_, bool>(1)? {
+            return Ok(());
+        }
+        match opened.try_get::<_, Option<Vec<u8>>>(2)? {
             Some(result) => Err(Stop::Known(postcard::from_bytes(&result).map_err(Failure::from)?)),
             None => Err(invalid(format!("the commit {} was given up", self.batch.id)).into()),
         }
@@ -384,6 +400,19 @@ impl<'a> Attempt<'a> {
         if again { Err(Stop::Repeat(care)) } else { Ok(()) }
     }
 
+    /// Locks the anchors of all waves in their order, before they are applied in parts. Where
+    /// that cannot be, the part that is to blame will tell.
+    async fn lock(&self, session: &Session, waves: &[Vec<Work<'a>>]) -> Step<()> {
+        let mut pipeline = Pipeline::default();
+        guards::lock(&mut pipeline, self.setting.mapping, waves.iter().flatten());
+        session.batch("SAVEPOINT item").await?;
+        let end = match theirs(session.run(pipeline).await)? {
+            Ok(_) => "RELEASE item",
+            Err(_) => "ROLLBACK TO item; RELEASE item",
+        };
+        Ok(session.batch(end).await?)
+    }
+
     /// Applies a wave under savepoints, in halves where the whole cannot be.
     async fn carefully(
         &self,
@@ -428,14 +457,15 @@ impl<'a> Attempt<'a> {
     ) -> Step<std::result::Result<Decided, NotApplied>> {
         let mut decided = Decided::new();
         let mut pipeline = Pipeline::default();
-        let asked = guards::ask(&mut pipeline, self.setting.mapping, works, is_idle);
+        let asked = guards::ask(&mut pipeline, self.setting.mapping, works, [].iter(), is_idle);
         let answers = match theirs(session.run(pipeline).await)? {
             Ok(answers) => answers,
             Err(said) => return Ok(Err(NotApplied::Violation(said))),
         };
-        let holding = judged(works.to_vec(), asked.read(&answers, works.len())?, &mut decided);
+        let (verdicts, images) = asked.read(&answers, works.len())?;
+        let holding = judged(works.to_vec(), verdicts, &mut decided);
         let mut pipeline = Pipeline::default();
-        let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding);
+        let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding, images);
         // What is checked at the end of a transaction is checked here, while it is one item's.
         pipeline.simple("SET CONSTRAINTS ALL IMMEDIATE");
         let answers = match theirs(session.run(pipeline).await)? {

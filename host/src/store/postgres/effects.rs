@@ -11,6 +11,7 @@ use besom_core::proposal::{Change, Guard};
 use besom_core::value::{Field, Value};
 use tokio_postgres::Row;
 
+use super::anchors;
 use super::error::Job;
 use super::guards::matched;
 use super::mapping::{Mapping, Refusal, Table, quote};
@@ -53,6 +54,8 @@ struct Group {
     set: Set,
     /// The work of each row, and its key where it is known.
     rows: Vec<(usize, Option<Vec<Value>>)>,
+    /// The rows as they were, where they are known already, by their place.
+    given: BTreeMap<usize, Vec<Value>>,
     /// Where the answers will be: of the rows as they were, and of the change itself.
     before: Option<usize>,
     done: usize,
@@ -81,8 +84,13 @@ pub(super) struct Asked {
     refused: BTreeMap<usize, Refusal>,
 }
 
-/// Asks for the changes of all works.
-pub(super) fn ask(pipeline: &mut Pipeline<'_>, mapping: &Mapping, works: &[Work<'_>]) -> Asked {
+/// Asks for the changes of all works; `held` has rows as they were locked.
+pub(super) fn ask(
+    pipeline: &mut Pipeline<'_>,
+    mapping: &Mapping,
+    works: &[Work<'_>],
+    held: anchors::Images,
+) -> Asked {
     let mut levels: BTreeMap<(usize, usize, String), Step> = BTreeMap::new();
     let mut refused = BTreeMap::new();
     let mut shapes: BTreeMap<String, usize> = BTreeMap::new();
@@ -119,6 +127,10 @@ pub(super) fn ask(pipeline: &mut Pipeline<'_>, mapping: &Mapping, works: &[Work<
         }
     }
     let mut steps: Vec<Step> = levels.into_values().collect();
+    // Nothing has changed between the locks and the first change, whatever triggers there are.
+    if let Some(Step::Group(group)) = steps.first_mut() {
+        group.give(works, held);
+    }
     for step in &mut steps {
         match step {
             Step::Group(group) => group.send(pipeline),
@@ -286,6 +298,7 @@ impl One {
                         undo,
                         set: Set::new(forms.iter().map(|form| form.wire).collect()),
                         rows: Vec::new(),
+                        given: BTreeMap::new(),
                         before: None,
                         done: 0,
                     })
@@ -300,11 +313,24 @@ impl One {
 }
 
 impl Group {
+    /// Takes the rows as they were locked for their images, if they are all there.
+    fn give(&mut self, works: &[Work<'_>], mut held: anchors::Images) {
+        let updates = matches!(self.operation, Operation::Update | Operation::Increment);
+        // A row for each work: the one that its first change is of.
+        let one_each = self.rows.windows(2).all(|pair| pair[0].0 != pair[1].0);
+        if !(self.undo && updates && one_each) {
+            return;
+        }
+        let image = |work: &usize| held.remove(&works[*work].entry);
+        let images: Option<Vec<_>> = self.rows.iter().map(|(work, _)| work).map(image).collect();
+        self.given = images.into_iter().flatten().enumerate().collect();
+    }
+
     fn send(&mut self, pipeline: &mut Pipeline<'_>) {
         let Ok(key) = self.table.key_columns() else { return };
         let reads_before =
             matches!(self.operation, Operation::Update | Operation::Increment | Operation::Upsert);
-        if self.undo && reads_before {
+        if self.undo && reads_before && self.given.is_empty() {
             self.before = Some(self.send_before(pipeline, &key));
         }
         let set = std::mem::take(&mut self.set);
@@ -498,7 +524,7 @@ impl Group {
     }
 
     fn images(&self, answers: &[Vec<Row>]) -> Job<BTreeMap<usize, Vec<Value>>> {
-        let mut images = BTreeMap::new();
+        let mut images = self.given.clone();
         if let Some(place) = self.before {
             for row in &answers[place] {
                 let at = row.try_get::<_, i32>(0)? as usize;

@@ -1,10 +1,10 @@
-//! Anchors and guards, for many items at once.
+//! Guards, for many items at once.
 //!
-//! All anchors are locked first, collection by collection and row by row in the order of their
-//! keys; the guards are evaluated by later statements, which see whatever was committed while
-//! the locks were awaited. A row that a guard looks at is its own anchor; an absence has the
-//! anchor that the mapping names, and fails where that row does not exist: then nobody would
-//! wait for its lock.
+//! All anchors are locked first (`anchors`). A guard that compares columns of one row is judged
+//! by the statement that locks that row; every other guard is evaluated by a later statement,
+//! which sees whatever was committed while the locks were awaited. An absence has the anchor
+//! that the mapping names, and fails where that row does not exist: then nobody would wait for
+//! its lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use besom_core::proposal::{Change, Comparison, Condition, Filter, Guard, ReadSet
 use besom_core::value::Value;
 use tokio_postgres::Row;
 
+use super::anchors::{self, Anchors, Hold, Images, wanted_image};
 use super::conditions::Conditions;
 use super::error::Job;
 use super::mapping::{Mapping, Refusal, Table};
@@ -36,21 +37,28 @@ pub(super) enum Verdict {
 }
 
 /// Guards that were asked, and where their answers will be.
-#[derive(Default)]
 pub(super) struct Asked {
+    anchors: anchors::Asked,
+    guards: Guards,
+}
+
+/// What is needed to judge them.
+#[derive(Default)]
+struct Guards {
     /// Guards by number: the work they belong to.
     owners: Vec<usize>,
     /// What is settled already, by work.
     settled: BTreeMap<usize, Verdict>,
     /// Guards that hold if their number comes back.
     lists: Vec<usize>,
-    /// Anchors: the number comes back where the row was found and locked.
-    anchors: Vec<usize>,
     /// Guards that have to have at least one anchor of theirs.
     anchored: BTreeSet<usize>,
     /// Guards that hold if so many rows were counted.
     counts: Vec<(usize, usize, i64)>,
 }
+
+/// The row of an anchor: its table, and its tenant and key.
+type AnchorRow<'m> = (&'m Arc<Table>, Vec<Cell>);
 
 /// Guards of one shape: one statement.
 struct Group {
@@ -58,24 +66,20 @@ struct Group {
     set: Set,
 }
 
-/// The rows of a collection to be locked.
-struct Locks {
-    table: Arc<Table>,
-    set: Set,
-    /// Whether inserters below these rows have to wait.
-    exclusive: bool,
-}
-
-/// Asks for the anchors and the guards of all works; `idle` says whether an activity key is
-/// known to be idle, by work.
-pub(super) fn ask(
+/// Asks for the anchors of all works and the guards of `works`, which are the first of them;
+/// `later` are those of later waves, which are judged when those before them are applied. `idle`
+/// says whether an activity key is known to be idle, by work.
+pub(super) fn ask<'w>(
     pipeline: &mut Pipeline<'_>,
     mapping: &Mapping,
-    works: &[Work<'_>],
+    works: &[Work<'w>],
+    later: impl Iterator<Item = &'w Work<'w>>,
     idle: &dyn Fn(&Work<'_>, &str) -> bool,
 ) -> Asked {
     let mut asking = Asking::new(mapping);
     for (at, work) in works.iter().enumerate() {
+        // What cannot be named cannot be locked, and is refused when it is to be changed.
+        let _ = asking.anchors.changed(mapping, work);
         for guard in &work.proposal.guards {
             if asking.asked.settled.contains_key(&at) {
                 break;
@@ -85,13 +89,25 @@ pub(super) fn ask(
             }
         }
     }
+    for work in later {
+        let _ = asking.ahead(work);
+    }
     asking.send(pipeline)
+}
+
+/// Locks the anchors of works that are to be judged one by one.
+pub(super) fn lock<'w>(
+    pipeline: &mut Pipeline<'_>,
+    mapping: &Mapping,
+    works: impl Iterator<Item = &'w Work<'w>>,
+) {
+    ask(pipeline, mapping, &[], works, &|_, _| false);
 }
 
 struct Asking<'m> {
     mapping: &'m Mapping,
-    asked: Asked,
-    locks: BTreeMap<String, Locks>,
+    asked: Guards,
+    anchors: Anchors,
     groups: BTreeMap<String, Group>,
     /// Whole statements of one guard: its number, the statement, the count it needs.
     single: Vec<(usize, readset::Counting, i64)>,
@@ -101,8 +117,8 @@ impl<'m> Asking<'m> {
     fn new(mapping: &'m Mapping) -> Asking<'m> {
         Asking {
             mapping,
-            asked: Asked::default(),
-            locks: BTreeMap::new(),
+            asked: Guards::default(),
+            anchors: Anchors::default(),
             groups: BTreeMap::new(),
             single: Vec::new(),
         }
@@ -127,8 +143,9 @@ impl<'m> Asking<'m> {
                 let cells = table.key_cells(work.tenant, key)?;
                 let conditions = Conditions::of(table, conditions)?;
                 let number = self.number(at);
-                self.lock(table, number, cells.clone(), false)?;
-                self.columns(table, number, cells, conditions)
+                let image = wanted_image(work, collection, key);
+                self.anchors.judged(table, number, cells, conditions, image);
+                Ok(())
             }
             Guard::Exists(filter) => self.filter(at, work.tenant, filter, true),
             Guard::Absent(filter) => self.filter(at, work.tenant, filter, false),
@@ -142,26 +159,45 @@ impl<'m> Asking<'m> {
         }
     }
 
-    /// The row has these values.
-    fn columns(
-        &mut self,
-        table: &Arc<Table>,
-        number: usize,
-        mut cells: Vec<Cell>,
-        conditions: Conditions,
-    ) -> Result<(), Refusal> {
-        let key = table.key_columns()?;
-        let behind = key.len();
-        let row = format!(
-            "EXISTS (SELECT 1 FROM {} t WHERE {}{})",
-            table.name,
-            matched(&key),
-            conditions.sql(|place| format!("u.v{}", behind + place))
-        );
-        let wires = key.iter().map(|(_, form)| form.wire).chain(conditions.wires).collect();
-        cells.extend(conditions.cells);
-        self.listed(row, wires, number, cells);
-        Ok(())
+    /// Locks what a work will need when the waves before its own are applied.
+    fn ahead(&mut self, work: &Work<'_>) -> Result<(), Refusal> {
+        for guard in &work.proposal.guards {
+            match guard {
+                Guard::Columns { collection, key, .. } => {
+                    let table = self.mapping.table(collection)?;
+                    let key = table.key_cells(work.tenant, key)?;
+                    self.anchors.row(table, None, key, Hold::AsItIs);
+                }
+                Guard::Absent(filter) => {
+                    for (target, key) in self.absence(work.tenant, filter)? {
+                        self.anchors.row(target, None, key, Hold::Alone);
+                    }
+                }
+                Guard::Exists(_) | Guard::Complete(_) | Guard::Idle(_) => {}
+            }
+        }
+        self.anchors.changed(self.mapping, work)
+    }
+
+    /// The anchors of an absence: whoever inserts what is to be absent locks them as well.
+    fn absence(
+        &self,
+        tenant: Option<&Tenant>,
+        filter: &Filter,
+    ) -> Result<Vec<AnchorRow<'m>>, Refusal> {
+        let table = self.mapping.table(&filter.collection)?;
+        let mut anchors = Vec::new();
+        for (anchor, key) in fixed_anchors(&table.collection, filter) {
+            let target = self.mapping.table(&anchor.collection)?;
+            anchors.push((target, target.key_cells(tenant, &key)?));
+        }
+        if anchors.is_empty() {
+            let name = &table.collection.name;
+            return Err(format!(
+                "a guard on the absence of {name} fixes the key of none of its anchors"
+            ));
+        }
+        Ok(anchors)
     }
 
     /// A row matches, or none does.
@@ -195,20 +231,10 @@ impl<'m> Asking<'m> {
             self.listed(found, wires, number, cells);
             return Ok(());
         }
-        let mut anchors = Vec::new();
-        for (anchor, key) in fixed_anchors(&table.collection, filter) {
-            let target = self.mapping.table(&anchor.collection)?;
-            anchors.push((target, target.key_cells(tenant, &key)?));
-        }
-        if anchors.is_empty() {
-            let name = &table.collection.name;
-            return Err(format!(
-                "a guard on the absence of {name} fixes the key of none of its anchors"
-            ));
-        }
+        let anchors = self.absence(tenant, filter)?;
         let number = self.number(at);
         for (target, cells) in anchors {
-            self.lock(target, number, cells, true)?;
+            self.anchors.row(target, Some(number), cells, Hold::Alone);
         }
         self.asked.anchored.insert(number);
         self.listed(format!("NOT EXISTS ({rows})"), wires, number, cells);
@@ -245,55 +271,18 @@ impl<'m> Asking<'m> {
         group.set.push(number, cells);
     }
 
-    fn lock(
-        &mut self,
-        table: &Arc<Table>,
-        number: usize,
-        cells: Vec<Cell>,
-        exclusive: bool,
-    ) -> Result<(), Refusal> {
-        let key = table.key_columns()?;
-        let locks = self.locks.entry(table.collection.name.clone()).or_insert_with(|| Locks {
-            table: Arc::clone(table),
-            set: Set::new(key.iter().map(|(_, form)| form.wire).collect()),
-            exclusive: false,
-        });
-        locks.exclusive |= exclusive;
-        locks.set.push(number, cells);
-        Ok(())
-    }
-
     fn send(self, pipeline: &mut Pipeline<'_>) -> Asked {
-        let mut asked = self.asked;
-        for locks in self.locks.into_values() {
-            if let Ok(key) = locks.table.key_columns() {
-                let sql = lock_sql(&locks, &key);
-                asked.anchors.push(pipeline.push(sql, locks.set.params()));
-            }
-        }
+        let anchors = self.anchors.send(pipeline);
+        let mut guards = self.asked;
         for group in self.groups.into_values() {
-            asked.lists.push(pipeline.push((group.sql)(&group.set), group.set.params()));
+            guards.lists.push(pipeline.push((group.sql)(&group.set), group.set.params()));
         }
         for (number, counting, expected) in self.single {
             let place = pipeline.push(counting.sql, counting.params);
-            asked.counts.push((place, number, expected));
+            guards.counts.push((place, number, expected));
         }
-        asked
+        Asked { anchors, guards }
     }
-}
-
-/// Locks rows in the order of their keys. FOR NO KEY UPDATE holds a row as it is and lets
-/// others insert below it; only an absence needs them to wait.
-fn lock_sql(locks: &Locks, key: &[(String, Form)]) -> String {
-    let order: Vec<_> = key.iter().map(|(name, _)| format!("t.{name}")).collect();
-    let strength = if locks.exclusive { "UPDATE" } else { "NO KEY UPDATE" };
-    format!(
-        "SELECT u.i FROM {} JOIN {} t ON {} ORDER BY {} FOR {strength} OF t",
-        locks.set.sql(1),
-        locks.table.name,
-        matched(key),
-        order.join(", ")
-    )
 }
 
 /// `t.key = u.v0 AND ...`: the row of a set's row.
@@ -318,37 +307,36 @@ fn fixed_anchors<'c>(collection: &'c Collection, filter: &Filter) -> Vec<(&'c An
 }
 
 impl Asked {
-    /// What the answers say, by work.
-    pub(super) fn read(&self, answers: &[Vec<Row>], works: usize) -> Job<Vec<Verdict>> {
-        let numbers = |places: &[usize]| -> Job<BTreeSet<usize>> {
-            let mut found = BTreeSet::new();
-            for place in places {
-                for row in &answers[*place] {
-                    found.insert(row.try_get::<_, i32>(0)? as usize);
+    /// What the answers say, by work, and the rows that are to be changed as they are.
+    pub(super) fn read(&self, answers: &[Vec<Row>], works: usize) -> Job<(Vec<Verdict>, Images)> {
+        let guards = &self.guards;
+        let held = self.anchors.read(answers)?;
+        let mut holding = held.holding;
+        for place in &guards.lists {
+            for row in &answers[*place] {
+                let number = row.try_get::<_, i32>(0)? as usize;
+                if !guards.anchored.contains(&number) || held.locked.contains(&number) {
+                    holding.insert(number);
                 }
             }
-            Ok(found)
-        };
-        let locked = numbers(&self.anchors)?;
-        let mut holding = numbers(&self.lists)?;
-        holding.retain(|number| !self.anchored.contains(number) || locked.contains(number));
-        for (place, number, expected) in &self.counts {
+        }
+        for (place, number, expected) in &guards.counts {
             if super::session::only::<i64>(&answers[*place])? == *expected {
                 holding.insert(*number);
             }
         }
         let mut verdicts = vec![Verdict::Hold; works];
-        for (number, work) in self.owners.iter().enumerate() {
+        for (number, work) in guards.owners.iter().enumerate() {
             if !holding.contains(&number) {
                 verdicts[*work] = Verdict::Fail;
             }
         }
-        for (work, verdict) in &self.settled {
+        for (work, verdict) in &guards.settled {
             // A guard before the one that cannot be asked may have failed already.
             if verdicts[*work] == Verdict::Hold {
                 verdicts[*work] = verdict.clone();
             }
         }
-        Ok(verdicts)
+        Ok((verdicts, held.images))
     }
 }

@@ -4,12 +4,14 @@
 //! in the modules below. READ COMMITTED: what has to be held is locked, in one order, and what
 //! depends on it is asked by a later statement.
 
+mod anchors;
 mod arrivals;
 mod audit;
 mod budget;
 mod catalog;
 mod check;
 mod clock;
+mod columns;
 mod commands;
 mod commit;
 mod conditions;

@@ -7,9 +7,10 @@ use besom_core::proposal::{Change, Settle};
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
+use super::columns::{Columns, alike};
 use super::error::{Job, invalid};
 use super::items::{Identities, key_hash, place};
-use super::session::{Pipeline, params};
+use super::session::{Param, Pipeline, params};
 use super::tally::Tally;
 use super::text::{escaped, tenant_text};
 use super::waiting::mark;
@@ -44,17 +45,15 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// The answer to [`BLOCKS`].
-    pub(super) fn read(rows: &[Row]) -> Job<Blocks> {
-        let row = rows.first().ok_or_else(|| invalid("the database gave no answer"))?;
-        Ok(Blocks { settled: row.try_get(0)?, dead: row.try_get(1)? })
+    /// The answer to [`BLOCKS`], from column `at` on.
+    pub(super) fn read(row: &Row, at: usize) -> Job<Blocks> {
+        Ok(Blocks { settled: row.try_get(at)?, dead: row.try_get(at + 1)? })
     }
 }
 
-/// What there is of the tasks `$1`.
-pub(super) const BLOCKS: &str =
-    "SELECT EXISTS (SELECT 1 FROM @.settled s WHERE s.task = ANY($1::int4[])),
-    EXISTS (SELECT 1 FROM @.dead d WHERE d.task = ANY($1::int4[]) AND d.resolved_at IS NULL)";
+/// What there is of the tasks `{tasks}`, as two columns.
+pub(super) const BLOCKS: &str = "EXISTS (SELECT 1 FROM @.settled s WHERE s.task = ANY({tasks})),
+    EXISTS (SELECT 1 FROM @.dead d WHERE d.task = ANY({tasks}) AND d.resolved_at IS NULL)";
 
 /// The books of one commit while its entries are settled.
 pub(super) struct Books {
@@ -104,6 +103,36 @@ struct History {
     notes: Vec<Option<Vec<u8>>>,
     undo_bytes: Vec<i64>,
     undo: Vec<Option<Vec<u8>>>,
+}
+
+impl History {
+    /// The statement that writes the rows. Most batches are of one task and run and come to one
+    /// end; so few groups of columns make few statements to be prepared.
+    fn insert<'a>(self, commit: i64) -> (String, Vec<Param<'a>>) {
+        let of = self.identities;
+        let origin = alike(&of.tasks) && alike(&of.tenants) && alike(&self.runs);
+        let due = alike(&of.dues);
+        let end = alike(&self.outcomes)
+            && alike(&self.settled)
+            && alike(&self.reasons)
+            && alike(&self.notes);
+        let mut columns = Columns::default();
+        columns.one("commit_no", "int8", commit);
+        columns.each("id", "int8", self.ids);
+        columns.add("task", "int4", of.tasks, origin);
+        columns.add("tenant", "text", of.tenants, origin);
+        columns.add("run", "int8", self.runs, origin);
+        columns.each("key", "text", of.keys);
+        columns.each("key_hash", "int4", self.hashes);
+        columns.add("due", "int8", of.dues, due);
+        columns.add("outcome", "int2", self.outcomes, end);
+        columns.add("settled", "bool", self.settled, end);
+        columns.add("reason", "text", self.reasons, end);
+        columns.add("notes", "bytea", self.notes, end);
+        columns.each("undo_bytes", "int8", self.undo_bytes);
+        columns.each("undo", "bytea", self.undo);
+        columns.insert("@.history")
+    }
 }
 
 #[derive(Default)]
@@ -373,37 +402,8 @@ impl Books {
     ) {
         self.tally.write_counters(pipeline);
         if !self.history.ids.is_empty() {
-            let History {
-                ids,
-                identities: i,
-                hashes,
-                runs,
-                outcomes,
-                settled,
-                reasons,
-                notes,
-                undo_bytes,
-                undo,
-            } = self.history;
-            pipeline.push(
-                HISTORY,
-                params![
-                    self.commit,
-                    ids,
-                    i.tasks,
-                    i.tenants,
-                    i.keys,
-                    i.dues,
-                    hashes,
-                    runs,
-                    outcomes,
-                    settled,
-                    reasons,
-                    notes,
-                    undo_bytes,
-                    undo
-                ],
-            );
+            let (sql, params) = self.history.insert(self.commit);
+            pipeline.push(sql, params);
         }
         if self.blocks.settled && !self.lifted.is_empty() {
             let i = self.lifted;
@@ -498,11 +498,6 @@ const ACKNOWLEDGE: &str = "WITH gone AS (DELETE FROM @.item i
     WHERE i.task = u.task AND i.part = u.part AND i.place = 0 AND i.no > u.behind AND i.no <= u.upto
     RETURNING 1)
   SELECT count(*) FROM gone";
-
-const HISTORY: &str = "INSERT INTO @.history (commit_no, id, task, tenant, key, due, key_hash, run,
-    outcome, settled, reason, notes, undo_bytes, undo)
-  SELECT $1::int8, * FROM unnest($2::int8[], $3::int4[], $4::text[], $5::text[], $6::int8[], $7::int4[],
-    $8::int8[], $9::int2[], $10::bool[], $11::text[], $12::bytea[], $13::int8[], $14::bytea[])";
 
 const SETTLED: &str = "INSERT INTO @.settled AS s (task, tenant, key, due, version, given_up, at)
   SELECT DISTINCT u.*, $7::int8

@@ -81,7 +81,7 @@ async fn apply(tx: &Tx, mapping: &Mapping, wave: &[Work<'_>]) -> Job<()> {
         let (run, behind) = rest.split_at(end);
         rest = behind;
         let mut pipeline = Pipeline::default();
-        let asked = effects::ask(&mut pipeline, mapping, run);
+        let asked = effects::ask(&mut pipeline, mapping, run, Default::default());
         let answers = tx.session.run(pipeline).await?;
         for (work, effect) in run.iter().zip(asked.read(&answers, run)?) {
             if let Effect::Violated(said) = effect {

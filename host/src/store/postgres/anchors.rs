@@ -1,0 +1,270 @@
+//! Anchors: the rows that hold still from the guards to the commit.
+//!
+//! Every row that a guard depends on and every row that a change names by its key is locked
+//! before anything is judged or changed, table by table and row by row in the order of the keys,
+//! for all waves of a batch at once: two commits that want the same rows wait for each other in
+//! one order, and never in a circle.
+//!
+//! The statement that locks a row also judges what a guard asks of *that row's own columns*, and
+//! reads the row as it is for the before-image. At READ COMMITTED a statement that had to wait
+//! for a row computes everything it selects of it anew, from the version that it got in the end,
+//! so both are about the row that is now held. That is true of the locked row alone: whatever a
+//! guard asks about other rows is left to a later statement.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use besom_core::proposal::{Change, Guard};
+use besom_core::value::Value;
+use tokio_postgres::Row;
+
+use super::conditions::Conditions;
+use super::error::Job;
+use super::guards::matched;
+use super::mapping::{Mapping, Refusal, Table};
+use super::session::Pipeline;
+use super::set::Set;
+use super::values::{Cell, Wire};
+use super::work::Work;
+
+/// How firmly a row is held.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Hold {
+    /// It stays as it is; rows that refer to it may still be inserted.
+    AsItIs,
+    /// Whoever inserts a row that refers to it waits as well, and so does whoever has.
+    Alone,
+}
+
+/// The rows to be locked, by table and collection.
+#[derive(Default)]
+pub(super) struct Anchors {
+    collections: BTreeMap<(String, String), Rows>,
+}
+
+/// The rows of one collection.
+struct Rows {
+    table: Arc<Table>,
+    hold: Hold,
+    /// What is asked of its rows, by the text of the conditions.
+    shapes: BTreeMap<String, Conditions>,
+    rows: Vec<Wanted>,
+}
+
+/// A row, and who wants what of it.
+struct Wanted {
+    key: Vec<Cell>,
+    /// The guard that depends on it, by number.
+    guard: Option<usize>,
+    /// What the guard asks of it: the shape, and the values.
+    asked: Option<(String, Vec<Cell>)>,
+    /// The entry that wants it as it is.
+    image: Option<usize>,
+}
+
+/// Where the answers will be.
+pub(super) struct Asked {
+    collections: Vec<Answers>,
+}
+
+struct Answers {
+    place: usize,
+    table: Arc<Table>,
+    /// The guard of each row, whether it is judged here, and the entry that wants the row.
+    rows: Vec<(Option<usize>, bool, Option<usize>)>,
+}
+
+/// What the locks have come to.
+#[derive(Default)]
+pub(super) struct Held {
+    /// Guards with a row that is there, and locked.
+    pub(super) locked: HashSet<usize>,
+    /// Guards on a row's own columns that hold.
+    pub(super) holding: HashSet<usize>,
+    /// Rows as they are, by the entry whose first change is theirs.
+    pub(super) images: Images,
+}
+
+/// Rows as they were locked, by the entry whose first change is theirs.
+pub(super) type Images = HashMap<usize, Vec<Value>>;
+
+impl Anchors {
+    /// A row to be held; `guard` depends on it.
+    pub(super) fn row(
+        &mut self,
+        table: &Arc<Table>,
+        guard: Option<usize>,
+        key: Vec<Cell>,
+        hold: Hold,
+    ) {
+        self.add(table, Wanted { key, guard, asked: None, image: None }, hold);
+    }
+
+    /// A row that a guard asks something about; `image` is the entry that wants it as it is.
+    pub(super) fn judged(
+        &mut self,
+        table: &Arc<Table>,
+        guard: usize,
+        key: Vec<Cell>,
+        mut conditions: Conditions,
+        image: Option<usize>,
+    ) {
+        let cells = std::mem::take(&mut conditions.cells);
+        let shape = conditions.sql(|place| place.to_string());
+        let asked = Some((shape.clone(), cells));
+        let wanted = Wanted { key, guard: Some(guard), asked, image };
+        self.add(table, wanted, Hold::AsItIs).shapes.entry(shape).or_insert(conditions);
+    }
+
+    /// The rows that a work changes, but for those that a guard of its own looks at: they are
+    /// there already.
+    pub(super) fn changed(&mut self, mapping: &Mapping, work: &Work<'_>) -> Result<(), Refusal> {
+        for change in &work.proposal.changes {
+            let (collection, key, hold) = match change {
+                Change::Update { collection, key, .. }
+                | Change::Increment { collection, key, .. } => (collection, key, Hold::AsItIs),
+                Change::Delete { collection, key } => (collection, key, Hold::Alone),
+                Change::Insert { .. }
+                | Change::Upsert { .. }
+                | Change::DeleteReadSet(_)
+                | Change::Emit { .. } => continue,
+            };
+            let known = hold == Hold::AsItIs
+                && work.proposal.guards.iter().any(
+                    |guard| matches!(guard, Guard::Columns { collection: c, key: k, .. } if c == collection && k == key),
+                );
+            if known {
+                continue;
+            }
+            let table = mapping.table(collection)?;
+            let image = wanted_image(work, collection, key);
+            let key = table.key_cells(work.tenant, key)?;
+            self.add(table, Wanted { key, guard: None, asked: None, image }, hold);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, table: &Arc<Table>, wanted: Wanted, hold: Hold) -> &mut Rows {
+        let place = (table.name.clone(), table.collection.name.clone());
+        let rows = self.collections.entry(place).or_insert_with(|| Rows {
+            table: Arc::clone(table),
+            hold: Hold::AsItIs,
+            shapes: BTreeMap::new(),
+            rows: Vec::new(),
+        });
+        rows.hold = rows.hold.max(hold);
+        rows.rows.push(wanted);
+        rows
+    }
+
+    /// Asks for the locks: one statement for each collection.
+    pub(super) fn send(self, pipeline: &mut Pipeline<'_>) -> Asked {
+        let rows = self.collections.into_values();
+        Asked { collections: rows.filter_map(|rows| rows.send(pipeline)).collect() }
+    }
+}
+
+/// The entry of a work, where its first change is of that row and needs the row as it was.
+pub(super) fn wanted_image(work: &Work<'_>, collection: &str, key: &[Value]) -> Option<usize> {
+    let first = work.proposal.changes.iter().find(|c| !matches!(c, Change::Emit { .. }))?;
+    match first {
+        Change::Update { collection: c, key: k, .. }
+        | Change::Increment { collection: c, key: k, .. }
+            if work.undo && c == collection && k == key =>
+        {
+            Some(work.entry)
+        }
+        _ => None,
+    }
+}
+
+impl Rows {
+    /// Rows are locked in the order of their keys. FOR NO KEY UPDATE holds a row as it is and
+    /// lets others insert below it; an absence, and a row that goes, need them to wait.
+    fn send(self, pipeline: &mut Pipeline<'_>) -> Option<Answers> {
+        // Whoever has made the cells of a key has found its columns.
+        let key = self.table.key_columns().ok()?;
+        let mut wires: Vec<Wire> = key.iter().map(|(_, form)| form.wire).collect();
+        // Which shape a row is judged by, where there are several.
+        let chosen = (self.shapes.len() > 1).then(|| {
+            wires.push(Wire::Integer);
+            wires.len() - 1
+        });
+        let (mut verdicts, mut places) = (Vec::new(), BTreeMap::new());
+        for (at, (shape, conditions)) in self.shapes.iter().enumerate() {
+            let first = wires.len();
+            places.insert(shape.as_str(), (at, first));
+            wires.extend(conditions.wires.iter().copied());
+            let sql = conditions.sql(|place| format!("u.v{}", first + place));
+            verdicts.push(format!("(true{sql})"));
+        }
+        let verdict = match (verdicts.as_slice(), chosen) {
+            ([], _) => "NULL::bool".to_owned(),
+            ([alone], _) => alone.clone(),
+            (several, chosen) => {
+                let when = |(at, sql): (usize, &String)| format!(" WHEN {at} THEN {sql}");
+                let whens: String = several.iter().enumerate().map(when).collect();
+                format!("CASE u.v{}{whens} END", chosen.unwrap_or_default())
+            }
+        };
+        let width = wires.len();
+        let mut set = Set::new(wires);
+        let mut rows = Vec::with_capacity(self.rows.len());
+        for (at, wanted) in self.rows.into_iter().enumerate() {
+            rows.push((wanted.guard, wanted.asked.is_some(), wanted.image));
+            let mut cells = wanted.key;
+            cells.resize(width, Cell::Null);
+            if let Some((shape, values)) = wanted.asked
+                && let Some((number, first)) = places.get(shape.as_str())
+            {
+                if let Some(chosen) = chosen {
+                    cells[chosen] = Cell::Integer(*number as i64);
+                }
+                for (place, value) in values.into_iter().enumerate() {
+                    cells[first + place] = value;
+                }
+            }
+            set.push(at, cells);
+        }
+        let images = rows.iter().any(|(_, _, image)| image.is_some());
+        let read = if images { format!(", {}", self.table.read_all()) } else { String::new() };
+        let order: Vec<_> = key.iter().map(|(name, _)| format!("t.{name}")).collect();
+        let strength = match self.hold {
+            Hold::AsItIs => "NO KEY UPDATE",
+            Hold::Alone => "UPDATE",
+        };
+        let sql = format!(
+            "SELECT u.i, {verdict}{read} FROM {} JOIN {} t ON {} ORDER BY {} FOR {strength} OF t",
+            set.sql(1),
+            self.table.name,
+            matched(&key),
+            order.join(", ")
+        );
+        let place = pipeline.push(sql, set.params());
+        Some(Answers { place, table: self.table, rows })
+    }
+}
+
+impl Asked {
+    /// What the answers say.
+    pub(super) fn read(&self, answers: &[Vec<Row>]) -> Job<Held> {
+        let mut held = Held::default();
+        for collection in &self.collections {
+            for row in &answers[collection.place] {
+                let at = row.try_get::<_, i32>(0)? as usize;
+                let (guard, judged, image) = collection.rows[at];
+                if let Some(guard) = guard {
+                    held.locked.insert(guard);
+                    // A comparison with NULL does not hold.
+                    if judged && row.try_get::<_, Option<bool>>(1)? == Some(true) {
+                        held.holding.insert(guard);
+                    }
+                }
+                if let Some(entry) = image {
+                    held.images.insert(entry, collection.table.values(row, 2)?);
+                }
+            }
+        }
+        Ok(held)
+    }
+}
