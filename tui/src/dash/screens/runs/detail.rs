@@ -48,7 +48,7 @@ pub struct Detail {
     /// The first item shown.
     pub top: usize,
     /// What was answered last.
-    answer: Option<RunDetail>,
+    answer: Option<Box<RunDetail>>,
     refusal: Option<String>,
     asked: Option<(u64, Time)>,
     answered_at: Option<Time>,
@@ -70,7 +70,7 @@ impl Detail {
 
     /// What was answered.
     pub fn answered(&self) -> Option<&RunDetail> {
-        self.answer.as_ref()
+        self.answer.as_deref()
     }
 
     /// Why the run could not be had.
@@ -161,7 +161,7 @@ impl Detail {
             log: Vec<&'a LogLine>,
             log_lines_lost: u64,
         }
-        let answer = self.answer.as_ref();
+        let answer = self.answer.as_deref();
         let export = Export {
             run: self.run(snapshot)?,
             outcomes: answer.map(|detail| &detail.outcomes),
