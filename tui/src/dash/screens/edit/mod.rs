@@ -1,22 +1,474 @@
 //! The schedule of a task, edited in place.
+//!
+//! The expression is read by the scheduler's own reader at every key; what the edit comes to in
+//! the file is the host's to say, which is asked after a pause in typing. Saving names the
+//! digest of the file that was opened, so that nobody else's change is lost.
+//!
+//! ```text
+//!   choose a task ──⏎──> form ──keys──> check, preview, forecast   (here)
+//!        ^                 │ └──pause─> difference, problems        (the host)
+//!        └──────esc────────┘ └──W─reason─> saved | refused, nothing lost
+//! ```
 
+mod agenda;
+mod check;
+mod exchange;
+mod form;
+mod section;
+#[cfg(test)]
+mod tests;
+mod values;
 mod view;
 
+use std::time::Duration;
+
+use besom_core::ids::TaskName;
+use besom_core::plan::{Forecast, forecast};
+use besom_core::snapshot::{Answer, ConfigFile, Query, RunState, Subject};
+use besom_core::time::Time;
+
+use self::agenda::Agenda;
+use self::check::Check;
+use self::exchange::{Exchange, News};
+use self::form::Form;
+use self::section::Section;
+use self::values::{Name, Values};
 use super::{Hint, Screen};
 use crate::dash::context::Context;
-use crate::dash::effect::Outbox;
-use crate::dash::key::Key;
+use crate::dash::effect::{Effect, Outbox, Tone};
+use crate::dash::field::Field;
+use crate::dash::key::{Code, Key};
+use crate::dash::table::{Column, SortKey, TableState, Width};
+
+/// From this size on the whole file and the agenda are shown.
+const WIDE: (u16, u16) = (140, 36);
+
+/// Slots that the forecast looks at: enough to tell a habit from an accident.
+const FORECAST_SLOTS: u32 = 200;
+
+/// The columns of the tasks to choose from.
+const COLUMNS: [Column; 5] = [
+    Column::left("TASK", Width::Fill(16), 0),
+    Column::left("SCHEDULE", Width::Fill(16), 0),
+    Column::left("TIME ZONE", Width::Fixed(18), 1),
+    Column::left("OVERLAP", Width::Fixed(8), 2),
+    Column::left("CATCH-UP", Width::Fixed(9), 3),
+];
 
 /// The schedule of a task, edited in place.
 #[derive(Debug, Default)]
-pub struct EditScreen {}
+pub struct EditScreen {
+    table: TableState<String>,
+    filter: String,
+    open: Option<Open>,
+}
 
-impl Screen for EditScreen {
-    fn key(&mut self, _key: Key, _cx: &Context<'_>, _out: &mut Outbox) -> bool {
-        false
+/// A form that is open.
+#[derive(Debug)]
+struct Open {
+    form: Form,
+    check: Check,
+    exchange: Exchange,
+    agenda: Agenda,
+    /// The reason is typed before it is saved.
+    reason: Option<Field>,
+    /// Leaving was asked for once, with changes that would be lost.
+    leaving: bool,
+    was_live: bool,
+}
+
+impl Open {
+    fn new(task: &str, values: Values) -> Open {
+        Open {
+            check: Check::of(&values),
+            form: Form::open(task, values),
+            exchange: Exchange::default(),
+            agenda: Agenda::default(),
+            reason: None,
+            leaving: false,
+            was_live: true,
+        }
     }
 
-    fn hints(&self, _cx: &Context<'_>) -> Vec<Hint> {
-        Vec::new()
+    /// Something was typed.
+    fn changed(&mut self, cx: &Context<'_>) {
+        self.leaving = false;
+        self.check.read(self.form.values());
+        self.exchange.typed(cx.now);
+        self.look(cx);
+    }
+
+    /// The other tasks' slots, where they are shown.
+    fn look(&mut self, cx: &Context<'_>) {
+        if cx.size.0 >= WIDE.0 && cx.size.1 >= WIDE.1 {
+            self.agenda.look(cx.snap, &self.form.task, self.check.valid.as_ref(), cx.now);
+        }
+    }
+
+    /// The file as it is now says this of the task.
+    fn rebase(&mut self, file: &ConfigFile, cx: &Context<'_>) {
+        let section = Section::find(&file.text, &self.form.task);
+        if let Some(task) = cx.snap.task(&self.form.task) {
+            self.form.rebase(Values::of(task, section.as_ref()));
+        }
+        self.changed(cx);
+    }
+
+    /// What runs as long as the past ones did would meet by the last valid schedule.
+    fn forecast(&self, cx: &Context<'_>) -> Option<Forecast> {
+        let valid = self.check.valid.as_ref()?;
+        let task = cx.snap.task(&self.form.task)?;
+        let ended = task.last.iter().filter(|run| run.state == RunState::Ok);
+        let took = ended.filter_map(|run| Some(run.ended_at?.since(run.started_at)));
+        let durations: Vec<Duration> = took.collect();
+        let name = TaskName::from(self.form.task.as_str());
+        let policy = self.form.values().policy();
+        forecast(&name, &valid.schedule, &policy, &durations, cx.now, FORECAST_SLOTS)
+    }
+
+    /// Why it cannot be saved now; none: it can.
+    fn obstacle(&self, cx: &Context<'_>) -> Option<String> {
+        if cx.readonly {
+            return Some("read-only: nothing can be changed from here".into());
+        }
+        if !cx.live {
+            return Some("this is not the present: nothing can be saved now".into());
+        }
+        if self.exchange.saves() {
+            return Some("it is being saved already".into());
+        }
+        let Some(file) = &self.exchange.file else {
+            return Some("the configuration file is not known yet".into());
+        };
+        if let Some(why) = &file.locked {
+            return Some(format!("the file cannot be replaced: {why}"));
+        }
+        if self.exchange.is_stale() {
+            return Some(
+                "the file was changed by somebody else: R takes theirs, and keeps what you typed"
+                    .into(),
+            );
+        }
+        if !self.form.is_changed() {
+            return Some("nothing has changed".into());
+        }
+        if let check::Reading::Wrong(error) = &self.check.reading {
+            return Some(format!("{}; {}", error.message, error.fix));
+        }
+        let current = self.exchange.preview.as_ref().filter(|(of, _)| *of == self.form.changes());
+        let problems = current.map(|(_, edited)| edited.problems.as_slice()).unwrap_or_default();
+        let wrong = problems.iter().find(|problem| !problem.warning)?;
+        Some(format!("{}; {}", wrong.message, wrong.fix))
+    }
+
+    /// Where an editor is to be opened.
+    fn line(&self) -> u32 {
+        let file = self.exchange.file.as_ref();
+        let section = file.and_then(|file| Section::find(&file.text, &self.form.task));
+        section.map_or(1, |section| section.line_of(self.form.focus.key()))
     }
 }
+
+impl EditScreen {
+    /// Opens the form of a task. A form that is open with changes stays.
+    fn edit(&mut self, task: &str, cx: &Context<'_>, out: &mut Outbox) {
+        self.table.select(task.to_owned());
+        let same = self.open.as_ref().is_some_and(|open| open.form.task == task);
+        if !same && self.unsaved() {
+            let open = self.open.as_ref().map_or("", |open| open.form.task.as_str());
+            out.say(
+                Tone::Bad,
+                format!("{open} has changes that are not saved: W saves, esc leaves"),
+            );
+            return;
+        }
+        if !same {
+            let Some(known) = cx.snap.task(task) else {
+                out.say(Tone::Bad, format!("no task is called {task}"));
+                return;
+            };
+            if known.orphaned {
+                out.say(
+                    Tone::Bad,
+                    format!("{task} is in no configuration: there is nothing to edit"),
+                );
+                return;
+            }
+            self.open = Some(Open::new(task, Values::of(known, None)));
+        }
+        self.refresh(cx, out);
+    }
+
+    fn rows(&self, cx: &Context<'_>) -> Vec<usize> {
+        let tasks = &cx.snap.tasks;
+        let wanted = self.filter.to_lowercase();
+        let shown =
+            |row: &usize| wanted.is_empty() || tasks[*row].name.to_lowercase().contains(&wanted);
+        self.table.order((0..tasks.len()).filter(shown).collect(), |row, column| {
+            let task = &tasks[row];
+            match column {
+                0 => SortKey::Text(&task.name),
+                1 => task.schedule.as_deref().map_or(SortKey::Unknown, SortKey::Text),
+                2 => SortKey::Text(&task.timezone),
+                3 => SortKey::Text(&task.overlap),
+                _ => SortKey::Text(&task.catch_up),
+            }
+        })
+    }
+
+    fn names(&self, cx: &Context<'_>) -> Vec<String> {
+        self.rows(cx).into_iter().map(|row| cx.snap.tasks[row].name.clone()).collect()
+    }
+
+    fn list_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        let names = self.names(cx);
+        let chosen = self.table.id(&names).cloned();
+        match (key.code, chosen) {
+            (Code::Enter | Code::Char('e'), Some(task)) => self.edit(&task, cx, out),
+            (Code::Char('y'), Some(task)) => out.copy(task),
+            (Code::Char('s'), _) => self.table.sort_next(COLUMNS.len()),
+            (Code::Char('S'), _) => self.table.descending = !self.table.descending,
+            (Code::Esc, _) if !self.filter.is_empty() => self.filter.clear(),
+            _ => return self.table.key(key, &names),
+        }
+        true
+    }
+
+    /// A key while the reason is typed.
+    fn reason_key(open: &mut Open, key: Key, cx: &Context<'_>, out: &mut Outbox) {
+        let Some(reason) = &mut open.reason else { return };
+        match key.code {
+            Code::Esc => {
+                open.reason = None;
+                out.say(Tone::Info, "not saved; what you typed is kept");
+            }
+            Code::Enter => {
+                let reason = open.reason.take().unwrap_or_default();
+                if let Some(why) = open.obstacle(cx) {
+                    out.say(Tone::Bad, why);
+                    return;
+                }
+                let (task, set) = (open.form.task.clone(), open.form.changes());
+                if let Some(edit) = open.exchange.save(&task, set, reason.text().trim()) {
+                    let ticket = out.ask(Query::Edit(edit));
+                    open.exchange.sent(ticket, cx.now);
+                }
+            }
+            _ => {
+                reason.key(key);
+            }
+        }
+    }
+
+    /// A key while a field is typed into.
+    fn field_key(open: &mut Open, key: Key, cx: &Context<'_>) {
+        match key.code {
+            Code::Esc => open.form.leave(),
+            Code::Enter | Code::Tab | Code::Down => open.form.go(true),
+            Code::BackTab | Code::Up => open.form.go(false),
+            _ => {
+                if open.form.key(key) {
+                    open.changed(cx);
+                }
+            }
+        }
+    }
+
+    /// A key for the form, outside of a field.
+    fn form_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        let Some(open) = &mut self.open else { return false };
+        match key.code {
+            Code::Tab | Code::Down | Code::Char('j') => open.form.go(true),
+            Code::BackTab | Code::Up | Code::Char('k') => open.form.go(false),
+            Code::Enter | Code::Char('i' | 'e') => open.form.type_into(),
+            Code::Char('u') => {
+                if open.form.undo() {
+                    open.changed(cx);
+                } else {
+                    out.say(Tone::Info, "nothing to undo");
+                }
+            }
+            Code::Char('W') => match open.obstacle(cx) {
+                Some(why) => out.say(Tone::Bad, why),
+                None => open.reason = Some(Field::default()),
+            },
+            Code::Char('R') => {
+                open.exchange.reload(cx.now);
+                if let Some(file) = open.exchange.file.clone() {
+                    open.rebase(&file, cx);
+                }
+                out.say(Tone::Info, "the file is taken as it is now; what you typed is kept");
+                self.refresh(cx, out);
+            }
+            Code::Char('E') => match &open.exchange.file {
+                Some(file) => {
+                    out.push(Effect::Editor { path: file.path.clone(), line: open.line() });
+                }
+                None => out.say(Tone::Info, "the configuration file is not known yet"),
+            },
+            Code::Char('y') => out.copy(open.form.values().get(open.form.focus).to_owned()),
+            Code::Esc if open.form.is_changed() && !open.leaving => {
+                open.leaving = true;
+                out.say(Tone::Bad, "not saved: esc again discards the changes, W saves them");
+            }
+            Code::Esc => self.open = None,
+            _ => {
+                let chosen = open.form.choose(key);
+                if chosen {
+                    open.changed(cx);
+                }
+                return chosen;
+            }
+        }
+        true
+    }
+}
+
+impl Screen for EditScreen {
+    fn key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        let typing = self.typing();
+        if !typing && (key.ctrl || key.alt) {
+            return false;
+        }
+        match &mut self.open {
+            None => self.list_key(key, cx, out),
+            Some(open) if open.reason.is_some() => {
+                EditScreen::reason_key(open, key, cx, out);
+                true
+            }
+            Some(open) if typing => {
+                EditScreen::field_key(open, key, cx);
+                true
+            }
+            Some(_) => self.form_key(key, cx, out),
+        }
+    }
+
+    fn answer(&mut self, ticket: u64, answer: &Answer, cx: &Context<'_>, out: &mut Outbox) {
+        let Some(open) = &mut self.open else { return };
+        match open.exchange.answer(ticket, answer, cx.now) {
+            Some(News::Opened) => {
+                if let Some(file) = open.exchange.file.clone() {
+                    open.rebase(&file, cx);
+                }
+            }
+            Some(News::Saved) => {
+                let values = open.form.values().clone();
+                open.form.rebase(values);
+                let task = &open.form.task;
+                out.say(Tone::Good, format!("{task}: saved; it applies without a restart"));
+            }
+            Some(News::NotSaved(why)) => out.say(Tone::Bad, format!("not saved: {why}")),
+            None => {}
+        }
+        self.refresh(cx, out);
+    }
+
+    fn refresh(&mut self, cx: &Context<'_>, out: &mut Outbox) {
+        let Some(open) = &mut self.open else {
+            let names = self.names(cx);
+            self.table.settle(&names);
+            return;
+        };
+        open.look(cx);
+        if !cx.live {
+            open.was_live = false;
+            return;
+        }
+        if !std::mem::replace(&mut open.was_live, true)
+            && let Some(News::NotSaved(why)) = open.exchange.lost()
+        {
+            out.say(Tone::Bad, why);
+        }
+        let changes = open.form.changes();
+        open.exchange.due(&open.form.task, &changes, cx.now, |query| out.ask(query));
+    }
+
+    fn wake(&self, cx: &Context<'_>) -> Option<Time> {
+        Some(self.open.as_ref()?.exchange.next(cx.now))
+    }
+
+    fn open(&mut self, subject: &Subject, cx: &Context<'_>, out: &mut Outbox) {
+        if let Subject::Task(task) = subject {
+            self.edit(task, cx, out);
+        }
+    }
+
+    fn typing(&self) -> bool {
+        let typing = |open: &Open| open.reason.is_some() || open.form.field().is_some();
+        self.open.as_ref().is_some_and(typing)
+    }
+
+    fn paste(&mut self, text: &str, cx: &Context<'_>, _out: &mut Outbox) {
+        let Some(open) = &mut self.open else { return };
+        if let Some(reason) = &mut open.reason {
+            reason.insert(text);
+        } else if open.form.paste(text) {
+            open.changed(cx);
+        }
+    }
+
+    fn unsaved(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.form.is_changed())
+    }
+
+    fn filter(&self) -> &str {
+        &self.filter
+    }
+
+    fn set_filter(&mut self, filter: &str, cx: &Context<'_>) {
+        if self.open.is_none() {
+            filter.clone_into(&mut self.filter);
+            let names = self.names(cx);
+            self.table.settle(&names);
+        }
+    }
+
+    fn columns(&self) -> Vec<&'static str> {
+        COLUMNS.iter().map(|column| column.name).collect()
+    }
+
+    fn sort(&mut self, column: usize) {
+        if self.table.sort == Some(column) {
+            self.table.descending = !self.table.descending;
+        } else {
+            (self.table.sort, self.table.descending) = (Some(column), false);
+        }
+    }
+
+    fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {
+        if self.open.is_none() {
+            self.table.click(x, y, &self.names(cx));
+        }
+    }
+
+    fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
+        let Some(open) = &self.open else {
+            return vec![("⏎", "edit"), ("j k", "task"), ("/", "filter"), ("s S", "sort")];
+        };
+        if open.reason.is_some() {
+            return vec![("⏎", "save"), ("esc", "back, unsaved")];
+        }
+        if open.form.field().is_some() {
+            return vec![("tab ⏎", "next field"), ("esc", "leave the field, then W saves")];
+        }
+        let mut hints = vec![
+            ("W", if open.obstacle(cx).is_some() { "save (not yet)" } else { "save" }),
+            ("⏎ i", "type"),
+            ("tab", "next field"),
+            ("← →", "choose"),
+            ("u", "undo"),
+            ("E", "$EDITOR"),
+            ("R", "reload"),
+            ("esc", "leave"),
+        ];
+        if open.exchange.is_stale() {
+            hints.rotate_right(2);
+        }
+        hints
+    }
+}
+
+/// The fields of the form, by rows of the screen.
+const ROWS: [&[Name]; 2] =
+    [&[Name::Schedule, Name::Timezone], &[Name::Overlap, Name::CatchUp, Name::Jitter]];

@@ -1,17 +1,296 @@
 //! The schedule of a task, edited in place. Drawn.
 
+mod below;
+mod wide;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 
-use super::EditScreen;
+use super::values::Name;
+use super::{COLUMNS, EditScreen, Open, ROWS, WIDE};
 use crate::dash::context::Context;
+use crate::dash::field::Field;
+use crate::dash::text;
 use crate::dash::theme::Theme;
-use crate::dash::widgets::put;
+use crate::dash::widgets::field::field;
+use crate::dash::widgets::table::Table;
+use crate::dash::widgets::{columns, put, put_all, rows, rule};
+
+/// A field of text is at least this wide.
+const FIELD_MIN: u16 = 12;
 
 impl EditScreen {
     /// Draws it.
     pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        let text = format!(" {} nodes, {} tasks", cx.snap.nodes.len(), cx.snap.tasks.len());
-        put(buf, area, 0, 0, &text, theme.dim);
+        let Some(open) = &self.open else {
+            self.list(cx, theme, area, buf);
+            return;
+        };
+        if cx.size.0 >= WIDE.0 && cx.size.1 >= WIDE.1 {
+            wide::draw(open, cx, theme, area, buf);
+        } else {
+            let taken = form(open, cx, theme, area, buf);
+            below::draw(open, cx, theme, rows(area, taken, area.height - taken), buf);
+        }
     }
+
+    fn list(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let order = self.rows(cx);
+        let tasks = &cx.snap.tasks;
+        let filter = match self.filter.as_str() {
+            "" => String::new(),
+            filter => format!("  filter: {filter}"),
+        };
+        let hint = "  choose the task whose schedule is to be edited";
+        let pieces = [("Edit", theme.title), (hint, theme.dim), (&filter, theme.accent)];
+        put_all(buf, area, 1, 0, &pieces);
+        let names: Vec<String> = order.iter().map(|row| tasks[*row].name.clone()).collect();
+        let table = Table {
+            columns: &COLUMNS,
+            rows: order.len(),
+            selected: self.table.place(&names),
+            focused: true,
+            sort: self.table.sort.map(|column| (column, self.table.descending)),
+            empty: if tasks.is_empty() {
+                "No task yet: besom.toml has a section [tasks.NAME] for each; \
+                 besom config init writes one to begin with."
+            } else {
+                "No task has a name like that; / and esc clear the filter."
+            },
+            seen: &self.table.seen,
+        };
+        table.draw(theme, rows(area, 1, area.height.saturating_sub(1)), buf, |row, column| {
+            let Some(task) = order.get(row).and_then(|at| tasks.get(*at)) else {
+                return (String::new(), theme.text);
+            };
+            match column {
+                0 if task.orphaned => (format!("{} (orphaned)", task.name), theme.dim),
+                0 => (task.name.clone(), theme.text),
+                1 => match &task.schedule {
+                    Some(schedule) => (schedule.clone(), theme.text),
+                    None => ("by trigger only".to_owned(), theme.dim),
+                },
+                2 => (task.timezone.clone(), theme.text),
+                3 => (task.overlap.clone(), theme.text),
+                _ => (task.catch_up.clone(), theme.text),
+            }
+        });
+    }
+}
+
+/// Whose file decides, and what keeps it from being saved: most important first.
+fn banners(open: &Open, cx: &Context<'_>, theme: &Theme) -> Vec<(String, Style)> {
+    let mut banners = Vec::new();
+    if open.exchange.is_stale() {
+        let what = "The file was changed by somebody else since you opened it. \
+                    R takes theirs and keeps what you typed.";
+        banners.push((what.to_owned(), theme.bad));
+    }
+    if let Some(why) = &open.exchange.refusal {
+        banners.push((format!("The file cannot be had: {why}"), theme.bad));
+    }
+    if let Some(file) = &open.exchange.file {
+        if let Some(why) = &file.locked {
+            banners.push((format!("The file cannot be replaced: {why}"), theme.warn));
+        }
+        let leader = cx.snap.leadership.leader.as_ref().map(|leader| leader.node.as_str());
+        if leader != Some(file.host.as_str()) {
+            banners.push((
+                match leader {
+                    Some(leader) => format!(
+                        "This is the file of {}. {leader} leads, and its file decides: \
+                         connect there to change what runs.",
+                        file.host
+                    ),
+                    None => format!("This is the file of {}; nobody leads now.", file.host),
+                },
+                theme.warn,
+            ));
+        }
+    }
+    banners
+}
+
+/// Draws the form; tells how many rows it took.
+fn form(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) -> u16 {
+    let mut y = heading(open, theme, area, buf);
+    for (words, style) in banners(open, cx, theme) {
+        for line in text::wrap(&words, usize::from(area.width.saturating_sub(2))).iter().take(2) {
+            put(buf, area, 1, y, line, style);
+            y += 1;
+        }
+    }
+    for names in ROWS {
+        y += form_row(open, names, theme, rows(area, y, area.height.saturating_sub(y)), buf);
+    }
+    if let Some(reason) = &open.reason {
+        let label = " save: why? ";
+        put(buf, area, 0, y, label, theme.accent);
+        let at = text::width(label) as u16;
+        let wide = area.width.saturating_sub(at + 1);
+        field(buf, theme, area, (at, y, wide), reason, true);
+        y += 1;
+    }
+    rule(buf, area, y, theme.line);
+    (y + 1).min(area.height)
+}
+
+fn heading(open: &Open, theme: &Theme, area: Rect, buf: &mut Buffer) -> u16 {
+    let place = match &open.exchange.file {
+        Some(file) => {
+            let digest: String = file.digest.chars().take(8).collect();
+            format!("{}:{}  {digest}", file.path, open.line())
+        }
+        None => "the file is being asked for ...".to_owned(),
+    };
+    let (state, style) = match (open.exchange.saves(), open.form.is_changed()) {
+        (true, _) => ("  (saving ...)", theme.accent),
+        (false, true) => ("  (changed)", theme.warn),
+        (false, false) => ("  (as in the file)", theme.dim),
+    };
+    let pieces = [
+        ("Edit ", theme.title),
+        (open.form.task.as_str(), theme.accent),
+        ("  ", theme.text),
+        (place.as_str(), theme.text),
+        (state, style),
+    ];
+    put_all(buf, area, 1, 0, &pieces);
+    1
+}
+
+/// Draws a row of the form with what is wrong below it; tells how many rows it took.
+fn form_row(open: &Open, names: &[Name], theme: &Theme, area: Rect, buf: &mut Buffer) -> u16 {
+    let narrow = area.width < 70 && names.len() > 1;
+    if narrow {
+        // One below the other.
+        let mut y = 0;
+        for name in names {
+            let below = rows(area, y, area.height.saturating_sub(y));
+            y += form_row(open, std::slice::from_ref(name), theme, below, buf);
+        }
+        return y;
+    }
+    let (mut x, mut errors) = (1, 0);
+    for (at, name) in names.iter().enumerate() {
+        let label = format!("{} ", name.key());
+        let focused = open.form.focus == *name;
+        let style = if focused { theme.accent } else { theme.dim };
+        let mark = if focused { ">" } else { " " };
+        put(buf, area, x - 1, 0, mark, theme.accent);
+        x += put(buf, area, x, 0, &label, style);
+        match name.choices() {
+            Some(choices) => x += choice(open, *name, choices, theme, area, x, buf),
+            None => {
+                let left = names.len() - at - 1;
+                let share = area.width.saturating_sub(x) / (left as u16 + 1);
+                let wide = match name {
+                    Name::Jitter => FIELD_MIN,
+                    _ if left == 0 => share.saturating_sub(1),
+                    _ => share.max(FIELD_MIN).min(share + 8),
+                };
+                text_field(open, *name, theme, area, (x, 0, wide), buf);
+                errors = errors.max(error(open, *name, theme, area, (x, wide), buf));
+                x += wide + 2;
+            }
+        }
+        x += 1;
+    }
+    1 + errors
+}
+
+fn text_field(
+    open: &Open,
+    name: Name,
+    theme: &Theme,
+    area: Rect,
+    place: (u16, u16, u16),
+    buf: &mut Buffer,
+) {
+    let typed = open.form.field().filter(|_| open.form.focus == name && open.reason.is_none());
+    match typed {
+        Some(typed) => field(buf, theme, area, place, typed, true),
+        None => {
+            // What is not typed into is shown from its beginning.
+            let mut value = Field::with(open.form.values().get(name));
+            value.place(0);
+            field(buf, theme, area, place, &value, false);
+        }
+    }
+}
+
+/// Carets under what is wrong with a field, and the message; tells how many rows it took.
+fn error(
+    open: &Open,
+    name: Name,
+    theme: &Theme,
+    area: Rect,
+    (x, wide): (u16, u16),
+    buf: &mut Buffer,
+) -> u16 {
+    if let Some((from, chars, error)) = open.check.error(name) {
+        let value = open.form.values().get(name);
+        let column = |chars: usize| text::width(&value.chars().take(chars).collect::<String>());
+        let (start, end) = (column(from), column(from + chars).max(column(from) + 1));
+        // A field that is scrolled shows its end.
+        let hidden = (column(usize::MAX) + 1).saturating_sub(usize::from(wide));
+        let scrolled = if open.form.field().is_some() { hidden } else { 0 };
+        let start = start.saturating_sub(scrolled).min(usize::from(wide));
+        let end = end.saturating_sub(scrolled).clamp(start, usize::from(wide).max(start));
+        let carets = "^".repeat((end - start).max(1));
+        let (mut at, mut y) = (x + start as u16, 1);
+        let message = format!("error: {}", error.message);
+        let after = carets.len() + 1 + text::width(&message);
+        put(buf, area, at, y, &carets, theme.bad);
+        if usize::from(area.width.saturating_sub(at)) >= after {
+            put(buf, area, at + carets.len() as u16 + 1, y, &message, theme.bad);
+        } else {
+            (at, y) = (x.min(2), 2);
+            put(buf, area, at, y, &message, theme.bad);
+        }
+        let fix = format!("help: {}", error.fix);
+        let room = usize::from(area.width.saturating_sub(at));
+        let fix_at = if text::width(&fix) > room { 1 } else { at };
+        put(buf, area, fix_at, y + 1, &fix, theme.accent);
+        return y + 1;
+    }
+    let preview = open.exchange.preview.as_ref().filter(|(of, _)| *of == open.form.changes());
+    let problems = preview.map(|(_, edited)| edited.problems.as_slice()).unwrap_or_default();
+    let mine = problems.iter().find(|p| p.key.as_deref() == Some(name.key()));
+    let Some(problem) = mine else { return 0 };
+    let style = if problem.warning { theme.warn } else { theme.bad };
+    let sign = if problem.warning { "warning" } else { "error" };
+    let words = format!("{sign}: {}; {}", problem.message, problem.fix);
+    put(buf, area, 1, 1, &words, style);
+    1
+}
+
+/// Draws what can be chosen; tells how many columns it took.
+fn choice(
+    open: &Open,
+    name: Name,
+    choices: &[&str],
+    theme: &Theme,
+    area: Rect,
+    x: u16,
+    buf: &mut Buffer,
+) -> u16 {
+    let value = open.form.values().get(name);
+    let mut at = x;
+    for choice in choices {
+        let chosen = *choice == value;
+        let sign = if chosen { "(•)" } else { "( )" };
+        let style = if chosen { theme.title } else { theme.dim };
+        at += put(buf, area, at, 0, &format!("{sign}{choice} "), style);
+    }
+    if !choices.contains(&value) {
+        at += put(buf, area, at, 0, &format!("(•){value} "), theme.warn);
+    }
+    at - x
+}
+
+/// What is left of an area below its first rows, one column in.
+fn inside(area: Rect) -> Rect {
+    columns(area, 1, area.width.saturating_sub(1))
 }

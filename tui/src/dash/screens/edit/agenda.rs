@@ -1,0 +1,167 @@
+//! The next slots of the task that is edited beside those of all other tasks: where they come
+//! at one time, and how they lie over the days to come.
+//!
+//! It is computed when it is looked at and something changed, not for every picture: with many
+//! tasks it costs milliseconds.
+
+use std::collections::BTreeMap;
+
+use besom_core::cron::Schedule;
+use besom_core::snapshot::Snapshot;
+use besom_core::time::Time;
+
+use super::check::Valid;
+
+/// Slots of the edited task that are compared with the others'.
+pub const SLOTS: usize = 20;
+/// Tasks that are compared; the rest is counted aloud.
+pub const TASKS_MAX: usize = 100;
+/// Tasks drawn beside the edited one.
+pub const LANES_MAX: usize = 8;
+/// Cells of a lane: the hours of a week.
+pub const CELLS: usize = 7 * 24;
+
+/// A task's slots, hour by hour.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lane {
+    /// The task.
+    pub task: String,
+    /// Slots in each hour; at most `u16::MAX`.
+    pub hours: Vec<u16>,
+}
+
+/// The slots to come.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Agenda {
+    /// The hour that the lanes begin with.
+    pub from: Time,
+    /// By slot of the edited task: the others that have the same one.
+    pub collisions: BTreeMap<Time, Vec<String>>,
+    /// The edited task first, then those that collide with it, then others.
+    pub lanes: Vec<Lane>,
+    /// Tasks that were too many to be compared.
+    pub left_out: usize,
+    /// What it was computed from.
+    seen: (String, String, usize, i64),
+}
+
+const HOUR_US: i64 = 3_600_000_000;
+
+impl Agenda {
+    /// Computes it anew, if the edited schedule, the number of tasks or the minute changed.
+    pub fn look(&mut self, snapshot: &Snapshot, task: &str, valid: Option<&Valid>, now: Time) {
+        let minute = now.0.div_euclid(60_000_000);
+        let (expression, zone) =
+            valid.map_or(("", ""), |valid| (valid.expression.as_str(), valid.zone.as_str()));
+        let (seen, tasks) = (&self.seen, snapshot.tasks.len());
+        if (seen.0.as_str(), seen.1.as_str(), seen.2, seen.3) == (expression, zone, tasks, minute) {
+            return;
+        }
+        let seen = (expression.to_owned(), zone.to_owned(), tasks, minute);
+        *self = Agenda { seen, ..Agenda::of(snapshot, task, valid, now) };
+    }
+
+    fn of(snapshot: &Snapshot, task: &str, valid: Option<&Valid>, now: Time) -> Agenda {
+        let from = Time(now.0.div_euclid(HOUR_US) * HOUR_US);
+        let slots: Vec<Time> = valid.map_or_else(Vec::new, |valid| {
+            let next = |at: &Time| valid.schedule.next_after(*at);
+            std::iter::successors(valid.schedule.next_after(now), next).take(SLOTS).collect()
+        });
+        let others: Vec<_> = snapshot
+            .tasks
+            .iter()
+            .filter(|other| other.name != task && other.paused.is_none())
+            .filter_map(|other| Some((other, other.schedule.as_deref()?)))
+            .collect();
+        let mut agenda =
+            Agenda { from, left_out: others.len().saturating_sub(TASKS_MAX), ..Agenda::default() };
+        let mut lanes = Vec::new();
+        for (other, expression) in others.into_iter().take(TASKS_MAX) {
+            let Ok(schedule) = Schedule::parse(expression, &other.timezone) else { continue };
+            let mut together = 0;
+            for slot in slots.iter().filter(|slot| schedule.is_slot(**slot)) {
+                agenda.collisions.entry(*slot).or_default().push(other.name.clone());
+                together += 1;
+            }
+            lanes.push((std::cmp::Reverse(together), lanes.len(), &other.name, schedule));
+        }
+        lanes.sort_by_key(|(together, at, ..)| (*together, *at));
+        let lane = |task: &str, schedule: &Schedule| {
+            let hour = |n: usize| Time(from.0.saturating_add(n as i64 * HOUR_US));
+            // From an hour's first instant to the next one's, without that.
+            let count = |n| {
+                let (low, high) = (Time(hour(n).0 - 1), Time(hour(n + 1).0 - 1));
+                u16::try_from(schedule.count(low, high)).unwrap_or(u16::MAX)
+            };
+            Lane { task: task.to_owned(), hours: (0..CELLS).map(count).collect() }
+        };
+        agenda.lanes.extend(valid.map(|valid| lane(task, &valid.schedule)));
+        let drawn = lanes.iter().take(LANES_MAX);
+        agenda.lanes.extend(drawn.map(|(.., task, schedule)| lane(task, schedule)));
+        agenda
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use besom_core::snapshot::{Pause, Task};
+
+    use super::super::check::Check;
+    use super::super::values::{Name, Values};
+    use super::*;
+
+    fn task(name: &str, schedule: &str) -> Task {
+        Task {
+            name: name.into(),
+            schedule: Some(schedule.into()),
+            timezone: "UTC".into(),
+            ..Task::default()
+        }
+    }
+
+    fn check(schedule: &str) -> Check {
+        let mut values = Values::default();
+        values.set(Name::Schedule, schedule);
+        values.set(Name::Timezone, "UTC");
+        Check::of(&values)
+    }
+
+    #[test]
+    fn slots_that_come_together_are_named() {
+        let paused = Task { paused: Some(Pause::default()), ..task("paused", "* * * * *") };
+        let tasks = [
+            task("rare", "0 0 1 1 *"),
+            task("mine", "* * * * *"),
+            task("hourly", "@hourly"),
+            task("wrong", "not a schedule"),
+            paused,
+        ];
+        let snapshot =
+            Snapshot { tasks: tasks.into_iter().map(Arc::new).collect(), ..Snapshot::default() };
+        let check = check("*/30 * * * *");
+        let mut agenda = Agenda::default();
+        // 1970-01-02T00:10.
+        agenda.look(&snapshot, "mine", check.valid.as_ref(), Time::from_secs(87_000));
+        assert_eq!(agenda.collisions.len(), SLOTS / 2, "every other slot is a full hour");
+        assert!(agenda.collisions.values().all(|tasks| tasks == &["hourly"]));
+        let lanes: Vec<_> = agenda.lanes.iter().map(|lane| lane.task.as_str()).collect();
+        assert_eq!(lanes, ["mine", "hourly", "rare"]);
+        assert_eq!(agenda.from, Time::from_secs(86_400));
+        assert!(agenda.lanes[0].hours.iter().all(|hour| *hour == 2));
+        assert!(agenda.lanes[1].hours.iter().all(|hour| *hour == 1));
+        assert!(agenda.lanes[2].hours.iter().all(|hour| *hour == 0));
+    }
+
+    #[test]
+    fn too_many_tasks_are_left_out_aloud() {
+        let tasks = (0..TASKS_MAX + 7).map(|n| Arc::new(task(&format!("t{n}"), "@daily")));
+        let snapshot = Snapshot { tasks: tasks.collect(), ..Snapshot::default() };
+        let mut agenda = Agenda::default();
+        agenda.look(&snapshot, "mine", check("@daily").valid.as_ref(), Time::EPOCH);
+        assert_eq!((agenda.left_out, agenda.lanes.len()), (7, 1 + LANES_MAX));
+        agenda.look(&snapshot, "mine", None, Time::EPOCH);
+        assert!(agenda.collisions.is_empty(), "nothing valid is typed yet");
+    }
+}

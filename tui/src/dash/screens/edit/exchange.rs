@@ -1,0 +1,237 @@
+//! What goes to and fro between a form and the host whose file it is: the file as it was
+//! opened, what an edit would come to, and the saving.
+//!
+//! ```text
+//!   file ──> typed ──pause──> preview ──> answer (diff, problems)
+//!                └─────────save, base digest──> saved | refused: the file is looked at again
+//! ```
+//! Nothing here writes: the host does, and only while the file is the one that was opened.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use besom_core::snapshot::{Answer, ConfigFile, Edit, Edited, Query};
+use besom_core::time::Time;
+
+/// Typing has paused after this.
+pub const PAUSE: Duration = Duration::from_millis(300);
+/// How often the file is looked at while a form is open.
+pub const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// A question that was not answered is asked again after this.
+pub const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+type Changes = BTreeMap<String, Option<String>>;
+
+/// What became of a saving.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// The file came for the first time, or again after it was asked for.
+    Opened,
+    /// The file was replaced.
+    Saved,
+    /// It was not, and why.
+    NotSaved(String),
+}
+
+/// The exchange of one form.
+#[derive(Debug, Clone, Default)]
+pub struct Exchange {
+    /// The file that the form was opened with.
+    pub file: Option<ConfigFile>,
+    /// The file as it is now, where it is another.
+    pub theirs: Option<ConfigFile>,
+    /// Why the file could not be had.
+    pub refusal: Option<String>,
+    /// What the edit would come to, and of which changes that is.
+    pub preview: Option<(Changes, Edited)>,
+    /// Why it could not be said what it would come to.
+    pub preview_refusal: Option<String>,
+    looked: Option<(u64, Time)>,
+    look_at: Option<Time>,
+    asked: Option<(u64, Time, Changes)>,
+    typed_at: Option<Time>,
+    saving: Option<(u64, Time)>,
+    reopen: bool,
+}
+
+impl Exchange {
+    /// Something was typed: what it would come to is asked after a pause.
+    pub fn typed(&mut self, now: Time) {
+        self.typed_at = Some(now);
+    }
+
+    /// Whether a saving is under way.
+    pub fn saves(&self) -> bool {
+        self.saving.is_some()
+    }
+
+    /// Whether somebody else has changed the file since it was opened.
+    pub fn is_stale(&self) -> bool {
+        self.theirs.is_some()
+    }
+
+    /// The questions that are due; `ask` sends one and gives its ticket.
+    pub fn due(
+        &mut self,
+        task: &str,
+        changes: &Changes,
+        now: Time,
+        mut ask: impl FnMut(Query) -> u64,
+    ) {
+        let overdue = |at: Time| now.since(at) >= ANSWER_MAX;
+        if self.looked.is_none_or(|(_, at)| overdue(at)) && self.look_at.is_none_or(|at| now >= at)
+        {
+            self.looked = Some((ask(Query::Config), now));
+        }
+        let Some(file) = &self.file else { return };
+        let waits = self.asked.as_ref().is_some_and(|(_, at, _)| !overdue(*at));
+        let paused = self.typed_at.is_some_and(|at| now.since(at) >= PAUSE);
+        if paused && !waits {
+            self.typed_at = None;
+            if changes.is_empty() {
+                (self.preview, self.preview_refusal) = (None, None);
+                return;
+            }
+            let edit = Edit {
+                task: task.to_owned(),
+                base: file.digest.clone(),
+                set: changes.clone(),
+                save: false,
+                reason: String::new(),
+            };
+            self.asked = Some((ask(Query::Edit(edit)), now, changes.clone()));
+        }
+    }
+
+    /// When something is due.
+    pub fn next(&self, now: Time) -> Time {
+        let look = match self.looked {
+            Some((_, at)) => at + ANSWER_MAX,
+            None => self.look_at.unwrap_or(now),
+        };
+        let typed = self.typed_at.map(|at| at + PAUSE).filter(|_| self.file.is_some());
+        let typed = typed.map(|at| match &self.asked {
+            Some((_, asked, _)) => at.max(*asked + ANSWER_MAX),
+            None => at,
+        });
+        typed.map_or(look, |at| at.min(look))
+    }
+
+    /// What is sent to save; none: the file is not known, or it is being saved.
+    pub fn save(&mut self, task: &str, set: Changes, reason: &str) -> Option<Edit> {
+        if self.saves() {
+            return None;
+        }
+        let base = self.file.as_ref()?.digest.clone();
+        let (task, reason) = (task.to_owned(), reason.to_owned());
+        Some(Edit { task, base, set, save: true, reason })
+    }
+
+    /// The saving was sent.
+    pub fn sent(&mut self, ticket: u64, now: Time) {
+        self.saving = Some((ticket, now));
+    }
+
+    /// Takes the file as it is now for the one that is edited.
+    pub fn reload(&mut self, now: Time) {
+        match self.theirs.take() {
+            Some(theirs) => self.file = Some(theirs),
+            None => (self.reopen, self.looked, self.look_at) = (true, None, Some(now)),
+        }
+        (self.preview, self.preview_refusal) = (None, None);
+        self.typed_at = Some(now);
+    }
+
+    /// The connection was lost: what was asked is asked again, and a saving may or may not have
+    /// come to pass, which the file will tell.
+    pub fn lost(&mut self) -> Option<News> {
+        (self.looked, self.look_at) = (None, None);
+        if let Some((_, at, _)) = self.asked.take() {
+            self.typed_at = Some(at);
+        }
+        let why = "the connection was lost meanwhile: the file below tells whether it was saved";
+        self.saving.take().map(|_| News::NotSaved(why.to_owned()))
+    }
+
+    /// Takes an answer; none: it tells nothing new, or is not this form's.
+    pub fn answer(&mut self, ticket: u64, answer: &Answer, now: Time) -> Option<News> {
+        if self.looked.is_some_and(|(asked, _)| asked == ticket) {
+            self.looked = None;
+            self.look_at = Some(now + LOOK_EVERY);
+            return self.looked_at(answer);
+        }
+        if self.saving.is_some_and(|(asked, _)| asked == ticket) {
+            self.saving = None;
+            // Whatever came of it, the file is looked at.
+            self.look_at = Some(now);
+            return Some(self.saved(answer));
+        }
+        if let Some((_, _, changes)) = self.asked.take_if(|(asked, ..)| *asked == ticket) {
+            match answer {
+                Answer::Edited(edited) => {
+                    self.preview = Some((changes, edited.clone()));
+                    self.preview_refusal = None;
+                }
+                Answer::Refused(refusal) => {
+                    self.preview = None;
+                    self.preview_refusal = Some(refusal.message.clone());
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn looked_at(&mut self, answer: &Answer) -> Option<News> {
+        match answer {
+            Answer::Config(file) => {
+                self.refusal = None;
+                match &self.file {
+                    Some(open) if !self.reopen => {
+                        let same = open.digest == file.digest;
+                        self.theirs = (!same).then(|| file.clone());
+                        if same {
+                            // The lock may have come or gone.
+                            self.file = Some(file.clone());
+                        }
+                        None
+                    }
+                    _ => {
+                        self.reopen = false;
+                        self.file = Some(file.clone());
+                        Some(News::Opened)
+                    }
+                }
+            }
+            Answer::Refused(refusal) => {
+                self.refusal = Some(refusal.message.clone());
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn saved(&mut self, answer: &Answer) -> News {
+        match answer {
+            Answer::Edited(edited) if edited.saved => {
+                // The file is now the one that was saved, whose text comes with the next look.
+                self.reopen = true;
+                if let Some(file) = &mut self.file {
+                    file.digest.clone_from(&edited.digest);
+                }
+                (self.preview, self.theirs) = (None, None);
+                News::Saved
+            }
+            Answer::Edited(edited) => {
+                let problem = edited.problems.iter().find(|problem| !problem.warning);
+                News::NotSaved(match problem {
+                    Some(problem) if problem.fix.is_empty() => problem.message.clone(),
+                    Some(problem) => format!("{}; {}", problem.message, problem.fix),
+                    None => "the file was changed by somebody else meanwhile".to_owned(),
+                })
+            }
+            Answer::Refused(refusal) => News::NotSaved(refusal.message.clone()),
+            _ => News::NotSaved("the host gave another answer than expected".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The form: a field for each key, which of them is typed into, and what can be undone.
+
+use std::collections::BTreeMap;
+
+use super::values::{Name, Values};
+use crate::dash::field::Field;
+use crate::dash::key::{Code, Key};
+
+/// Steps that can be undone; the oldest are forgotten.
+pub const UNDO_MAX: usize = 100;
+
+/// A form over a task's keys.
+#[derive(Debug, Clone)]
+pub struct Form {
+    /// The task.
+    pub task: String,
+    /// What the file says.
+    pub original: Values,
+    values: Values,
+    /// The field that keys go to.
+    pub focus: Name,
+    /// The text field that is typed into; none: keys are commands.
+    field: Option<Field>,
+    undo: Vec<Values>,
+}
+
+impl Form {
+    /// A form with the values of a task, the cursor behind the schedule.
+    pub fn open(task: &str, values: Values) -> Form {
+        let mut form = Form {
+            task: task.to_owned(),
+            original: values.clone(),
+            values,
+            focus: Name::Schedule,
+            field: None,
+            undo: Vec::new(),
+        };
+        form.type_into();
+        form
+    }
+
+    /// The values as they are typed now.
+    pub fn values(&self) -> &Values {
+        &self.values
+    }
+
+    /// The field that is typed into.
+    pub fn field(&self) -> Option<&Field> {
+        self.field.as_ref()
+    }
+
+    /// What changed.
+    pub fn changes(&self) -> BTreeMap<String, Option<String>> {
+        self.values.changes(&self.original)
+    }
+
+    /// Whether anything changed.
+    pub fn is_changed(&self) -> bool {
+        self.values != self.original
+    }
+
+    /// Types into the field of the focus, if it is one of text.
+    pub fn type_into(&mut self) {
+        self.field =
+            self.focus.choices().is_none().then(|| Field::with(self.values.get(self.focus)));
+        if self.field.is_some() {
+            self.remember();
+        }
+    }
+
+    /// Leaves the field: keys are commands again.
+    pub fn leave(&mut self) {
+        self.field = None;
+    }
+
+    /// Goes to the next field, or to the one before, and types into it where it is text and a
+    /// field was being typed into.
+    pub fn go(&mut self, forward: bool) {
+        let typing = self.field.take().is_some();
+        let all = Name::ALL.len();
+        let to = self.focus as usize + if forward { 1 } else { all - 1 };
+        self.focus = Name::ALL[to % all];
+        if typing {
+            self.type_into();
+        }
+    }
+
+    /// A key for the field that is typed into; false: there is none, or the key is none for it.
+    pub fn key(&mut self, key: Key) -> bool {
+        let Some(field) = &mut self.field else { return false };
+        let taken = field.key(key);
+        if taken {
+            self.values.set(self.focus, field.text());
+        }
+        taken
+    }
+
+    /// Pasted text; false: no field is typed into.
+    pub fn paste(&mut self, text: &str) -> bool {
+        let Some(field) = &mut self.field else { return false };
+        field.insert(text);
+        self.values.set(self.focus, field.text());
+        true
+    }
+
+    /// Chooses the next value of the focus, or the one before; false: it has no choices, or the
+    /// key chooses nothing.
+    pub fn choose(&mut self, key: Key) -> bool {
+        let Some(choices) = self.focus.choices() else { return false };
+        let by = match key.code {
+            Code::Right | Code::Char(' ' | 'l') => 1,
+            Code::Left | Code::Char('h') => choices.len() - 1,
+            _ => return false,
+        };
+        let now = choices.iter().position(|choice| *choice == self.values.get(self.focus));
+        let to = now.map_or(0, |now| (now + by) % choices.len());
+        self.remember();
+        self.values.set(self.focus, choices[to]);
+        true
+    }
+
+    /// Takes the last step back; false: there is none.
+    pub fn undo(&mut self) -> bool {
+        while let Some(before) = self.undo.pop() {
+            if before != self.values {
+                self.values = before;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The file says this now: what was not touched follows, what was typed stays.
+    pub fn rebase(&mut self, original: Values) {
+        for name in Name::ALL {
+            if self.values.get(name) == self.original.get(name) {
+                self.values.set(name, original.get(name));
+            }
+        }
+        self.original = original;
+        self.undo.clear();
+        if let Some(field) = &self.field
+            && field.text() != self.values.get(self.focus)
+        {
+            self.field = Some(Field::with(self.values.get(self.focus)));
+        }
+    }
+
+    fn remember(&mut self) {
+        if self.undo.last() != Some(&self.values) {
+            self.undo.push(self.values.clone());
+        }
+        if self.undo.len() > UNDO_MAX {
+            self.undo.remove(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::snapshot::Task;
+
+    use super::*;
+
+    fn form() -> Form {
+        let task = Task {
+            schedule: Some("@daily".into()),
+            timezone: "UTC".into(),
+            overlap: "skip".into(),
+            catch_up: "coalesce".into(),
+            ..Task::default()
+        };
+        Form::open("a", Values::of(&task, None))
+    }
+
+    #[test]
+    fn what_is_typed_is_a_change_and_can_be_undone() {
+        let mut form = form();
+        assert!(form.field().is_some() && !form.is_changed());
+        for c in "!?".chars() {
+            assert!(form.key(Key::char(c)));
+        }
+        assert!(form.paste("\nx"));
+        assert_eq!(form.values().get(Name::Schedule), "@daily!? x");
+        form.leave();
+        assert!(!form.key(Key::char('x')) && !form.paste("x"), "no field is open");
+        form.focus = Name::Overlap;
+        assert!(form.choose(Key::char(' ')));
+        assert_eq!(form.changes()["overlap"].as_deref(), Some("queue"));
+        assert!(form.undo());
+        assert_eq!(form.changes().len(), 1);
+        assert!(form.undo());
+        assert!(!form.is_changed() && !form.undo());
+    }
+
+    #[test]
+    fn choices_go_round_and_an_unknown_one_starts_at_the_first() {
+        let mut form = form();
+        form.leave();
+        form.focus = Name::CatchUp;
+        let keys = [Code::Right, Code::Right, Code::Left, Code::Up];
+        let taken: Vec<_> = keys
+            .map(|code| {
+                let taken = form.choose(Key::plain(code));
+                (taken, form.values().get(Name::CatchUp).to_owned())
+            })
+            .into();
+        let expected = [(true, "all"), (true, "skip"), (true, "all"), (false, "all")];
+        assert_eq!(taken, expected.map(|(taken, value)| (taken, value.to_owned())));
+        form.values.set(Name::CatchUp, "of a later version");
+        form.choose(Key::plain(Code::Right));
+        assert_eq!(form.values().get(Name::CatchUp), "skip");
+        form.focus = Name::Schedule;
+        assert!(!form.choose(Key::plain(Code::Right)));
+    }
+
+    #[test]
+    fn focus_goes_round_and_goes_on_typing_in_text() {
+        let mut form = form();
+        let mut seen = Vec::new();
+        for _ in 0..6 {
+            seen.push((form.focus, form.field().is_some()));
+            form.go(true);
+        }
+        assert_eq!(seen[1], (Name::Timezone, true));
+        assert_eq!(seen[2], (Name::Overlap, false), "a choice is not typed");
+        assert_eq!(seen[5].0, Name::Schedule);
+        form.go(false);
+        assert_eq!(form.focus, Name::Schedule);
+    }
+
+    #[test]
+    fn a_new_file_moves_what_was_not_touched() {
+        let mut form = form();
+        form.key(Key::char('x'));
+        let mut theirs = form.original.clone();
+        theirs.set(Name::Schedule, "@hourly");
+        theirs.set(Name::Timezone, "Europe/Berlin");
+        form.rebase(theirs);
+        assert_eq!(form.values().get(Name::Schedule), "@dailyx", "what was typed stays");
+        assert_eq!(form.values().get(Name::Timezone), "Europe/Berlin");
+        assert_eq!(form.changes().len(), 1);
+    }
+
+    #[test]
+    fn steps_are_bounded() {
+        let mut form = form();
+        form.leave();
+        form.focus = Name::Overlap;
+        for _ in 0..1_000 {
+            form.choose(Key::plain(Code::Right));
+        }
+        assert_eq!(form.undo.len(), UNDO_MAX);
+    }
+}

@@ -1,0 +1,176 @@
+//! What stands below the form: the next slots, the forecast, and what the edit comes to.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+
+use besom_core::snapshot::{DiffKind, DiffLine};
+
+use super::super::Open;
+use super::super::check::Reading;
+use super::inside;
+use crate::dash::context::Context;
+use crate::dash::screens::figure::date_clock;
+use crate::dash::text;
+use crate::dash::theme::Theme;
+use crate::dash::widgets::{put, put_all, rows, rule};
+
+/// Slots that are shown where there is little room.
+const SLOTS: usize = 5;
+/// Lines of the difference that are kept where there is little room.
+const DIFF_MIN: u16 = 4;
+
+/// Draws it.
+pub fn draw(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    // The difference keeps a few lines, the slots are what one looks at while typing.
+    let diff = diff_lines(open, theme);
+    let keep = (diff.len() as u16 + 1).min(DIFF_MIN.max(area.height / 3)).min(area.height / 2);
+    let top = rows(area, 0, area.height - keep);
+    let slots = (usize::from(top.height).saturating_sub(4)).clamp(1, SLOTS);
+    let taken = preview(open, cx, theme, (slots, false), top, buf);
+    let taken = taken + outlook(open, cx, theme, rows(top, taken, top.height - taken), buf);
+    let bottom = rows(area, taken, area.height - taken);
+    if bottom.height < 2 {
+        return;
+    }
+    rule(buf, bottom, 0, theme.line);
+    difference(&diff, rows(bottom, 1, bottom.height - 1), buf);
+}
+
+/// Draws the next slots of the last valid schedule; tells how many rows it took.
+pub fn preview(
+    open: &Open,
+    cx: &Context<'_>,
+    theme: &Theme,
+    (slots, others): (usize, bool),
+    area: Rect,
+    buf: &mut Buffer,
+) -> u16 {
+    let Some(valid) = &open.check.valid else {
+        let words = match open.check.reading {
+            Reading::None => "No schedule: it runs by trigger only, besom task trigger",
+            Reading::Valid | Reading::Wrong(_) => "No next runs: the schedule cannot be read",
+        };
+        put(buf, area, 1, 0, words, theme.dim);
+        return 1.min(area.height);
+    };
+    let of = match open.check.reading {
+        Reading::Valid => "NEXT RUNS of ",
+        Reading::None => "It would run by trigger only; before: ",
+        Reading::Wrong(_) => "NEXT RUNS of the last valid value: ",
+    };
+    let zone = format!("   in {}", valid.zone);
+    let pieces = [(of, theme.title), (&valid.expression, theme.accent), (&zone, theme.dim)];
+    put_all(buf, inside(area), 0, 0, &pieces);
+    let head = format!("  #  UTC                  {:<18} from now   note", "local");
+    put(buf, area, 0, 1, &head, theme.dim);
+    let room = usize::from(area.height.saturating_sub(2));
+    let next = valid.next(cx.now, slots.min(room));
+    let mut y = 2;
+    for (number, slot) in (1..).zip(&next) {
+        let utc = date_clock(slot.at);
+        let day = match utc.starts_with(&slot.date) {
+            true => String::new(),
+            false => slot.date.get(5..).unwrap_or(&slot.date).to_owned() + " ",
+        };
+        let with = others.then(|| open.agenda.collisions.get(&slot.at)).flatten();
+        let with = with.map(|tasks| format!("with {}", tasks.join(", ")));
+        let note = match (&slot.note, with) {
+            (Some(note), Some(with)) => format!("{note}; {with}"),
+            (Some(note), None) => note.clone(),
+            (None, with) => with.unwrap_or_default(),
+        };
+        let from_now = format!("in {}", text::span(slot.at.since(cx.now)));
+        let line = format!(" {number:>2}  {utc}  {:<18} {from_now:<10} ", day + &slot.local);
+        let x = put(buf, area, 0, y, &line, theme.text);
+        put(buf, area, x, y, &note, theme.warn);
+        y += 1;
+    }
+    if next.is_empty() && room > 0 {
+        put(buf, area, 1, y, "none before the calendar ends", theme.warn);
+        y += 1;
+    }
+    y.min(area.height)
+}
+
+/// Draws what past durations say of the schedule, and a day without a run; tells how many rows
+/// it took.
+pub fn outlook(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) -> u16 {
+    let mut words: Vec<(String, Style)> = Vec::new();
+    match open.forecast(cx) {
+        Some(forecast) if forecast.is_warning() => {
+            words.push((format!("WARN {}", forecast.sentence), theme.warn));
+        }
+        Some(forecast) => words.push((forecast.sentence, theme.dim)),
+        None if open.check.valid.is_some() => {
+            words.push(("No run of the past to foresee overlaps from".to_owned(), theme.dim));
+        }
+        None => {}
+    }
+    let valid = open.check.valid.as_ref();
+    if let Some(day) = valid.and_then(|valid| valid.schedule.day_without_run(cx.now)) {
+        words.push((format!("WARN {}", day.warning), theme.warn));
+    }
+    let mut y = 0;
+    for (words, style) in words {
+        let lines = text::wrap(&words, usize::from(area.width.saturating_sub(2)));
+        for line in lines.iter().take(3) {
+            if y < area.height {
+                put(buf, area, 1, y, line, style);
+                y += 1;
+            }
+        }
+    }
+    y
+}
+
+/// What the edit comes to, line by line, changed lines and problems before their surroundings.
+pub fn diff_lines(open: &Open, theme: &Theme) -> Vec<(String, Style)> {
+    let exchange = &open.exchange;
+    if let Some(why) = &exchange.preview_refusal {
+        return vec![(format!("What it comes to cannot be said: {why}"), theme.bad)];
+    }
+    if !open.form.is_changed() {
+        return vec![("No change: the file stays as it is".to_owned(), theme.dim)];
+    }
+    let Some((of, edited)) = &exchange.preview else {
+        return vec![("What it comes to in the file is being asked for ...".to_owned(), theme.dim)];
+    };
+    let mut lines = Vec::new();
+    if *of != open.form.changes() {
+        lines.push(("of what was typed before; being asked again ...".to_owned(), theme.dim));
+    }
+    for problem in &edited.problems {
+        let (sign, style) = match problem.warning {
+            true => ("warning", theme.warn),
+            false => ("error", theme.bad),
+        };
+        let place = match problem.line {
+            0 => String::new(),
+            line => format!(" line {line}:{}", problem.column),
+        };
+        lines.push((format!("{sign}{place}: {}; {}", problem.message, problem.fix), style));
+    }
+    lines.extend(edited.diff.iter().map(|line| diff_line(line, theme)));
+    lines
+}
+
+/// A line of a difference with its sign.
+pub fn diff_line(line: &DiffLine, theme: &Theme) -> (String, Style) {
+    let (sign, style) = match line.kind {
+        DiffKind::Kept => (' ', theme.dim),
+        DiffKind::Removed => ('-', theme.bad),
+        DiffKind::Added => ('+', theme.good),
+    };
+    (format!("{sign} {:>4} {}", line.line, line.text), style)
+}
+
+/// Draws lines of a difference; when they are too many, those around what changed.
+pub fn difference(lines: &[(String, Style)], area: Rect, buf: &mut Buffer) {
+    let height = usize::from(area.height);
+    let changed = lines.iter().position(|(words, _)| !words.starts_with(' ')).unwrap_or(0);
+    let from = changed.saturating_sub(1).min(lines.len().saturating_sub(height));
+    for (y, (words, style)) in (0..area.height).zip(&lines[from..]) {
+        put(buf, area, 1, y, words, *style);
+    }
+}
