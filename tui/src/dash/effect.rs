@@ -4,6 +4,7 @@ use besom_core::command::Action;
 use besom_core::snapshot::{Query, Subject};
 
 use super::confirm::Confirm;
+use super::screens::Place;
 
 /// Something for the shell to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,8 +69,8 @@ pub enum Tone {
 pub struct Outbox {
     next: u64,
     effects: Vec<Effect>,
-    /// Where to jump.
-    pub(super) jump: Option<Subject>,
+    /// Where to jump, and what to look at there.
+    pub(super) jump: Option<(Place, Subject)>,
     /// What to say.
     pub(super) message: Option<(Tone, String)>,
     /// What to ask the person.
@@ -137,8 +138,14 @@ impl Outbox {
         self.message = Some((tone, text.into()));
     }
 
-    /// Leads to another screen, and to what it is about there.
+    /// Leads to the screen where something is looked at, and to it there.
     pub fn go(&mut self, subject: Subject) {
-        self.jump = Some(subject);
+        self.jump = Some((Place::of(&subject), subject));
+    }
+
+    /// Leads to a screen, and to something there: the schedule of a task on the Edit screen, its
+    /// runs on the Runs screen.
+    pub fn go_to(&mut self, place: Place, subject: Subject) {
+        self.jump = Some((place, subject));
     }
 }

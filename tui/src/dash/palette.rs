@@ -18,8 +18,8 @@ pub const SHOWN_MAX: usize = 10;
 pub enum Command {
     /// Go to a screen.
     Go(Place),
-    /// Look at something.
-    Open(Subject),
+    /// Look at something on a screen.
+    Open(Place, Subject),
     /// Sort by a column of the screen.
     Sort(usize),
     /// Other colours.
@@ -77,11 +77,13 @@ impl Palette {
         }
         for task in &cx.snap.tasks {
             let subject = Subject::Task(task.name.clone());
-            entries.push(entry(format!("show task {}", task.name), Command::Open(subject)));
+            let open = |place| Command::Open(place, subject.clone());
+            entries.push(entry(format!("show task {}", task.name), open(Place::Tasks)));
+            entries.push(entry(format!("edit schedule of {}", task.name), open(Place::Edit)));
         }
         for node in &cx.snap.nodes {
-            let subject = Subject::Node(node.name.clone());
-            entries.push(entry(format!("show node {}", node.name), Command::Open(subject)));
+            let open = Command::Open(Place::Overview, Subject::Node(node.name.clone()));
+            entries.push(entry(format!("show node {}", node.name), open));
         }
         let mut palette = Palette { entries, ..Palette::default() };
         palette.search();

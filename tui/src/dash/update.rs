@@ -50,8 +50,8 @@ impl State {
     /// Does what a screen asked of the frame, and hands the rest to the shell.
     fn settle(&mut self, mut out: Outbox) -> Vec<Effect> {
         // A jump may make the screen that it leads to ask for something; not to jump again.
-        if let Some(subject) = out.jump.take() {
-            self.go(Place::of(&subject), &mut out);
+        if let Some((place, subject)) = out.jump.take() {
+            self.go(place, &mut out);
             let cx = self.data.context(self.size, self.options.readonly);
             self.screens.at_mut(self.place).open(&subject, &cx, &mut out);
         }
@@ -298,7 +298,7 @@ impl State {
     fn command(&mut self, command: Command, out: &mut Outbox) {
         match command {
             Command::Go(place) => self.go(place, out),
-            Command::Open(subject) => out.go(subject),
+            Command::Open(place, subject) => out.go_to(place, subject),
             Command::Sort(column) => self.screens.at_mut(self.place).sort(column),
             Command::Theme(theme) => self.options.theme = theme,
             Command::Mouse => {

@@ -100,7 +100,7 @@ pub trait Screen {
         None
     }
 
-    /// Looks at something: it was jumped to.
+    /// Looks at something: it was jumped to. Runs and Edit are opened with a task as well.
     fn open(&mut self, subject: &Subject, cx: &Context<'_>, out: &mut Outbox) {
         let _ = (subject, cx, out);
     }

@@ -1,17 +1,266 @@
-//! Nodes, the leader, and what deserves attention. Drawn.
+//! The overview, drawn: as much of it as the size allows, the attention list always.
 
+use besom_core::snapshot::{Node, NodeState, Urgency};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 
-use super::OverviewScreen;
+use super::nodes::{self, COLUMNS, Health, Totals};
+use super::{Focus, OverviewScreen, attention_ids, panels, timeline};
 use crate::dash::context::Context;
+use crate::dash::frame::Frame;
+use crate::dash::table::{Column, Width};
+use crate::dash::text;
 use crate::dash::theme::Theme;
-use crate::dash::widgets::put;
+use crate::dash::widgets::spark::spark;
+use crate::dash::widgets::table::Table;
+use crate::dash::widgets::{put, put_all, rows, rule};
+
+/// Below this there is room for the attention list only.
+const NODES_SIZE_MIN: (u16, u16) = (60, 12);
+/// From this on there are panels.
+const PANELS_SIZE_MIN: (u16, u16) = (150, 36);
+/// Rows of the attention list that the nodes leave to it, with its heading.
+const ATTENTION_ROWS_MIN: u16 = 6;
+/// Samples of a node's curve.
+const SAMPLES: usize = 60;
+
+/// Whether a terminal of that size shows nothing but the attention list.
+pub(super) fn only_attention(size: (u16, u16)) -> bool {
+    let height = Frame::of(size.1).body.1;
+    size.0 < NODES_SIZE_MIN.0 || height < NODES_SIZE_MIN.1
+}
 
 impl OverviewScreen {
     /// Draws it.
     pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        let text = format!(" {} nodes, {} tasks", cx.snap.nodes.len(), cx.snap.tasks.len());
-        put(buf, area, 0, 0, &text, theme.dim);
+        if area.width < NODES_SIZE_MIN.0 || area.height < NODES_SIZE_MIN.1 {
+            self.attention(cx, theme, area, buf);
+        } else if area.width >= PANELS_SIZE_MIN.0 && area.height >= PANELS_SIZE_MIN.1 {
+            panels::panels(self, cx, theme, area, buf);
+        } else {
+            self.stacked(cx, theme, area, buf);
+        }
+    }
+
+    /// Everything below each other.
+    fn stacked(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        // A line, two lines of the cluster, a line.
+        let fixed = 4;
+        let rest = area.height - fixed;
+        let wanted = cx.attention.len().min(usize::from(rest)) as u16 + 1;
+        let attention = wanted.min(ATTENTION_ROWS_MIN.max(rest / 2));
+        let nodes = cx.snap.nodes.len().min(usize::from(rest)) as u16 + 1;
+        let nodes = nodes.max(3).min(rest - attention);
+        self.nodes(cx, theme, rows(area, 0, nodes), buf);
+        rule(buf, area, nodes, theme.line);
+        cluster(cx, theme, rows(area, nodes + 1, 1), buf);
+        leaders(cx, theme, rows(area, nodes + 2, 1), buf);
+        rule(buf, area, nodes + 3, theme.line);
+        let below = rows(area, nodes + fixed, area.height);
+        match self.opened.as_ref().and_then(|name| cx.snap.node(name)) {
+            Some(node) => detail(node, cx, theme, below, buf),
+            None => self.attention(cx, theme, below, buf),
+        }
+    }
+
+    /// The nodes.
+    pub(super) fn nodes(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let order = nodes::order(self, cx);
+        let ids = nodes::ids(cx, &order);
+        let health = nodes::health(cx);
+        let totals = Totals::of(cx);
+        let table = Table {
+            columns: &COLUMNS,
+            rows: order.len(),
+            selected: self.nodes.place(&ids),
+            focused: self.focus == Focus::Nodes,
+            sort: self.nodes.sort.map(|column| (column, self.nodes.descending)),
+            empty: match self.filter.is_empty() {
+                true => "No node has said anything yet. `besom serve` starts one.",
+                false => "No node has that in its name; / and esc shows all of them.",
+            },
+            seen: &self.nodes.seen,
+        };
+        table.draw(theme, area, buf, |row, column| {
+            let node = &cx.snap.nodes[order[row]];
+            cell(node, health[order[row]], totals, column, cx, theme)
+        });
+    }
+
+    /// What deserves attention.
+    pub(super) fn attention(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        const COLUMN: [Column; 1] =
+            [Column::left("ATTENTION, most urgent first", Width::Fill(20), 0)];
+        let ids = attention_ids(cx.attention);
+        let only = only_attention(cx.size);
+        let table = Table {
+            columns: &COLUMN,
+            rows: cx.attention.len(),
+            selected: self.attention.place(&ids).filter(|_| only || self.focus == Focus::Attention),
+            focused: true,
+            sort: None,
+            empty: "Nothing: everybody is there, and everything goes as it should.",
+            seen: &self.attention.seen,
+        };
+        table.draw(theme, area, buf, |row, _| {
+            let item = &cx.attention[row];
+            let (sign, style) = match item.urgency {
+                Urgency::Alarm => ("!!", theme.bad),
+                Urgency::Warning => ("! ", theme.warn),
+                Urgency::Notice => ("i ", theme.text),
+            };
+            let cause = item.cause.as_ref().map(|cause| format!("  ← {cause}"));
+            (format!("{sign} {}{}", item.text, cause.unwrap_or_default()), style)
+        });
+    }
+}
+
+pub(super) fn tone(health: Health, theme: &Theme) -> Style {
+    match health {
+        Health::Lost | Health::CutOff => theme.bad,
+        Health::Silent | Health::Hot => theme.warn,
+        Health::Draining | Health::Joining | Health::Unknown => theme.dim,
+        Health::Ok => theme.good,
+    }
+}
+
+fn cell(
+    node: &Node,
+    health: Health,
+    totals: Totals,
+    column: usize,
+    cx: &Context<'_>,
+    theme: &Theme,
+) -> (String, Style) {
+    let unknown = || "?".to_owned();
+    let report = node.report.as_ref();
+    let time = |part| nodes::quantile(node, part).map_or_else(unknown, text::took);
+    let plain = |words: String| (words, theme.text);
+    match column {
+        nodes::NODE if node.leads => (format!("{} ★", node.name), theme.accent),
+        nodes::NODE => plain(node.name.clone()),
+        nodes::STATE => (health.word().to_owned(), tone(health, theme)),
+        nodes::HEARTBEAT => {
+            let silent = nodes::silent(node, cx);
+            let words = if silent.as_secs() < 60 {
+                format!("{:.1}s", silent.as_secs_f64())
+            } else {
+                text::span(silent)
+            };
+            let late = matches!(health, Health::Lost | Health::Silent);
+            (words, if late { theme.bad } else { theme.text })
+        }
+        nodes::OWN => plain(totals.own(node).map_or_else(unknown, |own| format!("{own:.1}"))),
+        // What a node had that is lost waits for its next owner; nobody counts it there.
+        nodes::QUEUED if node.state == NodeState::Lost => plain(unknown()),
+        nodes::QUEUED => {
+            let style = if health == Health::Hot { theme.warn } else { theme.text };
+            (text::count(node.queued), style)
+        }
+        nodes::RUNNING => plain(report.map_or_else(unknown, |report| report.running.to_string())),
+        nodes::P50 => plain(time(0.5)),
+        nodes::P99 => plain(time(0.99)),
+        _ => {
+            let rates = report.map(|report| report.rates.as_slice()).unwrap_or_default();
+            let shown = &rates[rates.len().saturating_sub(SAMPLES)..];
+            // Five samples to a column: the table has room for fifteen minutes in twelve.
+            let rates: Vec<_> = shown
+                .rchunks(5)
+                .rev()
+                .map(|five| Some(five.iter().map(|n| u64::from(*n)).sum()))
+                .collect();
+            (spark(&rates, 12), theme.spark)
+        }
+    }
+}
+
+/// What waits in the whole deployment, in a line.
+pub(super) fn cluster(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let snap = cx.snap;
+    let sum = |rate: fn(&besom_core::snapshot::Task) -> Option<f64>| {
+        let known: Vec<f64> = snap.tasks.iter().filter_map(|task| rate(task)).collect();
+        (!known.is_empty()).then(|| known.into_iter().sum::<f64>())
+    };
+    let (arriving, leaving) = (sum(|task| task.in_per_s), sum(|task| task.out_per_s));
+    let growth = arriving.zip(leaving).map(|(arriving, leaving)| arriving - leaving);
+    let growth = growth.map_or_else(|| "?".to_owned(), |growth| format!("{growth:+.1}/s"));
+    let reports: Vec<_> = snap.nodes.iter().filter_map(|node| node.report.as_ref()).collect();
+    let running = match reports.is_empty() {
+        true => "?".to_owned(),
+        false => text::grouped(reports.iter().map(|report| u64::from(report.running)).sum()),
+    };
+    let count = |of: fn(&besom_core::snapshot::Depth) -> u64| {
+        text::grouped(snap.tasks.iter().map(|task| of(&task.depth)).sum())
+    };
+    let dead = snap.dead_letters();
+    let pieces = [
+        (" cluster  ", theme.dim),
+        ("queued ", theme.dim),
+        (&text::grouped(snap.queued()), theme.text),
+        (&format!(" ({growth})"), theme.text),
+        ("  running ", theme.dim),
+        (&running, theme.text),
+        ("  retry ", theme.dim),
+        (&count(|depth| depth.retries), theme.text),
+        ("  dead ", theme.dim),
+        (&text::grouped(dead), if dead > 0 { theme.warn } else { theme.text }),
+        ("  done ", theme.dim),
+        (&format!("{}/s", text::rate(leaving)), theme.text),
+        ("  timers ", theme.dim),
+        (&count(|depth| depth.timers), theme.text),
+    ];
+    put_all(buf, area, 0, 0, &pieces);
+}
+
+/// Who has led, in a line.
+pub(super) fn leaders(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let told = |changes| format!(" {changes} changes/h");
+    let columns = usize::from(area.width).saturating_sub(10 + told(99).len());
+    let (line, changes) = timeline::leaders(&cx.snap.leadership.terms, cx.now, columns);
+    let x = put(buf, area, 0, 0, " leaders  ", theme.dim);
+    let x = x + put(buf, area, x, 0, &line, theme.text);
+    put(buf, area, x, 0, &told(changes), theme.dim);
+}
+
+/// A node in detail.
+pub(super) fn detail(node: &Node, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let mut lines: Vec<(String, Style)> = Vec::new();
+    let plain = theme.text;
+    let address = if node.address.is_empty() { "nowhere" } else { &node.address };
+    lines.push((
+        format!("weight {}  partitions {}  reached at {address}", node.weight, node.owned),
+        plain,
+    ));
+    for missing in &node.missing {
+        let since = text::span(cx.now.since(missing.since));
+        let words = format!("! does not reach {} for {since}: {}", missing.what, missing.why);
+        lines.push((words, theme.bad));
+    }
+    match &node.report {
+        None => lines.push(("It has said nothing of itself.".to_owned(), theme.dim)),
+        Some(report) => {
+            let up = text::span(cx.now.since(report.started_at));
+            lines.push((
+                format!("version {}  up {up}  {}", report.version, node.incarnation),
+                plain,
+            ));
+            let digest: String = node.config_digest.chars().take(12).collect();
+            let taken = text::span(cx.now.since(report.config_at));
+            let path = &report.config_path;
+            lines.push((format!("configuration {digest}, taken over {taken} ago, {path}"), plain));
+            if let Some(fault) = &report.config_fault {
+                lines.push((format!("! the file is wrong: {fault}"), theme.warn));
+            }
+            for hot in report.hot.iter().take(3) {
+                let part = 100.0 * hot.count as f64 / report.hot_of.max(1) as f64;
+                let words = format!("{part:>4.0}% of its work is {} of {}", hot.key, hot.task);
+                lines.push((words, if part > 25.0 { theme.warn } else { plain }));
+            }
+        }
+    }
+    put(buf, area, 1, 0, &format!("{}  (esc closes)", node.name), theme.title);
+    for (y, (words, style)) in lines.iter().enumerate() {
+        put(buf, area, 2, y as u16 + 1, words, *style);
     }
 }

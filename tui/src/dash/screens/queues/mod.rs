@@ -1,22 +1,435 @@
 //! What waits, and what was set aside.
+//!
+//! ```text
+//!  queues <── d, or past the end ──> groups of dead letters ── ⏎ ──> letters ── ⏎ ──> one of them
+//!                                                           <─ esc ─         <─ esc ─
+//! ```
 
+mod depth;
+mod letters;
 mod view;
 
+use besom_core::snapshot::{Answer, DeadGroup, Subject};
+
 use super::{Hint, Screen};
+use crate::dash::actions;
 use crate::dash::context::Context;
-use crate::dash::effect::Outbox;
-use crate::dash::key::Key;
+use crate::dash::effect::{Effect, Outbox, Tone};
+use crate::dash::key::{Code, Key};
+use crate::dash::table::TableState;
+use letters::Letters;
+
+/// Where keys go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Focus {
+    /// The queues.
+    #[default]
+    Queues,
+    /// The dead letters: their groups, or the letters of one.
+    Dead,
+}
+
+/// What the rows of the queues are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum By {
+    /// Tasks.
+    #[default]
+    Task,
+    /// Nodes.
+    Node,
+}
+
+/// What a group is known by: the task, and the error exactly.
+type GroupId = (String, String);
 
 /// What waits, and what was set aside.
-#[derive(Debug, Default)]
-pub struct QueuesScreen {}
+#[derive(Debug)]
+pub struct QueuesScreen {
+    /// Where keys go.
+    pub focus: Focus,
+    /// What the rows are.
+    pub by: By,
+    queues: TableState<String>,
+    groups: TableState<GroupId>,
+    letters: Option<Letters>,
+    /// The letters are fetched in order to be discarded or exported.
+    fetching: Option<Fetching>,
+    filter: String,
+}
 
-impl Screen for QueuesScreen {
-    fn key(&mut self, _key: Key, _cx: &Context<'_>, _out: &mut Outbox) -> bool {
-        false
+/// What is done when all letters of a group are here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fetching {
+    Discard,
+    Export,
+}
+
+impl Default for QueuesScreen {
+    fn default() -> QueuesScreen {
+        QueuesScreen {
+            focus: Focus::Queues,
+            by: By::Task,
+            queues: TableState::sorted(1, true),
+            groups: TableState::unsorted(),
+            letters: None,
+            fetching: None,
+            filter: String::new(),
+        }
+    }
+}
+
+impl QueuesScreen {
+    fn rows<'a>(&self, cx: &Context<'a>) -> Vec<depth::Row<'a>> {
+        let rows = match self.by {
+            By::Task => depth::by_task(cx),
+            By::Node => depth::by_node(cx),
+        };
+        let wanted = self.filter.to_lowercase();
+        let rows: Vec<_> =
+            rows.into_iter().filter(|row| row.name.to_lowercase().contains(&wanted)).collect();
+        let order = self.queues.order((0..rows.len()).collect(), |at, column| rows[at].key(column));
+        order.into_iter().map(|at| rows[at].clone()).collect()
     }
 
-    fn hints(&self, _cx: &Context<'_>) -> Vec<Hint> {
-        Vec::new()
+    fn groups<'a>(&self, cx: &Context<'a>) -> Vec<&'a DeadGroup> {
+        let wanted = self.filter.to_lowercase();
+        let passes = |group: &&DeadGroup| {
+            wanted.is_empty()
+                || group.task.to_lowercase().contains(&wanted)
+                || group.error.to_lowercase().contains(&wanted)
+        };
+        cx.snap.dead.iter().map(|group| &**group).filter(passes).collect()
+    }
+
+    /// The group whose letters are open, as it is now.
+    fn opened<'a>(&self, cx: &Context<'a>) -> Option<&'a DeadGroup> {
+        let letters = self.letters.as_ref()?;
+        cx.snap.dead.iter().map(|group| &**group).find(|group| letters.is_of(group))
+    }
+
+    fn queue_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        let ids: Vec<String> = self.rows(cx).iter().map(|row| row.name.to_owned()).collect();
+        let place = self.queues.place(&ids);
+        let last = place.is_none_or(|place| place + 1 == ids.len());
+        if last && matches!(key.code, Code::Char('j') | Code::Down) && !cx.snap.dead.is_empty() {
+            self.focus = Focus::Dead;
+            return true;
+        }
+        if self.queues.key(key, &ids) {
+            return true;
+        }
+        let Some(name) = place.map(|place| ids[place].clone()) else { return false };
+        match key.code {
+            Code::Char('y') => out.copy(name),
+            Code::Enter if self.by == By::Task => out.go(Subject::Task(name)),
+            Code::Enter => out.go(Subject::Node(name)),
+            _ => return false,
+        }
+        true
+    }
+
+    fn group_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        let groups = self.groups(cx);
+        let ids = group_ids(&groups);
+        let place = self.groups.place(&ids);
+        if matches!(key.code, Code::Char('k') | Code::Up) && place.is_none_or(|place| place == 0) {
+            self.focus = Focus::Queues;
+            return true;
+        }
+        if self.groups.key(key, &ids) {
+            self.letters = None;
+            return true;
+        }
+        if key.code == Code::Esc {
+            self.focus = Focus::Queues;
+            return true;
+        }
+        let Some(group) = place.map(|place| groups[place]) else { return false };
+        match key.code {
+            Code::Enter => self.letters = Some(Letters::of(group, out)),
+            Code::Char('y') => out.copy(group.error.clone()),
+            Code::Char('r') => self.retry_group(group, out),
+            Code::Char('x') => self.fetch(Fetching::Discard, group, cx, out),
+            _ => return self.shared_key(key, group, cx, out),
+        }
+        true
+    }
+
+    /// Keys about the whole group, in the list of groups and within one.
+    fn shared_key(
+        &mut self,
+        key: Key,
+        group: &DeadGroup,
+        cx: &Context<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        match key.code {
+            Code::Char('R') => self.retry_group(group, out),
+            Code::Char('X') => self.fetch(Fetching::Discard, group, cx, out),
+            Code::Char('e') => self.fetch(Fetching::Export, group, cx, out),
+            _ => return false,
+        }
+        true
+    }
+
+    fn letter_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        let Some(letters) = &mut self.letters else { return false };
+        if let Some(top) = letters.opened {
+            let to = match key.code {
+                Code::Char('j') | Code::Down => Some(top.saturating_add(1)),
+                Code::Char('k') | Code::Up => Some(top.saturating_sub(1)),
+                Code::PageDown => Some(top.saturating_add(cx.size.1 / 2)),
+                Code::PageUp => Some(top.saturating_sub(cx.size.1 / 2)),
+                Code::Char('g') | Code::Home => Some(0),
+                _ => None,
+            };
+            if let Some(to) = to {
+                let most = letters.chosen().map_or(0, |letter| letters::lines(letter).len());
+                letters.opened = Some(to.min(u16::try_from(most).unwrap_or(u16::MAX)));
+                return true;
+            }
+        } else {
+            let ids = letters.ids();
+            if letters.table.key(key, &ids) {
+                let place = letters.table.place(&ids).unwrap_or(0);
+                letters.near_end(place, out);
+                return true;
+            }
+        }
+        match key.code {
+            Code::Esc if letters.opened.is_some() => letters.opened = None,
+            Code::Esc => self.letters = None,
+            Code::Enter if letters.chosen().is_some() => letters.opened = Some(0),
+            _ => {
+                let Some(letter) = letters.chosen() else { return false };
+                let which = actions::Letters::Some(vec![letter.id]);
+                let about = format!("Key {} of {}.", letter.key, letter.task);
+                match key.code {
+                    Code::Char('y') => out.copy(letter.key.clone()),
+                    Code::Char('r') => out.confirm(actions::retry(&which, 1, &about)),
+                    Code::Char('v') => {
+                        let lines = letters::lines(letter);
+                        let lines = lines.iter().map(|line| crate::dash::text::clean(line));
+                        out.push(Effect::Pager(lines.collect::<Vec<_>>().join("\n")));
+                    }
+                    Code::Char('x') => {
+                        let name = letters::file_name(&format!("{}-{}", letter.task, letter.id));
+                        let text = letters::json(std::slice::from_ref(letter));
+                        out.confirm(actions::discard(&which, 1, &about).exporting(name, text));
+                    }
+                    _ => {
+                        let Some(group) = self.opened(cx) else { return false };
+                        return self.shared_key(key, group, cx, out);
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn retry_group(&self, group: &DeadGroup, out: &mut Outbox) {
+        let about = format!("All of {} that ended with: {}", group.task, group.error);
+        out.confirm(actions::retry(&selector(group), group.count, &about));
+    }
+
+    /// Fetches all letters of a group, and then does something with them.
+    fn fetch(&mut self, what: Fetching, group: &DeadGroup, cx: &Context<'_>, out: &mut Outbox) {
+        if what == Fetching::Discard && cx.readonly {
+            out.say(Tone::Bad, "read-only: nothing can be changed from here");
+            return;
+        }
+        if !self.letters.as_ref().is_some_and(|letters| letters.is_of(group)) {
+            self.letters = Some(Letters::of(group, out));
+        }
+        self.fetching = Some(what);
+        out.say(Tone::Info, format!("fetching {} dead letters", group.count));
+        self.fetched(cx, out);
+    }
+
+    /// Asks for the next page, or goes on with what all of them are wanted for.
+    fn fetched(&mut self, cx: &Context<'_>, out: &mut Outbox) {
+        let (Some(what), Some(letters)) = (self.fetching, &mut self.letters) else { return };
+        if !letters.complete() {
+            letters.next_page(out);
+            return;
+        }
+        self.fetching = None;
+        let name = letters::file_name(&letters.task);
+        let text = letters::json(&letters.list);
+        let held = letters.list.len() as u64;
+        let Some(group) = self.opened(cx) else { return };
+        match what {
+            Fetching::Export => {
+                out.say(Tone::Info, format!("{held} of {} dead letters", group.count));
+                out.export(name, text);
+            }
+            Fetching::Discard => {
+                let about = format!("All of {} that ended with: {}", group.task, group.error);
+                let mut confirm =
+                    actions::discard(&selector(group), group.count, &about).exporting(name, text);
+                if held < group.count {
+                    confirm = confirm.line(format!("The export holds the newest {held} of them."));
+                }
+                out.confirm(confirm);
+            }
+        }
+    }
+}
+
+fn selector(group: &DeadGroup) -> actions::Letters {
+    actions::Letters::Group { task: group.task.clone(), error: group.error.clone() }
+}
+
+fn group_ids(groups: &[&DeadGroup]) -> Vec<GroupId> {
+    groups.iter().map(|group| (group.task.clone(), group.error.clone())).collect()
+}
+
+impl Screen for QueuesScreen {
+    fn key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        if key.ctrl || key.alt {
+            return false;
+        }
+        match key.code {
+            Code::Char('b') => {
+                self.by = match self.by {
+                    By::Task => By::Node,
+                    By::Node => By::Task,
+                };
+                self.focus = Focus::Queues;
+            }
+            Code::Char('d') => {
+                self.focus = match self.focus {
+                    Focus::Queues => Focus::Dead,
+                    Focus::Dead => Focus::Queues,
+                };
+            }
+            Code::Char('s') => self.queues.sort_next(view::COLUMNS.len() - 1),
+            Code::Char('S') => self.queues.descending = !self.queues.descending,
+            _ => {
+                return match (self.focus, &self.letters) {
+                    (Focus::Queues, _) => self.queue_key(key, cx, out),
+                    (Focus::Dead, Some(_)) => self.letter_key(key, cx, out),
+                    (Focus::Dead, None) => self.group_key(key, cx, out),
+                };
+            }
+        }
+        true
+    }
+
+    fn answer(&mut self, ticket: u64, answer: &Answer, cx: &Context<'_>, out: &mut Outbox) {
+        let Some(letters) = &mut self.letters else { return };
+        match answer {
+            Answer::Dead(page) => {
+                if letters.take(ticket, Some(page)) {
+                    self.fetched(cx, out);
+                }
+            }
+            Answer::Refused(_) => {
+                if letters.take(ticket, None) {
+                    self.fetching = None;
+                }
+            }
+            // Something was changed, perhaps here: what is left is shown.
+            Answer::Done(done) if done.applied && !letters.waits() => letters.reload(out),
+            _ => {}
+        }
+    }
+
+    fn refresh(&mut self, cx: &Context<'_>, out: &mut Outbox) {
+        let ids: Vec<String> = self.rows(cx).iter().map(|row| row.name.to_owned()).collect();
+        self.queues.settle(&ids);
+        let groups = self.groups(cx);
+        self.groups.settle(&group_ids(&groups));
+        let opened = self.opened(cx).map(|group| group.count);
+        match (&mut self.letters, opened) {
+            (Some(letters), Some(count)) => {
+                if !cx.live {
+                    letters.forget();
+                }
+                letters.follow(count, cx.live, out);
+            }
+            // All of them were retried or discarded.
+            (Some(_), None) if cx.live => self.letters = None,
+            _ => {}
+        }
+    }
+
+    fn open(&mut self, subject: &Subject, cx: &Context<'_>, _out: &mut Outbox) {
+        self.filter.clear();
+        match subject {
+            Subject::Queue(task) => {
+                self.by = By::Task;
+                self.focus = Focus::Queues;
+                self.queues.select(task.clone());
+            }
+            Subject::Dead(task) => {
+                self.focus = Focus::Dead;
+                self.letters = None;
+                if let Some(group) = cx.snap.dead.iter().find(|group| group.task == *task) {
+                    self.groups.select((group.task.clone(), group.error.clone()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn filter(&self) -> &str {
+        &self.filter
+    }
+
+    fn set_filter(&mut self, filter: &str, _cx: &Context<'_>) {
+        filter.clone_into(&mut self.filter);
+    }
+
+    fn columns(&self) -> Vec<&'static str> {
+        view::COLUMNS[..view::COLUMNS.len() - 1].iter().map(|column| column.name).collect()
+    }
+
+    fn sort(&mut self, column: usize) {
+        self.queues.descending = self.queues.sort == Some(column) && !self.queues.descending;
+        self.queues.sort = Some(column);
+    }
+
+    fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {
+        let ids: Vec<String> = self.rows(cx).iter().map(|row| row.name.to_owned()).collect();
+        if self.queues.click(x, y, &ids) {
+            self.focus = Focus::Queues;
+        } else if let Some(letters) = &mut self.letters {
+            let ids = letters.ids();
+            letters.table.click(x, y, &ids);
+        } else if self.groups.click(x, y, &group_ids(&self.groups(cx))) {
+            self.focus = Focus::Dead;
+        }
+    }
+
+    fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
+        let mut hints = match (self.focus, &self.letters) {
+            (Focus::Queues, _) => {
+                return vec![
+                    ("d", "dead letters"),
+                    ("b", "by task/node"),
+                    ("⏎", "open"),
+                    ("s", "sort"),
+                    ("y", "copy"),
+                ];
+            }
+            (Focus::Dead, None) => vec![("⏎", "letters"), ("d", "queues")],
+            (Focus::Dead, Some(_)) => vec![("esc", "back"), ("⏎", "open"), ("v", "pager")],
+        };
+        if !cx.readonly {
+            hints.extend(match self.letters {
+                None => vec![("r", "retry group"), ("x", "discard group")],
+                Some(_) => {
+                    vec![
+                        ("r", "retry"),
+                        ("R", "retry group"),
+                        ("x", "discard"),
+                        ("X", "discard group"),
+                    ]
+                }
+            });
+        }
+        hints.extend([("e", "export"), ("y", "copy")]);
+        hints
     }
 }

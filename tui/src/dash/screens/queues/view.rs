@@ -1,17 +1,286 @@
-//! What waits, and what was set aside. Drawn.
+//! The queues and the dead letters, drawn.
 
+use besom_core::snapshot::Letter;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 
-use super::QueuesScreen;
+use super::depth::{Drain, Row};
+use super::letters::{self, Letters};
+use super::{By, Focus, QueuesScreen, group_ids};
 use crate::dash::context::Context;
+use crate::dash::table::{Column, Width};
+use crate::dash::text;
 use crate::dash::theme::Theme;
-use crate::dash::widgets::put;
+use crate::dash::widgets::panel::panel;
+use crate::dash::widgets::spark::spark;
+use crate::dash::widgets::table::Table;
+use crate::dash::widgets::{columns, put, put_right, rows, rule};
+
+/// Samples of the depth that are shown.
+const SAMPLES: usize = 15;
+/// From this width on the chosen letter stands beside the rest.
+const BESIDE_WIDTH_MIN: u16 = 150;
+/// Rows of the chosen letter below the rest.
+const LETTER_ROWS: u16 = 5;
+/// An item that has waited longer deserves a look.
+const OLDEST_MAX_S: u64 = 60;
+
+/// The columns of the queues.
+pub(super) const COLUMNS: [Column; 11] = [
+    Column::left("NAME", Width::Fill(12), 0),
+    Column::right("READY", Width::Fixed(6), 0),
+    Column::right("TIMERS", Width::Fixed(6), 7),
+    Column::right("RETRY", Width::Fixed(5), 4),
+    Column::right("RUN", Width::Fixed(4), 5),
+    Column::right("DEAD", Width::Fixed(5), 2),
+    Column::right("IN/s", Width::Fixed(5), 6),
+    Column::right("OUT/s", Width::Fixed(5), 6),
+    Column::right("DRAIN", Width::Fixed(6), 1),
+    Column::right("OLDEST", Width::Fixed(6), 3),
+    Column::left("DEPTH 15m", Width::Fixed(SAMPLES as u16), 8),
+];
+
+const GROUP_COLUMNS: [Column; 5] = [
+    Column::left("ERROR", Width::Fill(20), 0),
+    Column::right("COUNT", Width::Fixed(6), 0),
+    Column::right("FIRST", Width::Fixed(8), 3),
+    Column::right("LAST", Width::Fixed(8), 1),
+    Column::left("TASK", Width::Fixed(16), 2),
+];
+
+const LETTER_COLUMNS: [Column; 5] = [
+    Column::right("LETTER", Width::Fixed(8), 0),
+    Column::left("KEY", Width::Fill(20), 0),
+    Column::right("TRIES", Width::Fixed(5), 3),
+    Column::right("SET ASIDE", Width::Fixed(9), 1),
+    Column::left("TENANT", Width::Fixed(12), 2),
+];
 
 impl QueuesScreen {
     /// Draws it.
     pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        let text = format!(" {} nodes, {} tasks", cx.snap.nodes.len(), cx.snap.tasks.len());
-        put(buf, area, 0, 0, &text, theme.dim);
+        let opened =
+            self.letters.as_ref().and_then(|letters| Some((letters.chosen()?, letters.opened?)));
+        if let Some((letter, top)) = opened {
+            return whole(letter, top, theme, area, buf);
+        }
+        let beside = area.width >= BESIDE_WIDTH_MIN && area.height >= 12;
+        let (main, side) = match beside {
+            true => (area.width * 3 / 5, area.width - area.width * 3 / 5),
+            false => (area.width, 0),
+        };
+        let main = columns(area, 0, main);
+        // Where there is no room for both the one with the keys is shown.
+        if main.height < 10 {
+            match self.focus {
+                Focus::Queues => self.queues(cx, theme, main, buf),
+                Focus::Dead => self.dead(cx, theme, main, buf),
+            }
+            return;
+        }
+        let below = if beside || main.height < 16 { 0 } else { LETTER_ROWS + 1 };
+        let wanted = self.rows(cx).len().saturating_add(2).min(usize::from(main.height)) as u16;
+        let upper = wanted.clamp(4, (main.height - below) / 2 + 1);
+        self.queues(cx, theme, rows(main, 0, upper), buf);
+        rule(buf, main, upper, theme.line);
+        let dead = main.height - upper - 1 - below;
+        self.dead(cx, theme, rows(main, upper + 1, dead), buf);
+        if below > 0 {
+            rule(buf, main, main.height - below, theme.line);
+            self.short(theme, rows(main, main.height - below + 1, LETTER_ROWS), buf);
+        }
+        if beside {
+            let inside = panel(buf, theme, columns(area, main.width, side), "Letter");
+            self.short(theme, inside, buf);
+        }
     }
+
+    fn queues(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let by = match self.by {
+            By::Task => "by task (b: by node)",
+            By::Node => "by node (b: by task)",
+        };
+        put(buf, area, 1, 0, "Queues", theme.title);
+        let filter = if self.filter.is_empty() { "-" } else { &self.filter };
+        put(buf, area, 9, 0, &format!("{by}   filter: {filter}"), theme.dim);
+        let all = self.rows(cx);
+        let ids: Vec<String> = all.iter().map(|row| row.name.to_owned()).collect();
+        let table = Table {
+            columns: &COLUMNS,
+            rows: all.len(),
+            selected: self.queues.place(&ids),
+            focused: self.focus == Focus::Queues,
+            sort: self.queues.sort.map(|column| (column, self.queues.descending)),
+            empty: match (self.filter.is_empty(), self.by) {
+                (true, By::Task) => "No tasks yet: a table [tasks.NAME] in besom.toml makes one.",
+                (true, By::Node) => "No node has said anything yet. `besom serve` starts one.",
+                (false, _) => "Nothing has that in its name; / and esc shows everything.",
+            },
+            seen: &self.queues.seen,
+        };
+        table.draw(theme, rows(area, 1, area.height), buf, |at, column| {
+            let row = &all[at];
+            if column + 1 == COLUMNS.len() {
+                let depths = match self.by {
+                    By::Task => cx.trends.task(row.name, cx.now, SAMPLES * 4),
+                    By::Node => cx.trends.node(row.name, cx.now, SAMPLES * 4),
+                };
+                return (spark(&minutes(&depths), SAMPLES), theme.spark);
+            }
+            cell(row, column, cx, theme)
+        });
+    }
+
+    fn dead(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let title = rows(area, 0, 1);
+        let body = rows(area, 1, area.height);
+        let count = text::grouped(cx.snap.dead_letters());
+        match &self.letters {
+            None => {
+                put(buf, title, 1, 0, &format!("Dead letters ({count}) by error"), theme.title);
+                self.draw_groups(cx, theme, body, buf);
+            }
+            Some(letters) => {
+                let words = format!("{}: {}", letters.task, letters.error);
+                put(buf, title, 1, 0, &words, theme.title);
+                let held = letters.list.len();
+                let more = if letters.more { "+" } else { "" };
+                let waits = if letters.waits() { " …" } else { "" };
+                put_right(buf, title, area.width, 0, &format!(" {held}{more}{waits} "), theme.dim);
+                self.letters(letters, theme, body, buf);
+            }
+        }
+    }
+
+    fn draw_groups(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let groups = self.groups(cx);
+        let focused = self.focus == Focus::Dead;
+        let table = Table {
+            columns: &GROUP_COLUMNS,
+            rows: groups.len(),
+            selected: self.groups.place(&group_ids(&groups)),
+            focused,
+            sort: None,
+            empty: match self.filter.is_empty() {
+                true => {
+                    "None: an item that fails for good comes here, with all its errors, to be \
+                         retried or discarded."
+                }
+                false => "No error or task has that in it; / and esc shows all of them.",
+            },
+            seen: &self.groups.seen,
+        };
+        table.draw(theme, area, buf, |at, column| {
+            let group = groups[at];
+            match column {
+                0 => (group.error.clone(), theme.warn),
+                1 => (text::count(group.count), theme.text),
+                2 => (text::clock(group.first), theme.text),
+                3 => (text::clock(group.last), theme.text),
+                _ => (group.task.clone(), theme.text),
+            }
+        });
+    }
+
+    fn letters(&self, letters: &Letters, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let ids = letters.ids();
+        let table = Table {
+            columns: &LETTER_COLUMNS,
+            rows: letters.list.len(),
+            selected: letters.table.place(&ids),
+            focused: self.focus == Focus::Dead,
+            sort: None,
+            empty: if letters.waits() { "They are being fetched …" } else { "None any more." },
+            seen: &letters.table.seen,
+        };
+        table.draw(theme, area, buf, |at, column| {
+            let letter = &letters.list[at];
+            let words = match column {
+                0 => letter.id.to_string(),
+                1 => letter.key.clone(),
+                2 => letter.attempts.to_string(),
+                3 => text::clock(letter.at),
+                _ => letter.tenant.clone().unwrap_or_else(|| "-".to_owned()),
+            };
+            (words, theme.text)
+        });
+    }
+
+    /// The chosen letter in a few lines.
+    fn short(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let letter = self.letters.as_ref().and_then(Letters::chosen);
+        let Some(letter) = letter else {
+            let words = "⏎ on an error shows its letters, with every attempt and the payload.";
+            for (y, line) in
+                text::wrap(words, usize::from(area.width.saturating_sub(2))).iter().enumerate()
+            {
+                put(buf, area, 1, y as u16, line, theme.dim);
+            }
+            return;
+        };
+        draw(letter, 0, theme, area, buf);
+    }
+}
+
+/// Samples of a quarter of a minute as minutes: the largest of each.
+fn minutes(depths: &[Option<u64>]) -> Vec<Option<u64>> {
+    depths.rchunks(4).rev().map(|four| four.iter().flatten().copied().max()).collect()
+}
+
+fn cell(row: &Row<'_>, column: usize, cx: &Context<'_>, theme: &Theme) -> (String, Style) {
+    let count = |n: Option<u64>| n.map_or_else(|| "?".to_owned(), text::count);
+    let plain = |words: String| (words, theme.text);
+    match column {
+        0 => plain(row.name.to_owned()),
+        1 => plain(count(row.ready)),
+        2 => plain(count(row.timers)),
+        3 => plain(count(row.retries)),
+        4 => plain(count(row.running)),
+        5 => {
+            let style = if row.dead.is_some_and(|n| n > 0) { theme.warn } else { theme.text };
+            (count(row.dead), style)
+        }
+        6 => plain(text::rate(row.arriving)),
+        7 => plain(text::rate(row.leaving)),
+        8 => match row.drain() {
+            Drain::Empty => ("-".to_owned(), theme.dim),
+            Drain::After(span) => plain(text::short(span)),
+            Drain::Never => ("NEVER".to_owned(), theme.bad),
+            Drain::Unknown => plain("?".to_owned()),
+        },
+        _ => match (row.oldest, row.ready) {
+            (Some(at), _) => {
+                let waits = cx.now.since(at);
+                let late = waits.as_secs() > OLDEST_MAX_S;
+                (text::short(waits), if late { theme.warn } else { theme.text })
+            }
+            (None, Some(0)) => ("-".to_owned(), theme.dim),
+            (None, _) => plain("?".to_owned()),
+        },
+    }
+}
+
+/// Draws a letter from one of its lines on; returns how many lines it has.
+fn draw(letter: &Letter, top: usize, theme: &Theme, area: Rect, buf: &mut Buffer) -> usize {
+    let wide = usize::from(area.width.saturating_sub(2));
+    let lines = letters::lines(letter);
+    let wrapped: Vec<(String, Style)> = lines
+        .iter()
+        .flat_map(|line| {
+            let style = if line.starts_with('#') { theme.warn } else { theme.text };
+            text::wrap(line, wide).into_iter().map(move |line| (line, style))
+        })
+        .collect();
+    for (y, (line, style)) in wrapped.iter().skip(top).enumerate().take(usize::from(area.height)) {
+        put(buf, area, 1, y as u16, line, *style);
+    }
+    wrapped.len()
+}
+
+/// A letter on the whole screen.
+fn whole(letter: &Letter, top: u16, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    put(buf, area, 1, 0, &format!("Dead letter {} of {}", letter.id, letter.task), theme.title);
+    let below = rows(area, 2, area.height);
+    draw(letter, usize::from(top), theme, below, buf);
 }

@@ -1,22 +1,189 @@
 //! Tasks, their schedules, and why a slot did not run.
+//!
+//! The table keeps the keys that move between tasks; left and right move between the slots of
+//! the chosen one.
 
+pub(in crate::dash) mod ending;
+pub(in crate::dash) mod row;
+mod slots;
 mod view;
 
-use super::{Hint, Screen};
+use besom_core::snapshot::{Answer, Query, Subject, Task};
+use besom_core::time::Time;
+
+use super::{Hint, Place, Screen};
+use crate::dash::actions;
 use crate::dash::context::Context;
-use crate::dash::effect::Outbox;
-use crate::dash::key::Key;
+use crate::dash::effect::{Outbox, Tone};
+use crate::dash::key::{Code, Key};
+use crate::dash::table::TableState;
 
 /// Tasks, their schedules, and why a slot did not run.
-#[derive(Debug, Default)]
-pub struct TasksScreen {}
+#[derive(Debug)]
+pub struct TasksScreen {
+    table: TableState<String>,
+    filter: String,
+    /// The chosen slot of the chosen task; none: the newest that has passed.
+    slot: Option<Time>,
+    /// What was asked about a slot, and the host's explanation once it has come.
+    asked: Option<(String, Time)>,
+    explained: Option<(String, Time, String)>,
+}
 
-impl Screen for TasksScreen {
-    fn key(&mut self, _key: Key, _cx: &Context<'_>, _out: &mut Outbox) -> bool {
-        false
+impl Default for TasksScreen {
+    fn default() -> TasksScreen {
+        TasksScreen {
+            table: TableState::sorted(row::NEXT, false),
+            filter: String::new(),
+            slot: None,
+            asked: None,
+            explained: None,
+        }
+    }
+}
+
+impl TasksScreen {
+    /// The chosen task.
+    fn task<'a>(&self, cx: &Context<'a>) -> Option<&'a Task> {
+        let order = row::order(self, cx);
+        let place = self.table.place(&row::ids(cx, &order))?;
+        cx.snap.tasks.get(order[place]).map(|task| &**task)
     }
 
-    fn hints(&self, _cx: &Context<'_>) -> Vec<Hint> {
-        Vec::new()
+    /// The place of the chosen slot among the slots around now.
+    fn slot_place(&self, slots: &[slots::Slot], now: Time) -> Option<usize> {
+        let chosen = self.slot.and_then(|slot| slots.iter().position(|s| s.at == slot));
+        let newest = || slots.iter().rposition(|slot| slot.at <= now);
+        chosen.or_else(newest).or_else(|| (!slots.is_empty()).then_some(0))
+    }
+
+    fn step_slot(&mut self, task: &Task, cx: &Context<'_>, by: isize) {
+        let slots = slots::around(task, cx.now);
+        if let Some(place) = self.slot_place(&slots, cx.now) {
+            let to = place.saturating_add_signed(by).min(slots.len() - 1);
+            self.slot = Some(slots[to].at);
+        }
+    }
+
+    fn task_key(&mut self, key: Key, task: &Task, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        let name = &task.name;
+        match key.code {
+            Code::Char('h') | Code::Left => self.step_slot(task, cx, -1),
+            Code::Char('l') | Code::Right => self.step_slot(task, cx, 1),
+            Code::Esc if self.slot.is_some() => self.slot = None,
+            Code::Enter => out.go_to(Place::Runs, Subject::Task(name.clone())),
+            Code::Char('w') => self.explain(task, cx, out),
+            Code::Char('t') if task.orphaned => {
+                out.say(Tone::Bad, format!("no configuration has {name}: it cannot run"));
+            }
+            Code::Char('t') => out.confirm(actions::trigger(name)),
+            Code::Char('p') => match &task.paused {
+                None => out.confirm(actions::pause(name)),
+                Some(_) => out.confirm(actions::resume(name)),
+            },
+            Code::Char('c') => match task.last.iter().rev().find(|run| run.state.is_active()) {
+                Some(run) => out.confirm(actions::cancel(run.id, name)),
+                None => out.say(Tone::Info, format!("no run of {name} goes on")),
+            },
+            Code::Char('e') => out.go_to(Place::Edit, Subject::Task(name.clone())),
+            Code::Char('d') => out.go(Subject::Dead(name.clone())),
+            Code::Char('y') => out.copy(name.clone()),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Asks the host why the chosen slot ran, or did not.
+    fn explain(&mut self, task: &Task, cx: &Context<'_>, out: &mut Outbox) {
+        let slots = slots::around(task, cx.now);
+        let Some(place) = self.slot_place(&slots, cx.now) else {
+            out.say(Tone::Info, format!("{} has no slots to explain", task.name));
+            return;
+        };
+        let at = slots[place].at;
+        self.slot = Some(at);
+        self.asked = Some((task.name.clone(), at));
+        out.ask(Query::Explain { task: task.name.clone(), at });
+    }
+}
+
+impl Screen for TasksScreen {
+    fn key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
+        if key.ctrl || key.alt {
+            return false;
+        }
+        let ids = row::ids(cx, &row::order(self, cx));
+        let before = self.table.id(&ids).cloned();
+        if self.table.key(key, &ids) {
+            if self.table.id(&ids) != before.as_ref() {
+                self.slot = None;
+            }
+            return true;
+        }
+        match key.code {
+            Code::Char('s') => self.table.sort_next(row::COLUMNS.len()),
+            Code::Char('S') => self.table.descending = !self.table.descending,
+            _ => {
+                let Some(task) = self.task(cx) else { return false };
+                return self.task_key(key, task, cx, out);
+            }
+        }
+        true
+    }
+
+    fn answer(&mut self, _ticket: u64, answer: &Answer, _cx: &Context<'_>, _out: &mut Outbox) {
+        if let Answer::Explained(explained) = answer
+            && self
+                .asked
+                .as_ref()
+                .is_some_and(|(task, at)| *task == explained.task && *at == explained.at)
+        {
+            self.asked = None;
+            self.explained = Some((explained.task.clone(), explained.at, explained.text.clone()));
+        }
+    }
+
+    fn refresh(&mut self, cx: &Context<'_>, _out: &mut Outbox) {
+        self.table.settle(&row::ids(cx, &row::order(self, cx)));
+    }
+
+    fn open(&mut self, subject: &Subject, _cx: &Context<'_>, _out: &mut Outbox) {
+        if let Subject::Task(name) = subject {
+            self.filter.clear();
+            self.slot = None;
+            self.table.select(name.clone());
+        }
+    }
+
+    fn filter(&self) -> &str {
+        &self.filter
+    }
+
+    fn set_filter(&mut self, filter: &str, _cx: &Context<'_>) {
+        filter.clone_into(&mut self.filter);
+    }
+
+    fn columns(&self) -> Vec<&'static str> {
+        row::COLUMNS.iter().map(|column| column.name).collect()
+    }
+
+    fn sort(&mut self, column: usize) {
+        self.table.descending = self.table.sort == Some(column) && !self.table.descending;
+        self.table.sort = Some(column);
+    }
+
+    fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {
+        if self.table.click(x, y, &row::ids(cx, &row::order(self, cx))) {
+            self.slot = None;
+        }
+    }
+
+    fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
+        let look = [("← →", "slots"), ("w", "why"), ("⏎", "runs"), ("d", "dead letters")];
+        if cx.readonly {
+            return look.to_vec();
+        }
+        let act = [("t", "trigger"), ("p", "pause/resume"), ("e", "edit"), ("c", "cancel run")];
+        act.into_iter().chain(look).collect()
     }
 }

@@ -1,0 +1,75 @@
+//! Who has led, as a line of time: `▏a t41───▏b t42──────`.
+
+use std::time::Duration;
+
+use besom_core::snapshot::TermRow;
+use besom_core::time::Time;
+
+/// How far back the line reaches.
+pub(super) const REACH: Duration = Duration::from_secs(3_600);
+
+/// The line, of so many columns, and how many changes are in it.
+pub(super) fn leaders(terms: &[TermRow], now: Time, columns: usize) -> (String, usize) {
+    let start = now - REACH;
+    let changes = terms.iter().filter(|term| term.since > start && term.since <= now).count();
+    let column = |at: Time| {
+        let into = at.since(start).as_micros() * columns as u128 / REACH.as_micros();
+        (into as usize).min(columns)
+    };
+    let mut line = vec![' '; columns];
+    // Newest first: what comes later is drawn over by nothing.
+    let mut end = columns;
+    for term in terms.iter().filter(|term| term.since <= now) {
+        let from = column(term.since);
+        if from < end {
+            let label = format!("▏{} t{}", term.node, term.term);
+            let short = format!("▏t{}", term.term);
+            let room = end - from;
+            let label = [label, short].into_iter().find(|label| label.chars().count() < room);
+            let label = label.unwrap_or_else(|| "▏".to_owned());
+            let drawn = label.chars().chain(std::iter::repeat('─'));
+            for (cell, sign) in line[from..end].iter_mut().zip(drawn) {
+                *cell = sign;
+            }
+        }
+        // Two changes within one column: the newer one stays.
+        end = from.min(end);
+        if term.since <= start {
+            break;
+        }
+    }
+    (line.into_iter().collect(), changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leadership_is_as_long_as_it_lasted_and_what_is_not_known_is_blank() {
+        let now = Time::from_secs(10_000);
+        let term = |term, node: &str, ago: i64| TermRow {
+            term,
+            node: node.into(),
+            since: Time::from_secs(10_000 - ago),
+        };
+        for (terms, expected, changes) in [
+            (vec![], "                        ", 0),
+            (vec![term(4, "b", 1_800)], "            ▏b t4───────", 1),
+            (vec![term(4, "b", 1_800), term(3, "a", 9_000)], "▏a t3───────▏b t4───────", 1),
+            (
+                vec![term(4, "node-with-a-name", 600), term(3, "a", 9_000)],
+                "▏a t3───────────────▏t4─",
+                1,
+            ),
+            (
+                vec![term(4, "b", 100), term(3, "a", 120), term(2, "c", 3_700)],
+                "▏c t2──────────────────▏",
+                2,
+            ),
+        ] {
+            assert_eq!(leaders(&terms, now, 24), (expected.to_owned(), changes), "{terms:?}");
+        }
+        assert_eq!(leaders(&[term(1, "a", 1)], now, 0), (String::new(), 1));
+    }
+}

@@ -1,0 +1,63 @@
+//! How the latest runs of a task went: their lengths as a curve, and what is typical of them.
+
+use std::time::Duration;
+
+use besom_core::snapshot::{LastRun, RunState};
+
+use crate::dash::widgets::spark::step;
+
+/// How long a run took; none: it goes on.
+pub(in crate::dash) fn took(run: &LastRun) -> Option<Duration> {
+    Some(run.ended_at?.since(run.started_at))
+}
+
+/// The newest `n` runs, oldest first: the length of each beside the longest, `✕` for one that
+/// failed, `▶` for one that goes on.
+pub(in crate::dash) fn curve(runs: &[LastRun], n: usize) -> String {
+    let shown = &runs[runs.len().saturating_sub(n)..];
+    let length = |run: &LastRun| took(run).map(|took| took.as_millis() as u64);
+    let most = shown.iter().filter_map(length).max().unwrap_or(0);
+    let sign = |run: &LastRun| match run.state {
+        RunState::Failed => '✕',
+        RunState::Scanning | RunState::Executing => '▶',
+        RunState::Unknown => '?',
+        RunState::Ok => step(length(run).unwrap_or(0), most),
+    };
+    shown.iter().map(sign).collect()
+}
+
+/// The length that 99 of 100 of the runs did not exceed; with as few as there are, the longest.
+pub(in crate::dash) fn p99(runs: &[LastRun]) -> Option<Duration> {
+    let mut all: Vec<Duration> = runs.iter().filter_map(took).collect();
+    all.sort_unstable();
+    let rank = (all.len() * 99).div_ceil(100);
+    all.get(rank.checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::time::Time;
+
+    use super::*;
+
+    #[test]
+    fn a_curve_tells_failures_and_what_goes_on_from_what_has_ended() {
+        let run = |s, state| LastRun {
+            started_at: Time::from_secs(100),
+            ended_at: (state != RunState::Executing).then(|| Time::from_secs(100 + s)),
+            state,
+            ..LastRun::default()
+        };
+        let runs = [
+            run(1_000, RunState::Ok),
+            run(10, RunState::Ok),
+            run(80, RunState::Ok),
+            run(5, RunState::Failed),
+            run(0, RunState::Executing),
+        ];
+        assert_eq!(curve(&runs, 4), "▁█✕▶");
+        assert_eq!(curve(&[], 4), "");
+        assert_eq!(p99(&runs), Some(Duration::from_secs(1_000)));
+        assert_eq!(p99(&runs[4..]), None);
+    }
+}
