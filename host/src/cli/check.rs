@@ -1,11 +1,11 @@
 //! `besom check`: everything that can be known to be wrong before anything is started.
 
-use besom_core::cron::Schedule;
 use besom_core::time::Time;
 
 use super::open::{Loader, is_there, open_store};
 use super::output;
 use super::{Exit, Failure, Global};
+use crate::config::schedule::remark;
 use crate::config::{Diagnostic, Overrides, Problems, Resolved, printable, read};
 
 /// `besom check`.
@@ -84,11 +84,9 @@ fn shown(diagnostic: &Diagnostic) -> serde_json::Value {
 fn notes(resolved: &mut Resolved, now: Time) {
     let tasks: Vec<_> = resolved.partial().tasks.values().cloned().collect();
     for task in &tasks {
-        let schedule =
-            task.schedule.as_deref().and_then(|s| Schedule::parse(s, &task.timezone).ok());
-        if let Some(day) = schedule.and_then(|s| s.day_without_run(now)) {
-            let fix = "choose a time outside the change of the clocks, or timezone = \"UTC\"";
-            resolved.warn_schedule(&task.name, day.warning, fix);
+        let schedule = task.schedule.as_deref();
+        if let Some((warning, fix)) = schedule.and_then(|s| remark(s, &task.timezone, now)) {
+            resolved.warn_schedule(&task.name, warning, fix);
         }
     }
     let workspaces = resolved.used_collections().remove("workspaces");

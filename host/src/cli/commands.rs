@@ -57,14 +57,10 @@ impl From<&CommandRow> for Row {
 /// What was asked, in the words of the command line.
 pub fn what(command: &Command) -> String {
     match command {
-        Command::Trigger { task } => format!("trigger {task}"),
-        Command::Pause { task } => format!("pause {task}"),
-        Command::Resume { task } => format!("resume {task}"),
-        Command::Cancel { run } => format!("cancel run {run}"),
         Command::RetryDead(which) => format!("retry {}", letters(which)),
         Command::DiscardDead(which) => format!("discard {}", letters(which)),
-        Command::Resign => "resign".to_owned(),
         Command::Edited { task, change } => format!("edit {task}: {change}"),
+        other => format!("{} {}", other.verb(), other.subject()),
     }
 }
 
@@ -168,7 +164,7 @@ mod tests {
                 Command::DiscardDead(of(&[], Some(task()), Some("corrupt"))),
                 "discard dead letters of sweep with the error `corrupt`",
             ),
-            (Command::Resign, "resign"),
+            (Command::Resign, "resign the leadership"),
             (
                 Command::Edited { task: task(), change: "jitter = \"5s\"".into() },
                 "edit sweep: jitter = \"5s\"",

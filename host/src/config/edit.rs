@@ -14,12 +14,14 @@ use std::path::Path;
 use besom_core::collection::Collections;
 use besom_core::cron::{self, Schedule};
 use besom_core::ids::TaskName;
+use besom_core::time::Time;
 use serde::{Deserialize, Serialize};
 
 use super::diagnostic::{Diagnostic, Place, Problems, Source};
 use super::hunk::{self, Hunk};
 use super::keys::suggestion;
 use super::resolve::{Overrides, Parsed, RawConfig, TaskOutline};
+use super::schedule::remark;
 use super::tree::{self, Node, Table};
 use super::{limits, task};
 use splice::{Nowhere, Written};
@@ -108,6 +110,8 @@ pub struct Base<'a> {
     pub overrides: &'a Overrides,
     /// The collections that need not be in it, by the plugins that it names.
     pub collections: fn(&[&str]) -> Collections,
+    /// The present: what the clocks will do to a schedule is told from it on.
+    pub now: Time,
 }
 
 /// Why there is no new text.
@@ -254,7 +258,7 @@ pub fn faults(changes: &[Change], timezone: &str) -> Vec<Fault> {
 /// # Errors
 /// There is no new text.
 pub fn edit(base: &Base<'_>, task: &TaskName, changes: &[Change]) -> Result<Edited, Refusal> {
-    let old = judged(base, base.text);
+    let old = judged(base, base.text, task);
     let before = old.outlines.get(task).cloned();
     if old.is_broken() {
         return Err(Refusal::Syntax(Problems(old.syntax)));
@@ -264,7 +268,7 @@ pub fn edit(base: &Base<'_>, task: &TaskName, changes: &[Change]) -> Result<Edit
         return Err(Refusal::NoTask { task: task.clone(), fix });
     };
     let text = changed(base.text, task, changes)?;
-    let new = judged(base, &text);
+    let new = judged(base, &text, task);
     let after = new.outlines.get(task).cloned().unwrap_or_else(|| before.clone());
     Ok(Edited {
         hunks: hunk::hunks(base.text, &text),
@@ -290,13 +294,20 @@ impl Judged {
     }
 }
 
-fn judged(base: &Base<'_>, text: &str) -> Judged {
+fn judged(base: &Base<'_>, text: &str, task: &TaskName) -> Judged {
     let source = Source::new(base.origin.display().to_string(), text);
     let (_, syntax) = tree::parse(&source);
     let parsed: Parsed = RawConfig::parse(text, base.origin, base.overrides);
     let outlines = parsed.outlines();
     let model = (base.collections)(&parsed.plugins());
-    let mut problems = parsed.outline(&model).problems().to_vec();
+    let mut resolved = parsed.outline(&model);
+    if let Some(outline) = outlines.get(task)
+        && let Some(expression) = &outline.schedule
+        && let Some((warning, fix)) = remark(expression, &outline.timezone, base.now)
+    {
+        resolved.warn_schedule(task, warning, fix);
+    }
+    let mut problems = resolved.problems().to_vec();
     problems.sort_by_key(Diagnostic::order);
     problems.dedup();
     Judged { source, syntax, problems, outlines }

@@ -65,6 +65,14 @@ pub fn judge(walker: &mut Walker<'_>, written: &Written<'_>) -> Option<Duration>
     Some(gap)
 }
 
+/// What deserves a look about a schedule that is right (a day without a run, in the four years
+/// after `now`), and what to do about it.
+pub fn remark(expression: &str, timezone: &str, now: Time) -> Option<(String, &'static str)> {
+    let day = Schedule::parse(expression, timezone).ok()?.day_without_run(now)?;
+    let fix = "choose a time outside the change of the clocks, or timezone = \"UTC\"";
+    Some((day.warning, fix))
+}
+
 /// The bytes of the file that a part of a text stands for; the whole value where the text is
 /// written with escapes.
 fn inside(walker: &Walker<'_>, value: &Span, text: Option<&str>, error: &ScheduleError) -> Span {

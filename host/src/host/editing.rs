@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use besom_core::ids::TaskName;
 use besom_core::snapshot::{ConfigFile, DiffKind, DiffLine, Edit, Edited, Problem};
+use besom_core::time::Time;
 
 use crate::config::diagnostic::Place;
 use crate::config::edit::{self, Base, Change, Field, Finding};
@@ -58,7 +59,7 @@ impl Desk {
     /// # Errors
     /// There is no result, or the file is not the one that the edit was made for, or it cannot
     /// be replaced: says which, and the file is as it was.
-    pub fn edit(&self, wanted: &Edit) -> Result<Done, String> {
+    pub fn edit(&self, wanted: &Edit, now: Time) -> Result<Done, String> {
         let version = self.read()?;
         let task = TaskName::from(wanted.task.as_str());
         let changes = wanted.set.iter().map(change).collect::<Result<Vec<_>, _>>()?;
@@ -67,6 +68,7 @@ impl Desk {
             origin: &self.path,
             overrides: &self.overrides,
             collections: collections_for,
+            now,
         };
         let result = edit::edit(&base, &task, &changes).map_err(|refusal| refusal.to_string())?;
         let saves = wanted.save && result.in_the_way().is_empty();
@@ -142,6 +144,7 @@ fn small(number: usize) -> u32 {
 mod tests {
     use super::*;
 
+    const NOW: Time = Time::from_secs(1_750_000_000);
     const TEXT: &str = "[tasks.sweep]\nplugin = \"compaction\"\nschedule = \"@daily\" # why\n";
 
     fn desk() -> (tempfile::TempDir, Desk) {
@@ -167,7 +170,7 @@ mod tests {
         let shown = desk.show().expect("read");
         assert_eq!((shown.text.as_str(), shown.host.as_str(), shown.locked), (TEXT, "one", None));
 
-        let tried = desk.edit(&schedule(&shown.digest, "@hourly", false)).expect("tried");
+        let tried = desk.edit(&schedule(&shown.digest, "@hourly", false), NOW).expect("tried");
         assert_eq!(
             (tried.edited.saved, &tried.edited.digest, &tried.change),
             (false, &shown.digest, &None)
@@ -177,7 +180,7 @@ mod tests {
         assert_eq!(lines, [(kept, 1), (kept, 2), (removed, 3), (added, 3)]);
         assert_eq!(desk.show().expect("read").text, TEXT);
 
-        let saved = desk.edit(&schedule(&shown.digest, "@hourly", true)).expect("saved");
+        let saved = desk.edit(&schedule(&shown.digest, "@hourly", true), NOW).expect("saved");
         assert!(saved.edited.saved);
         assert_eq!(saved.change.as_deref(), Some("schedule \"@daily\" -> \"@hourly\""));
         let now = desk.show().expect("read");
@@ -186,7 +189,7 @@ mod tests {
             (&saved.edited.digest, &TEXT.replace("@daily", "@hourly"))
         );
 
-        let late = desk.edit(&schedule(&shown.digest, "@weekly", true)).expect_err("refused");
+        let late = desk.edit(&schedule(&shown.digest, "@weekly", true), NOW).expect_err("refused");
         assert!(late.contains("changed the file meanwhile"), "{late}");
         assert_eq!(desk.show().expect("read"), now);
     }
@@ -195,14 +198,14 @@ mod tests {
     fn what_is_wrong_has_its_key_and_its_characters_and_is_not_saved() {
         let (_dir, desk) = desk();
         let base = desk.show().expect("read").digest;
-        let tried = desk.edit(&schedule(&base, "0 22-2 * * *", true)).expect("tried");
+        let tried = desk.edit(&schedule(&base, "0 22-2 * * *", true), NOW).expect("tried");
         let [problem] = &tried.edited.problems[..] else { panic!("{:?}", tried.edited) };
         assert_eq!((problem.key.as_deref(), problem.warning), (Some("schedule"), false));
         assert_eq!((problem.line, problem.column, problem.chars), (3, 15, 4));
         assert_eq!((tried.edited.saved, tried.edited.digest), (false, base.clone()));
         let unknown =
             Edit { set: [("plugin".to_owned(), None)].into(), ..schedule(&base, "", true) };
-        assert!(desk.edit(&unknown).expect_err("refused").contains("limits.wall"));
+        assert!(desk.edit(&unknown, NOW).expect_err("refused").contains("limits.wall"));
         assert_eq!(desk.show().expect("read").text, TEXT);
     }
 }

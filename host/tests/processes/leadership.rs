@@ -198,7 +198,7 @@ fn a_leader_that_is_asked_to_resign_hands_over_and_alone_leads_again() {
 
     let (code, asked) = site.json(&["commands", "ls"]);
     assert_eq!((code, asked.as_array().map(Vec::len)), (0, Some(2)), "{asked}");
-    assert_eq!(asked[0]["what"], "resign");
+    assert_eq!(asked[0]["what"], "resign the leadership");
     assert_eq!(asked[0]["reason"], "an upgrade of one");
     assert_eq!(asked[0]["result"], format!("term {second} is given up"));
     assert!(asked[0]["by"].as_str().is_some_and(|by| by.contains("uid ")), "{asked}");

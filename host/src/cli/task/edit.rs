@@ -80,11 +80,13 @@ impl Args {
         read(&global.config, &overrides)?;
         let version = file::read(&global.config).map_err(refused)?;
         let task = TaskName::from(self.task.as_str());
+        let now = Time::from_jiff(jiff::Timestamp::now());
         let base = Base {
             text: &version.text,
             origin: &global.config,
             overrides: &overrides,
             collections: collections_for,
+            now,
         };
         let edited = edit::edit(&base, &task, &changes).map_err(|refusal| match refusal {
             Refusal::Syntax(problems) => Failure::Configuration(problems),
@@ -98,7 +100,6 @@ impl Args {
             eprintln!("{}", Problems(others));
         }
         let store = open::beside(global).await;
-        let now = Time::from_jiff(jiff::Timestamp::now());
         let forecast = match &store {
             Some(store) => forecast_of(&**store, &task, &edited.after, now).await?,
             None => None,

@@ -7,7 +7,8 @@ use super::*;
 use crate::model::collections_for;
 
 fn base<'a>(text: &'a str, overrides: &'a Overrides) -> Base<'a> {
-    Base { text, origin: Path::new("besom.toml"), overrides, collections: collections_for }
+    let now = "2026-01-01T00:00:00Z".parse().map(Time::from_jiff).expect("an instant");
+    Base { text, origin: Path::new("besom.toml"), overrides, collections: collections_for, now }
 }
 
 fn set(field: Field, value: &str) -> Change {
@@ -228,6 +229,17 @@ fn an_error_stands_under_its_characters_in_the_file_and_in_the_value() {
         };
         assert_eq!((line, at, width), (3, column, chars), "{value}");
     }
+}
+
+#[test]
+fn a_day_on_which_it_would_not_run_is_told_and_hinders_nothing() {
+    let text = "[tasks.sweep]\nplugin = \"compaction\"\nschedule = \"*/10 2 * * *\"\n";
+    let edited = edited(text, &[set(Field::Timezone, "Europe/Berlin")]);
+    let [finding] = &edited.findings[..] else { panic!("{:?}", edited.findings) };
+    assert!(finding.new && finding.of_task && !finding.is_in_the_way(), "{finding:?}");
+    assert!(finding.diagnostic.message.starts_with("no run on 2026-03-29"), "{finding:?}");
+    let same = super::tests::edited(&edited.text, &[set(Field::Jitter, "1s")]);
+    assert!(same.findings.iter().all(|finding| !finding.new), "{:?}", same.findings);
 }
 
 #[test]
