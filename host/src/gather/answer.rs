@@ -8,7 +8,8 @@ use besom_core::cron::Schedule;
 use besom_core::ids::{RunId, TaskName};
 use besom_core::ring::ServerName;
 use besom_core::snapshot::{
-    Answer, DEAD_PAGE, DeadPage, Done, Explained, ItemRow, Letter, Query, Refusal, RunDetail,
+    Answer, DEAD_PAGE, DeadPage, Done, Explained, ItemRow, LOG_PAGE, Letter, LogPage, Query,
+    Refusal, RunDetail,
 };
 use besom_core::time::Time;
 
@@ -46,7 +47,8 @@ impl Gatherer {
             Query::Dead { task, error, before } => self.dead(task, error, before).await,
             Query::Run { run } => self.run_detail(run).await,
             Query::Explain { task, at } => self.explain(task, at).await,
-            Query::Log { .. } | Query::Config | Query::Edit(_) => {
+            Query::Log { run, after } => self.log(run, after).await,
+            Query::Config | Query::Edit(_) => {
                 let _ = caller;
                 Err("this host does not answer that".to_owned())
             }
@@ -139,6 +141,13 @@ impl Gatherer {
         let definition = run.definition.clone();
         let detail = RunDetail { run: short(&run), outcomes, items, definition };
         Ok(Answer::Run(Box::new(detail)))
+    }
+
+    async fn log(&self, id: u64, after: u64) -> Result<Answer, Refused> {
+        let run = self.store().run(RunId(id)).await.map_err(refused)?;
+        let found = self.store().lines(RunId(id), after, LOG_PAGE).await.map_err(refused)?;
+        let open = run.is_some_and(|run| run.ended_at.is_none());
+        Ok(Answer::Log(LogPage { lines: found.lines, dropped: found.lost, open }))
     }
 
     async fn explain(&self, task: String, at: Time) -> Result<Answer, Refused> {

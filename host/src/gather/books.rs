@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use besom_core::ids::{RunId, TaskName};
 use besom_core::plan::{SlotRecord, TaskState};
-use besom_core::snapshot::{self, RUNS_OF_TASK, RunState};
+use besom_core::snapshot::{self, DEAD_GROUPS_MAX, RUNS_OF_TASK, RunState};
 use besom_core::time::Time;
 
 use super::Sources;
@@ -24,6 +24,11 @@ const RUNS_AGAIN: u32 = 16;
 const SLOTS_BACK: Duration = Duration::from_secs(2 * 3_600);
 /// Slot records of a task.
 const SLOTS_MAX: u32 = 64;
+
+/// Leaderships that are shown.
+const TERMS: u32 = 50;
+/// Commands that are told of among the events.
+const COMMANDS: u32 = 50;
 
 /// What is kept between readings.
 #[derive(Debug, Default)]
@@ -48,7 +53,13 @@ impl Books {
             store.depths(),
             store.task_states(),
         );
-        let (partitions, backlog) = tokio::join!(store.partition_table(), store.backlog(None));
+        let (partitions, backlog, dead, terms, commands) = tokio::join!(
+            store.partition_table(),
+            store.backlog(None),
+            store.dead_groups(DEAD_GROUPS_MAX as u32),
+            store.terms(TERMS),
+            store.commands(None, COMMANDS),
+        );
         let states: BTreeMap<_, _> = states?.into_iter().map(|s| (s.task.clone(), s)).collect();
         self.read_runs(store).await?;
         self.read_slots(store, &states, now).await?;
@@ -69,7 +80,9 @@ impl Books {
                 .iter()
                 .map(|(task, (_, slots))| (task.clone(), slots.clone()))
                 .collect(),
-            ..Reading::default()
+            dead: dead?,
+            terms: terms?,
+            commands: commands?,
         })
     }
 

@@ -11,7 +11,7 @@ use besom_core::plan::{CatchUp, Overlap};
 use besom_core::ring::Assignment;
 use besom_core::snapshot::{
     self, DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Missing, Node, NodeState, Owner, RUNS_MAX,
-    Ring, Snapshot, Task,
+    Ring, Snapshot, Task, TermRow,
 };
 use besom_core::time::Time;
 
@@ -22,7 +22,7 @@ use crate::host::{self, clock};
 use crate::node::planner::Scheduled;
 use crate::ports::guests::Lane;
 use crate::ports::members::{Member, MemberState, Membership};
-use crate::ports::store::{Depth, NodeRow};
+use crate::ports::store::{Depth, FenceState, NodeRow};
 
 /// Rates are told over so long.
 const RATE_OVER: Duration = Duration::from_secs(60);
@@ -148,7 +148,8 @@ impl Picture {
                 state,
                 leads: leader.is_some() && leader == incarnation,
                 seen_at: row.map_or(Time::EPOCH, |row| row.seen_at),
-                weight: member.map_or(1, |member| member.weight.get()),
+                weight: member
+                    .map_or(row.map_or(1, |row| row.weight), |member| member.weight.get()),
                 address: member.map(|member| member.addr.clone()).unwrap_or_default(),
                 owned: owner.map_or(0, |owner| owner.owned),
                 queued: owner.map_or(0, |owner| owner.queued),
@@ -156,7 +157,7 @@ impl Picture {
                 missing: row
                     .map(|row| row.missing.iter().map(missing).collect())
                     .unwrap_or_default(),
-                report: None,
+                report: row.and_then(|row| row.report.clone()),
             };
             nodes.push(kept(self.last.node(name), node));
         }
@@ -325,8 +326,12 @@ fn leadership(sources: &Sources, reading: &Reading) -> Leadership {
         fault: reading.leader_fault.clone(),
         fence: reading.fence.as_ref().map(|fence| fence.term.0),
         lease_ms: sources.lease.as_millis() as u64,
-        terms: reading.terms.clone(),
+        terms: reading.terms.iter().map(term).collect(),
     }
+}
+
+fn term(fence: &FenceState) -> TermRow {
+    TermRow { term: fence.term.0, node: fence.node.lasting().to_owned(), since: fence.raised_at }
 }
 
 fn waiting(depth: &Depth) -> snapshot::Depth {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use besom_core::ids::TaskName;
 use besom_core::plan::{SlotRecord, TaskState};
-use besom_core::snapshot::{DeadGroup, Run, TermRow};
+use besom_core::snapshot::{DeadGroup, Run};
 use besom_core::time::Time;
 
 use crate::ports::coordination::LeaderRecord;
@@ -42,7 +42,7 @@ pub struct Reading {
     /// Open dead letters, by what is wrong.
     pub dead: Vec<DeadGroup>,
     /// Leaderships, newest first.
-    pub terms: Vec<TermRow>,
+    pub terms: Vec<FenceState>,
     /// What people asked for, newest first.
     pub commands: Vec<CommandRow>,
 }
