@@ -42,6 +42,16 @@ pub enum Command {
         /// Which keys, and their values before and after.
         change: String,
     },
+    /// A node was told to drain: kept for who, when and why. The members have it already.
+    Drained {
+        /// Its lasting name.
+        node: String,
+    },
+    /// A drained node was given its share again: kept likewise.
+    Rejoined {
+        /// Its lasting name.
+        node: String,
+    },
 }
 
 impl Command {
@@ -56,6 +66,8 @@ impl Command {
             Command::DiscardDead(_) => "discard",
             Command::Resign => "resign",
             Command::Edited { .. } => "edit",
+            Command::Drained { .. } => "drain",
+            Command::Rejoined { .. } => "rejoin",
         }
     }
 
@@ -67,6 +79,7 @@ impl Command {
             | Command::Resume { task }
             | Command::Edited { task, .. } => task.to_string(),
             Command::Resign => "the leadership".to_owned(),
+            Command::Drained { node } | Command::Rejoined { node } => node.clone(),
             Command::Cancel { run } => format!("run {run}"),
             Command::RetryDead(which) | Command::DiscardDead(which) => which.to_string(),
         }

@@ -7,9 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::assembly::Assembly;
+use super::assembly::{Assembly, asked_to_stop};
+use super::top::link::{Address, Link};
+use super::top::{self, quiet::Quiet};
 use super::watch::Watch;
 use super::{Exit, Failure, Global, output, run, serve};
+use besom_tui::console;
+use besom_tui::dash::{Options as Shown, State};
+
 use crate::demo::{self, Place};
 use crate::host::clock;
 use crate::model::default_collections;
@@ -32,6 +37,9 @@ pub struct Args {
     /// on this machine. With --exit the leader is killed once on the way.
     #[arg(long, value_name = "HOSTS")]
     cluster: Option<usize>,
+    /// Lines instead of the dashboard.
+    #[arg(long)]
+    plain: bool,
     /// Import a public editing trace as a document. Repeatable.
     #[arg(long = "trace", value_name = "FILE")]
     traces: Vec<PathBuf>,
@@ -52,7 +60,7 @@ impl Args {
         .map_err(|error| Failure::Failed(error.to_string()))?
         .map_err(fail)?;
         if let Some(hosts) = self.cluster {
-            return cluster::run(global, &self.dir, hosts, self.exit, &replayed).await;
+            return cluster::run(global, &self.dir, hosts, self.exit, self.plain, &replayed).await;
         }
         let place = Place::claim(&self.dir).map_err(|error| Failure::Usage(error.to_string()))?;
         let store = SqliteStore::open(place.database(), Options::default())?;
@@ -76,9 +84,13 @@ impl Args {
                 self.dir.display(),
                 place.config().display()
             );
+            if !self.plain && console::is_possible() {
+                let log = self.dir.join("besom.log");
+                return dashboard(&global, assembly, &log).await;
+            }
             let store = Arc::clone(&assembly.ports.store);
             let mut watch = Watch::begin(store.as_ref(), assembly.config.tasks.keys()).await;
-            let mut serving = std::pin::pin!(serve::serve(&global, assembly));
+            let mut serving = std::pin::pin!(serve::serve(&global, assembly, asked_to_stop()));
             let mut tick = tokio::time::interval(LOOK_EVERY);
             return loop {
                 tokio::select! {
@@ -112,4 +124,33 @@ impl Args {
         })?;
         Ok(if balanced { Exit::Fine } else { Exit::Failed })
     }
+}
+
+/// The host and, on the same terminal, the dashboard that looks at it. Leaving the dashboard
+/// ends both.
+async fn dashboard(
+    global: &Global,
+    assembly: Assembly,
+    log: &std::path::Path,
+) -> Result<Exit, Failure> {
+    let quiet = Quiet::begin(Some(log))?;
+    let address = Address::Unix(assembly.config.api.socket.clone());
+    let link = Link::new(vec![address], false);
+    let (left, leaves) = tokio::sync::oneshot::channel::<()>();
+    let asked = async {
+        tokio::select! {
+            signal = asked_to_stop() => signal,
+            // Left, one way or another.
+            _ = leaves => Ok("the dashboard"),
+        }
+    };
+    let shown = async {
+        let shown = top::show(link, State::new(top::themed(Shown::default()))).await;
+        // The host may have ended already.
+        let _ = left.send(());
+        shown
+    };
+    let (served, shown) =
+        quiet.during(async { tokio::join!(serve::serve(global, assembly, asked), shown) }).await;
+    served.and(shown)
 }

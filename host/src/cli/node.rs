@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::output::{self, Table};
-use super::submit::Asking;
+use super::submit::{Asking, caller};
 use super::{Exit, Failure, Global, cluster, open};
 use crate::config::{Config, Overrides, read};
 use crate::coordination::etcd::Etcd;
@@ -41,6 +41,9 @@ pub struct Name {
     /// As `besom node ls` shows it.
     #[arg(value_name = "NODE")]
     name: String,
+    /// Why; kept with who and when.
+    #[arg(long, default_value = "")]
+    reason: String,
 }
 
 impl Verb {
@@ -121,10 +124,27 @@ async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
+/// Keeps in the store who did it and why. The members have it already: that it could not be kept
+/// is said, and no more.
+async fn note(global: &Global, name: &ServerName, state: MemberState, reason: &str) {
+    let node = name.to_string();
+    let command = match state {
+        MemberState::Draining => Command::Drained { node },
+        MemberState::Active | MemberState::Joining => Command::Rejoined { node },
+    };
+    let noted = async {
+        let (store, _) = open::reading(global).await?;
+        Ok::<_, Failure>(store.submit(&command, &caller(), reason).await?)
+    };
+    if let Err(error) = noted.await {
+        tracing::warn!(%error, "the store does not keep who has done this");
+    }
+}
+
 async fn set(
     global: &Global,
     etcd: &Etcd,
-    Name { name }: Name,
+    Name { name, reason }: Name,
     state: MemberState,
 ) -> Result<Exit, Failure> {
     let name = ServerName::from(name);
@@ -137,6 +157,7 @@ async fn set(
         };
         return Err(Failure::Usage(format!("there is no node `{name}`: {near}")));
     }
+    note(global, &name, state, &reason).await;
     output::show(global.output, &json!({ "name": name, "state": state }), || match state {
         MemberState::Draining => format!("{name} is draining: it gets nothing new.\n"),
         MemberState::Active | MemberState::Joining => format!("{name} gets its share again.\n"),

@@ -14,6 +14,7 @@ use crate::api::{self, Endpoint, Listener, Rights, Token};
 use crate::config::activity::Activity;
 use crate::config::{self, Config, Overrides};
 use crate::gather::{Defined, Gatherer, Sources};
+use crate::host::editing::Desk;
 use crate::host::recorder::Recorder;
 use crate::host::reload::{Reload, Sign};
 use crate::host::wake::Wake;
@@ -29,12 +30,18 @@ pub struct Args {}
 impl Args {
     /// Runs the host until SIGTERM or SIGINT.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
-        serve(global, Assembly::new(global, true).await?).await
+        serve(global, Assembly::new(global, true).await?, asked_to_stop()).await
     }
 }
 
 /// Runs a node with its endpoint and its reloads, to its end.
-pub async fn serve(global: &Global, assembly: Assembly) -> Result<Exit, Failure> {
+///
+/// It ends when `asked` does, with what asked for it.
+pub async fn serve(
+    global: &Global,
+    assembly: Assembly,
+    asked: impl Future<Output = std::io::Result<&'static str>>,
+) -> Result<Exit, Failure> {
     let (stop, stopped) = watch::channel(false);
     let endpoint = endpoint(&assembly, stopped.clone());
     let mut listeners = listen(&assembly.config, &endpoint, stopped).await?;
@@ -60,7 +67,7 @@ pub async fn serve(global: &Global, assembly: Assembly) -> Result<Exit, Failure>
     let reloading = reload(files, global.clone(), config, loader, running.control.clone(), told);
     let mut reloading = tokio::spawn(reloading);
     let ended = tokio::select! {
-        signal = asked_to_stop() => {
+        signal = asked => {
             tracing::info!(signal = signal.map_err(signals)?, "stopping");
             running.shutdown().await;
             (&mut running.ended).await
@@ -153,7 +160,11 @@ fn sources(
         cluster: cluster.unwrap_or_else(of_store),
         lease: config.lease.ttl,
         nodes_shown: config.retention.nodes,
-        config: global.config.clone(),
+        desk: Desk {
+            host: ports.node.lasting().to_owned(),
+            path: global.config.clone(),
+            overrides: Overrides::from_env(global.set.clone()),
+        },
         defined,
         live: running.live.clone(),
     }

@@ -8,7 +8,7 @@ use besom_core::cron::Schedule;
 use besom_core::ids::{RunId, TaskName};
 use besom_core::ring::ServerName;
 use besom_core::snapshot::{
-    Answer, DEAD_PAGE, DeadPage, Done, Explained, ItemRow, LOG_PAGE, Letter, LogPage, Query,
+    Answer, DEAD_PAGE, DeadPage, Done, Edit, Explained, ItemRow, LOG_PAGE, Letter, LogPage, Query,
     Refusal, RunDetail,
 };
 use besom_core::time::Time;
@@ -16,6 +16,7 @@ use besom_core::time::Time;
 use super::Gatherer;
 use super::books::short;
 use crate::host::asking;
+use crate::host::editing::Desk;
 use crate::ports::members::MemberState;
 use crate::ports::store::{DeadLetter, HistoryQuery, Letters, Store};
 
@@ -23,6 +24,9 @@ use crate::ports::store::{DeadLetter, HistoryQuery, Letters, Store};
 const APPLY_MAX: Duration = Duration::from_secs(5);
 /// History rows of a run that are looked at.
 const ITEMS_MAX: u32 = 500;
+
+/// The answer to whoever gave up the right to change things, or never had it.
+const LOOK_ONLY: &str = "this connection may only look";
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,10 +52,8 @@ impl Gatherer {
             Query::Run { run } => self.run_detail(run).await,
             Query::Explain { task, at } => self.explain(task, at).await,
             Query::Log { run, after } => self.log(run, after).await,
-            Query::Config | Query::Edit(_) => {
-                let _ = caller;
-                Err("this host does not answer that".to_owned())
-            }
+            Query::Config => self.at_desk(|desk| desk.show()).await.map(Answer::Config),
+            Query::Edit(edit) => self.edit(caller, edit).await,
         };
         answered.unwrap_or_else(|message| Answer::Refused(Refusal { message }))
     }
@@ -59,13 +61,17 @@ impl Gatherer {
     /// Does what somebody wants, in their name.
     pub async fn act(&self, caller: &Caller, action: Action, reason: &str) -> Answer {
         if caller.readonly {
-            let message = "this connection may only look".to_owned();
+            let message = LOOK_ONLY.to_owned();
             return Answer::Refused(Refusal { message });
         }
         let done = match action {
             Action::Ask { command } => self.ask(caller, &command, reason).await,
-            Action::Drain { node } => self.set_state(&node, MemberState::Draining).await,
-            Action::Rejoin { node } => self.set_state(&node, MemberState::Active).await,
+            Action::Drain { node } => {
+                self.set_state(caller, &node, MemberState::Draining, reason).await
+            }
+            Action::Rejoin { node } => {
+                self.set_state(caller, &node, MemberState::Active, reason).await
+            }
         };
         self.hurry();
         done.map_or_else(|message| Answer::Refused(Refusal { message }), Answer::Done)
@@ -90,7 +96,43 @@ impl Gatherer {
         Ok(Done { command: Some(asked.command), applied: asked.applied, result: asked.result })
     }
 
-    async fn set_state(&self, node: &str, state: MemberState) -> Result<Done, Refused> {
+    /// Works on the configuration file, which waits for the disk, where that hinders nobody.
+    async fn at_desk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Desk) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let desk = self.sources().desk.clone();
+        tokio::task::spawn_blocking(move || work(&desk)).await.map_err(refused)?
+    }
+
+    async fn edit(&self, caller: &Caller, edit: Edit) -> Result<Answer, Refused> {
+        if edit.save && caller.readonly {
+            return Err(LOOK_ONLY.to_owned());
+        }
+        let (task, reason) = (TaskName::from(edit.task.as_str()), edit.reason.clone());
+        let done = self.at_desk(move |desk| desk.edit(&edit)).await?;
+        if let Some(change) = done.change {
+            self.note(caller, &Command::Edited { task, change }, &reason).await;
+        }
+        Ok(Answer::Edited(done.edited))
+    }
+
+    /// Keeps who has done something that is done already. That it could not be kept is said in
+    /// the log, and no more: it cannot be undone for that.
+    async fn note(&self, caller: &Caller, command: &Command, reason: &str) {
+        if let Err(error) = self.store().submit(command, &caller.by, reason).await {
+            let (by, what, of) = (&caller.by, command.verb(), command.subject());
+            tracing::warn!(%error, by, what, of, "the store does not keep who has done this");
+        }
+    }
+
+    async fn set_state(
+        &self,
+        caller: &Caller,
+        node: &str,
+        state: MemberState,
+        reason: &str,
+    ) -> Result<Done, Refused> {
         let Some(members) = &self.sources().members else {
             return Err("this host is in no cluster: there is nowhere else to move its work".into());
         };
@@ -98,6 +140,13 @@ impl Gatherer {
         if !there {
             return Err(format!("there is no node `{node}`"));
         }
+        let noted = match state {
+            MemberState::Draining => Command::Drained { node: node.to_owned() },
+            MemberState::Active | MemberState::Joining => {
+                Command::Rejoined { node: node.to_owned() }
+            }
+        };
+        self.note(caller, &noted, reason).await;
         let result = match state {
             MemberState::Draining => format!("{node} is draining: it gets nothing new"),
             MemberState::Active | MemberState::Joining => format!("{node} gets its share again"),

@@ -16,7 +16,6 @@ mod events;
 mod picture;
 mod reading;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +26,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::host::Live;
+use crate::host::editing::Desk;
 use crate::host::health::Health;
 use crate::node::Work;
 use crate::ports::coordination::Coordination;
@@ -78,7 +78,7 @@ pub struct Sources {
     /// Points on the ring of a node of weight 1; 0: no ring decides.
     pub virtual_nodes: u32,
     /// This host's configuration file.
-    pub config: PathBuf,
+    pub desk: Desk,
     /// What this host works by.
     pub defined: watch::Receiver<Arc<Defined>>,
     /// What this host does.

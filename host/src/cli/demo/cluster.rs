@@ -7,10 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use besom_core::ids::{NodeName, Term};
+use besom_tui::console;
+use besom_tui::dash::{Options, State, Tone};
 use serde::Serialize;
 
 use super::super::assembly::asked_to_stop;
 use super::super::open::{self, Loader};
+use super::super::top::link::{Address, Link};
+use super::super::top::{self, quiet::Quiet};
 use super::super::{Exit, Failure, Global, cluster, output};
 use super::board::Board;
 use crate::config::{Config, Overrides, printable, read};
@@ -70,6 +74,7 @@ pub async fn run(
     dir: &Path,
     nodes: usize,
     exit: bool,
+    plain: bool,
     traces: &[Replayed],
 ) -> Result<Exit, Failure> {
     if !(1..=demo_cluster::NODES_MAX).contains(&nodes) {
@@ -83,6 +88,9 @@ pub async fn run(
         let balanced = told.summary.balanced;
         output::show(global.output, &told, || text(&told, &demo.before, &after))?;
         return Ok(if balanced { Exit::Fine } else { Exit::Failed });
+    }
+    if !plain && console::is_possible() {
+        return demo.dashboard(dir).await;
     }
     demo.show(dir).await
 }
@@ -236,6 +244,39 @@ impl Demo {
             shared_out_seconds: shared_out.as_secs_f64(),
             summary: summary.map_err(failed)?,
         })
+    }
+
+    /// Shows the cluster in the dashboard, until it is left. Any of the hosts may be killed: the
+    /// dashboard goes on with another.
+    async fn dashboard(&mut self, dir: &Path) -> Result<Exit, Failure> {
+        let board = self.look().await;
+        let hints = self.hints(&board, dir);
+        say(&board.text(clock::wall()));
+        hints.lines().for_each(say);
+        let socket = |host: &Host| {
+            let parsed = read(&host.config(), &Overrides::default())?;
+            Ok::<_, Failure>(Address::Unix(parsed.sections().api.socket.clone()))
+        };
+        let sockets = self.hosts.iter().map(socket).collect::<Result<Vec<_>, _>>()?;
+        let mut state = State::new(top::themed(Options::default()));
+        if let Some(pid) = board.leading().and_then(|node| node.pid) {
+            let words = format!("try in another terminal: kill -9 {pid} (the leader); q stops all");
+            state.say(Tone::Info, words);
+        }
+        let mut dead: BTreeMap<String, Instant> = BTreeMap::new();
+        let quiet = Quiet::begin(None)?;
+        let shown = async {
+            let mut shown = std::pin::pin!(top::show(Link::new(sockets, false), state));
+            loop {
+                tokio::select! {
+                    left = &mut shown => break left,
+                    () = tokio::time::sleep(LOOK_EVERY) => self.revive(&mut dead)?,
+                }
+            }
+        };
+        let left = quiet.during(shown).await;
+        say("stopping the hosts, then the servers");
+        left
     }
 
     /// Shows the cluster until Ctrl-C: drawn anew each second on a terminal, elsewhere only

@@ -5,6 +5,7 @@
 
 mod effects;
 pub mod link;
+pub mod quiet;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use crate::api::Token;
 use crate::config::{Overrides, read};
 use crate::host::clock;
 use link::{Address, Link};
+use quiet::Quiet;
 
 /// Pictures at most, in a second.
 const FRAMES_MAX: u32 = 10;
@@ -73,9 +75,7 @@ impl Args {
     /// Shows it until it is left.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let link = Link::new(self.addresses(global)?, self.readonly);
-        let no_colour = std::env::var_os(NO_COLOR).is_some_and(|value| !value.is_empty());
         let theme = match self.theme {
-            Colours::Auto if no_colour => ThemeChoice::Mono,
             Colours::Auto => ThemeChoice::Auto,
             Colours::Light => ThemeChoice::Light,
             Colours::Dark => ThemeChoice::Dark,
@@ -83,17 +83,11 @@ impl Args {
         };
         let name = link.address().to_string();
         let options = Options { theme, readonly: self.readonly, mouse: self.mouse, name };
-        let state = State::new(options);
+        let state = State::new(themed(options));
         if self.plain || !console::is_possible() {
             return Err(Failure::Usage("this is no terminal".into()));
         }
-        let diverted = super::log::divert();
-        let shown = show(link, state).await;
-        // What was logged meanwhile is said now, where it can be read.
-        for line in diverted.take() {
-            eprintln!("{line}");
-        }
-        shown
+        Quiet::begin(None)?.during(show(link, state)).await
     }
 
     fn addresses(&self, global: &Global) -> Result<Vec<Address>, Failure> {
@@ -107,6 +101,15 @@ impl Args {
         }
         let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
         Ok(vec![Address::Unix(parsed.sections().api.socket.clone())])
+    }
+}
+
+/// The options with no colours where the user wants none anywhere.
+pub fn themed(options: Options) -> Options {
+    let none = std::env::var_os(NO_COLOR).is_some_and(|value| !value.is_empty());
+    match options.theme {
+        ThemeChoice::Auto if none => Options { theme: ThemeChoice::Mono, ..options },
+        _ => options,
     }
 }
 
