@@ -110,7 +110,8 @@ impl Gatherer {
             return Err(LOOK_ONLY.to_owned());
         }
         let (task, reason) = (TaskName::from(edit.task.as_str()), edit.reason.clone());
-        let done = self.at_desk(move |desk| desk.edit(&edit)).await?;
+        let now = self.store().now().await.map_err(refused)?;
+        let done = self.at_desk(move |desk| desk.edit(&edit, now)).await?;
         if let Some(change) = done.change {
             self.note(caller, &Command::Edited { task, change }, &reason).await;
         }
