@@ -32,11 +32,12 @@ log_lines_max = 20
 
 const THINGS: &str = "
 CREATE TABLE things (tenant TEXT, id INTEGER, state INTEGER, PRIMARY KEY (tenant, id));
+INSERT INTO things VALUES ('first', 1, 0);
 CREATE TABLE secrets (id INTEGER PRIMARY KEY);
 ";
 
 /// Lines that the guest logs in one call.
-const LINES: u64 = 20_000;
+const LINES: u64 = 900;
 /// Lines that are kept of them.
 const KEPT: usize = 20;
 
