@@ -88,8 +88,9 @@ fn tab_line(state: &State, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) 
 
 fn key_line(state: &State, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
     let cx = state.context();
+    let screen = state.screens.at(state.place);
     let own = match &state.overlay {
-        Overlay::None => state.screens.at(state.place).hints(&cx),
+        Overlay::None => screen.hints(&cx),
         _ => return,
     };
     let frame: &[Hint] = &[
@@ -100,6 +101,9 @@ fn key_line(state: &State, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) 
         ("< >", "time"),
         ("q", "quit"),
     ];
+    // While text is typed no key is the frame's; and a screen's own meaning of one goes first.
+    let taken = |key: &str| own.iter().any(|(mine, _)| mine.split(' ').any(|mine| mine == key));
+    let frame = frame.iter().filter(|(key, _)| !screen.typing() && !taken(key));
     let mut x = 1;
     for (key, what) in own.iter().chain(frame) {
         let wide = super::text::width(key) + 1 + super::text::width(what);

@@ -15,8 +15,6 @@ mod check;
 mod exchange;
 mod form;
 mod section;
-#[cfg(test)]
-mod tests;
 mod values;
 mod view;
 
@@ -444,7 +442,7 @@ impl Screen for EditScreen {
 
     fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
         let Some(open) = &self.open else {
-            return vec![("⏎", "edit"), ("j k", "task"), ("/", "filter"), ("s S", "sort")];
+            return vec![("⏎", "edit"), ("j k", "task"), ("s S", "sort")];
         };
         if open.reason.is_some() {
             return vec![("⏎", "save"), ("esc", "back, unsaved")];

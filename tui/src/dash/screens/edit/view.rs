@@ -277,6 +277,10 @@ fn choice(
     buf: &mut Buffer,
 ) -> u16 {
     let value = open.form.values().get(name);
+    // Where there is little room only what is being chosen shows all that can be.
+    if area.width < 100 && open.form.focus != name {
+        return put(buf, area, x, 0, &format!("{value}  "), theme.text);
+    }
     let mut at = x;
     for choice in choices {
         let chosen = *choice == value;

@@ -7,16 +7,15 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::strip::{Part, Strip};
+use super::strip::Strip;
+use super::view::{selected_sign, selected_style};
 use crate::dash::theme::Theme;
 use crate::dash::widgets::put;
 
-/// Points of the circle that are drawn.
-const POINTS: u16 = 96;
 /// A smaller circle would be none.
 const ROWS_MIN: u16 = 7;
 
-/// Draws the circle of a strip of [`points`] cells; what is the selected node's is full, and a
+/// Draws the circle of a strip of [`points`] of its area cells; what is the selected node's is full, and a
 /// partition that is sought is marked.
 pub fn draw(buf: &mut Buffer, theme: &Theme, area: Rect, strip: &Strip, sought: Option<u32>) {
     let area = area.intersection(buf.area);
@@ -34,19 +33,21 @@ pub fn draw(buf: &mut Buffer, theme: &Theme, area: Rect, strip: &Strip, sought: 
         put(buf, area, x.round() as u16, y.round() as u16, sign, style);
     };
     for (at, cell) in strip.cells.iter().enumerate() {
-        let (sign, style) = match cell.selected {
-            Part::All => ("█", theme.accent),
-            Part::Some => ("▓", theme.accent),
-            Part::None => ("·", theme.dim),
+        // Heights mean nothing on a circle: a cell is the node's, or in part, or not.
+        let sign = match selected_sign(cell) {
+            '·' => "·",
+            '█' => "█",
+            _ => "▓",
         };
-        point(at as f64 / strip.cells.len() as f64, sign, style, 0.0);
+        point(at as f64 / strip.cells.len() as f64, sign, selected_style(theme, cell), 0.0);
     }
     if let Some(at) = sought.and_then(|partition| strip.cell_of(partition)) {
         point(at as f64 / strip.cells.len() as f64, "▲", theme.warn, 1.2);
     }
 }
 
-/// How many cells the circle wants.
-pub const fn points() -> u16 {
-    POINTS
+/// How many cells the circle of an area wants: about one for each place on it.
+pub fn points(area: Rect) -> u16 {
+    let rows = area.height.min(area.width / 2);
+    (rows * 5).max(1)
 }

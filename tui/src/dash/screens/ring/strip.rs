@@ -35,18 +35,6 @@ impl Zoom {
     }
 }
 
-/// How much of a cell is the selected node's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Part {
-    /// Nothing.
-    #[default]
-    None,
-    /// Some partitions.
-    Some,
-    /// All of them.
-    All,
-}
-
 /// A cell of the strip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
@@ -56,8 +44,8 @@ pub struct Cell {
     pub owner: Option<u16>,
     /// Whether others own some of them too.
     pub mixed: bool,
-    /// How much is the selected node's.
-    pub selected: Part,
+    /// How many of them are the selected node's.
+    pub selected: u32,
     /// Items that wait in them.
     pub queued: u64,
 }
@@ -90,11 +78,7 @@ impl Strip {
             Cell {
                 owner,
                 mixed,
-                selected: match of_selected {
-                    0 => Part::None,
-                    n if n == partitions.len() => Part::All,
-                    _ => Part::Some,
-                },
+                selected: of_selected as u32,
                 queued: queued.fold(0, u64::saturating_add),
                 partitions,
             }
@@ -192,7 +176,7 @@ mod tests {
         let strip = Strip::of(&ring, 0..8, 2, Some(0));
         let row: Vec<_> =
             strip.cells.iter().map(|c| (c.owner, c.mixed, c.selected, c.queued)).collect();
-        assert_eq!(row, [(a, true, Part::Some, 1), (b, true, Part::Some, 10)]);
+        assert_eq!(row, [(a, true, 2, 1), (b, true, 1, 10)]);
         assert_eq!(strip.queued_most, 10);
         let wide = Strip::of(&ring, 0..8, 16, None);
         assert_eq!(wide.cells[1].partitions, 0..1, "a partition takes two cells");

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::load::{Loads, Share};
-use super::strip::{Cell, Part, Strip, letter};
+use super::strip::{Cell, Strip, letter};
 use super::verdict::{Mood, Verdict};
 use super::what_if::Outcome;
 use super::{COLUMNS, RingScreen, circle};
@@ -103,13 +103,12 @@ impl RingScreen {
         let (ring, theme) = (&sight.cx.snap.ring, sight.theme);
         let decided = match ring.virtual_nodes {
             0 => "no ring".to_owned(),
-            points => format!("{} points a weight", text::grouped(u64::from(points))),
+            points => format!("{} points each", text::grouped(u64::from(points))),
         };
         let members = ring.owners.iter().filter(|owner| owner.weight > 0).count();
         let words = format!(
-            "{} partitions, {} owners ({members} with a share), {decided}, revision {}",
+            "{} partitions  {members} members  {decided}  revision {}",
             text::grouped(u64::from(ring.partitions)),
-            ring.owners.len(),
             ring.revision
         );
         let x = put_all(buf, area, 1, 0, &[("Ring  ", theme.title), (&words, theme.text)]);
@@ -161,11 +160,7 @@ impl RingScreen {
                     let name = share.map_or("", |share| share.name);
                     let label = text::cut(name, usize::from(LABEL) - 2);
                     put(buf, area, 1, y, &label, theme.accent);
-                    let sign = |cell: &Cell| match cell.selected {
-                        Part::All => ('█', theme.accent),
-                        Part::Some => ('▒', theme.accent),
-                        Part::None => ('·', theme.dim),
-                    };
+                    let sign = |cell: &Cell| (selected_sign(cell), selected_style(theme, cell));
                     strip::strip(buf, body, y, cells.cells.iter().map(sign));
                 }
                 4 => {
@@ -273,15 +268,17 @@ impl RingScreen {
     /// Hot keys with bars, and the circle.
     fn side(&self, sight: &Sight<'_>, area: Rect, buf: &mut Buffer) {
         let theme = sight.theme;
-        let keys = area.height.min(2 + 10).min(area.height / 2 + 1);
+        let hot = sight.share().and_then(|share| sight.cx.snap.node(share.name));
+        let hot = hot.and_then(|node| node.report.as_ref()).map_or(0, |report| report.hot.len());
+        let keys = (hot.clamp(2, 10) as u16 + 2).min(area.height / 2 + 1);
         let name = sight.share().map_or("", |share| share.name);
         let inside = panel::panel(buf, theme, rows(area, 0, keys), &format!("Hot keys of {name}"));
         hot_keys(sight, inside, buf);
-        let below = rows(area, keys, area.height - keys);
+        let below = rows(area, keys, area.height.saturating_sub(keys));
         let inside = panel::panel(buf, theme, below, "The ring as a circle");
         let ring = &sight.cx.snap.ring;
         let selected = sight.share().and_then(|share| u16::try_from(share.place).ok());
-        let cells = Strip::of(ring, 0..ring.partitions, circle::points(), selected);
+        let cells = Strip::of(ring, 0..ring.partitions, circle::points(inside), selected);
         let sought = self.place.as_ref().map(|place| place.partition);
         circle::draw(buf, theme, inside, &cells, sought);
         if !name.is_empty() {
@@ -370,6 +367,21 @@ fn owner_sign(cell: &Cell, owners: usize) -> char {
     }
 }
 
+/// How much of a cell is the chosen node's, in eighths.
+pub(super) fn selected_sign(cell: &Cell) -> char {
+    match (cell.selected, cell.partitions.len() as u32) {
+        (0, _) => '·',
+        (its, all) if its == all => '█',
+        // Less than all is never drawn as all.
+        (its, all) => spark::step(u64::from((its * 8 / all).clamp(1, 7)), 8),
+    }
+}
+
+/// Its style.
+pub(super) fn selected_style(theme: &Theme, cell: &Cell) -> Style {
+    if cell.selected == 0 { theme.dim } else { theme.accent }
+}
+
 /// Owners next to one another are told apart by weight as well as by their letters.
 fn owner_style(theme: &Theme, cell: &Cell, selected: Option<u16>) -> Style {
     match cell.owner {
@@ -387,7 +399,7 @@ fn axis(
     window: &std::ops::Range<u32>,
     theme: &Theme,
 ) {
-    put(buf, area, 1, y, "partition", theme.dim);
+    put(buf, area, 1, y, "from", theme.dim);
     let marks = if body.width >= 60 { 8 } else { 4 };
     for mark in 0..marks {
         let x = u32::from(body.width) * mark / marks;

@@ -9,8 +9,6 @@ mod detail;
 mod log;
 mod pace;
 mod phases;
-#[cfg(test)]
-mod tests;
 mod view;
 mod work;
 
@@ -353,7 +351,6 @@ impl Screen for RunsScreen {
                 ("K", "cancel"),
                 ("t", "task"),
                 ("s S", "sort"),
-                ("/", "filter"),
                 ("y", "copy"),
             ];
         };

@@ -14,8 +14,14 @@ use super::{COLUMNS, RunsScreen, by, state_word, took};
 use crate::dash::context::Context;
 use crate::dash::text;
 use crate::dash::theme::Theme;
+use crate::dash::widgets::panel::panel;
 use crate::dash::widgets::table::Table;
-use crate::dash::widgets::{put, put_all, rows};
+use crate::dash::widgets::{columns, put, put_all, rows};
+
+/// From this width on nodes and items stand beside the log.
+const WIDE_MIN: u16 = 140;
+/// Their width.
+const SIDE: u16 = 70;
 
 /// The style of a state.
 fn state_style(theme: &Theme, state: RunState) -> Style {
@@ -95,6 +101,18 @@ impl RunsScreen {
         // The log keeps at least a third, where there is one.
         let room = area.height.saturating_sub((area.height / 3).max(4));
         let taken = figures.draw(rows(area, 0, room.max(1)), buf);
-        lines::draw(detail, run, cx, theme, rows(area, taken, area.height - taken), buf);
+        let below = rows(area, taken, area.height.saturating_sub(taken));
+        if area.width < WIDE_MIN || below.height < 10 {
+            lines::draw(detail, run, cx, theme, below, buf);
+            return;
+        }
+        lines::draw(detail, run, cx, theme, columns(below, 0, area.width - SIDE), buf);
+        let side = columns(below, area.width - SIDE, SIDE);
+        let upper = below.height / 2;
+        let inside = panel(buf, theme, rows(side, 0, upper), "Nodes");
+        figures::nodes(run.id, cx, theme, inside, buf);
+        let lower = rows(side, upper, below.height - upper);
+        let inside = panel(buf, theme, lower, "Items without effect");
+        lines::items(detail, theme, inside, buf);
     }
 }

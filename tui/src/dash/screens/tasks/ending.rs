@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_curve_tells_failures_and_what_goes_on_from_what_has_ended() {
-        let run = |s, state| LastRun {
+        let run = |s: i64, state| LastRun {
             started_at: Time::from_secs(100),
             ended_at: (state != RunState::Executing).then(|| Time::from_secs(100 + s)),
             state,

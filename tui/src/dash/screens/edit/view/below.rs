@@ -168,6 +168,14 @@ pub fn diff_line(line: &DiffLine, theme: &Theme) -> (String, Style) {
 /// Draws lines of a difference; when they are too many, those around what changed.
 pub fn difference(lines: &[(String, Style)], area: Rect, buf: &mut Buffer) {
     let height = usize::from(area.height);
+    // Where there is no room for the lines around, what changes goes first.
+    let changes: Vec<(String, Style)>;
+    let mut lines = lines;
+    if lines.len() > height {
+        let kept = |(words, _): &&(String, Style)| !words.starts_with(' ');
+        changes = lines.iter().filter(kept).cloned().collect();
+        lines = &changes;
+    }
     let changed = lines.iter().position(|(words, _)| !words.starts_with(' ')).unwrap_or(0);
     let from = changed.saturating_sub(1).min(lines.len().saturating_sub(height));
     for (y, (words, style)) in (0..area.height).zip(&lines[from..]) {

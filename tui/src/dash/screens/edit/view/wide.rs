@@ -74,16 +74,17 @@ fn merged(open: &Open, theme: &Theme, file: &str) -> Vec<(String, Style, bool)> 
     // Removed lines are numbered in the old file, added ones in the new.
     let mut new = 1_u32;
     for (old, text) in (1_u32..).zip(file.lines()) {
+        if removed.next_if(|line| line.line == old).is_some() {
+            lines.push((format!("{old:>4} - {text}"), theme.bad, true));
+            continue;
+        }
+        // What is added stands where the lines that stay have got to, behind what is removed.
         while let Some(line) = added.next_if(|line| line.line == new) {
             lines.push((format!("{new:>4} + {}", line.text), theme.good, true));
             new += 1;
         }
-        if removed.next_if(|line| line.line == old).is_some() {
-            lines.push((format!("{old:>4} - {text}"), theme.bad, true));
-        } else {
-            lines.push((format!("{old:>4}   {text}"), theme.text, false));
-            new += 1;
-        }
+        lines.push((format!("{old:>4}   {text}"), theme.text, false));
+        new += 1;
     }
     lines.extend(added.map(|line| (format!("{:>4} + {}", line.line, line.text), theme.good, true)));
     lines

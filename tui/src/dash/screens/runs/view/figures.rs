@@ -15,7 +15,7 @@ use super::super::work::{Use, Work};
 use super::super::{by, state_word, took};
 use super::state_style;
 use crate::dash::context::Context;
-use crate::dash::screens::figure::{UNKNOWN, count, per_cent};
+use crate::dash::screens::figure::{UNKNOWN, count};
 use crate::dash::text;
 use crate::dash::theme::Theme;
 use crate::dash::widgets::{bar, put, put_all, rule, spark};
@@ -173,15 +173,15 @@ impl Figures<'_> {
             line.push((format!("{name} "), theme.dim));
             match (used.part(), used.limit) {
                 (Some(part), Some(limit)) => {
-                    line.push((bar::gauge(part, 8), if high { theme.warn } else { theme.bar }));
+                    line.push((bar::gauge(part, 6), if high { theme.warn } else { theme.bar }));
                     let of = format!("{}/{}", write(used.most), write(limit));
-                    line.push((format!("{}% {of}  ", per_cent(part)), style));
+                    line.push((format!("{:.0}% {of}  ", part * 100.0), style));
                 }
                 _ => line.push((format!("{} of {UNKNOWN}  ", write(used.most)), style)),
             }
         }
         line.push((
-            format!("host calls {}  rows {}", count(total.host_calls), count(total.rows_read)),
+            format!("calls {}  rows {}", count(total.host_calls), count(total.rows_read)),
             theme.text,
         ));
         line
@@ -226,25 +226,23 @@ impl Figures<'_> {
     fn outcomes(&self, work: &Work<'_>) -> Line {
         let (run, theme) = (self.run, self.theme);
         let mut words = match work.total() {
-            Some(all) => format!(
-                "committed {}  skipped {}  retried {}  dead {}",
-                text::grouped(all.committed),
-                text::grouped(all.skipped),
-                text::grouped(all.retried),
-                text::grouped(all.dead)
-            ),
+            Some(all) => counts([
+                ("committed", all.committed),
+                ("skipped", all.skipped),
+                ("retried", all.retried),
+                ("dead", all.dead),
+            ]),
             None => match self.detail.answered() {
                 Some(detail) if !detail.outcomes.is_empty() => {
-                    let of = |(name, n): (&String, &u64)| format!("{name} {}", text::grouped(*n));
-                    detail.outcomes.iter().map(of).collect::<Vec<_>>().join("  ")
+                    counts(detail.outcomes.iter().map(|(name, n)| (name.as_str(), *n)))
                 }
                 _ => String::new(),
             },
         };
         if run.deduplicated + run.blocked > 0 {
-            let (waiting, blocked) = (text::grouped(run.deduplicated), text::grouped(run.blocked));
+            let others = [("waiting already", run.deduplicated), ("left alone", run.blocked)];
             let gap = if words.is_empty() { "" } else { "  " };
-            words += &format!("{gap}waiting already {waiting}  left alone {blocked}");
+            words += &format!("{gap}{}", counts(others));
         }
         if words.is_empty() {
             Vec::new()
@@ -271,43 +269,40 @@ impl Figures<'_> {
     }
 }
 
-/// Nodes and what each does, drawn as lines from `top` on.
+/// Counts with their names, those of nothing left out.
+fn counts<'a>(counts: impl IntoIterator<Item = (&'a str, u64)>) -> String {
+    let some = counts.into_iter().filter(|(_, n)| *n > 0);
+    let words = some.map(|(name, n)| format!("{name} {}", text::grouped(n)));
+    words.collect::<Vec<_>>().join("  ")
+}
+
+/// What each node does for a run, a line for each.
 pub fn nodes(run: u64, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let work = Work::of(cx.snap, run);
-    put(
-        buf,
-        area,
-        1,
-        0,
-        "NODE                RUNNING COMMITTED  SKIPPED RETRIED  DEAD    FUEL  CALLS  SAID",
-        theme.title,
+    let head = format!(
+        "{:<14} {:>4} {:>9} {:>7} {:>6} {:>5} {:>6}  SAID",
+        "NODE", "RUN", "COMMITTED", "SKIPPED", "RETRY", "DEAD", "FUEL"
     );
+    put(buf, area, 1, 0, &head, theme.title);
     if work.nodes.is_empty() {
-        put(
-            buf,
-            area,
-            1,
-            1,
-            "No node says anything of this run: it has ended, or just begun.",
-            theme.dim,
-        );
+        let words = "No node says anything of this run: it has ended, or just begun.";
+        put(buf, area, 1, 1, words, theme.dim);
     }
     for (y, at) in (1..area.height).zip(&work.nodes) {
         let w = at.work;
         let name = text::clean(at.node);
-        let name = text::cut(&name, 19);
-        let said = text::span(cx.now.since(at.seen_at));
+        let name = text::cut(&name, 14);
         let words = format!(
-            "{name}{} {:>7} {:>9} {:>8} {:>7} {:>5} {:>7} {:>6}  {said} ago{}",
-            " ".repeat(19 - text::width(&name).min(19)),
+            "{name}{} {:>4} {:>9} {:>7} {:>6} {:>5} {:>6}  {}{}",
+            " ".repeat(14 - text::width(&name).min(14)),
             w.running,
-            w.committed,
-            w.skipped,
-            w.retried,
-            w.dead,
+            count(w.committed),
+            count(w.skipped),
+            count(w.retried),
+            count(w.dead),
             count(w.fuel),
-            count(w.host_calls),
-            if at.lost { ", LOST since" } else { "" }
+            text::span(cx.now.since(at.seen_at)),
+            if at.lost { " LOST" } else { " ago" }
         );
         put(buf, area, 1, y, &words, if at.lost { theme.bad } else { theme.text });
     }

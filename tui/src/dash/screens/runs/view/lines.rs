@@ -146,7 +146,8 @@ fn nothing(log: &Log, run: &Run) -> String {
     }
 }
 
-fn items(detail: &Detail, theme: &Theme, area: Rect, buf: &mut Buffer) {
+/// Items that had no effect, with the reason.
+pub fn items(detail: &Detail, theme: &Theme, area: Rect, buf: &mut Buffer) {
     put(buf, area, 1, 0, "OUTCOME    AT        KEY                      REASON", theme.title);
     let mut shown = detail.without_effect().skip(detail.top).peekable();
     if shown.peek().is_none() {

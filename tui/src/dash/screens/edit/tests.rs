@@ -1,1 +1,0 @@
-//! The screen as a whole.

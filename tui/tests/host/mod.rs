@@ -1,0 +1,225 @@
+//! A host that answers what a dashboard asks, from one run with a log and one file.
+
+use besom_core::snapshot::{
+    Answer, ConfigFile, DiffKind, DiffLine, Edit, Edited, ItemRow, LogLine, LogPage, Problem,
+    Query, Refusal, RunDetail,
+};
+use besom_core::time::Time;
+use besom_tui::dash::sample::{NOW, ago_ms};
+use besom_tui::dash::{Effect, Feed, Input};
+
+use crate::common::Dashboard;
+
+/// The file's path.
+pub const PATH: &str = "/etc/besom/besom.toml";
+/// Its digest.
+pub const DIGEST: &str = "5ac1b0f2";
+/// What it says.
+pub const FILE: &str = "# The housekeeping of prod.
+[store]
+url = \"postgres://db/prod\"
+
+[tasks.compact-docs]
+plugin = \"compaction\"
+schedule = \"*/5 * * * *\"
+
+[tasks.share-expiry]
+plugin = \"share-expiry\"
+schedule = \"* * * * *\"    # every minute, see INC-300
+timezone = \"UTC\"
+overlap = \"skip\"
+
+[tasks.share-expiry.limits]
+fuel = 2_000_000_000
+";
+/// The number of the last line of the log.
+pub const LAST_LINE: u64 = 46;
+
+const HOSTILE: &str = "\x1b]0;owned\x07\x1b[2J\u{202e}evil\u{200b}\u{9b}31m\r\n\t";
+
+/// A host.
+pub struct Host {
+    /// What was asked.
+    pub asked: Vec<Query>,
+    /// Why the file cannot be replaced.
+    pub lock: Option<String>,
+    /// Why the next saving is refused.
+    pub refuse: Option<String>,
+    /// Whether everything it says would steer a terminal.
+    pub hostile: bool,
+    file: String,
+    digest: String,
+    /// Effects of the dashboard that were looked at.
+    seen: usize,
+    now: Time,
+}
+
+impl Host {
+    /// One that has what is above.
+    pub fn new() -> Host {
+        Host {
+            asked: Vec::new(),
+            lock: None,
+            refuse: None,
+            hostile: false,
+            file: FILE.to_owned(),
+            digest: DIGEST.to_owned(),
+            seen: 0,
+            now: NOW,
+        }
+    }
+
+    /// Somebody else replaces the file.
+    pub fn replace(&mut self, text: &str, digest: &str) {
+        (self.file, self.digest) = (text.to_owned(), digest.to_owned());
+    }
+
+    /// The edits that were asked for.
+    pub fn edits(&self) -> Vec<Edit> {
+        let edit = |query: &Query| match query {
+            Query::Edit(edit) => Some(edit.clone()),
+            _ => None,
+        };
+        self.asked.iter().filter_map(edit).collect()
+    }
+
+    /// Answers everything that was asked, and what follows from the answers.
+    pub fn answer(&mut self, dashboard: &mut Dashboard) {
+        self.seen = self.seen.min(dashboard.effects.len());
+        while self.seen < dashboard.effects.len() {
+            let effect = dashboard.effects[self.seen].clone();
+            self.seen += 1;
+            if let Effect::Ask { ticket, query } = effect {
+                let answer = self.said(&query);
+                self.asked.push(query);
+                dashboard.input(Input::Feed(Feed::Answer { ticket, answer }));
+            }
+        }
+    }
+
+    /// Lets milliseconds pass as a shell does: a tick whenever the dashboard wants one.
+    pub fn pass(&mut self, dashboard: &mut Dashboard, ms: i64) {
+        let until = Time(self.now.0 + ms * 1_000);
+        while self.now < until {
+            let next = dashboard.state.next_tick().min(until);
+            assert!(next > self.now, "the dashboard wants to be woken at once, for ever");
+            self.now = next;
+            dashboard.input(Input::Tick(self.now));
+            self.answer(dashboard);
+        }
+    }
+
+    fn said(&mut self, query: &Query) -> Answer {
+        match query {
+            Query::Config => Answer::Config(ConfigFile {
+                host: "node-a".into(),
+                path: PATH.into(),
+                digest: self.digest.clone(),
+                text: self.foreign(&self.file),
+                locked: self.lock.clone(),
+            }),
+            Query::Edit(edit) if edit.save => match self.refuse.take() {
+                Some(message) => Answer::Refused(Refusal { message }),
+                None => {
+                    let edited = self.edited(edit);
+                    let schedule = edit.set.get("schedule").cloned().flatten().unwrap_or_default();
+                    self.file = self.file.replace("\"* * * * *\"", &format!("\"{schedule}\""));
+                    self.digest = "saved".into();
+                    Answer::Edited(Edited { saved: true, digest: self.digest.clone(), ..edited })
+                }
+            },
+            Query::Edit(edit) => Answer::Edited(self.edited(edit)),
+            Query::Run { run } => match detail(*run) {
+                Some(mut detail) => {
+                    for item in &mut detail.items {
+                        item.key = self.foreign(&item.key);
+                        item.reason = item.reason.as_deref().map(|reason| self.foreign(reason));
+                    }
+                    Answer::Run(Box::new(detail))
+                }
+                None => Answer::Refused(Refusal { message: format!("there is no run {run}") }),
+            },
+            Query::Log { after, .. } => Answer::Log(self.log(*after)),
+            other => Answer::Refused(Refusal { message: format!("{other:?} is not asked here") }),
+        }
+    }
+
+    fn foreign(&self, text: &str) -> String {
+        if self.hostile { format!("{text}{HOSTILE}") } else { text.to_owned() }
+    }
+
+    fn edited(&self, edit: &Edit) -> Edited {
+        let schedule = edit.set.get("schedule").cloned().flatten().unwrap_or_default();
+        let line = |kind, line, text: &str| DiffLine { kind, line, text: self.foreign(text) };
+        let new = format!("schedule = \"{schedule}\"    # every minute, see INC-300");
+        let old = "schedule = \"* * * * *\"    # every minute, see INC-300";
+        let problem = Problem {
+            warning: true,
+            key: None,
+            line: 7,
+            column: 1,
+            chars: 8,
+            text: self.foreign("schedule"),
+            message: self.foreign("compact-docs has no time zone"),
+            fix: self.foreign("UTC is taken"),
+        };
+        Edited {
+            diff: vec![
+                line(DiffKind::Kept, 10, "plugin = \"share-expiry\""),
+                line(DiffKind::Removed, 11, old),
+                line(DiffKind::Added, 11, &new),
+                line(DiffKind::Kept, 12, "timezone = \"UTC\""),
+            ],
+            problems: vec![problem],
+            saved: false,
+            digest: self.digest.clone(),
+        }
+    }
+
+    fn log(&self, after: u64) -> LogPage {
+        let line = |no, ms, level: &str, text: &str, dropped| LogLine {
+            no,
+            at: ago_ms(ms),
+            node: self.foreign("node-c"),
+            level: level.into(),
+            text: self.foreign(text),
+            dropped,
+        };
+        let lines = [
+            line(1, 8_204, "info", "batch 412 expired=100 kept=3", 0),
+            line(2, 7_101, "warn", "share:9f31 has 18,204 children, walking", 0),
+            line(3, 3_880, "info", "share:9f31 4,000/18,204", 0),
+            line(4, 2_412, "debug", "cursor at 9f31/5200", 0),
+            line(45, 1_204, "info", "batch 413 expired=98 kept=2", 38),
+            line(LAST_LINE, 204, "error", "share:77aa is gone", 0),
+        ];
+        let shift = if self.hostile && after >= LAST_LINE { after } else { 0 };
+        let lines = lines.into_iter().map(|line| LogLine { no: line.no + shift, ..line });
+        let lines = lines.filter(|line| line.no > after).collect();
+        LogPage { lines, dropped: 38, open: true }
+    }
+}
+
+/// What became of the items of the run that goes on.
+fn detail(run: u64) -> Option<RunDetail> {
+    let snapshot = besom_tui::dash::sample::small();
+    let run = (**snapshot.run(run)?).clone();
+    let item = |key: &str, ms, outcome: &str, reason: Option<&str>| ItemRow {
+        tenant: Some("acme".into()),
+        key: key.into(),
+        at: ago_ms(ms),
+        outcome: outcome.into(),
+        reason: reason.map(Into::into),
+        node: "node-c-7d3f".into(),
+    };
+    Some(RunDetail {
+        run,
+        outcomes: [("committed".to_owned(), 198), ("skipped".to_owned(), 2)].into(),
+        items: vec![
+            item("share:77aa", 204, "dead", Some("the row is gone")),
+            item("share:31ee", 900, "skipped", Some("guard did not hold: expires_at")),
+            item("share:0001", 1_000, "committed", None),
+        ],
+        definition: "{\"plugin\":\"share-expiry\"}".into(),
+    })
+}
