@@ -113,7 +113,10 @@ fn a_thousand_nodes_show_those_that_fit_and_where_they_are() {
     dashboard.input(key(Code::Char('G')));
     let picture = dashboard.picture(80, 24);
     assert!(picture.contains("node-0999"), "{picture}");
-    assert!(picture.contains("-1000 of 1000"), "{picture}");
+    assert!(picture.contains("↑node-09"), "there are more above: {picture}");
+    dashboard.input(key(Code::Char('g')));
+    let picture = dashboard.picture(80, 24);
+    assert!(picture.contains(">node-0000") && picture.contains("↓node-00"), "{picture}");
 }
 
 #[test]

@@ -132,7 +132,9 @@ impl Data {
     /// The time of the picture: it goes on only while the picture is live.
     pub fn now(&self) -> Time {
         match &self.shown {
-            Shown::Live if self.connection == Connection::Live => self.clock(),
+            Shown::Live if self.connection == Connection::Live || self.newest.is_none() => {
+                self.clock()
+            }
             Shown::Live => Time(self.received.0.saturating_add(self.ahead_us)),
             Shown::Frozen(snap) | Shown::Rewound(snap) => snap.at,
         }

@@ -27,6 +27,7 @@ pub mod help;
 pub mod history;
 pub mod key;
 pub mod palette;
+pub mod plain;
 pub mod sample;
 pub mod screens;
 pub mod state;

@@ -28,6 +28,11 @@ pub fn view(state: &State, area: Rect, buf: &mut Buffer) {
     if let Some((above, below)) = frame.rules {
         rule(buf, area, above, theme.line);
         rule(buf, area, below, theme.line);
+        let filter = state.screens.at(state.place).filter();
+        if !filter.is_empty() {
+            let words = format!(" /{filter}  (/ and esc clear it) ");
+            put(buf, area, 1, below, &words, theme.accent);
+        }
     }
     let body = rows(area, frame.body.0, frame.body.1);
     if state.data.has_picture() {
@@ -90,24 +95,26 @@ fn key_line(state: &State, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) 
     let cx = state.context();
     let screen = state.screens.at(state.place);
     let own = match &state.overlay {
+        Overlay::None if !state.data.has_picture() => Vec::new(),
         Overlay::None => screen.hints(&cx),
         _ => return,
     };
-    let frame: &[Hint] = &[
-        ("/", "filter"),
-        (":", "command"),
-        ("?", "help"),
-        ("f", "freeze"),
-        ("< >", "time"),
-        ("q", "quit"),
-    ];
+    let frame: &[Hint] =
+        &[(":", "command"), ("/", "filter"), ("f", "freeze"), ("< >", "time"), ("q", "quit")];
     // While text is typed no key is the frame's; and a screen's own meaning of one goes first.
     let taken = |key: &str| own.iter().any(|(mine, _)| mine.split(' ').any(|mine| mine == key));
     let frame = frame.iter().filter(|(key, _)| !screen.typing() && !taken(key));
+    let mut end = usize::from(area.width);
+    if !screen.typing() && !taken("?") {
+        // How to learn the rest always has its place.
+        let help = "? help ";
+        put_right(buf, area, area.width, y, help, theme.dim);
+        end = end.saturating_sub(help.len() + 1);
+    }
     let mut x = 1;
     for (key, what) in own.iter().chain(frame) {
         let wide = super::text::width(key) + 1 + super::text::width(what);
-        if usize::from(x) + wide + 1 > usize::from(area.width) {
+        if usize::from(x) + wide > end {
             continue;
         }
         x += put(buf, area, x, y, key, theme.accent) + 1;

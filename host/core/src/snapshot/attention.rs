@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Node, NodeState, RunState, Snapshot, Task};
+use super::{HotKey, Node, NodeState, RunState, Snapshot, Task};
 use crate::plan::SlotOutcome;
 use crate::time::Time;
 
@@ -84,7 +84,13 @@ pub struct Attention {
 /// What deserves attention in a snapshot, the most urgent first; within one urgency in the
 /// order leader, nodes, queues, tasks, configuration.
 pub fn attention(snapshot: &Snapshot, limits: &Thresholds) -> Vec<Attention> {
-    let mut found = Found { now: snapshot.at, list: Vec::new() };
+    let mut found = Found {
+        now: snapshot.at,
+        list: Vec::new(),
+        waits: snapshot.nodes.iter().map(|node| node.queued).sum(),
+        owned: snapshot.nodes.iter().map(|node| node.owned).sum(),
+        hottest: hottest(snapshot),
+    };
     found.leader(snapshot);
     for node in &snapshot.nodes {
         found.node(node, snapshot, limits);
@@ -111,9 +117,20 @@ pub(super) fn span(span: Duration) -> String {
     }
 }
 
+/// The hottest key of all nodes, and its part of its node's work.
+fn hottest(snapshot: &Snapshot) -> Option<(String, f64)> {
+    let hot = snapshot.nodes.iter().filter_map(|node| node.hottest());
+    let (hot, part) = hot.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some((hot.key.clone(), part))
+}
+
 struct Found {
     now: Time,
     list: Vec<Attention>,
+    /// What all nodes have in their queues, and own: summed once, for there may be a thousand.
+    waits: u64,
+    owned: u32,
+    hottest: Option<(String, f64)>,
 }
 
 impl Found {
@@ -180,13 +197,14 @@ impl Found {
             let text = format!("{} drains; it owns {} partitions", node.name, node.owned);
             self.add(Urgency::Notice, subject(), text);
         }
-        if let Some(load) = snapshot.load_over_share(node)
+        if let Some(load) = node.load_over_share(self.waits, self.owned)
             && load > limits.load_max
             && node.queued >= limits.hot_queue_min
         {
             let text = format!("{} has {load:.1} times its share of what waits", node.name);
             self.add(Urgency::Warning, subject(), text);
-            if let Some((key, part)) = snapshot.hottest(&node.name) {
+            if let Some((hot, part)) = node.hottest() {
+                let key = &hot.key;
                 self.because(format!("{key} is {:.0}% of its work", part * 100.0));
             }
         }
@@ -206,8 +224,7 @@ impl Found {
                 let text =
                     format!("{}: the oldest of {many} has waited {}", task.name, span(waits));
                 self.add(Urgency::Warning, queue(), text);
-                let hot = snapshot.nodes.iter().filter_map(|node| snapshot.hottest(&node.name));
-                let hot = hot.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, part)| *part > 0.25);
+                let hot = self.hottest.clone().filter(|(_, part)| *part > 0.25);
                 if let Some((key, part)) = hot {
                     self.because(format!("{key} is {:.0}% of a node's work", part * 100.0));
                 }
@@ -306,17 +323,30 @@ impl Snapshot {
     pub fn load_over_share(&self, node: &Node) -> Option<f64> {
         let waits: u64 = self.nodes.iter().map(|node| node.queued).sum();
         let owned: u32 = self.nodes.iter().map(|node| node.owned).sum();
-        (waits > 0 && node.owned > 0).then(|| {
-            let load = node.queued as f64 / waits as f64;
-            let share = f64::from(node.owned) / f64::from(owned);
-            load / share
-        })
+        node.load_over_share(waits, owned)
     }
 
     /// The hottest key of a node and its part (0 to 1) of the node's recent work.
     pub fn hottest(&self, node: &str) -> Option<(String, f64)> {
-        let report = self.node(node)?.report.as_ref()?;
+        let (hot, part) = self.node(node)?.hottest()?;
+        Some((hot.key.clone(), part))
+    }
+}
+
+impl Node {
+    /// Its part of all that waits beside its part of all partitions, these being the sums of all
+    /// nodes; none: it owns nothing, or nothing waits.
+    pub fn load_over_share(&self, waits: u64, owned: u32) -> Option<f64> {
+        (waits > 0 && self.owned > 0).then(|| {
+            let load = self.queued as f64 / waits as f64;
+            load / (f64::from(self.owned) / f64::from(owned))
+        })
+    }
+
+    /// Its hottest key and the part (0 to 1) of its recent work that it is.
+    pub fn hottest(&self) -> Option<(&HotKey, f64)> {
+        let report = self.report.as_ref()?;
         let hot = report.hot.first().filter(|_| report.hot_of > 0)?;
-        Some((hot.key.clone(), hot.count as f64 / report.hot_of as f64))
+        Some((hot, hot.count as f64 / report.hot_of as f64))
     }
 }

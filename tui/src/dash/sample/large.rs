@@ -109,7 +109,7 @@ fn task(i: usize, round: u64) -> Task {
         slot: ago((20 - n) as i64 * 300),
         started_at: ago((20 - n) as i64 * 300),
         ended_at: Some(ago((20 - n) as i64 * 300 - (mixed(some + n) % 200) as i64)),
-        state: if mixed(some + n) % 50 == 0 { RunState::Failed } else { RunState::Ok },
+        state: if mixed(some + n).is_multiple_of(50) { RunState::Failed } else { RunState::Ok },
         planned: 400,
     };
     Task {
@@ -124,7 +124,7 @@ fn task(i: usize, round: u64) -> Task {
         depth: Depth {
             log: QUEUED / LARGE_TASKS as u64 + some % 50,
             retries: some % 4,
-            dead: u64::from(some % 20 == 0),
+            dead: u64::from(some.is_multiple_of(20)),
             oldest: Some(ago((some % 90) as i64)),
             ..Depth::default()
         },

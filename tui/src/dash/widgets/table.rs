@@ -132,10 +132,35 @@ impl Table<'_> {
                 }
             }
         }
-        // What is out of sight is told, and where.
-        if rows < self.rows && body > 0 {
-            let last = offset + rows;
-            let told = format!("{}-{} of {}", offset + 1, last, self.rows);
+        self.tell_hidden(theme, area, buf, (offset, rows), &columns);
+    }
+
+    /// Tells what is out of sight: by arrows, and by numbers where the heading leaves room.
+    fn tell_hidden(
+        &self,
+        theme: &Theme,
+        area: Rect,
+        buf: &mut Buffer,
+        (offset, rows): (usize, usize),
+        columns: &[(usize, u16, u16)],
+    ) {
+        if rows == 0 || rows >= self.rows {
+            return;
+        }
+        let chosen = |row| self.selected == Some(row);
+        if offset > 0 && !chosen(offset) {
+            put_n(buf, area, 0, 1, 1, "↑", theme.accent);
+        }
+        let last = offset + rows;
+        if last < self.rows && !chosen(last - 1) {
+            put_n(buf, area, 0, rows as u16, 1, "↓", theme.accent);
+        }
+        let told = format!(" {}-{last} of {}", offset + 1, self.rows);
+        let heading = columns.last().map_or(0, |(at, x, wide)| {
+            let name = text::width(self.columns[*at].name) as u16 + 1;
+            if self.columns[*at].right { x + wide } else { x + name.min(*wide) }
+        });
+        if usize::from(area.width.saturating_sub(heading)) >= told.len() {
             put_right(buf, area, area.width, 0, &told, theme.dim);
         }
     }

@@ -174,7 +174,7 @@ fn events(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         let words = format!(" {}{by}", event.text);
         let old = cx.now.since(event.at).as_secs() >= 86_400;
         let at = if old {
-            format!("{:>7}-", text::short(cx.now.since(event.at)))
+            format!("{:>8}", text::short(cx.now.since(event.at)) + " ago")
         } else {
             text::clock(event.at)
         };
@@ -191,7 +191,7 @@ fn trends(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut x = 1 + put(buf, area, 1, 0, "depth 15m  ", theme.dim);
     let all = cx.trends.all(cx.now, 30);
     x += put(buf, area, x, 0, "all ", theme.text);
-    x += put(buf, area, x, 0, &spark(&all, 30), theme.spark) + 3;
+    x += put(buf, area, x, 0, &format!("{:>30}", spark(&all, 30)), theme.spark) + 3;
     // The fullest nodes.
     let mut nodes: Vec<_> = cx.snap.nodes.iter().collect();
     nodes.sort_by_key(|node| std::cmp::Reverse(node.queued));
@@ -201,8 +201,14 @@ fn trends(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         }
         let name = text::clean(&node.name);
         x += put_n(buf, area, x, 0, 12, &name, theme.text) + 1;
-        x += put(buf, area, x, 0, &spark(&cx.trends.node(&node.name, cx.now, 16), 16), theme.spark)
-            + 3;
+        x += put(
+            buf,
+            area,
+            x,
+            0,
+            &format!("{:>16}", spark(&cx.trends.node(&node.name, cx.now, 16), 16)),
+            theme.spark,
+        ) + 3;
     }
     view::leaders(cx, theme, rows(columns(area, 0, area.width), 1, 1), buf);
     view::cluster(cx, theme, rows(area, 2, 1), buf);

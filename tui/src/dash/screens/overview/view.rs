@@ -194,6 +194,7 @@ pub(super) fn cluster(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buf
         text::grouped(snap.tasks.iter().map(|task| of(&task.depth)).sum())
     };
     let dead = snap.dead_letters();
+    let timers = count(|depth| depth.timers);
     let pieces = [
         (" cluster  ", theme.dim),
         ("queued ", theme.dim),
@@ -207,10 +208,11 @@ pub(super) fn cluster(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buf
         (&text::grouped(dead), if dead > 0 { theme.warn } else { theme.text }),
         ("  done ", theme.dim),
         (&format!("{}/s", text::rate(leaving)), theme.text),
-        ("  timers ", theme.dim),
-        (&count(|depth| depth.timers), theme.text),
     ];
-    put_all(buf, area, 0, 0, &pieces);
+    let x = put_all(buf, area, 0, 0, &pieces);
+    if usize::from(area.width.saturating_sub(x)) > "  timers ".len() + timers.len() {
+        put_all(buf, area, x, 0, &[("  timers ", theme.dim), (&timers, theme.text)]);
+    }
 }
 
 /// Who has led, in a line.

@@ -43,14 +43,9 @@ pub(super) enum Drain {
 }
 
 impl Row<'_> {
-    /// What waits for its turn.
-    fn waiting(&self) -> Option<u64> {
-        Some(self.ready? + self.retries.unwrap_or(0))
-    }
-
-    /// When there will be nothing left.
+    /// When there will be nothing left that waits for its turn; retries wait for their time.
     pub(super) fn drain(&self) -> Drain {
-        match (self.waiting(), self.arriving, self.leaving) {
+        match (self.ready, self.arriving, self.leaving) {
             (Some(0), _, _) => Drain::Empty,
             (Some(waiting), Some(arriving), Some(leaving)) => {
                 let shrinks = leaving - arriving;

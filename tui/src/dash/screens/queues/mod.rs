@@ -320,12 +320,14 @@ impl Screen for QueuesScreen {
         let Some(letters) = &mut self.letters else { return };
         match answer {
             Answer::Dead(page) => {
-                if letters.take(ticket, Some(page)) {
+                let taken = letters.take(ticket, Some(page));
+                if taken {
                     self.fetched(cx, out);
                 }
             }
             Answer::Refused(_) => {
-                if letters.take(ticket, None) {
+                let taken = letters.take(ticket, None);
+                if taken {
                     self.fetching = None;
                 }
             }

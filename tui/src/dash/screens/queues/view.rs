@@ -79,7 +79,8 @@ impl QueuesScreen {
             }
             return;
         }
-        let below = if beside || main.height < 16 { 0 } else { LETTER_ROWS + 1 };
+        let short = self.letters.is_some() && !beside && main.height >= 16;
+        let below = if short { LETTER_ROWS + 1 } else { 0 };
         let wanted = self.rows(cx).len().saturating_add(2).min(usize::from(main.height)) as u16;
         let upper = wanted.clamp(4, (main.height - below) / 2 + 1);
         self.queues(cx, theme, rows(main, 0, upper), buf);

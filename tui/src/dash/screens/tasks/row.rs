@@ -19,8 +19,8 @@ const OVERLAP: usize = 5;
 
 /// The columns; the last one is wider where there is room.
 pub(super) const COLUMNS: [Column; 7] = [
-    Column::left("TASK", Width::Fill(12), 0),
-    Column::left("SCHEDULE", Width::Fill(14), 3),
+    Column::left("TASK", Width::Fill(18), 0),
+    Column::left("SCHEDULE", Width::Fill(12), 3),
     Column::left("NEXT (UTC)", Width::Fixed(18), 0),
     Column::left("LAST", Width::Fixed(8), 1),
     Column::right("p99", Width::Fixed(6), 4),

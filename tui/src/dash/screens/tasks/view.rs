@@ -239,11 +239,12 @@ fn limit_words(task: &Task) -> String {
     let known = |n: u64, words: String| if n == 0 { "?".to_owned() } else { words };
     let wall = std::time::Duration::from_millis(limits.wall_ms);
     format!(
-        "fuel {}  mem {}  timeout {}  attempts {}  jitter {}",
+        "fuel {}  mem {}  timeout {}  attempts {}  overlap {}  jitter {}",
         known(limits.fuel, text::count(limits.fuel)),
         known(limits.memory_bytes, text::bytes(limits.memory_bytes)),
         known(limits.wall_ms, text::span(wall)),
         known(u64::from(limits.attempts), limits.attempts.to_string()),
+        task.overlap,
         text::span(std::time::Duration::from_millis(task.jitter_ms)),
     )
 }

@@ -1,0 +1,450 @@
+//! What keys and other inputs do: the state after them, and what the shell is asked for.
+
+mod common;
+
+use std::sync::Arc;
+
+use besom_core::command::{Action, Command, DeadSelector};
+use besom_core::ids::TaskName;
+use besom_core::snapshot::{
+    Answer, DeadPage, Done, Explained, Letter, NodeState, Query, Refusal, Snapshot,
+};
+use besom_core::time::Time;
+use besom_tui::dash::data::{Connection, Shown};
+use besom_tui::dash::sample::{NOW, small};
+use besom_tui::dash::state::Overlay;
+use besom_tui::dash::{Code, Effect, Feed, Input, Key, MouseKind, Options, Place, ThemeChoice};
+use common::{Dashboard, key};
+
+fn later(seconds: i64) -> Snapshot {
+    let mut snap = small();
+    snap.at = Time(NOW.0 + seconds * 1_000_000);
+    snap
+}
+
+fn feed(dashboard: &mut Dashboard, snap: Snapshot) {
+    dashboard.input(Input::Tick(snap.at));
+    dashboard.input(Input::Feed(Feed::Snapshot(Arc::new(snap))));
+}
+
+#[test]
+fn places_are_reached_by_numbers_and_by_tab() {
+    let mut dashboard = Dashboard::of(small());
+    for (code, place) in [
+        (Code::Char('2'), Place::Tasks),
+        (Code::Char('6'), Place::Edit),
+        (Code::Tab, Place::Overview),
+        (Code::Tab, Place::Tasks),
+        (Code::BackTab, Place::Overview),
+        (Code::Char('9'), Place::Overview),
+        (Code::Other, Place::Overview),
+        (Code::F(5), Place::Overview),
+    ] {
+        dashboard.input(key(code));
+        assert_eq!(dashboard.state.place, place, "{code:?}");
+    }
+    assert_eq!(dashboard.effects, []);
+}
+
+#[test]
+fn quitting_takes_one_key() {
+    for leave in [key(Code::Char('q')), Input::Key(Key::ctrl('c'))] {
+        let mut dashboard = Dashboard::of(small());
+        assert_eq!(dashboard.input(leave).effects, [Effect::Quit]);
+    }
+}
+
+#[test]
+fn control_c_quits_whatever_is_open() {
+    for open in ["?", ":", "/", "p"] {
+        let mut dashboard = Dashboard::of(small());
+        dashboard.go(Place::Tasks).type_in(open);
+        dashboard.input(Input::Key(Key::ctrl('c')));
+        assert_eq!(dashboard.effects, [Effect::Quit], "{open}");
+    }
+}
+
+#[test]
+fn pasted_text_is_never_a_command() {
+    for place in Place::ALL {
+        let mut dashboard = Dashboard::of(small());
+        dashboard.go(place);
+        dashboard.effects.clear();
+        dashboard.input(Input::Paste("q\nt\r\ny:quit\n2\x03".into()));
+        assert_eq!(dashboard.effects, [], "{place:?}");
+        assert_eq!(dashboard.state.place, place);
+    }
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Tasks).type_in("/").input(Input::Paste("sha\x1b[2Jre\n".into()));
+    let Overlay::Filter(field) = &dashboard.state.overlay else { panic!("the filter is open") };
+    assert_eq!(field.text(), "sha␛[2Jre");
+}
+
+#[test]
+fn a_choice_stays_with_its_row_when_rows_move() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.type_in("jj");
+    assert!(dashboard.picture(80, 24).contains(">node-c"));
+    let mut snap = later(1);
+    snap.nodes.remove(0);
+    feed(&mut dashboard, snap);
+    assert!(dashboard.picture(80, 24).contains(">node-c"), "{}", dashboard.picture(80, 24));
+    let mut snap = later(2);
+    snap.nodes.remove(2);
+    feed(&mut dashboard, snap);
+    let picture = dashboard.picture(80, 24);
+    assert!(picture.contains(">node-d") || picture.contains(">node-b"), "{picture}");
+}
+
+#[test]
+fn attention_leads_to_its_cause() {
+    // Where only the list has room its keys are the screen's.
+    for (downs, place) in
+        [(0, Place::Overview), (2, Place::Queues), (5, Place::Runs), (6, Place::Tasks)]
+    {
+        let mut dashboard = Dashboard::of(small());
+        dashboard.input(Input::Resize(40, 10));
+        dashboard.type_in(&"j".repeat(downs));
+        dashboard.input(key(Code::Enter));
+        assert_eq!(dashboard.state.place, place, "{downs}");
+    }
+}
+
+#[test]
+fn the_clock_of_a_frozen_picture_stands_still_and_its_age_goes_on() {
+    let mut dashboard = Dashboard::of(small());
+    feed(&mut dashboard, later(5));
+    dashboard.type_in("f");
+    feed(&mut dashboard, later(9));
+    assert!(matches!(dashboard.state.data.shown, Shown::Frozen(_)));
+    assert_eq!(dashboard.state.context().now, later(5).at);
+    let picture = dashboard.picture(80, 24);
+    assert!(picture.contains("frozen 4s ago") && picture.contains("14:03:32Z"), "{picture}");
+    dashboard.type_in("f");
+    assert!(dashboard.picture(80, 24).contains("●live 0s"));
+}
+
+#[test]
+fn one_steps_back_and_forth_and_ends_in_the_present() {
+    let mut dashboard = Dashboard::of(small());
+    for second in 1..4 {
+        feed(&mut dashboard, later(second));
+    }
+    for (step, at) in [("<", 2), ("<", 1), ("<", 0), ("<", 0), (">", 1), (">", 2)] {
+        dashboard.type_in(step);
+        assert!(matches!(dashboard.state.data.shown, Shown::Rewound(_)), "{step} {at}");
+        assert_eq!(dashboard.state.data.snap().at, later(at).at);
+    }
+    dashboard.type_in(">");
+    assert!(matches!(dashboard.state.data.shown, Shown::Live));
+    dashboard.type_in(">");
+    assert!(matches!(dashboard.state.data.shown, Shown::Live));
+}
+
+#[test]
+fn a_lost_connection_shows_the_last_picture_with_its_age_and_comes_back() {
+    let mut dashboard = Dashboard::of(small());
+    let lost = Feed::Lost { why: "the host has gone".into(), retry_at: None };
+    dashboard.input(Input::Feed(lost));
+    dashboard.input(Input::Tick(Time(NOW.0 + 75_000_000)));
+    assert_eq!(dashboard.state.context().now, NOW, "what is shown is of then");
+    let picture = dashboard.picture(80, 24);
+    assert!(picture.contains("✕lost 1m15s old") && picture.contains("node-a"), "{picture}");
+    feed(&mut dashboard, later(80));
+    assert_eq!(dashboard.state.data.connection, Connection::Live);
+    assert!(dashboard.picture(80, 24).contains("●live 0s"));
+}
+
+#[test]
+fn only_what_changes_the_picture_makes_it_dirty() {
+    let mut dashboard = Dashboard::of(small());
+    let quiet = |dashboard: &mut Dashboard, input: Input| {
+        dashboard.state.drawn();
+        dashboard.input(input);
+        !dashboard.state.dirty()
+    };
+    assert!(quiet(&mut dashboard, Input::Tick(Time(NOW.0 + 400_000))));
+    assert!(quiet(&mut dashboard, Input::Resize(80, 24)));
+    assert!(!quiet(&mut dashboard, Input::Tick(Time(NOW.0 + 1_000_000))));
+    assert!(!quiet(&mut dashboard, Input::Resize(81, 24)));
+    assert_eq!(dashboard.state.next_tick(), Time(NOW.0 + 2_000_000));
+}
+
+fn act(dashboard: &Dashboard) -> (u64, Action, String) {
+    let acts: Vec<_> = dashboard
+        .effects
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Act { ticket, action, reason } => {
+                Some((*ticket, action.clone(), reason.clone()))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(acts.len(), 1, "{:?}", dashboard.effects);
+    acts.into_iter().next().expect("one")
+}
+
+#[test]
+fn every_action_asks_first_and_then_says_why() {
+    let task = || TaskName::from("share-expiry");
+    let ask = |command| Action::Ask { command };
+    // The place, keys that choose and ask, what is typed as the reason, and what is done.
+    let cases: Vec<(Place, &str, Action)> = vec![
+        (Place::Tasks, "t", ask(Command::Trigger { task: task() })),
+        (Place::Tasks, "p", ask(Command::Pause { task: task() })),
+        (Place::Tasks, "Gp", ask(Command::Resume { task: TaskName::from("gc-orphans") })),
+        (Place::Tasks, "c", ask(Command::Cancel { run: besom_core::ids::RunId(8_812) })),
+        (Place::Overview, "d", Action::Drain { node: "node-a".into() }),
+        (Place::Overview, "jjjr", Action::Rejoin { node: "node-d".into() }),
+        (Place::Overview, "L", ask(Command::Resign)),
+        (
+            Place::Queues,
+            "dr",
+            ask(Command::RetryDead(DeadSelector {
+                ids: vec![],
+                task: Some(task()),
+                error: Some("etcd: lease not found".into()),
+            })),
+        ),
+    ];
+    for (place, keys, expected) in cases {
+        let mut dashboard = Dashboard::of(small());
+        dashboard.go(place).type_in(keys);
+        assert!(matches!(dashboard.state.overlay, Overlay::Confirm(_)), "{place:?} {keys}");
+        assert_eq!(dashboard.effects, [], "{place:?} {keys}: nothing before the answer");
+        dashboard.type_in("INC-9").input(key(Code::Enter));
+        let (ticket, action, reason) = act(&dashboard);
+        assert_eq!((action, reason.as_str()), (expected, "INC-9"), "{place:?} {keys}");
+        let done = Done { command: Some(7), applied: true, result: Some("it is so".into()) };
+        let answer = Answer::Done(done);
+        dashboard.input(Input::Feed(Feed::Answer { ticket, answer }));
+        let said = dashboard.state.message.as_ref().expect("what came of it is said");
+        assert!(said.text.ends_with("it is so"), "{said:?}");
+    }
+}
+
+#[test]
+fn escape_changes_nothing_and_a_required_reason_is_required() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Tasks).type_in("p").input(key(Code::Esc));
+    assert!(matches!(dashboard.state.overlay, Overlay::None));
+    dashboard.type_in("p").input(key(Code::Enter)).type_in("  ").input(key(Code::Enter));
+    assert!(matches!(dashboard.state.overlay, Overlay::Confirm(_)));
+    assert_eq!(dashboard.effects, []);
+}
+
+#[test]
+fn a_held_key_does_nothing_by_itself() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Tasks);
+    for _ in 0..200 {
+        dashboard.input(key(Code::Char('p')));
+    }
+    dashboard.input(key(Code::Esc));
+    for _ in 0..200 {
+        dashboard.input(key(Code::Enter));
+    }
+    let acts = dashboard.effects.iter().filter(|e| matches!(e, Effect::Act { .. })).count();
+    assert_eq!(acts, 0);
+}
+
+#[test]
+fn what_is_refused_is_told_with_what_was_asked() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Tasks).type_in("t").input(key(Code::Enter));
+    let (ticket, ..) = act(&dashboard);
+    let answer = Answer::Refused(Refusal { message: "you may only look".into() });
+    dashboard.input(Input::Feed(Feed::Answer { ticket, answer }));
+    let said = dashboard.state.message.as_ref().expect("it is told");
+    assert_eq!(said.text, "task trigger share-expiry: you may only look");
+}
+
+#[test]
+fn nothing_is_changed_where_nothing_may_be_or_of_the_past() {
+    let mut readonly = small();
+    readonly.readonly = true;
+    let mut by_option = Dashboard::of(small());
+    by_option.state.options = Options { readonly: true, ..Options::default() };
+    let mut rewound = Dashboard::of(small());
+    feed(&mut rewound, later(1));
+    rewound.type_in("<");
+    let mut lost = Dashboard::of(small());
+    lost.input(Input::Feed(Feed::Lost { why: "gone".into(), retry_at: None }));
+    for (mut dashboard, why) in [
+        (Dashboard::of(readonly), "read-only"),
+        (by_option, "read-only"),
+        (rewound, "the past"),
+        (lost, "not connected"),
+    ] {
+        for (place, keys) in [(Place::Tasks, "p"), (Place::Overview, "L"), (Place::Overview, "d")] {
+            dashboard.go(place).type_in(keys);
+            assert!(matches!(dashboard.state.overlay, Overlay::None), "{why}");
+            let said = dashboard.state.message.as_ref().expect("it is said why");
+            assert!(said.text.contains(why), "{said:?}");
+        }
+    }
+}
+
+fn letter(id: u64) -> Letter {
+    Letter {
+        id,
+        task: "ttl-transition".into(),
+        key: format!("doc:{id}"),
+        errors: vec!["first".into(), "trap: all fuel consumed ttl::scan+0x4c".into()],
+        payload: "{\"n\": 1}".into(),
+        payload_bytes: 8,
+        ..Letter::default()
+    }
+}
+
+fn asked(dashboard: &Dashboard) -> (u64, Query) {
+    let last = dashboard.effects.iter().rev().find_map(|effect| match effect {
+        Effect::Ask { ticket, query } => Some((*ticket, query.clone())),
+        _ => None,
+    });
+    last.expect("something was asked")
+}
+
+fn answer_dead(dashboard: &mut Dashboard, ids: std::ops::Range<u64>, more: bool) {
+    let (ticket, _) = asked(dashboard);
+    let letters = ids.rev().map(letter).collect();
+    let answer = Answer::Dead(DeadPage { letters, more });
+    dashboard.input(Input::Feed(Feed::Answer { ticket, answer }));
+}
+
+#[test]
+fn letters_come_page_by_page_and_each_opens() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Queues).type_in("dj").input(key(Code::Enter));
+    let error = Some("trap: all fuel consumed ttl::scan+0x4c".to_owned());
+    let task = Some("ttl-transition".to_owned());
+    let first = Query::Dead { task: task.clone(), error: error.clone(), before: None };
+    assert_eq!(asked(&dashboard).1, first);
+    answer_dead(&mut dashboard, 100..300, true);
+    dashboard.type_in("G");
+    assert_eq!(asked(&dashboard).1, Query::Dead { task, error, before: Some(100) });
+    answer_dead(&mut dashboard, 50..100, false);
+    dashboard.type_in("G");
+    assert!(dashboard.picture(80, 24).contains("doc:50 "), "{}", dashboard.picture(80, 24));
+    dashboard.input(key(Code::Enter));
+    let picture = dashboard.picture(80, 24);
+    for words in ["#2 of 2  trap", "#1 of 2  first", "{\"n\": 1}"] {
+        assert!(picture.contains(words), "{words}: {picture}");
+    }
+    dashboard.type_in("r").input(key(Code::Enter));
+    let (_, action, _) = act(&dashboard);
+    let only = DeadSelector { ids: vec![50], ..DeadSelector::default() };
+    assert_eq!(action, Action::Ask { command: Command::RetryDead(only) });
+    dashboard.input(key(Code::Esc)).input(key(Code::Esc));
+    assert!(dashboard.picture(80, 24).contains("Dead letters (3) by error"));
+}
+
+#[test]
+fn discarding_a_group_fetches_it_offers_an_export_and_wants_the_count() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Queues).type_in("djx");
+    assert!(matches!(dashboard.state.overlay, Overlay::None), "it is fetched first");
+    answer_dead(&mut dashboard, 7..9, false);
+    let Overlay::Confirm(confirm) = &dashboard.state.overlay else { panic!("it is asked") };
+    assert_eq!(confirm.count.as_ref().map(|(count, _)| *count), Some(2));
+    dashboard.type_in("done with").input(key(Code::Enter)).type_in("3").input(key(Code::Enter));
+    let acts = |d: &Dashboard| d.effects.iter().filter(|e| matches!(e, Effect::Act { .. })).count();
+    assert_eq!(acts(&dashboard), 0, "another count is none");
+    // On to the button that exports, and back to the count.
+    dashboard.input(key(Code::Tab)).input(key(Code::Enter));
+    let exported = dashboard.effects.iter().find_map(|effect| match effect {
+        Effect::Export { name, text } => Some((name.as_str(), text.contains("doc:8"))),
+        _ => None,
+    });
+    assert_eq!(exported, Some(("dead-letters-ttl-transition.json", true)));
+    dashboard.input(key(Code::BackTab)).input(key(Code::Backspace)).type_in("2");
+    dashboard.input(key(Code::Enter));
+    let (_, action, reason) = act(&dashboard);
+    assert_eq!(reason, "done with");
+    assert!(matches!(action, Action::Ask { command: Command::DiscardDead(_) }), "{action:?}");
+}
+
+#[test]
+fn a_slot_is_explained_by_the_host() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Tasks).input(key(Code::Left)).type_in("w");
+    let (ticket, query) = asked(&dashboard);
+    let Query::Explain { task, at } = query else { panic!("{query:?}") };
+    let text = "it was skipped, because the run before was still active".to_owned();
+    let answer = Answer::Explained(Explained { task, at, text });
+    dashboard.input(Input::Feed(Feed::Answer { ticket, answer }));
+    assert!(dashboard.picture(120, 30).contains("because the run before"), "it is shown");
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_changes_nothing() {
+    let mut dashboard = Dashboard::of(small());
+    let before = dashboard.picture(80, 24);
+    let answer = Answer::Refused(Refusal { message: "late".into() });
+    dashboard.input(Input::Feed(Feed::Answer { ticket: 99, answer }));
+    assert_eq!(dashboard.picture(80, 24), before);
+}
+
+#[test]
+fn the_palette_finds_and_does() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.type_in(":theme mono").input(key(Code::Enter));
+    assert_eq!(dashboard.state.options.theme, ThemeChoice::Mono);
+    dashboard.input(Input::Key(Key::ctrl('p'))).type_in("drain node-c").input(key(Code::Enter));
+    assert!(matches!(dashboard.state.overlay, Overlay::Confirm(_)));
+    dashboard.input(key(Code::Esc)).type_in(":nothing like that").input(key(Code::Enter));
+    assert!(matches!(dashboard.state.overlay, Overlay::None));
+    assert_eq!(dashboard.effects, []);
+}
+
+#[test]
+fn sorting_and_filtering_keep_the_choice() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Overview).type_in("j").type_in("ssss");
+    assert!(dashboard.picture(80, 24).contains(">node-b"));
+    dashboard.type_in("/node-b").input(key(Code::Enter));
+    let picture = dashboard.picture(80, 24);
+    assert!(picture.contains(">node-b") && !picture.contains("\n node-a"), "{picture}");
+    dashboard.type_in("/").input(key(Code::Esc));
+    assert!(dashboard.picture(80, 24).contains("\n node-a"));
+}
+
+#[test]
+fn the_mouse_is_left_alone_until_it_is_asked_for() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.picture(80, 24);
+    let click = |x, y| Input::Mouse { x, y, kind: MouseKind::Click };
+    dashboard.input(click(14, 1));
+    assert_eq!(dashboard.state.place, Place::Overview);
+    dashboard.type_in("m").input(click(14, 1));
+    assert_eq!(dashboard.effects, [Effect::Mouse(true)]);
+    assert_eq!(dashboard.state.place, Place::Tasks);
+    dashboard.picture(80, 24);
+    dashboard.input(click(5, 6));
+    assert!(dashboard.picture(80, 24).contains(">compact-docs"), "{}", dashboard.picture(80, 24));
+    dashboard.input(Input::Mouse { x: 5, y: 6, kind: MouseKind::ScrollDown });
+    assert!(!dashboard.picture(80, 24).contains(">compact-docs"));
+}
+
+#[test]
+fn copying_names_what_is_chosen() {
+    for (place, keys, expected) in [
+        (Place::Overview, "jy", "node-b"),
+        (Place::Tasks, "y", "share-expiry"),
+        (Place::Queues, "y", "share-expiry"),
+        (Place::Queues, "dy", "etcd: lease not found"),
+    ] {
+        let mut dashboard = Dashboard::of(small());
+        dashboard.go(place).type_in(keys);
+        assert_eq!(dashboard.effects, [Effect::Copy(expected.into())], "{place:?} {keys}");
+    }
+}
+
+#[test]
+fn a_node_that_is_gone_cannot_be_drained() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.type_in("jjjjd");
+    assert!(matches!(dashboard.state.overlay, Overlay::None));
+    assert_eq!(small().nodes[4].state, NodeState::Lost);
+}
