@@ -28,6 +28,9 @@ const ITEMS_MAX: u32 = 500;
 /// The answer to whoever gave up the right to change things, or never had it.
 const LOOK_ONLY: &str = "this connection may only look";
 
+/// For so long after the end of a run, nodes may have lines of it that they have yet to write.
+const LAST_LINES: Duration = Duration::from_secs(5);
+
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
@@ -196,7 +199,9 @@ impl Gatherer {
     async fn log(&self, id: u64, after: u64) -> Result<Answer, Refused> {
         let run = self.store().run(RunId(id)).await.map_err(refused)?;
         let found = self.store().lines(RunId(id), after, LOG_PAGE).await.map_err(refused)?;
-        let open = run.is_some_and(|run| run.ended_at.is_none());
+        let now = self.store().now().await.map_err(refused)?;
+        let may_log = |ended: Option<Time>| ended.is_none_or(|at| now.since(at) < LAST_LINES);
+        let open = run.is_some_and(|run| may_log(run.ended_at));
         Ok(Answer::Log(LogPage { lines: found.lines, dropped: found.lost, open }))
     }
 
