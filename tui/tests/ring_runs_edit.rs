@@ -244,6 +244,32 @@ fn what_an_edit_comes_to_is_asked_after_a_pause_and_saved_with_a_reason() {
 }
 
 #[test]
+fn a_schedule_is_saved_by_a_colon_and_w_as_in_an_editor() {
+    let (mut dashboard, mut host) = form("share-expiry");
+    retype(&mut dashboard, "*/2 * * * *");
+    dashboard.input(key(Code::Esc)).type_in(":w").input(key(Code::Enter));
+    assert!(dashboard.picture(80, 24).contains("save: why?"));
+    dashboard.input(key(Code::Enter));
+    host.answer(&mut dashboard);
+    assert!(dashboard.picture(80, 24).contains("share-expiry: saved"), "a reason may be left out");
+}
+
+#[test]
+fn the_hour_that_comes_twice_is_shown_in_both_times() {
+    let (mut dashboard, mut host) = form("share-expiry");
+    retype(&mut dashboard, "*/30 2 * * *");
+    dashboard.input(key(Code::Tab));
+    retype(&mut dashboard, "Europe/Berlin");
+    check("edit-clocks", &mut dashboard, &mut host);
+    let picture = dashboard.picture(80, 24);
+    let rows = ["2026-10-25 00:30:00  02:30:00 CEST", "2026-10-25 01:30:00  02:30:00 CET"];
+    for row in rows {
+        assert!(picture.contains(row), "{row}: {picture}");
+    }
+    assert!(picture.contains("comes twice"), "{picture}");
+}
+
+#[test]
 fn a_file_that_changed_meanwhile_is_shown_and_what_was_typed_stays() {
     let (mut dashboard, mut host) = form("share-expiry");
     retype(&mut dashboard, "*/3 * * * *");

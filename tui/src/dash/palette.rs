@@ -16,6 +16,8 @@ pub const SHOWN_MAX: usize = 10;
 /// What the frame can be told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
+    /// A key of the screen.
+    Key(Key),
     /// Go to a screen.
     Go(Place),
     /// Look at something on a screen.
@@ -68,7 +70,10 @@ fn entry(words: impl Into<String>, command: Command) -> Entry {
 impl Palette {
     /// The commands as they are now.
     pub fn open(screen: &dyn Screen, cx: &Context<'_>) -> Palette {
-        let mut entries = frame();
+        let own = screen.commands().into_iter();
+        let mut entries: Vec<Entry> =
+            own.map(|(words, key)| entry(words, Command::Key(key))).collect();
+        entries.extend(frame());
         for (at, column) in screen.columns().into_iter().enumerate() {
             entries.push(entry(format!("sort by {}", column.to_lowercase()), Command::Sort(at)));
         }

@@ -297,6 +297,7 @@ impl State {
 
     fn command(&mut self, command: Command, out: &mut Outbox) {
         match command {
+            Command::Key(key) => self.screen_key(key, out),
             Command::Go(place) => self.go(place, out),
             Command::Open(place, subject) => out.go_to(place, subject),
             Command::Sort(column) => self.screens.at_mut(self.place).sort(column),

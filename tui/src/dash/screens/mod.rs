@@ -130,6 +130,12 @@ pub trait Screen {
         let _ = (filter, cx);
     }
 
+    /// What it can be told now beside moving about: words for the palette, and the key that does
+    /// it.
+    fn commands(&self) -> Vec<(&'static str, Key)> {
+        Vec::new()
+    }
+
     /// The columns that its main table can be sorted by.
     fn columns(&self) -> Vec<&'static str> {
         Vec::new()

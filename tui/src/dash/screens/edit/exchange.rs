@@ -20,6 +20,9 @@ pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// A question that was not answered is asked again after this.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 
+/// A saving that was not answered is given up after this.
+pub const SAVING_MAX: Duration = Duration::from_secs(30);
+
 type Changes = BTreeMap<String, Option<String>>;
 
 /// What became of a saving.
@@ -153,6 +156,14 @@ impl Exchange {
         self.saving.take().map(|_| News::NotSaved(why.to_owned()))
     }
 
+    /// Gives up a saving that nobody has answered.
+    pub fn overdue(&mut self, now: Time) -> Option<News> {
+        self.saving.take_if(|(_, at)| now.since(*at) >= SAVING_MAX)?;
+        (self.looked, self.look_at) = (None, None);
+        let why = "the host has not answered: the file below tells whether it was saved";
+        Some(News::NotSaved(why.to_owned()))
+    }
+
     /// Takes an answer; none: it tells nothing new, or is not this form's.
     pub fn answer(&mut self, ticket: u64, answer: &Answer, now: Time) -> Option<News> {
         if self.looked.is_some_and(|(asked, _)| asked == ticket) {
@@ -233,5 +244,89 @@ impl Exchange {
             Answer::Refused(refusal) => News::NotSaved(refusal.message.clone()),
             _ => News::NotSaved("the host gave another answer than expected".to_owned()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::snapshot::Refusal;
+
+    use super::*;
+
+    const S: fn(i64) -> Time = Time::from_secs;
+
+    fn file(digest: &str) -> Answer {
+        Answer::Config(ConfigFile { digest: digest.into(), ..ConfigFile::default() })
+    }
+
+    fn changes() -> Changes {
+        [("schedule".to_owned(), Some("@daily".to_owned()))].into()
+    }
+
+    /// What is asked now, with the ticket 7.
+    fn due(exchange: &mut Exchange, now: Time) -> Vec<Query> {
+        let mut asked = Vec::new();
+        exchange.due("a", &changes(), now, |query| {
+            asked.push(query);
+            7
+        });
+        asked
+    }
+
+    fn opened() -> Exchange {
+        let mut exchange = Exchange::default();
+        assert_eq!(due(&mut exchange, S(0)), [Query::Config]);
+        assert_eq!(exchange.answer(7, &file("one"), S(0)), Some(News::Opened));
+        exchange
+    }
+
+    #[test]
+    fn a_saving_that_nobody_answers_is_given_up_and_the_file_is_looked_at() {
+        let mut exchange = opened();
+        assert!(exchange.save("a", changes(), "why").is_some());
+        exchange.sent(9, S(1));
+        assert!(exchange.saves() && exchange.save("a", changes(), "again").is_none());
+        assert_eq!(exchange.overdue(S(30)), None);
+        assert!(matches!(exchange.overdue(S(31)), Some(News::NotSaved(_))));
+        assert!(!exchange.saves());
+        assert_eq!(due(&mut exchange, S(31)), [Query::Config]);
+        assert_eq!(exchange.answer(9, &file("late"), S(32)), None, "it is nobody's any more");
+    }
+
+    #[test]
+    fn a_lost_connection_asks_again_what_was_asked() {
+        let mut exchange = opened();
+        exchange.typed(S(1));
+        assert_eq!(due(&mut exchange, S(2)).len(), 1, "what it would come to");
+        exchange.sent(9, S(2));
+        assert!(matches!(exchange.lost(), Some(News::NotSaved(_))));
+        assert_eq!(due(&mut exchange, S(3)).len(), 2, "the file, and what it would come to");
+        assert_eq!(exchange.lost(), None);
+    }
+
+    #[test]
+    fn a_refusal_keeps_what_is_there() {
+        let mut exchange = opened();
+        exchange.typed(S(1));
+        due(&mut exchange, S(2));
+        let refused = Answer::Refused(Refusal { message: "no such task".into() });
+        assert_eq!(exchange.answer(7, &refused, S(2)), None);
+        assert_eq!(exchange.preview_refusal.as_deref(), Some("no such task"));
+        assert_eq!(due(&mut exchange, S(5)), [Query::Config]);
+        exchange.answer(7, &refused, S(5));
+        assert_eq!(exchange.refusal.as_deref(), Some("no such task"));
+        assert!(exchange.file.is_some() && !exchange.is_stale());
+    }
+
+    #[test]
+    fn another_file_is_stale_until_it_is_taken() {
+        let mut exchange = opened();
+        assert_eq!(due(&mut exchange, S(4)), [], "it was looked at a moment ago");
+        due(&mut exchange, S(5));
+        assert_eq!(exchange.answer(7, &file("two"), S(5)), None);
+        assert!(exchange.is_stale());
+        exchange.reload(S(6));
+        assert!(!exchange.is_stale());
+        assert_eq!(exchange.save("a", changes(), "").map(|edit| edit.base).as_deref(), Some("two"));
     }
 }

@@ -14,22 +14,16 @@ mod agenda;
 mod check;
 mod exchange;
 mod form;
+mod open;
 mod section;
 mod values;
 mod view;
 
-use std::time::Duration;
-
-use besom_core::ids::TaskName;
-use besom_core::plan::{Forecast, forecast};
-use besom_core::snapshot::{Answer, ConfigFile, Query, RunState, Subject};
+use besom_core::snapshot::{Answer, Query, Subject};
 use besom_core::time::Time;
 
-use self::agenda::Agenda;
-use self::check::Check;
-use self::exchange::{Exchange, News};
-use self::form::Form;
-use self::section::Section;
+use self::exchange::News;
+use self::open::Open;
 use self::values::{Name, Values};
 use super::{Hint, Screen};
 use crate::dash::context::Context;
@@ -40,9 +34,6 @@ use crate::dash::table::{Column, SortKey, TableState, Width};
 
 /// From this size on the whole file and the agenda are shown.
 const WIDE: (u16, u16) = (140, 36);
-
-/// Slots that the forecast looks at: enough to tell a habit from an accident.
-const FORECAST_SLOTS: u32 = 200;
 
 /// The columns of the tasks to choose from.
 const COLUMNS: [Column; 5] = [
@@ -59,112 +50,6 @@ pub struct EditScreen {
     table: TableState<String>,
     filter: String,
     open: Option<Open>,
-}
-
-/// A form that is open.
-#[derive(Debug)]
-struct Open {
-    form: Form,
-    check: Check,
-    exchange: Exchange,
-    agenda: Agenda,
-    /// The reason is typed before it is saved.
-    reason: Option<Field>,
-    /// Leaving was asked for once, with changes that would be lost.
-    leaving: bool,
-    was_live: bool,
-}
-
-impl Open {
-    fn new(task: &str, values: Values) -> Open {
-        Open {
-            check: Check::of(&values),
-            form: Form::open(task, values),
-            exchange: Exchange::default(),
-            agenda: Agenda::default(),
-            reason: None,
-            leaving: false,
-            was_live: true,
-        }
-    }
-
-    /// Something was typed.
-    fn changed(&mut self, cx: &Context<'_>) {
-        self.leaving = false;
-        self.check.read(self.form.values());
-        self.exchange.typed(cx.now);
-        self.look(cx);
-    }
-
-    /// The other tasks' slots, where they are shown.
-    fn look(&mut self, cx: &Context<'_>) {
-        if cx.size.0 >= WIDE.0 && cx.size.1 >= WIDE.1 {
-            self.agenda.look(cx.snap, &self.form.task, self.check.valid.as_ref(), cx.now);
-        }
-    }
-
-    /// The file as it is now says this of the task.
-    fn rebase(&mut self, file: &ConfigFile, cx: &Context<'_>) {
-        let section = Section::find(&file.text, &self.form.task);
-        if let Some(task) = cx.snap.task(&self.form.task) {
-            self.form.rebase(Values::of(task, section.as_ref()));
-        }
-        self.changed(cx);
-    }
-
-    /// What runs as long as the past ones did would meet by the last valid schedule.
-    fn forecast(&self, cx: &Context<'_>) -> Option<Forecast> {
-        let valid = self.check.valid.as_ref()?;
-        let task = cx.snap.task(&self.form.task)?;
-        let ended = task.last.iter().filter(|run| run.state == RunState::Ok);
-        let took = ended.filter_map(|run| Some(run.ended_at?.since(run.started_at)));
-        let durations: Vec<Duration> = took.collect();
-        let name = TaskName::from(self.form.task.as_str());
-        let policy = self.form.values().policy();
-        forecast(&name, &valid.schedule, &policy, &durations, cx.now, FORECAST_SLOTS)
-    }
-
-    /// Why it cannot be saved now; none: it can.
-    fn obstacle(&self, cx: &Context<'_>) -> Option<String> {
-        if cx.readonly {
-            return Some("read-only: nothing can be changed from here".into());
-        }
-        if !cx.live {
-            return Some("this is not the present: nothing can be saved now".into());
-        }
-        if self.exchange.saves() {
-            return Some("it is being saved already".into());
-        }
-        let Some(file) = &self.exchange.file else {
-            return Some("the configuration file is not known yet".into());
-        };
-        if let Some(why) = &file.locked {
-            return Some(format!("the file cannot be replaced: {why}"));
-        }
-        if self.exchange.is_stale() {
-            return Some(
-                "the file was changed by somebody else: R takes theirs, and keeps what you typed"
-                    .into(),
-            );
-        }
-        if !self.form.is_changed() {
-            return Some("nothing has changed".into());
-        }
-        if let check::Reading::Wrong(error) = &self.check.reading {
-            return Some(format!("{}; {}", error.message, error.fix));
-        }
-        let current = self.exchange.preview.as_ref().filter(|(of, _)| *of == self.form.changes());
-        let problems = current.map(|(_, edited)| edited.problems.as_slice()).unwrap_or_default();
-        let wrong = problems.iter().find(|problem| !problem.warning)?;
-        Some(format!("{}; {}", wrong.message, wrong.fix))
-    }
-
-    /// Where an editor is to be opened.
-    fn line(&self) -> u32 {
-        let file = self.exchange.file.as_ref();
-        let section = file.and_then(|file| Section::find(&file.text, &self.form.task));
-        section.map_or(1, |section| section.line_of(self.form.focus.key()))
-    }
 }
 
 impl EditScreen {
@@ -378,6 +263,9 @@ impl Screen for EditScreen {
         {
             out.say(Tone::Bad, why);
         }
+        if let Some(News::NotSaved(why)) = open.exchange.overdue(cx.now) {
+            out.say(Tone::Bad, why);
+        }
         let changes = open.form.changes();
         open.exchange.due(&open.form.task, &changes, cx.now, |query| out.ask(query));
     }
@@ -411,7 +299,7 @@ impl Screen for EditScreen {
     }
 
     fn filter(&self) -> &str {
-        &self.filter
+        if self.open.is_some() { "" } else { &self.filter }
     }
 
     fn set_filter(&mut self, filter: &str, cx: &Context<'_>) {
@@ -420,6 +308,18 @@ impl Screen for EditScreen {
             let names = self.names(cx);
             self.table.settle(&names);
         }
+    }
+
+    fn commands(&self) -> Vec<(&'static str, Key)> {
+        if self.open.is_none() {
+            return vec![("e: edit the chosen task", Key::char('e'))];
+        }
+        vec![
+            ("w: save the schedule", Key::char('W')),
+            ("u: undo the last change", Key::char('u')),
+            ("e: open the file in $EDITOR", Key::char('E')),
+            ("r: reload the file", Key::char('R')),
+        ]
     }
 
     fn columns(&self) -> Vec<&'static str> {

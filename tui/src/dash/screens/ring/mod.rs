@@ -213,6 +213,13 @@ impl Screen for RingScreen {
         }
     }
 
+    fn commands(&self) -> Vec<(&'static str, Key)> {
+        vec![
+            ("what-if: one node more or fewer", Key::char('w')),
+            ("zoom into the ring", Key::char('z')),
+        ]
+    }
+
     fn columns(&self) -> Vec<&'static str> {
         COLUMNS.iter().map(|column| column.name).filter(|name| !name.is_empty()).collect()
     }

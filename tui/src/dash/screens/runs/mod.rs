@@ -325,6 +325,20 @@ impl Screen for RunsScreen {
         }
     }
 
+    fn commands(&self) -> Vec<(&'static str, Key)> {
+        if self.detail.is_none() {
+            return Vec::new();
+        }
+        vec![
+            ("follow the log, or stop", Key::char('s')),
+            ("least level of the log", Key::char('L')),
+            ("wrap long lines of the log", Key::char('w')),
+            ("show the log in $PAGER", Key::char('o')),
+            ("export this run as JSON", Key::char('E')),
+            ("items and nodes of this run", Key::char('i')),
+        ]
+    }
+
     fn columns(&self) -> Vec<&'static str> {
         COLUMNS.iter().map(|column| column.name).collect()
     }

@@ -7,7 +7,7 @@ use ratatui::style::Style;
 use besom_core::snapshot::{DiffKind, DiffLine};
 
 use super::super::Open;
-use super::super::check::Reading;
+use super::super::check::{Reading, Slot};
 use super::inside;
 use crate::dash::context::Context;
 use crate::dash::screens::figure::date_clock;
@@ -62,26 +62,26 @@ pub fn preview(
     let zone = format!("   in {}", valid.zone);
     let pieces = [(of, theme.title), (&valid.expression, theme.accent), (&zone, theme.dim)];
     put_all(buf, inside(area), 0, 0, &pieces);
-    let head = format!("  #  UTC                  {:<18} from now   note", "local");
-    put(buf, area, 0, 1, &head, theme.dim);
     let room = usize::from(area.height.saturating_sub(2));
     let next = valid.next(cx.now, slots.min(room));
+    // The day is told where it is another one than in UTC.
+    let local = |slot: &Slot| match date_clock(slot.at).starts_with(&slot.date) {
+        true => slot.local.clone(),
+        false => format!("{} {}", slot.date.get(5..).unwrap_or(&slot.date), slot.local),
+    };
+    let wide = next.iter().map(|slot| text::width(&local(slot))).max().unwrap_or(5);
+    let head = format!("  #  UTC                  {:<wide$} from now  note", "local");
+    put(buf, area, 0, 1, &head, theme.dim);
     let mut y = 2;
     for (number, slot) in (1..).zip(&next) {
         let utc = date_clock(slot.at);
-        let day = match utc.starts_with(&slot.date) {
-            true => String::new(),
-            false => slot.date.get(5..).unwrap_or(&slot.date).to_owned() + " ",
-        };
         let with = others.then(|| open.agenda.collisions.get(&slot.at)).flatten();
         let with = with.map(|tasks| format!("with {}", tasks.join(", ")));
-        let note = match (&slot.note, with) {
-            (Some(note), Some(with)) => format!("{note}; {with}"),
-            (Some(note), None) => note.clone(),
-            (None, with) => with.unwrap_or_default(),
-        };
+        // The date stands at the left already.
+        let clocks = slot.note.as_ref().map(|note| note.replace(&format!(" on {}", slot.date), ""));
+        let note = [clocks, with].into_iter().flatten().collect::<Vec<_>>().join("; ");
         let from_now = format!("in {}", text::span(slot.at.since(cx.now)));
-        let line = format!(" {number:>2}  {utc}  {:<18} {from_now:<10} ", day + &slot.local);
+        let line = format!(" {number:>2}  {utc}  {:<wide$} {from_now:<9} ", local(slot));
         let x = put(buf, area, 0, y, &line, theme.text);
         put(buf, area, x, y, &note, theme.warn);
         y += 1;
