@@ -201,6 +201,25 @@ fn the_screens_model_knows_no_screen() {
 }
 
 #[test]
+fn only_views_and_widgets_of_the_dashboard_know_the_screen() {
+    let under = root().join("tui/src/dash");
+    let mut checked = 0;
+    for source in files("tui/src/dash", "rs") {
+        let relative = source.strip_prefix(&under).expect("below it").display().to_string();
+        let draws = relative == "theme.rs"
+            || relative.starts_with("widgets/")
+            || relative.split('/').any(|part| part.trim_end_matches(".rs") == "view");
+        if !draws {
+            checked += 1;
+            let code = code(&source);
+            let drawing = ["ratatui", "crossterm"].into_iter().find(|path| names(&code, path));
+            assert_eq!(drawing, None, "{}", source.display());
+        }
+    }
+    assert!(checked > 20, "the model was found: {checked} files");
+}
+
+#[test]
 fn plugins_do_not_import_the_host() {
     // `besom::` alone is the bindings of the contract's package, `besom:task`.
     never("plugins", &["besom_core", "besom_tests"]);

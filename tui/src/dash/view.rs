@@ -28,8 +28,9 @@ pub fn view(state: &State, area: Rect, buf: &mut Buffer) {
     if let Some((above, below)) = frame.rules {
         rule(buf, area, above, theme.line);
         rule(buf, area, below, theme.line);
-        let filter = state.screens.at(state.place).filter();
-        if !filter.is_empty() {
+        let screen = state.screens.at(state.place);
+        let filter = screen.filter();
+        if !filter.is_empty() && !screen.typing() {
             let words = format!(" /{filter}  (/ and esc clear it) ");
             put(buf, area, 1, below, &words, theme.accent);
         }

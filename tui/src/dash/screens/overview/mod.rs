@@ -4,7 +4,6 @@
 //! by moving past the end of one into the other.
 
 mod nodes;
-mod panels;
 mod timeline;
 mod view;
 

@@ -1,12 +1,14 @@
 //! The overview, drawn: as much of it as the size allows, the attention list always.
 
+mod panels;
+
 use besom_core::snapshot::{Node, NodeState, Urgency};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::nodes::{self, COLUMNS, Health, Totals};
-use super::{Focus, OverviewScreen, attention_ids, panels, timeline};
+use super::{Focus, OverviewScreen, attention_ids, timeline};
 use crate::dash::context::Context;
 use crate::dash::frame::Frame;
 use crate::dash::table::{Column, Width};

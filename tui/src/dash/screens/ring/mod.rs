@@ -8,7 +8,6 @@
 //!   what-if         one node more, or one fewer, by the hosts' own function
 //! ```
 
-mod circle;
 mod load;
 mod place;
 mod strip;

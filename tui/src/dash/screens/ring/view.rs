@@ -1,8 +1,9 @@
 //! Who owns what, and where the load is. Drawn.
 
+mod circle;
 mod strips;
 
-pub(super) use strips::{selected_sign, selected_style};
+use strips::{selected_sign, selected_style};
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,7 +13,7 @@ use super::load::{Loads, Share};
 use super::strip::{Strip, letter};
 use super::verdict::{Mood, Verdict};
 use super::what_if::Outcome;
-use super::{COLUMNS, RingScreen, circle};
+use super::{COLUMNS, RingScreen};
 use crate::dash::context::Context;
 use crate::dash::screens::figure::{UNKNOWN, per_cent};
 use crate::dash::text;

@@ -4,9 +4,9 @@
 //! the chosen one.
 
 pub(in crate::dash) mod ending;
-pub(in crate::dash) mod row;
+mod row;
 mod slots;
-mod view;
+pub(in crate::dash) mod view;
 
 use besom_core::snapshot::{Answer, Query, Subject, Task};
 use besom_core::time::Time;

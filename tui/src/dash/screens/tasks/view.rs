@@ -1,5 +1,7 @@
 //! The tasks, drawn: the table, and the chosen task below it or beside it.
 
+pub(in crate::dash) mod cell;
+
 use besom_core::cron::Schedule;
 use besom_core::snapshot::{RunState, Task};
 use besom_core::time::Time;
@@ -99,7 +101,7 @@ impl TasksScreen {
             seen: &self.table.seen,
         };
         table.draw(theme, area, buf, |at, column| {
-            row::cell(&cx.snap.tasks[order[at]], column, cx, theme)
+            cell::cell(&cx.snap.tasks[order[at]], column, cx, theme)
         });
     }
 

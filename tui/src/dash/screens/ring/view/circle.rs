@@ -7,8 +7,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::strip::Strip;
-use super::view::{selected_sign, selected_style};
+use super::{selected_sign, selected_style};
+use crate::dash::screens::ring::strip::Strip;
 use crate::dash::theme::Theme;
 use crate::dash::widgets::put;
 

@@ -5,10 +5,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::nodes::Totals;
-use super::{OverviewScreen, view};
 use crate::dash::context::Context;
-use crate::dash::screens::tasks::{ending, row};
+use crate::dash::screens::overview::nodes::Totals;
+use crate::dash::screens::overview::{OverviewScreen, view};
+use crate::dash::screens::tasks::ending;
+use crate::dash::screens::tasks::view::cell;
 use crate::dash::text;
 use crate::dash::theme::Theme;
 use crate::dash::widgets::panel::panel;
@@ -152,9 +153,9 @@ fn tasks(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     put(buf, area, runs, 0, "LAST 16 RUNS", theme.title);
     for (y, task) in (1..area.height).zip(order) {
         put_n(buf, area, 1, y, next.saturating_sub(2), &task.name, theme.text);
-        let (words, style) = row::next_in(task, cx, theme);
+        let (words, style) = cell::next_in(task, cx, theme);
         put_n(buf, area, next, y, 11, &words, style);
-        let (words, style) = row::last(task, cx, theme);
+        let (words, style) = cell::last(task, cx, theme);
         put_n(buf, area, last, y, 9, &words, style);
         put(buf, area, runs, y, &ending::curve(&task.last, 16), theme.spark);
     }
