@@ -17,6 +17,8 @@ use crate::dash::widgets::field::field;
 use crate::dash::widgets::table::Table;
 use crate::dash::widgets::{columns, put, put_all, rows, rule};
 
+/// With fewer rows only the field that is typed into is shown.
+const TINY: u16 = 12;
 /// A field of text is at least this wide.
 const FIELD_MIN: u16 = 12;
 
@@ -115,13 +117,18 @@ fn banners(open: &Open, cx: &Context<'_>, theme: &Theme) -> Vec<(String, Style)>
 /// Draws the form; tells how many rows it took.
 fn form(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) -> u16 {
     let mut y = heading(open, theme, area, buf);
-    for (words, style) in banners(open, cx, theme) {
-        for line in text::wrap(&words, usize::from(area.width.saturating_sub(2))).iter().take(2) {
+    // Where there is hardly room, what is typed and its next runs are what matters.
+    let tiny = area.height < TINY;
+    for (words, style) in banners(open, cx, theme).into_iter().take(if tiny { 1 } else { 3 }) {
+        let lines = text::wrap(&words, usize::from(area.width.saturating_sub(2)));
+        for line in lines.iter().take(if tiny { 1 } else { 2 }) {
             put(buf, area, 1, y, line, style);
             y += 1;
         }
     }
-    for names in ROWS {
+    let focus = [open.form.focus];
+    let shown: &[&[Name]] = if tiny { &[&focus] } else { &ROWS };
+    for names in shown {
         y += form_row(open, names, theme, rows(area, y, area.height.saturating_sub(y)), buf);
     }
     if let Some(reason) = &open.reason {

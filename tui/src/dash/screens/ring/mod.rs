@@ -184,6 +184,9 @@ impl Screen for RingScreen {
         if self.stale || old {
             self.look_for(ring);
         }
+        if let Some(place) = &mut self.place {
+            place.complete(ring);
+        }
         let members = ring.owners.iter().filter(|owner| owner.weight > 0).count();
         if let Some(what) = self.what_if.take_if(|what| what.revision != ring.revision) {
             self.what_if = if members <= MEMBERS_FOR_FOLLOWING {

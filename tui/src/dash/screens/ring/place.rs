@@ -9,7 +9,8 @@ use besom_core::snapshot::Ring;
 
 /// How many nodes are named that would be next.
 const NEXT_MAX: usize = 2;
-/// With more members only one is named: each costs a ring without the ones before.
+/// With more members only one is named, and not while a key is still being typed: each costs a
+/// ring without the ones before.
 const MEMBERS_FOR_ALL: usize = 64;
 /// What stands between a key and its tenant, as on the command line.
 const TENANT: &str = " --tenant ";
@@ -42,21 +43,31 @@ pub struct Place {
     pub sought: Sought,
     /// Its partition.
     pub partition: u32,
-    /// Whose it would be if its owner went, then if that one went too; empty: no ring decides.
-    pub next: Vec<String>,
+    /// Whose it would be if its owner went, then if that one went too; empty: no ring decides;
+    /// none: not computed yet.
+    pub next: Option<Vec<String>>,
     /// The revision of the members that `next` was computed from.
     pub revision: u64,
 }
 
 impl Place {
-    /// Finds a key; none: nothing is known of any partition.
+    /// Finds a key; none: nothing is known of any partition. In a large ring, whose it would be
+    /// next is left to [`Place::complete`].
     pub fn of(ring: &Ring, sought: Sought) -> Option<Place> {
         if ring.partitions == 0 {
             return None;
         }
         let partition = partition_of(sought.tenant.as_deref(), &sought.key, ring.partitions);
-        let next = next(ring, partition);
+        let small = ring.owners.len() <= MEMBERS_FOR_ALL;
+        let next = small.then(|| next(ring, partition));
         Some(Place { sought, partition: partition.0, next, revision: ring.revision })
+    }
+
+    /// Computes whose it would be next, if that was left.
+    pub fn complete(&mut self, ring: &Ring) {
+        if self.next.is_none() {
+            self.next = Some(next(ring, Partition(self.partition)));
+        }
     }
 
     /// The owner as the store says; none: nobody has owned it yet.
@@ -142,7 +153,19 @@ mod tests {
         };
         let second = of(&without(&[&owner])).unwrap();
         let third = of(&without(&[&owner, &second])).unwrap();
-        assert_eq!(place.next, [second.as_str(), third.as_str()]);
+        assert_eq!(place.next.unwrap(), [second.as_str(), third.as_str()]);
+    }
+
+    #[test]
+    fn in_a_large_ring_the_next_one_is_computed_when_the_key_is_typed() {
+        let names: Vec<String> = (0..=MEMBERS_FOR_ALL).map(|n| format!("node-{n}")).collect();
+        let ring = ring(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let mut place = Place::of(&ring, Sought::parse("k").unwrap()).unwrap();
+        assert_eq!(place.next, None);
+        place.complete(&ring);
+        let next = place.next.clone().unwrap();
+        assert_eq!(next.len(), 1);
+        assert_ne!(place.owner(&ring), Some(next[0].as_str()));
     }
 
     #[test]
@@ -150,7 +173,7 @@ mod tests {
         let mut ring = ring(&["node-a"]);
         ring.virtual_nodes = 0;
         let place = Place::of(&ring, Sought::parse("k").unwrap()).unwrap();
-        assert_eq!((place.owner(&ring), place.next.len()), (Some("node-a"), 0));
+        assert_eq!((place.owner(&ring), place.next.as_deref()), (Some("node-a"), Some(&[][..])));
         assert_eq!(Place::of(&Ring::default(), Sought::parse("k").unwrap()), None);
     }
 }

@@ -20,11 +20,17 @@ const SLOTS: usize = 5;
 /// Lines of the difference that are kept where there is little room.
 const DIFF_MIN: u16 = 4;
 
+/// With fewer rows there are only the slots.
+const TINY: u16 = 7;
+/// With fewer columns the day is left out.
+const DAY_MIN: u16 = 60;
+
 /// Draws it.
 pub fn draw(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     // The difference keeps a few lines, the slots are what one looks at while typing.
     let diff = diff_lines(open, theme);
     let keep = (diff.len() as u16 + 1).min(DIFF_MIN.max(area.height / 3)).min(area.height / 2);
+    let keep = if area.height < TINY { 0 } else { keep };
     let top = rows(area, 0, area.height - keep);
     let slots = (usize::from(top.height).saturating_sub(4)).clamp(1, SLOTS);
     let taken = preview(open, cx, theme, (slots, false), top, buf);
@@ -70,11 +76,13 @@ pub fn preview(
         false => format!("{} {}", slot.date.get(5..).unwrap_or(&slot.date), slot.local),
     };
     let wide = next.iter().map(|slot| text::width(&local(slot))).max().unwrap_or(5);
-    let head = format!("  #  UTC                  {:<wide$} from now  note", "local");
+    let full = area.width >= DAY_MIN;
+    let utc_wide = if full { 19 } else { 8 };
+    let head = format!("  #  {:<utc_wide$}  {:<wide$} from now  note", "UTC", "local");
     put(buf, area, 0, 1, &head, theme.dim);
     let mut y = 2;
     for (number, slot) in (1..).zip(&next) {
-        let utc = date_clock(slot.at);
+        let utc = if full { date_clock(slot.at) } else { text::clock(slot.at) };
         let with = others.then(|| open.agenda.collisions.get(&slot.at)).flatten();
         let with = with.map(|tasks| format!("with {}", tasks.join(", ")));
         // The date stands at the left already.

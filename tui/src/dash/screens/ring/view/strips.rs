@@ -90,7 +90,7 @@ impl RingScreen {
                 Some(tenant) => format!("{} of {tenant}", place.sought.key),
                 None => place.sought.key.clone(),
             };
-            let then = match place.next.as_slice() {
+            let then = match place.next.as_deref().unwrap_or_default() {
                 [] => String::new(),
                 next => format!(" (then {})", next.join(", ")),
             };
