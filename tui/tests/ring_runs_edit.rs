@@ -297,6 +297,17 @@ fn a_file_that_changed_meanwhile_is_shown_and_what_was_typed_stays() {
 }
 
 #[test]
+fn a_form_without_changes_follows_the_file() {
+    let (mut dashboard, mut host) = form("share-expiry");
+    host.replace(&FILE.replace("\"* * * * *\"", "\"*/7 * * * *\""), "by an editor");
+    host.pass(&mut dashboard, 6_000);
+    let picture = dashboard.picture(80, 24);
+    assert!(picture.contains("schedule */7 * * * *"), "{picture}");
+    assert!(picture.contains("(as in the file)"), "{picture}");
+    assert!(!picture.contains("changed by somebody else"), "{picture}");
+}
+
+#[test]
 fn what_keeps_a_schedule_from_being_saved_is_told_beforehand() {
     let (mut dashboard, mut host) = form("share-expiry");
     host.lock = Some("the directory is read-only".into());

@@ -176,10 +176,7 @@ impl EditScreen {
                 None => open.reason = Some(Field::default()),
             },
             Code::Char('R') => {
-                open.exchange.reload(cx.now);
-                if let Some(file) = open.exchange.file.clone() {
-                    open.rebase(&file, cx);
-                }
+                open.take_theirs(cx);
                 out.say(Tone::Info, "the file is taken as it is now; what you typed is kept");
                 self.refresh(cx, out);
             }
@@ -242,6 +239,8 @@ impl Screen for EditScreen {
                 out.say(Tone::Good, format!("{task}: saved; it applies without a restart"));
             }
             Some(News::NotSaved(why)) => out.say(Tone::Bad, format!("not saved: {why}")),
+            // Nothing was typed that could be lost: the form follows the file.
+            None if open.exchange.is_stale() && !open.form.is_changed() => open.take_theirs(cx),
             None => {}
         }
         self.refresh(cx, out);

@@ -77,6 +77,14 @@ impl Open {
         self.changed(cx);
     }
 
+    /// Takes the file as it is now for the one that is edited; what was typed stays.
+    pub fn take_theirs(&mut self, cx: &Context<'_>) {
+        self.exchange.reload(cx.now);
+        if let Some(file) = self.exchange.file.clone() {
+            self.rebase(&file, cx);
+        }
+    }
+
     /// What runs as long as the past ones did would meet by the last valid schedule.
     pub fn forecast(&self, cx: &Context<'_>) -> Option<Forecast> {
         let valid = self.check.valid.as_ref()?;

@@ -15,8 +15,8 @@ use crate::dash::widgets::put;
 /// A smaller circle would be none.
 const ROWS_MIN: u16 = 7;
 
-/// Draws the circle of a strip of [`points`] of its area cells; what is the selected node's is full, and a
-/// partition that is sought is marked.
+/// Draws the circle of a strip of as many cells as [`points`] tells for its area; what is the
+/// selected node's is full, and a partition that is sought is marked.
 pub fn draw(buf: &mut Buffer, theme: &Theme, area: Rect, strip: &Strip, sought: Option<u32>) {
     let area = area.intersection(buf.area);
     let rows = area.height.min(area.width / 2);
