@@ -101,3 +101,57 @@ impl History {
         self.pictures.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use besom_core::snapshot::Node;
+
+    use super::*;
+
+    fn at(ms: i64, nodes: usize) -> Arc<Snapshot> {
+        let nodes = (0..nodes).map(|_| Arc::new(Node::default())).collect();
+        Arc::new(Snapshot { at: Time::from_millis(ms), nodes, ..Snapshot::default() })
+    }
+
+    #[test]
+    fn of_each_second_the_last_picture_stays() {
+        let mut history = History::default();
+        for ms in [0, 400, 900, 1_000, 1_100, 2_500] {
+            history.push(&at(ms, 0));
+        }
+        assert_eq!(history.len(), 3);
+        let time = |snap: Option<&Arc<Snapshot>>| snap.map(|snap| snap.at.millis());
+        assert_eq!(time(history.first()), Some(900));
+        assert_eq!(time(history.before(Time::from_millis(2_500))), Some(1_100));
+        assert_eq!(time(history.after(Time::from_millis(1_100))), Some(2_500));
+        assert_eq!(time(history.before(Time::from_millis(900))), None);
+        assert_eq!(time(history.after(Time::from_millis(2_500))), None);
+    }
+
+    #[test]
+    fn it_reaches_fifteen_minutes_back_and_no_further() {
+        let mut history = History::default();
+        for second in 0..3_000 {
+            history.push(&at(second * 1_000, 0));
+        }
+        assert_eq!(history.len(), PICTURES_MAX);
+    }
+
+    #[test]
+    fn a_deployment_that_changes_all_the_time_reaches_less_far() {
+        let mut history = History::default();
+        for second in 0..30 {
+            history.push(&at(second * 1_000, ROWS_MAX / 10));
+        }
+        assert_eq!(history.len(), 9);
+        let same = at(60_000, ROWS_MAX / 10);
+        for second in 60..90 {
+            let mut next = (*same).clone();
+            next.at = Time::from_secs(second);
+            history.push(&Arc::new(next));
+        }
+        assert!(history.len() > 30, "what is shared costs nothing: {}", history.len());
+        history.push(&at(120_000, 2 * ROWS_MAX));
+        assert_eq!(history.len(), 1, "the newest stays, whatever it costs");
+    }
+}

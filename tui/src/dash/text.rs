@@ -207,3 +207,83 @@ pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     }
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_hides_or_turns_around_becomes_a_harmless_sign() {
+        for (foreign, expected) in [
+            ("plain, größer, 漢字, 🧹", "plain, größer, 漢字, 🧹"),
+            ("\x1b[2J", "␛[2J"),
+            ("a\r\n\tb\0", "a␍␊␉b␀"),
+            ("\x7f\u{9b}31m", "␡�31m"),
+            ("\u{202e}evil\u{2066}", "�evil�"),
+            ("a\u{200b}b\u{feff}\u{ad}", "a�b��"),
+            ("\u{301}e\u{301}", "�e\u{301}"),
+            ("e\u{301}\u{302}\u{303}\u{304}", "e\u{301}\u{302}"),
+            ("\u{e0041}", "�"),
+        ] {
+            assert_eq!(clean(foreign), expected, "{foreign:?}");
+        }
+    }
+
+    #[test]
+    fn text_is_cut_by_the_columns_it_takes() {
+        for (text, columns, expected) in [
+            ("abc", 3, "abc"),
+            ("abcd", 3, "ab…"),
+            ("漢字", 4, "漢字"),
+            ("漢字か", 4, "漢…"),
+            ("abc", 1, "…"),
+            ("abc", 0, ""),
+        ] {
+            let cut = cut(text, columns);
+            assert_eq!(cut, expected, "{text} in {columns}");
+            assert!(width(&cut) <= columns);
+        }
+    }
+
+    #[test]
+    fn lines_break_at_blanks_and_never_grow_too_wide() {
+        for (text, columns, expected) in [
+            ("one two three", 7, vec!["one two", "three"]),
+            ("abcdefgh ij", 3, vec!["abc", "def", "gh", "ij"]),
+            ("a\nb", 9, vec!["a", "b"]),
+            ("漢字", 2, vec!["漢", "字"]),
+            ("漢", 1, vec!["漢", ""]),
+            ("a", 0, vec![]),
+        ] {
+            assert_eq!(wrap(text, columns), expected, "{text} in {columns}");
+        }
+    }
+
+    #[test]
+    fn spans_counts_and_rates_are_short() {
+        let s = Duration::from_secs;
+        for (span, expected) in
+            [(0, "0s"), (59, "59s"), (252, "4m12"), (11_100, "3h05"), (200_000, "2d")]
+        {
+            assert_eq!(short(s(span)), expected);
+        }
+        for (n, expected) in
+            [(9_999, "9999"), (12_345, "12.3k"), (4_500_000, "4.5M"), (7_000_000_000, "7.0G")]
+        {
+            assert_eq!(count(n), expected);
+        }
+        for (n, expected) in [(312, "312 B"), (64 << 20, "64 MiB"), (1_536, "1.5 KiB")] {
+            assert_eq!(bytes(n), expected);
+        }
+        for (n, expected) in
+            [(None, "?"), (Some(0.04), "0.0"), (Some(12.34), "12.3"), (Some(1_234.0), "1234")]
+        {
+            assert_eq!(rate(n), expected);
+        }
+        for (us, expected) in
+            [(90, "90us"), (12_000, "12ms"), (2_500_000, "2.5s"), (60_000_000, "1m00")]
+        {
+            assert_eq!(took(us), expected);
+        }
+    }
+}

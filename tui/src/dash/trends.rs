@@ -101,3 +101,45 @@ impl Trends {
         self.all.until(slot(until), n)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use besom_core::snapshot::Node;
+
+    use super::*;
+
+    fn at(seconds: i64, queued: u64) -> Snapshot {
+        let node = Node { name: "a".into(), queued, ..Node::default() };
+        let at = Time::from_secs(seconds);
+        Snapshot { at, nodes: vec![Arc::new(node)], ..Snapshot::default() }
+    }
+
+    #[test]
+    fn a_sample_is_the_largest_of_its_time_and_a_gap_is_unknown() {
+        let mut trends = Trends::default();
+        for (seconds, queued) in [(0, 5), (7, 9), (14, 2), (15, 3), (60, 4)] {
+            trends.add(&at(seconds, queued));
+        }
+        let until = |seconds, n| trends.node("a", Time::from_secs(seconds), n);
+        assert_eq!(until(60, 9), [Some(9), Some(3), None, None, Some(4)]);
+        assert_eq!(until(60, 1), [Some(4)]);
+        assert_eq!(until(29, 9), [Some(9), Some(3)], "the past does not know what came after");
+        assert_eq!(until(-900, 9), []);
+        assert_eq!(trends.node("b", Time::from_secs(60), 9), []);
+    }
+
+    #[test]
+    fn what_is_gone_is_forgotten_and_what_is_kept_is_bounded() {
+        let mut trends = Trends::default();
+        trends.add(&at(0, 5));
+        for sample in 1..200 {
+            trends.add(&Snapshot { at: Time::from_secs(sample * SAMPLE_S), ..Snapshot::default() });
+        }
+        assert_eq!(trends.nodes.len(), 0);
+        assert_eq!(trends.all(Time::from_secs(200 * SAMPLE_S), 500).len(), SAMPLES);
+        trends.add(&Snapshot { at: Time::MAX, ..Snapshot::default() });
+        assert_eq!(trends.all(Time::MAX, 500).len(), SAMPLES);
+    }
+}

@@ -192,3 +192,52 @@ fn write(
     let blank = usize::from(wide) - text::width(&words).min(usize::from(wide));
     put_n(buf, area, x + blank as u16, y, wide, &words, style);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_go_by_their_priority_and_the_rest_is_shared() {
+        let columns = [
+            Column::left("A", Width::Fill(4), 0),
+            Column::left("B", Width::Fixed(5), 2),
+            Column::left("C", Width::Fixed(5), 1),
+            Column::left("D", Width::Fixed(5), 2),
+        ];
+        for (width, expected) in [
+            (23, vec![(0, 1, 4), (1, 6, 5), (2, 12, 5), (3, 18, 5)]),
+            (30, vec![(0, 1, 11), (1, 13, 5), (2, 19, 5), (3, 25, 5)]),
+            (17, vec![(0, 1, 4), (1, 6, 5), (2, 12, 5)]),
+            (11, vec![(0, 1, 4), (2, 6, 5)]),
+            (7, vec![(0, 1, 6)]),
+            (0, vec![(0, 1, 4)]),
+        ] {
+            assert_eq!(layout(&columns, width), expected, "{width} columns");
+        }
+    }
+
+    #[test]
+    fn ten_thousand_rows_ask_for_those_that_are_visible() {
+        let columns = [Column::left("A", Width::Fill(4), 0)];
+        let seen = Cell::default();
+        let table = Table {
+            columns: &columns,
+            rows: 10_000,
+            selected: Some(9_000),
+            focused: true,
+            sort: None,
+            empty: "",
+            seen: &seen,
+        };
+        let area = Rect::new(0, 0, 20, 11);
+        let mut asked = Vec::new();
+        let theme = Theme::of(crate::dash::ThemeChoice::Mono);
+        table.draw(&theme, area, &mut Buffer::empty(area), |row, _| {
+            asked.push(row);
+            (row.to_string(), theme.text)
+        });
+        assert_eq!(asked, (8_991..9_001).collect::<Vec<_>>());
+        assert_eq!(seen.get().offset, 8_991);
+    }
+}
