@@ -17,6 +17,7 @@ use super::{Endpoint, Error, Listener, Token, router};
 use crate::activity::memory::MemoryActivity;
 use crate::ports::activity::Timeouts;
 
+mod admin;
 mod ring;
 
 /// Longer than anything here takes on a busy machine.

@@ -147,7 +147,10 @@ fn sources(
     let Assembly { config, ports, .. } = assembly;
     let of_store = || match &config.store.url {
         Some(_) => config.store.schema.clone(),
-        None => config.store.path.display().to_string(),
+        None => {
+            let name = config.store.path.file_stem().unwrap_or_default();
+            name.to_string_lossy().into_owned()
+        }
     };
     let cluster = ports.cluster.is_some().then(|| config.coordination.cluster.clone());
     Sources {

@@ -1,0 +1,257 @@
+//! The admin API with the dashboard's own link at the other end.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::command::{Action, Command};
+use besom_core::ids::{NodeName, TaskName};
+use besom_core::snapshot::{Answer, Done, Snapshot};
+use besom_tui::dash::Feed;
+use tokio::sync::{mpsc, watch};
+
+use super::{PATIENCE, Serving, socket};
+use crate::api::{Listener, Rights, Token, admin};
+use crate::cli::top::link::{Address, Link};
+use crate::config::Overrides;
+use crate::coordination::memory::MemoryLease;
+use crate::gather::{Gatherer, Sources};
+use crate::host::clock;
+use crate::host::editing::Desk;
+use crate::host::{Live, health::Health};
+use crate::node::Role;
+use crate::ports::activity::Timeouts;
+use crate::ports::store::{NodeRow, Store};
+use crate::store::memory::MemoryStore;
+
+/// A host that gathers from a store in memory.
+struct Site {
+    store: Arc<MemoryStore>,
+    gatherer: Gatherer,
+    gathering: tokio::task::JoinHandle<()>,
+    // What is looked at ends with its senders.
+    _live: watch::Sender<Live>,
+    _defined: watch::Sender<Arc<crate::gather::Defined>>,
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        self.gathering.abort();
+    }
+}
+
+impl Site {
+    fn new(directory: &Path) -> Site {
+        let store = Arc::new(MemoryStore::new(8, Timeouts::default(), Arc::new(clock::wall)));
+        let node = NodeName::incarnation("node-a", 7);
+        let lease = MemoryLease::new(Duration::from_secs(15), Arc::new(clock::wall));
+        let (live, lives) = watch::channel(Live { role: Role::Following, term: None });
+        let (defined, defines) = watch::channel(Arc::default());
+        let path = directory.join("besom.toml");
+        let desk = Desk { host: "node-a".into(), path, overrides: Overrides::default() };
+        let gatherer = Gatherer::new(Sources {
+            store: Arc::clone(&store) as _,
+            coordination: Arc::new(lease.handle(node.clone(), "machine")),
+            members: None,
+            health: Arc::new(Health::default()),
+            node,
+            cluster: "test".into(),
+            lease: Duration::from_secs(15),
+            nodes_shown: Duration::from_secs(3_600),
+            virtual_nodes: 0,
+            desk,
+            defined: defines,
+            live: lives,
+        });
+        let gathering = tokio::spawn(gatherer.clone().run());
+        Site { store, gatherer, gathering, _live: live, _defined: defined }
+    }
+
+    fn serve(&self, listener: Listener, readonly: bool) -> Serving {
+        let (stop, stopping) = watch::channel(false);
+        let gatherer = self.gatherer.clone();
+        let router = admin::router(admin::Admin { gatherer, readonly, stopping: stopping.clone() });
+        Serving { stop, task: tokio::spawn(listener.serve(router, stopping)) }
+    }
+
+    async fn report(&self, name: &str) {
+        let row = NodeRow {
+            node: NodeName::incarnation(name, 1),
+            state: "following".into(),
+            seen_at: clock::wall(),
+            config_digest: "aa".into(),
+            missing: Vec::new(),
+            hostname: "machine".into(),
+            address: String::new(),
+            weight: 1,
+            report: None,
+        };
+        self.store.report_node(&row).await.expect("it is written");
+    }
+}
+
+/// What an onlooker hears.
+struct Onlooker {
+    feeds: mpsc::Receiver<Feed>,
+    watching: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Onlooker {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+impl Onlooker {
+    fn of(link: &Link) -> Onlooker {
+        let (feed, feeds) = mpsc::channel(4);
+        Onlooker { feeds, watching: tokio::spawn(link.clone().watch(feed)) }
+    }
+
+    async fn next(&mut self) -> Feed {
+        let next = tokio::time::timeout(PATIENCE, self.feeds.recv()).await;
+        next.expect("something in time").expect("the link goes on")
+    }
+
+    /// The first picture that shows something.
+    async fn until(&mut self, shows: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
+        loop {
+            if let Feed::Snapshot(snapshot) = self.next().await
+                && shows(&snapshot)
+            {
+                return snapshot;
+            }
+        }
+    }
+}
+
+fn pause() -> Action {
+    Action::Ask { command: Command::Pause { task: TaskName::from("sweep") } }
+}
+
+#[tokio::test]
+async fn an_onlooker_is_told_the_whole_and_then_what_differs() {
+    let (directory, path) = socket();
+    let site = Site::new(directory.path());
+    let serving = site.serve(Listener::unix(&path).await.unwrap(), false);
+    let mut onlooker = Onlooker::of(&Link::new(vec![Address::Unix(path)], false));
+    assert_eq!(onlooker.next().await, Feed::Connected);
+    let first = onlooker.until(|_| true).await;
+    assert_eq!((first.cluster.as_str(), first.host.as_str()), ("test", "node-a"));
+    assert!(first.nodes.is_empty(), "{:?}", first.nodes);
+
+    site.report("node-b").await;
+    let second = onlooker.until(|snapshot| snapshot.node("node-b").is_some()).await;
+    assert!(second.at > first.at);
+    let told = second.events.iter().any(|event| event.subject == "node-b");
+    assert!(told, "{:?}", second.events);
+
+    // Nothing differs; that time passes is told all the same.
+    onlooker.until(|snapshot| snapshot.at > second.at).await;
+    serving.end().await;
+}
+
+#[tokio::test]
+async fn a_lost_host_is_told_of_and_the_next_one_is_asked() {
+    let (directory, first) = socket();
+    let second = directory.path().join("second.sock");
+    let site = Site::new(directory.path());
+    let serving = site.serve(Listener::unix(&first).await.unwrap(), false);
+    let other = site.serve(Listener::unix(&second).await.unwrap(), false);
+    let addresses = vec![Address::Unix(first), Address::Unix(second)];
+    let mut onlooker = Onlooker::of(&Link::new(addresses, false));
+    onlooker.until(|_| true).await;
+    serving.end().await;
+    loop {
+        match onlooker.next().await {
+            Feed::Lost { why, .. } => break assert!(why.contains("ended"), "{why}"),
+            Feed::Snapshot(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(onlooker.next().await, Feed::Connected);
+    onlooker.until(|_| true).await;
+    other.end().await;
+}
+
+#[tokio::test]
+async fn where_nobody_listens_the_onlooker_hears_how_to_start_a_host() {
+    let (_directory, path) = socket();
+    let mut onlooker = Onlooker::of(&Link::new(vec![Address::Unix(path.clone())], false));
+    let Feed::Lost { why, retry_at } = onlooker.next().await else { panic!("nobody listens") };
+    assert_eq!(why, format!("no host listens at {}: `besom serve` starts one", path.display()));
+    assert!(retry_at.is_some());
+}
+
+#[tokio::test]
+async fn an_action_is_kept_with_who_asked_and_why() {
+    let (directory, path) = socket();
+    let site = Site::new(directory.path());
+    let serving = site.serve(Listener::unix(&path).await.unwrap(), false);
+    let link = Link::new(vec![Address::Unix(path)], false);
+    let refused = link.act(pause(), "  ".into()).await;
+    let Answer::Refused(refusal) = refused else { panic!("{refused:?}") };
+    assert!(refusal.message.starts_with("say why"), "{}", refusal.message);
+
+    // Nobody leads: it waits, and that is said.
+    let answer = link.act(pause(), "until the move is over".into()).await;
+    let waits = Done { command: Some(1), applied: false, result: None };
+    assert_eq!(answer, Answer::Done(waits));
+    let [row] = site.store.commands(None, 10).await.unwrap().try_into().expect("one command");
+    assert_eq!(row.reason, "until the move is over");
+    let uid = rustix::process::getuid().as_raw();
+    assert!(row.by.ends_with(&format!("uid {uid})")) || row.by == format!("uid {uid}"), "{}", row.by);
+    serving.end().await;
+}
+
+#[tokio::test]
+async fn who_gave_up_the_right_to_change_things_changes_nothing() {
+    let (directory, path) = socket();
+    let site = Site::new(directory.path());
+    let serving = site.serve(Listener::unix(&path).await.unwrap(), false);
+    let link = Link::new(vec![Address::Unix(path)], true);
+    let snapshot = Onlooker::of(&link).until(|_| true).await;
+    assert!(snapshot.readonly);
+    let answer = link.act(pause(), "why".into()).await;
+    let Answer::Refused(refusal) = answer else { panic!("{answer:?}") };
+    assert_eq!(refusal.message, "this connection may only look");
+    assert_eq!(site.store.commands(None, 10).await.unwrap(), []);
+    serving.end().await;
+}
+
+#[tokio::test]
+async fn over_tcp_a_token_says_what_its_bearer_may_do() {
+    let (directory, _) = socket();
+    let site = Site::new(directory.path());
+    let token = |name: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, name).expect("written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
+        Token::read(&path).expect("it is ours alone")
+    };
+    let tokens = vec![(token("all"), Rights::All), (token("look"), Rights::Look)];
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    assert!(Listener::tcp_with(address, Vec::new()).await.is_err(), "anybody could call");
+    let listener = Listener::tcp_with(address, tokens).await.unwrap();
+    let Listener::Tcp(bound, _) = &listener else { panic!("TCP was asked for") };
+    let address = bound.local_addr().unwrap();
+    let serving = site.serve(listener, false);
+    let link = |token: &str| Link::new(vec![Address::Tcp(address, token.to_owned())], false);
+
+    let answer = link("look").act(pause(), "why".into()).await;
+    assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
+    let Feed::Lost { why, .. } = Onlooker::of(&link("other")).next().await else {
+        panic!("a token that is none was taken")
+    };
+    assert!(why.ends_with("the host does not take this token"), "{why}");
+    assert_eq!(site.store.commands(None, 10).await.unwrap(), []);
+
+    let answer = link("all").act(pause(), "why".into()).await;
+    assert!(matches!(answer, Answer::Done(_)), "{answer:?}");
+    let by: Vec<String> =
+        site.store.commands(None, 10).await.unwrap().into_iter().map(|row| row.by).collect();
+    assert_eq!(by, ["127.0.0.1 (by token)"]);
+    serving.end().await;
+}
