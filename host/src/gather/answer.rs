@@ -86,7 +86,8 @@ impl Gatherer {
 
     async fn ask(&self, caller: &Caller, command: &Command, reason: &str) -> Result<Done, Refused> {
         // What is kept of things that were done elsewhere is no request.
-        if let Command::Edited { .. } | Command::Drained { .. } | Command::Rejoined { .. } = command {
+        if let Command::Edited { .. } | Command::Drained { .. } | Command::Rejoined { .. } = command
+        {
             return Err(format!("{} is nothing that a leader does", command.verb()));
         }
         let needs_reason = matches!(command, Command::Pause { .. } | Command::DiscardDead(_));

@@ -202,7 +202,11 @@ async fn an_action_is_kept_with_who_asked_and_why() {
     let [row] = site.store.commands(None, 10).await.unwrap().try_into().expect("one command");
     assert_eq!(row.reason, "until the move is over");
     let uid = rustix::process::getuid().as_raw();
-    assert!(row.by.ends_with(&format!("uid {uid})")) || row.by == format!("uid {uid}"), "{}", row.by);
+    assert!(
+        row.by.ends_with(&format!("uid {uid})")) || row.by == format!("uid {uid}"),
+        "{}",
+        row.by
+    );
     serving.end().await;
 }
 
