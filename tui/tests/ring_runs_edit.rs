@@ -6,7 +6,7 @@ mod host;
 
 use std::path::PathBuf;
 
-use besom_core::snapshot::Query;
+use besom_core::snapshot::{Problem, Query};
 use besom_tui::dash::sample::{large, small};
 use besom_tui::dash::{Code, Effect, Input, Key, Place};
 use common::{Dashboard, key};
@@ -294,6 +294,29 @@ fn a_file_that_changed_meanwhile_is_shown_and_what_was_typed_stays() {
     let picture = dashboard.picture(80, 24);
     assert!(picture.contains("not saved: the file was changed"), "{picture}");
     assert!(picture.contains("*/3 * * * *"), "{picture}");
+}
+
+#[test]
+fn what_is_wrong_elsewhere_in_the_file_is_told_and_not_in_the_way() {
+    for (wrong_key, saved) in [(None, true), (Some("jitter"), false)] {
+        let (mut dashboard, mut host) = form("share-expiry");
+        host.problem = Some(Problem {
+            key: wrong_key.map(Into::into),
+            line: 7,
+            message: "it is no plugin".into(),
+            fix: "name one".into(),
+            ..Problem::default()
+        });
+        retype(&mut dashboard, "*/2 * * * *");
+        host.pass(&mut dashboard, 1_000);
+        let picture = dashboard.picture(80, 24);
+        assert!(picture.contains("it is no plugin; name one"), "{picture}");
+        dashboard.input(key(Code::Esc)).type_in("W").input(key(Code::Enter));
+        host.answer(&mut dashboard);
+        let picture = dashboard.picture(80, 24);
+        assert_eq!(picture.contains("share-expiry: saved"), saved, "{wrong_key:?}: {picture}");
+        assert_eq!(picture.contains("! it is no plugin"), !saved, "{wrong_key:?}: {picture}");
+    }
 }
 
 #[test]

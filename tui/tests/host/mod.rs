@@ -45,6 +45,8 @@ pub struct Host {
     pub lock: Option<String>,
     /// Why the next saving is refused.
     pub refuse: Option<String>,
+    /// What is wrong with every edit.
+    pub problem: Option<Problem>,
     /// Whether everything it says would steer a terminal.
     pub hostile: bool,
     file: String,
@@ -61,6 +63,7 @@ impl Host {
             asked: Vec::new(),
             lock: None,
             refuse: None,
+            problem: None,
             hostile: false,
             file: FILE.to_owned(),
             digest: DIGEST.to_owned(),
@@ -170,7 +173,7 @@ impl Host {
                 line(DiffKind::Added, 11, &new),
                 line(DiffKind::Kept, 12, "timezone = \"UTC\""),
             ],
-            problems: vec![problem],
+            problems: vec![self.problem.clone().unwrap_or(problem)],
             saved: false,
             digest: self.digest.clone(),
         }

@@ -128,7 +128,9 @@ impl Open {
         }
         let current = self.exchange.preview.as_ref().filter(|(of, _)| *of == self.form.changes());
         let problems = current.map(|(_, edited)| edited.problems.as_slice()).unwrap_or_default();
-        let wrong = problems.iter().find(|problem| !problem.warning)?;
+        // What was wrong elsewhere before is not in the way; whether anything else is, the host
+        // tells when it is saved.
+        let wrong = problems.iter().find(|problem| !problem.warning && problem.key.is_some())?;
         Some(format!("{}; {}", wrong.message, wrong.fix))
     }
 
