@@ -341,6 +341,21 @@ fn letters_come_page_by_page_and_each_opens() {
 }
 
 #[test]
+fn letters_that_never_came_are_asked_for_again() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Queues).type_in("d").input(key(Code::Enter));
+    let asks = |d: &Dashboard| d.effects.iter().filter(|e| matches!(e, Effect::Ask { .. })).count();
+    for (second, expected) in [(1, 1), (10, 1), (11, 2), (12, 2)] {
+        feed(&mut dashboard, later(second));
+        assert_eq!(asks(&dashboard), expected, "after {second} s");
+    }
+    // A frozen picture asks for nothing by itself, and takes its answer all the same.
+    dashboard.type_in("f");
+    answer_dead(&mut dashboard, 7..9, false);
+    assert!(dashboard.picture(80, 24).contains("doc:8"), "{}", dashboard.picture(80, 24));
+}
+
+#[test]
 fn discarding_a_group_fetches_it_offers_an_export_and_wants_the_count() {
     let mut dashboard = Dashboard::of(small());
     dashboard.go(Place::Queues).type_in("djx");

@@ -49,7 +49,7 @@ impl QueuesScreen {
         }
         let Some(group) = place.map(|place| groups[place]) else { return false };
         match key.code {
-            Code::Enter => self.letters = Some(Letters::of(group, out)),
+            Code::Enter => self.letters = Some(Letters::of(group, cx.now, out)),
             Code::Char('y') => out.copy(group.error.clone()),
             Code::Char('r') => self.retry_group(group, out),
             Code::Char('x') => self.fetch(Fetching::Discard, group, cx, out),
@@ -95,7 +95,7 @@ impl QueuesScreen {
             let ids = letters.ids();
             if letters.table.key(key, &ids) {
                 let place = letters.table.place(&ids).unwrap_or(0);
-                letters.near_end(place, out);
+                letters.near_end(place, cx.now, out);
                 return true;
             }
         }

@@ -1,7 +1,10 @@
 //! The dead letters of a group, page by page: the next page is asked for when somebody comes
 //! near the end of what is there.
 
+use std::time::Duration;
+
 use besom_core::snapshot::{DeadGroup, DeadPage, Letter, Query};
+use besom_core::time::Time;
 
 use crate::dash::effect::Outbox;
 use crate::dash::table::TableState;
@@ -9,6 +12,8 @@ use crate::dash::text;
 
 /// Letters held of a group; the rest is for the command line.
 pub(super) const LETTERS_MAX: usize = 10_000;
+/// An answer that takes longer was lost with its connection.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// So near to the end the next page is asked for.
 const AHEAD: usize = 50;
 
@@ -20,8 +25,8 @@ pub(super) struct Letters {
     pub list: Vec<Letter>,
     /// Whether there are older ones on the host.
     pub more: bool,
-    /// The question that is open, and whether its answer begins the list anew.
-    asked: Option<(u64, bool)>,
+    /// The question that is open, whether its answer begins the list anew, and when it was asked.
+    asked: Option<(u64, bool, Time)>,
     pub table: TableState<u64>,
     /// Whether the chosen one is open, and its first line shown.
     pub opened: Option<u16>,
@@ -31,7 +36,7 @@ pub(super) struct Letters {
 
 impl Letters {
     /// The letters of a group; the first page is asked for.
-    pub(super) fn of(group: &DeadGroup, out: &mut Outbox) -> Letters {
+    pub(super) fn of(group: &DeadGroup, now: Time, out: &mut Outbox) -> Letters {
         let mut letters = Letters {
             task: group.task.clone(),
             error: group.error.clone(),
@@ -42,7 +47,7 @@ impl Letters {
             opened: None,
             count: group.count,
         };
-        letters.reload(out);
+        letters.reload(now, out);
         letters
     }
 
@@ -51,23 +56,24 @@ impl Letters {
         self.task == group.task && self.error == group.error
     }
 
-    fn ask(&mut self, anew: bool, out: &mut Outbox) {
+    fn ask(&mut self, anew: bool, now: Time, out: &mut Outbox) {
         let before = if anew { None } else { self.list.last().map(|letter| letter.id) };
         let query =
             Query::Dead { task: Some(self.task.clone()), error: Some(self.error.clone()), before };
-        self.asked = Some((out.ask(query), anew));
+        self.asked = Some((out.ask(query), anew, now));
     }
 
     /// Asks for the first page again.
-    pub(super) fn reload(&mut self, out: &mut Outbox) {
-        self.ask(true, out);
+    pub(super) fn reload(&mut self, now: Time, out: &mut Outbox) {
+        self.ask(true, now, out);
     }
 
-    /// Asks again when others, or we, have changed the group; gives up an answer that never came.
-    pub(super) fn follow(&mut self, count: u64, live: bool, out: &mut Outbox) {
-        if live && count != self.count && self.asked.is_none() {
+    /// Asks again when others, or we, have changed the group, and when an answer never came.
+    pub(super) fn follow(&mut self, count: u64, now: Time, out: &mut Outbox) {
+        let lost = self.asked.is_some_and(|(_, _, at)| now.since(at) > ANSWER_MAX);
+        if lost || (count != self.count && self.asked.is_none()) {
             self.count = count;
-            self.reload(out);
+            self.reload(now, out);
         }
     }
 
@@ -82,22 +88,22 @@ impl Letters {
     }
 
     /// Asks for the next page, if there is one and none is under way.
-    pub(super) fn next_page(&mut self, out: &mut Outbox) {
+    pub(super) fn next_page(&mut self, now: Time, out: &mut Outbox) {
         if self.more && self.asked.is_none() && self.list.len() < LETTERS_MAX {
-            self.ask(false, out);
+            self.ask(false, now, out);
         }
     }
 
     /// Asks for more when the end is near.
-    pub(super) fn near_end(&mut self, place: usize, out: &mut Outbox) {
+    pub(super) fn near_end(&mut self, place: usize, now: Time, out: &mut Outbox) {
         if place + AHEAD > self.list.len() {
-            self.next_page(out);
+            self.next_page(now, out);
         }
     }
 
     /// Takes a page in; false: it is the answer to something else.
     pub(super) fn take(&mut self, ticket: u64, page: Option<&DeadPage>) -> bool {
-        let Some((_, anew)) = self.asked.filter(|(asked, _)| *asked == ticket) else {
+        let Some((_, anew, _)) = self.asked.filter(|(asked, ..)| *asked == ticket) else {
             return false;
         };
         self.asked = None;
@@ -117,11 +123,6 @@ impl Letters {
         let ids = self.ids();
         self.table.settle(&ids);
         true
-    }
-
-    /// The question was lost with the connection.
-    pub(super) fn forget(&mut self) {
-        self.asked = None;
     }
 
     pub(super) fn ids(&self) -> Vec<u64> {

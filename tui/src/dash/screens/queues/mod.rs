@@ -120,7 +120,7 @@ impl QueuesScreen {
             return;
         }
         if !self.letters.as_ref().is_some_and(|letters| letters.is_of(group)) {
-            self.letters = Some(Letters::of(group, out));
+            self.letters = Some(Letters::of(group, cx.now, out));
         }
         self.fetching = Some(what);
         out.say(Tone::Info, format!("fetching {} dead letters", group.count));
@@ -131,7 +131,7 @@ impl QueuesScreen {
     fn fetched(&mut self, cx: &Context<'_>, out: &mut Outbox) {
         let (Some(what), Some(letters)) = (self.fetching, &mut self.letters) else { return };
         if !letters.complete() {
-            letters.next_page(out);
+            letters.next_page(cx.now, out);
             return;
         }
         self.fetching = None;
@@ -213,7 +213,7 @@ impl Screen for QueuesScreen {
                 }
             }
             // Something was changed, perhaps here: what is left is shown.
-            Answer::Done(done) if done.applied && !letters.waits() => letters.reload(out),
+            Answer::Done(done) if done.applied && !letters.waits() => letters.reload(cx.now, out),
             _ => {}
         }
     }
@@ -226,10 +226,9 @@ impl Screen for QueuesScreen {
         let opened = self.opened(cx).map(|group| group.count);
         match (&mut self.letters, opened) {
             (Some(letters), Some(count)) => {
-                if !cx.live {
-                    letters.forget();
+                if cx.live {
+                    letters.follow(count, cx.now, out);
                 }
-                letters.follow(count, cx.live, out);
             }
             // All of them were retried or discarded.
             (Some(_), None) if cx.live => self.letters = None,
