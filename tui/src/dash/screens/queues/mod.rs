@@ -225,11 +225,7 @@ impl Screen for QueuesScreen {
         self.groups.settle(&group_ids(&groups));
         let opened = self.opened(cx).map(|group| group.count);
         match (&mut self.letters, opened) {
-            (Some(letters), Some(count)) => {
-                if cx.live {
-                    letters.follow(count, cx.now, out);
-                }
-            }
+            (Some(letters), Some(count)) if cx.live => letters.follow(count, cx.now, out),
             // All of them were retried or discarded.
             (Some(_), None) if cx.live => self.letters = None,
             _ => {}
