@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use besom_tui::console::{self, Console};
-use besom_tui::dash::{Effect, Input, Options, State, ThemeChoice};
+use besom_tui::dash::plain::Plain;
+use besom_tui::dash::{Effect, Feed, Input, Options, State, ThemeChoice};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -85,7 +86,7 @@ impl Args {
         let options = Options { theme, readonly: self.readonly, mouse: self.mouse, name };
         let state = State::new(themed(options));
         if self.plain || !console::is_possible() {
-            return Err(Failure::Usage("this is no terminal".into()));
+            return lines(link).await;
         }
         Quiet::begin(None)?.during(show(link, state)).await
     }
@@ -173,4 +174,32 @@ async fn stopped() -> Result<Exit, Failure> {
         _ = interrupt.recv() => {}
     }
     Ok(Exit::Fine)
+}
+
+/// The same in lines, for pipes and screen readers.
+async fn lines(link: Link) -> Result<Exit, Failure> {
+    let (feed, mut feeds) = mpsc::channel::<Feed>(FEEDS);
+    let watching = tokio::spawn(link.watch(feed));
+    let mut stopped = std::pin::pin!(stopped());
+    let mut plain = Plain::default();
+    let exit = loop {
+        let fed = tokio::select! {
+            biased;
+            signal = &mut stopped => break signal,
+            Some(fed) = feeds.recv() => fed,
+            else => break Ok(Exit::Fine),
+        };
+        let said = match fed {
+            Feed::Snapshot(snapshot) => plain.snapshot(&snapshot),
+            Feed::Lost { why, .. } => plain.lost(&why),
+            Feed::Connected | Feed::Answer { .. } => continue,
+        };
+        let said: String = said.into_iter().map(|line| line + "\n").collect();
+        // Whoever reads has gone: that is the end.
+        if super::output::write(said.as_bytes()).is_err() {
+            break Ok(Exit::Fine);
+        }
+    };
+    watching.abort();
+    exit
 }
