@@ -3,7 +3,8 @@
 mod board;
 mod cluster;
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +16,14 @@ use super::{Exit, Failure, Global, output, run, serve};
 use besom_tui::console;
 use besom_tui::dash::{Options as Shown, State};
 
+use crate::config::Config;
+use crate::demo::life::{Life, World};
+use crate::demo::orchestrator::{ANYWHERE, Orchestrator};
 use crate::demo::{self, Place};
 use crate::host::clock;
+use crate::host::wake::Wake;
 use crate::model::default_collections;
+use crate::ports::activity::Activity;
 use crate::ports::store::Store;
 use crate::store::sqlite::{Options, SqliteStore};
 
@@ -66,9 +72,16 @@ impl Args {
         let store = SqliteStore::open(place.database(), Options::default())?;
         store.set_collections(Arc::new(default_collections()));
         let port: Arc<dyn Store> = store.clone();
+        let orchestrator = match self.exit {
+            true => None,
+            false => orchestrator(place.called(), &place.token()).await,
+        };
         let prepared =
             demo::prepare(&place, port, &replayed, clock::wall(), &mut say).await.map_err(fail)?;
         drop(store);
+        if let Some(orchestrator) = &orchestrator {
+            place.enliven(orchestrator).map_err(|error| Failure::Failed(error.to_string()))?;
+        }
         let global = Global { config: place.config(), ..global.clone() };
         let assembly = Assembly::new(&global, true).await?;
         if let Some(seeded) = &prepared.seeded {
@@ -78,6 +91,9 @@ impl Args {
                 .map_err(|error| Failure::Failed(error.to_string()))?;
         }
         if !self.exit {
+            let ports = &assembly.ports;
+            let _living =
+                live(&assembly.config, Arc::clone(&ports.store), Arc::clone(&ports.activity));
             eprintln!(
                 "besom runs in {}; stop it with Ctrl-C. In another terminal: \
                  besom --config {} status",
@@ -126,13 +142,32 @@ impl Args {
     }
 }
 
+/// Somebody for the reconciler to call, at the address that the configuration names if it does.
+/// Without, the demo goes on: calls wait and are tried again.
+async fn orchestrator(called: Option<SocketAddr>, token: &Path) -> Option<Orchestrator> {
+    let address = called.unwrap_or(ANYWHERE);
+    let started = Orchestrator::start(address, token, demo::seed::SEED).await;
+    started
+        .map_err(|error| tracing::warn!(%error, %address, "nobody answers the reconciler's calls"))
+        .ok()
+}
+
+/// A product that goes on working on the demo's store, until it is dropped.
+fn live(config: &Config, store: Arc<dyn Store>, activity: Arc<dyn Activity>) -> demo::life::Living {
+    let wake = Wake::of(config, &store);
+    let connected = move |workspace: &str| {
+        if let Some(wake) = &wake {
+            wake.connected(workspace);
+        }
+    };
+    let world = World { store, activity, connected: Box::new(connected) };
+    // Each time other authors: those of the time before have made other edits.
+    Life::new(world, demo::seed::SEED ^ clock::wall().micros().unsigned_abs()).begin()
+}
+
 /// The host and, on the same terminal, the dashboard that looks at it. Leaving the dashboard
 /// ends both.
-async fn dashboard(
-    global: &Global,
-    assembly: Assembly,
-    log: &std::path::Path,
-) -> Result<Exit, Failure> {
+async fn dashboard(global: &Global, assembly: Assembly, log: &Path) -> Result<Exit, Failure> {
     let quiet = Quiet::begin(Some(log))?;
     let address = Address::Unix(assembly.config.api.socket.clone());
     let link = Link::new(vec![address], false);

@@ -49,39 +49,70 @@ pub struct Error {
 pub fn write(session: &Session) -> Result<UpdateLog, Error> {
     let refuse = |message| Error { seed: session.seed, message };
     let mut rng = StdRng::seed_from_u64(session.seed);
-    let mut authors: Vec<Author> = Vec::new();
-    while authors.len() < session.authors.max(1) as usize {
-        // Yjs draws 32 bits as well. Two authors of one id would corrupt the document.
-        let client = u64::from(rng.random::<u32>());
-        if authors.iter().all(|author| author.client != client) {
-            authors.push(Author::new(client));
-        }
-    }
-    let mut log = UpdateLog {
-        authors: authors.iter().map(|author| author.client).collect(),
-        edits: Vec::with_capacity(session.transactions as usize),
-    };
+    let mut circle = Circle::new(session.authors, session.transactions as usize, &mut rng);
     for _ in 0..session.transactions {
+        circle.transact(&mut rng).map_err(refuse)?;
+    }
+    circle.reconnect();
+    Ok(circle.log)
+}
+
+/// Authors of one document, who may go on for as long as somebody lets them.
+pub(super) struct Circle {
+    authors: Vec<Author>,
+    log: UpdateLog,
+}
+
+impl Circle {
+    /// Authors of a document that is empty to them; room for so many edits.
+    pub(super) fn new(authors: u32, edits: usize, rng: &mut StdRng) -> Circle {
+        let mut met: Vec<Author> = Vec::new();
+        while met.len() < authors.max(1) as usize {
+            // Yjs draws 32 bits as well. Two authors of one id would corrupt the document.
+            let client = u64::from(rng.random::<u32>());
+            if met.iter().all(|author| author.client != client) {
+                met.push(Author::new(client));
+            }
+        }
+        let log = UpdateLog {
+            authors: met.iter().map(|author| author.client).collect(),
+            edits: Vec::with_capacity(edits),
+        };
+        Circle { authors: met, log }
+    }
+
+    /// What has reached the server so far.
+    pub(super) fn log(&self) -> &UpdateLog {
+        &self.log
+    }
+
+    /// One of them makes one transaction.
+    pub(super) fn transact(&mut self, rng: &mut StdRng) -> Result<(), String> {
+        let Circle { authors, log } = self;
         let number = rng.random_range(0..authors.len());
         let author = &mut authors[number];
         if author.offline == 0 {
-            author.send(number as u32, &mut log);
-            author.receive(number as u32, &log).map_err(refuse)?;
+            author.send(number as u32, log);
+            author.receive(number as u32, log)?;
             if rng.random_ratio(1, OFFLINE_ONE_IN) {
                 author.offline = rng.random_range(OFFLINE_TRANSACTIONS);
             }
         } else {
             author.offline -= 1;
         }
-        author.edit(&mut rng);
+        author.edit(rng);
         if author.offline == 0 {
-            author.send(number as u32, &mut log);
+            author.send(number as u32, log);
+        }
+        Ok(())
+    }
+
+    /// Whoever is offline sends what was made meanwhile.
+    pub(super) fn reconnect(&mut self) {
+        for (number, author) in self.authors.iter_mut().enumerate() {
+            author.send(number as u32, &mut self.log);
         }
     }
-    for (number, author) in authors.iter_mut().enumerate() {
-        author.send(number as u32, &mut log);
-    }
-    Ok(log)
 }
 
 /// An author's replica.

@@ -1,7 +1,10 @@
 //! The demo's `besom.toml`: the shipped template with schedules and timeouts of seconds instead
 //! of minutes.
 
-use crate::config::template::{Template, template};
+use std::net::SocketAddr;
+
+use super::orchestrator::{self, Orchestrator};
+use crate::config::template::{TaskTemplate, Template, TopicTemplate, template};
 
 /// The first line of the file: by it a demo's directory is known again.
 pub(super) const MARKER: &str = "# Written by `besom demo`. Edit it: a running host notices.\n";
@@ -11,6 +14,13 @@ const IDLE_TIMEOUT: &str = "2s";
 
 /// Changes that make a document worth a compaction. (Shipped: 100.)
 pub(super) const MIN_CHANGES: u32 = 10;
+
+/// Rows that compaction may change in a second while there is life: a wave of edits then takes
+/// several of its slots to work off, which is what queues are for.
+const ROWS_PER_SECOND: u32 = 600;
+
+/// The topics of the reconciler, and the last part of the path that each is sent to.
+const STEPS: [&str; 5] = ["start", "stop", "archive", "restore", "provision"];
 
 /// The file of a demo on one machine, with comments.
 pub(super) fn text() -> String {
@@ -38,10 +48,66 @@ pub(super) fn shortened() -> Template {
         .task("ttl-transitions", "schedule", quoted("@every 2s"))
 }
 
+/// The same for a demo that goes on: with somebody to call, the reconciler can do its work.
+pub(super) fn lively(of: Template, orchestrator: &Orchestrator) -> Template {
+    let host = orchestrator.address().to_string();
+    let token = format!("{:?}", orchestrator.token().display().to_string());
+    let quoted = |text: &str| format!("\"{text}\"");
+    let pair = |key: &str, value: String| (key.to_owned(), value);
+    let mut of = of.set("delivery.hosts", format!("[{host:?}]")).task(
+        "compaction",
+        "rows_per_second",
+        ROWS_PER_SECOND.to_string(),
+    );
+    of.topics.extend(STEPS.map(|step| TopicTemplate {
+        name: format!("workspace.{step}"),
+        keys: vec![
+            pair("url", format!("\"http://{host}{}/{step}\"", orchestrator::PATH)),
+            pair("token_file", token.clone()),
+        ],
+    }));
+    of.tasks.push(TaskTemplate {
+        name: "reconciler".into(),
+        plugin: "reconciler".into(),
+        doc: "Brings workspaces to where they are to be, by calls to the demo's orchestrator."
+            .into(),
+        keys: vec![pair("schedule", quoted("@every 2s")), pair("overlap", quoted("skip"))],
+        settings: vec![pair("retry_after", quoted("10s"))],
+    });
+    of
+}
+
+/// The address on this machine at which a demo's file calls its orchestrator.
+pub(super) fn called(text: &str) -> Option<SocketAddr> {
+    let file: toml::Table = toml::from_str(text).ok()?;
+    let url = file.get("topics")?.get("workspace.stop")?.get("url")?.as_str()?;
+    let authority = url.strip_prefix("http://")?.split('/').next()?;
+    authority.parse().ok().filter(|address: &SocketAddr| address.ip().is_loopback())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::config::{Overrides, RawConfig};
+
+    #[tokio::test]
+    async fn a_demo_that_goes_on_has_a_reconciler_and_somebody_to_call() {
+        let dir = tempfile::tempdir().unwrap();
+        let token = dir.path().join("orchestrator.token");
+        let orchestrator = Orchestrator::start(orchestrator::ANYWHERE, &token, 1).await.unwrap();
+        let text = marked(&lively(shortened(), &orchestrator));
+        let parsed = RawConfig::parse(&text, "besom.toml".as_ref(), &Overrides::default());
+        assert!(parsed.problems().is_empty(), "{:?}", parsed.problems());
+        let file: toml::Table = toml::from_str(&text).unwrap();
+        assert_eq!(file["tasks"].as_table().unwrap().len(), 5);
+        assert_eq!(file["topics"].as_table().unwrap().len(), STEPS.len());
+        assert_eq!(called(&text), Some(orchestrator.address()));
+        assert_eq!(called(&super::text()), None);
+        assert_eq!(
+            called("[topics]\n[topics.\"workspace.stop\"]\nurl = \"http://192.0.2.1:80/\""),
+            None
+        );
+    }
 
     #[test]
     fn the_demo_shortens_every_schedule() {

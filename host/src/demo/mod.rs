@@ -13,14 +13,17 @@
 //!
 //! A directory that is a demo already is taken up as it is; traces that it lacks are added.
 //! After [`prepare`], [`seed::use_workspaces`] tells the activity what goes on in the
-//! workspaces; those it is told nothing about are unknown, and stay as they are.
+//! workspaces; those it is told nothing about are unknown, and stay as they are. A demo that goes
+//! on has an [`orchestrator`] to call, and [`life`].
 
 pub mod authors;
 pub mod cluster;
 mod config;
 mod document;
 pub mod import;
+pub mod life;
 pub mod log;
+pub mod orchestrator;
 pub mod place;
 mod rows;
 pub mod seed;

@@ -8,15 +8,20 @@
 //! ```
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::config::MARKER;
+use super::config::{self, MARKER};
+use super::orchestrator::Orchestrator;
 
 /// The configuration's name.
 const CONFIG: &str = "besom.toml";
 
 /// The database's name.
 const DATABASE: &str = "besom.db";
+
+/// The name of the file with the orchestrator's token.
+const TOKEN: &str = "orchestrator.token";
 
 /// Stands in the directory until everything is written.
 const UNFINISHED: &str = "demo.unfinished";
@@ -92,6 +97,30 @@ impl Place {
     /// Where the database is.
     pub fn database(&self) -> PathBuf {
         self.dir.join(DATABASE)
+    }
+
+    /// Where the orchestrator's token is.
+    pub fn token(&self) -> PathBuf {
+        self.dir.join(TOKEN)
+    }
+
+    /// At which address of this machine the configuration calls an orchestrator.
+    pub fn called(&self) -> Option<SocketAddr> {
+        config::called(&std::fs::read_to_string(self.config()).ok()?)
+    }
+
+    /// Gives the configuration somebody to call. One that has been edited is kept.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn enliven(&self, orchestrator: &Orchestrator) -> Result<(), Refused> {
+        let path = self.config();
+        let written = std::fs::read_to_string(&path).map_err(|e| io_error(&path, e))?;
+        if written != config::text() {
+            return Ok(());
+        }
+        let lively = config::lively(config::shortened(), orchestrator);
+        std::fs::write(&path, config::marked(&lively)).map_err(|e| io_error(&path, e))
     }
 
     /// Writes the configuration: from now on it is a demo. One that is there already, and may

@@ -20,6 +20,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde::Serialize;
 
+use super::document::Document;
 use super::rows::Writer;
 use crate::ports::activity::{self, Activity};
 use crate::ports::store::Store;
@@ -123,6 +124,17 @@ pub async fn fill(
     }
     writer.flush().await?;
     Ok(seeded)
+}
+
+/// A document that a compaction has to set aside, of one kind after the other by the number.
+pub(super) fn damaged(number: usize, id: String, now: Time) -> anyhow::Result<Document> {
+    let kinds = (0..TENANTS.len()).map(|tenant| hostile::of(tenant, now));
+    let kinds = kinds.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten();
+    let dead: Vec<Document> =
+        kinds.filter(|(_, fate, _)| *fate == Fate::Dead).map(|(document, ..)| document).collect();
+    let kind = dead.into_iter().cycle().nth(number);
+    let document = kind.ok_or_else(|| anyhow::anyhow!("no hostile document is set aside"))?;
+    Ok(Document { id, ..document })
 }
 
 /// Tells the activity what goes on in the workspaces: some have an open connection, some had

@@ -7,6 +7,7 @@ mod host;
 mod isolation;
 mod kill;
 mod leadership;
+mod life;
 mod load;
 mod pass;
 mod reload;

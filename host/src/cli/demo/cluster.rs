@@ -20,6 +20,7 @@ use super::board::Board;
 use crate::config::{Config, Overrides, printable, read};
 use crate::coordination::etcd::Etcd;
 use crate::demo::cluster::{self as demo_cluster, Host, PATIENCE, Programs, Servers, Shape};
+use crate::demo::orchestrator::Orchestrator;
 use crate::demo::{self, Summary, import::Replayed};
 use crate::host::clock;
 use crate::model::default_collections;
@@ -57,6 +58,8 @@ struct Demo {
     etcd: Arc<Etcd>,
     store: Arc<dyn Embedded>,
     before: demo::Measured,
+    /// Whoever works on it while it is looked at; nobody with `--exit`.
+    _living: Option<(Option<Orchestrator>, demo::life::Living)>,
     /// Its end is theirs, so it comes after the hosts.
     _servers: Servers,
 }
@@ -81,7 +84,7 @@ pub async fn run(
         let most = demo_cluster::NODES_MAX;
         return Err(Failure::Usage(format!("--cluster starts 1 to {most} hosts, not {nodes}")));
     }
-    let mut demo = Demo::start(dir, nodes, traces).await?;
+    let mut demo = Demo::start(dir, nodes, !exit, traces).await?;
     if exit {
         let told = demo.play_out().await?;
         let after = demo::measure(demo.store.as_ref()).await.map_err(failed)?;
@@ -117,7 +120,13 @@ fn say(words: &str) {
 }
 
 impl Demo {
-    async fn start(dir: &Path, nodes: usize, traces: &[Replayed]) -> Result<Demo, Failure> {
+    /// `lively`: it goes on, with somebody to call and a product at work.
+    async fn start(
+        dir: &Path,
+        nodes: usize,
+        lively: bool,
+        traces: &[Replayed],
+    ) -> Result<Demo, Failure> {
         let programs = Programs::find().map_err(failed)?;
         demo_cluster::claim(dir).map_err(|error| Failure::Usage(format!("{error:#}")))?;
         say("starting etcd, PostgreSQL and Redis");
@@ -127,10 +136,19 @@ impl Demo {
         let servers = tokio::task::spawn_blocking(starting).await;
         let servers = servers.map_err(|e| Failure::Failed(e.to_string()))?.map_err(failed)?;
         let cache = std::path::absolute(dir).map_err(|e| failed(e.into()))?.join("plugin-cache");
+        let token = std::path::absolute(dir.join("orchestrator.token"));
+        let token = token.map_err(|e| failed(e.into()))?;
+        let orchestrator = match lively {
+            true => super::orchestrator(None, &token).await,
+            false => None,
+        };
         let mut hosts = Vec::new();
         for number in 1..=nodes {
             let name = format!("node-{number}");
-            let config = demo_cluster::configuration(&servers, &name, &cache, None);
+            let config = match &orchestrator {
+                Some(called) => demo_cluster::lively_configuration(&servers, &name, &cache, called),
+                None => demo_cluster::configuration(&servers, &name, &cache, None),
+            };
             let host = Host::prepare(dir, &name, &config);
             hosts.push(host.map_err(|e| Failure::Failed(format!("{}: {e}", dir.display())))?);
         }
@@ -146,7 +164,7 @@ impl Demo {
         let onlooker = NodeName::from("besom-demo");
         let etcd = cluster::etcd(&config, &onlooker)?
             .ok_or_else(|| Failure::Failed("the demo's configuration names no etcd".into()))?;
-        let mut demo = Demo { hosts, etcd, store, before, _servers: servers };
+        let mut demo = Demo { hosts, etcd, store, before, _living: None, _servers: servers };
         demo.start_hosts()?;
         demo.until("the hosts share the work", |board| {
             board.leading().is_some()
@@ -159,6 +177,10 @@ impl Demo {
         demo::seed::use_workspaces(activity.as_ref(), &seeded.activity)
             .await
             .map_err(|error| Failure::Failed(error.to_string()))?;
+        if lively {
+            let store = Arc::clone(&demo.store) as _;
+            demo._living = Some((orchestrator, super::live(&config, store, activity)));
+        }
         Ok(demo)
     }
 

@@ -21,6 +21,8 @@ pub use process::{Process, Start};
 pub use servers::{Programs, Servers, Shape, Which};
 
 use super::config;
+use super::orchestrator::Orchestrator;
+use crate::config::template::Template;
 
 /// The most hosts that a demo starts: each compiles its plugins and has its own connections.
 pub const NODES_MAX: usize = 9;
@@ -63,9 +65,23 @@ pub fn claim(dir: &Path) -> anyhow::Result<()> {
 
 /// The configuration of a host.
 pub fn configuration(servers: &Servers, name: &str, cache: &Path, lease: Lease<'_>) -> String {
+    config::marked(&template(servers, name, cache, lease))
+}
+
+/// The same with somebody to call, for a demo that goes on.
+pub fn lively_configuration(
+    servers: &Servers,
+    name: &str,
+    cache: &Path,
+    orchestrator: &Orchestrator,
+) -> String {
+    config::marked(&config::lively(template(servers, name, cache, None), orchestrator))
+}
+
+fn template(servers: &Servers, name: &str, cache: &Path, lease: Lease<'_>) -> Template {
     let quoted = |text: &str| format!("{text:?}");
     let (ttl, renew) = lease.unwrap_or(LEASE);
-    let template = config::shortened()
+    config::shortened()
         .unset("store.path")
         .set("store.url", quoted(&servers.postgres()))
         .set("activity.redis", format!("[{}]", quoted(&servers.redis())))
@@ -74,8 +90,7 @@ pub fn configuration(servers: &Servers, name: &str, cache: &Path, lease: Lease<'
         .set("node.name", quoted(name))
         .set("runtime.cache", quoted(&cache.display().to_string()))
         .set("lease.ttl", quoted(ttl))
-        .set("lease.renew", quoted(renew));
-    config::marked(&template)
+        .set("lease.renew", quoted(renew))
 }
 
 impl Host {

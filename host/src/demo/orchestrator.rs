@@ -1,0 +1,215 @@
+//! A stand-in for the product's orchestrator: it answers the reconciler's calls as a real one
+//! would, slowly and not always, and does nothing else.
+//!
+//! It listens on the loopback interface only and wants to be shown its token. As it does nothing
+//! it need not remember what it has done: the same call gets the same answer.
+
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// Where it listens unless somebody calls it elsewhere: any free port.
+pub const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// How long an operation takes, in milliseconds.
+const TAKES_MS: RangeInclusive<u64> = 200..=2_000;
+
+/// One call in so many is answered with 503.
+const UNAVAILABLE_ONE_IN: u32 = 8;
+
+/// Bytes of a token that is drawn.
+const TOKEN_BYTES: usize = 16;
+
+/// The operation whose answer names where the archive is.
+const ARCHIVING: &str = "ARCHIVING";
+
+/// The path below which it is called.
+pub(super) const PATH: &str = "/workspaces";
+
+/// The stand-in, until it is dropped.
+pub struct Orchestrator {
+    address: SocketAddr,
+    token: PathBuf,
+    serving: JoinHandle<()>,
+}
+
+impl Drop for Orchestrator {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+struct Desk {
+    /// What `Authorization` has to be.
+    authorization: String,
+    rng: Mutex<StdRng>,
+}
+
+/// What a call is about.
+#[derive(Deserialize)]
+struct Call {
+    operation: String,
+    operation_id: String,
+    workspace_id: String,
+}
+
+/// The answer to a call that was carried out.
+#[derive(Serialize)]
+struct Done {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    archive_key: Option<String>,
+}
+
+impl Orchestrator {
+    /// Listens at an address. The token is that of the file, which is written where it is
+    /// missing.
+    ///
+    /// # Errors
+    /// The address is taken, or the file can be neither read nor written.
+    pub async fn start(address: SocketAddr, token: &Path, seed: u64) -> io::Result<Orchestrator> {
+        let secret = secret(token, &mut rand::rng())?;
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let authorization = format!("Bearer {secret}");
+        let rng = Mutex::new(StdRng::seed_from_u64(seed));
+        let router = Router::new()
+            .route(&format!("{PATH}/{{step}}"), post(call))
+            .with_state(Arc::new(Desk { authorization, rng }));
+        let serving = tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                tracing::warn!(%error, "the demo's orchestrator answers no more");
+            }
+        });
+        Ok(Orchestrator { address, token: token.to_owned(), serving })
+    }
+
+    /// Where it is called.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The file with its token.
+    pub fn token(&self) -> &Path {
+        &self.token
+    }
+}
+
+/// The token of the file, which only its owner can read.
+fn secret(path: &Path, rng: &mut impl Rng) -> io::Result<String> {
+    let mut options = std::fs::OpenOptions::new();
+    match options.write(true).create_new(true).mode(0o600).open(path) {
+        Ok(mut file) => {
+            let bytes: [u8; TOKEN_BYTES] = rng.random();
+            let drawn: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            writeln!(file, "{drawn}")?;
+            Ok(drawn)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Ok(std::fs::read_to_string(path)?.trim().to_owned())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn call(State(desk): State<Arc<Desk>>, headers: HeaderMap, body: Bytes) -> Response {
+    let shown = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
+    if shown != Some(desk.authorization.as_bytes()) {
+        return (StatusCode::UNAUTHORIZED, "show the token of orchestrator.token").into_response();
+    }
+    let Ok(call) = serde_json::from_slice::<Call>(&body) else {
+        return (StatusCode::BAD_REQUEST, "this is no call of the reconciler").into_response();
+    };
+    let (takes, unavailable) = {
+        let mut rng = desk.rng.lock().unwrap_or_else(PoisonError::into_inner);
+        (rng.random_range(TAKES_MS), rng.random_ratio(1, UNAVAILABLE_ONE_IN))
+    };
+    tokio::time::sleep(Duration::from_millis(takes)).await;
+    if unavailable {
+        return (StatusCode::SERVICE_UNAVAILABLE, "no room now").into_response();
+    }
+    let archive_key = (call.operation == ARCHIVING)
+        .then(|| format!("archive/{}/{}", call.workspace_id, call.operation_id));
+    axum::Json(Done { archive_key }).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(authorization: &str) -> HeaderMap {
+        HeaderMap::from_iter([(header::AUTHORIZATION, authorization.parse().unwrap())])
+    }
+
+    fn desk() -> State<Arc<Desk>> {
+        let rng = Mutex::new(StdRng::seed_from_u64(1));
+        State(Arc::new(Desk { authorization: "Bearer secret".into(), rng }))
+    }
+
+    const ARCHIVE: &str =
+        r#"{"operation": "ARCHIVING", "operation_id": "p/ws/1", "workspace_id": "ws"}"#;
+    const STOP: &str =
+        r#"{"operation": "STOPPING", "operation_id": "p/ws/2", "workspace_id": "ws"}"#;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_is_answered_in_its_time_and_now_and_then_refused() {
+        for (body, content) in [(ARCHIVE, r#"{"archive_key":"archive/ws/p/ws/1"}"#), (STOP, "{}")] {
+            let desk = desk();
+            let (mut done, mut refused) = (0, 0);
+            for _ in 0..64 {
+                let since = tokio::time::Instant::now();
+                let answer = call(desk.clone(), headers("Bearer secret"), body.into()).await;
+                let took = u64::try_from(since.elapsed().as_millis()).unwrap();
+                // The clock of the test has steps of a millisecond.
+                assert!((*TAKES_MS.start()..=*TAKES_MS.end() + 1).contains(&took), "{took} ms");
+                if answer.status() == StatusCode::SERVICE_UNAVAILABLE {
+                    refused += 1;
+                    continue;
+                }
+                assert_eq!(answer.status(), StatusCode::OK);
+                let said = axum::body::to_bytes(answer.into_body(), 1_000).await.unwrap();
+                assert_eq!(said, content.as_bytes());
+                done += 1;
+            }
+            assert!(refused > 0 && done > refused, "{done} done, {refused} refused");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_not_the_reconciler_gets_no_answer() {
+        for (authorization, body, status) in [
+            ("Bearer other", STOP, StatusCode::UNAUTHORIZED),
+            ("secret", STOP, StatusCode::UNAUTHORIZED),
+            ("Bearer secret", "{}", StatusCode::BAD_REQUEST),
+        ] {
+            let answer = call(desk(), headers(authorization), body.into()).await;
+            assert_eq!(answer.status(), status, "{authorization} {body}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_drawn_once_and_kept_from_others() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("orchestrator.token");
+        let drawn = secret(&path, &mut StdRng::seed_from_u64(1)).unwrap();
+        assert_eq!(drawn.len(), 2 * TOKEN_BYTES);
+        assert_eq!(secret(&path, &mut StdRng::seed_from_u64(2)).unwrap(), drawn);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+}

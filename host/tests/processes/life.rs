@@ -1,0 +1,133 @@
+//! A demo's life, let go against a database that `besom run` then sweeps.
+
+use std::sync::{Arc, Mutex};
+
+use besom::activity::store::StoreActivity;
+use besom::demo::life::{DAMAGED_MAX, Life, World};
+use besom::model::default_collections;
+use besom::ports::store::Store;
+use besom::store::sqlite::{Options, SqliteStore};
+use besom_core::time::Time;
+use rusqlite::Connection;
+
+use crate::load::now_us;
+use crate::site::Site;
+
+const CONFIG: &str = r#"
+[tasks.compaction]
+plugin = "compaction"
+schedule = "@every 1h"
+[tasks.compaction.settings]
+min_changes = 10
+[tasks.client-deactivation]
+plugin = "client-deactivation"
+schedule = "@every 1h"
+[tasks.share-expiry]
+plugin = "share-expiry"
+schedule = "@every 1h"
+[tasks.share-expiry.settings]
+limit_min = "20s"
+"#;
+
+/// Beats of the test: so many that the document that everybody is in has begun anew, there were
+/// several waves and every damaged document is there.
+const BEATS: i64 = 1_300;
+
+/// The longest that a share of the demo's lasts, and a visitor is waited for, in beats.
+const LAST_BEATS: i64 = 100;
+
+fn count(db: &Connection, sql: &str) -> usize {
+    db.query_row(sql, [], |row| row.get(0)).expect(sql)
+}
+
+/// Lets the product work for so many seconds that end now; who has connected to what.
+async fn live(site: &Site, seed: u64) -> Vec<String> {
+    let store = SqliteStore::open(site.path("besom.db"), Options::default()).expect("opens");
+    store.set_collections(Arc::new(default_collections()));
+    let connections = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&connections);
+    let world = World {
+        store: Arc::clone(&store) as Arc<dyn Store>,
+        activity: Arc::new(StoreActivity::listening(store.clone())),
+        connected: Box::new(move |workspace| told.lock().unwrap().push(workspace.to_owned())),
+    };
+    let mut life = Life::new(world, seed);
+    let now = now_us();
+    for beat in 0..BEATS {
+        life.beat(Time(now - (BEATS - beat) * 1_000_000)).await;
+    }
+    let connections = connections.lock().unwrap();
+    connections.clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_demos_life_gives_every_task_something_and_stays_within_its_bounds() {
+    let site = Site::new(CONFIG);
+    site.create_tables();
+    let rows = |table: &str| count(&site.database(), &format!("SELECT count(*) FROM {table}"));
+    let before = ["documents", "clients", "shares", "workspaces", "attachments"].map(rows);
+    let connections = live(&site, 7).await;
+    let db = site.database();
+
+    // What it may have written, whatever happened.
+    for ((table, bound), before) in [
+        ("documents", 230 + DAMAGED_MAX),
+        ("clients", 80),
+        ("shares", 300),
+        ("workspaces", 15),
+        ("attachments", 80 * 30),
+    ]
+    .into_iter()
+    .zip(before)
+    {
+        let rows = rows(table) - before;
+        assert!(rows > 0 && rows <= bound, "{table}: {rows}, at most {bound}");
+    }
+    assert_eq!(
+        count(&db, "SELECT count(*) FROM documents WHERE doc_id LIKE 'damaged-%'"),
+        DAMAGED_MAX
+    );
+    assert_eq!(count(&db, "SELECT count(*) FROM documents WHERE doc_id LIKE 'wave-%'"), 200);
+    // Nobody compacts here, so the log of the one that everybody is in would be the longest by far.
+    let longest = "SELECT max(n) FROM (SELECT count(*) AS n FROM changes GROUP BY doc_id)";
+    assert!(count(&db, longest) <= 3_100);
+    let hot = "SELECT server_seq FROM documents WHERE doc_id = 'draft-001'";
+    assert!(count(&db, hot) > 5_000);
+    assert_eq!(count(&db, "SELECT epoch FROM documents WHERE doc_id = 'draft-001'"), 2);
+    // Some connections are open, and who connected was told of.
+    assert!(connections.len() > 100, "{}", connections.len());
+    assert!(connections.iter().all(|workspace| workspace.contains("-room-")), "{connections:?}");
+
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 0, "{said}");
+    let db = site.database();
+    let over = now_us() - LAST_BEATS * 1_000_000;
+    let open =
+        format!("SELECT count(*) FROM shares WHERE unshared_at IS NULL AND start_date < {over}");
+    assert_eq!(count(&db, &open), 0);
+    let stale = format!(
+        "SELECT count(*) FROM clients WHERE status = 'activated'
+         AND updated_at < {} - 86400000000",
+        now_us() - LAST_BEATS * 1_000_000
+    );
+    assert_eq!(count(&db, &stale), 0);
+    let uncompacted = "SELECT count(*) FROM documents
+        WHERE pending >= 10 AND doc_id NOT LIKE 'damaged-%'";
+    assert_eq!(count(&db, uncompacted), 0, "what the authors wrote can be compacted");
+    let (code, dead) = site.json(&["dead", "ls"]);
+    assert_eq!(code, 0);
+    assert_eq!(dead.as_array().map(Vec::len), Some(DAMAGED_MAX), "{dead}");
+    let (code, audit) = site.json(&["audit"]);
+    assert_eq!((code, &audit["balanced"]), (0, &true.into()), "{audit}");
+
+    // Taken up again by other authors, it goes on where it was.
+    drop(db);
+    live(&site, 8).await;
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 0, "{said}");
+    let db = site.database();
+    assert_eq!(count(&db, uncompacted), 0, "what the authors wrote can be compacted");
+    assert_eq!(count(&db, "SELECT count(*) FROM documents"), before[0] + 230 + DAMAGED_MAX);
+    let (code, audit) = site.json(&["audit"]);
+    assert_eq!((code, &audit["balanced"]), (0, &true.into()), "{audit}");
+}
