@@ -22,9 +22,6 @@ mod rooms;
 mod rows;
 mod visitors;
 
-#[cfg(test)]
-mod tests;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -101,7 +98,7 @@ impl Life {
     /// What happens in one beat. `now` is the product's clock.
     pub async fn beat(&mut self, now: Time) {
         let Life { world, rng, beat, documents, damaged, visitors, links, rooms } = self;
-        let due = |every: u64, first: u64| *beat >= first && (*beat - first) % every == 0;
+        let due = |every: u64, first: u64| *beat >= first && (*beat - first).is_multiple_of(every);
         if due(WAVE_EVERY, WAVE_FIRST) {
             documents.begin_wave();
         }
