@@ -1,8 +1,10 @@
 //! One snapshot is one view, whatever happens to one of its reads.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use besom::ports::store::Error;
+use besom::model::default_collections;
+use besom::ports::store::{Error, Range};
 use besom_core::proposal::Condition;
 use besom_core::value::Value;
 use besom_tests::adapters::postgres::Postgres;
@@ -30,5 +32,44 @@ fn a_failed_read_leaves_the_view_of_its_snapshot() {
             assert!(matches!(failed, Err(Error::Invalid(_))), "{failed:?}");
             assert_eq!(n().await.unwrap(), [Some(vec![Value::Integer(1)])], "as it was");
         }
+    });
+}
+
+/// The planner knows how little there is in a small table, and walks all of it. That is no
+/// reason to refuse a read by an index that is there.
+#[test]
+fn a_small_table_whose_statistics_are_known_is_read() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.store().create_entity_model().await.unwrap();
+        world.store().set_collections(Arc::new(default_collections()));
+        product
+            .batch_execute(
+                "INSERT INTO projects SELECT 'p' || n FROM generate_series(1, 6) n;
+                 INSERT INTO clients
+                   SELECT 'p' || n % 6 + 1, 'c' || n,
+                     CASE n % 2 WHEN 0 THEN 'activated' ELSE 'deactivated' END, now()
+                   FROM generate_series(1, 120) n;
+                 ANALYZE clients",
+            )
+            .await
+            .unwrap();
+        let range = Range {
+            collection: "clients".into(),
+            index: Some("by_status_updated".into()),
+            prefix: vec![text("activated")],
+            upper: Some(Value::Timestamp(world.now)),
+            columns: vec!["client_id".into()],
+            limit: 100,
+            bytes_max: 1 << 20,
+            ..Range::default()
+        };
+        let snapshot = world.store().snapshot(Duration::from_secs(60)).await.unwrap();
+        let after = "p1".into();
+        snapshot.tenants(&range, Some(&after), 10).await.unwrap();
+        snapshot.read_range(Some(&after), &range).await.unwrap();
+        snapshot.read_range(None, &range).await.unwrap();
     });
 }
