@@ -6,6 +6,7 @@ use std::time::Duration;
 use besom::model::default_collections;
 use besom::ports::store::{Error, Range};
 use besom_core::proposal::Condition;
+use besom_core::time::Time;
 use besom_core::value::Value;
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::tables::{parent, text, thing};
@@ -35,7 +36,8 @@ fn a_failed_read_leaves_the_view_of_its_snapshot() {
     });
 }
 
-/// The planner knows how little there is in a small table, and walks all of it. That is no
+/// The planner knows how little there is in a small table, and walks all of it to hash what it
+/// finds: by the index that is smaller, because rows written over have made the other one grow. That is no
 /// reason to refuse a read by an index that is there.
 #[test]
 fn a_small_table_whose_statistics_are_known_is_read() {
@@ -47,11 +49,14 @@ fn a_small_table_whose_statistics_are_known_is_read() {
         world.store().set_collections(Arc::new(default_collections()));
         product
             .batch_execute(
-                "INSERT INTO projects SELECT 'p' || n FROM generate_series(1, 6) n;
+                "INSERT INTO projects SELECT 'p' || n FROM generate_series(1, 5) n;
                  INSERT INTO clients
-                   SELECT 'p' || n % 6 + 1, 'c' || n,
-                     CASE n % 2 WHEN 0 THEN 'activated' ELSE 'deactivated' END, now()
-                   FROM generate_series(1, 120) n;
+                   SELECT 'p' || n % 5 + 1, 'c' || n, 'activated', now() - n * interval '1 hour'
+                   FROM generate_series(1, 60) n;
+                 UPDATE clients SET updated_at = updated_at + interval '1 second';
+                 UPDATE clients SET updated_at = updated_at + interval '1 second';
+                 UPDATE clients SET updated_at = updated_at + interval '1 second';
+                 UPDATE clients SET status = 'deactivated' WHERE substr(client_id, 2)::int % 3 = 0;
                  ANALYZE clients",
             )
             .await
@@ -60,7 +65,7 @@ fn a_small_table_whose_statistics_are_known_is_read() {
             collection: "clients".into(),
             index: Some("by_status_updated".into()),
             prefix: vec![text("activated")],
-            upper: Some(Value::Timestamp(world.now)),
+            upper: Some(Value::Timestamp(Time(4_000_000_000_000_000))),
             columns: vec!["client_id".into()],
             limit: 100,
             bytes_max: 1 << 20,
@@ -68,8 +73,9 @@ fn a_small_table_whose_statistics_are_known_is_read() {
         };
         let snapshot = world.store().snapshot(Duration::from_secs(60)).await.unwrap();
         let after = "p1".into();
-        snapshot.tenants(&range, Some(&after), 10).await.unwrap();
-        snapshot.read_range(Some(&after), &range).await.unwrap();
-        snapshot.read_range(None, &range).await.unwrap();
+        let tenants = snapshot.tenants(&range, Some(&after), 10).await.unwrap();
+        assert_eq!(tenants, ["p2", "p3", "p4", "p5"].map(Into::into));
+        assert_eq!(snapshot.read_range(Some(&after), &range).await.unwrap().rows.len(), 8);
+        assert_eq!(snapshot.read_range(None, &range).await.unwrap().rows.len(), 40);
     });
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use besom_core::ids::{NodeName, Term};
 use besom_tui::console;
-use besom_tui::dash::{Options, State, Tone};
+use besom_tui::dash::{Input, Options, State, Tone};
 use serde::Serialize;
 
 use super::super::assembly::asked_to_stop;
@@ -283,6 +283,7 @@ impl Demo {
         let mut state = State::new(top::themed(Options::default()));
         if let Some(pid) = board.leading().and_then(|node| node.pid) {
             let words = format!("try in another terminal: kill -9 {pid} (the leader); q stops all");
+            state.update(Input::Tick(clock::wall()));
             state.say(Tone::Info, words);
         }
         let mut dead: BTreeMap<String, Instant> = BTreeMap::new();
