@@ -132,13 +132,16 @@ impl Form {
 
     /// The file says this now: what was not touched follows, what was typed stays.
     pub fn rebase(&mut self, original: Values) {
-        for name in Name::ALL {
-            if self.values.get(name) == self.original.get(name) {
-                self.values.set(name, original.get(name));
+        // The steps that can be undone follow as well: the file comes a moment after the form
+        // is open, when the first of them has been taken already.
+        for values in self.undo.iter_mut().chain([&mut self.values]) {
+            for name in Name::ALL {
+                if values.get(name) == self.original.get(name) {
+                    values.set(name, original.get(name));
+                }
             }
         }
         self.original = original;
-        self.undo.clear();
         if let Some(field) = &self.field
             && field.text() != self.values.get(self.focus)
         {
@@ -240,6 +243,19 @@ mod tests {
         assert_eq!(form.values().get(Name::Schedule), "@dailyx", "what was typed stays");
         assert_eq!(form.values().get(Name::Timezone), "Europe/Berlin");
         assert_eq!(form.changes().len(), 1);
+    }
+
+    #[test]
+    fn what_is_typed_is_undone_to_what_the_file_says_now() {
+        let mut form = form();
+        let mut theirs = form.original.clone();
+        theirs.set(Name::Schedule, "@hourly");
+        form.rebase(theirs);
+        form.key(Key::char('x'));
+        assert_eq!(form.values().get(Name::Schedule), "@hourlyx");
+        assert!(form.undo());
+        assert_eq!(form.values().get(Name::Schedule), "@hourly");
+        assert!(!form.is_changed() && !form.undo());
     }
 
     #[test]
