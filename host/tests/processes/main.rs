@@ -14,5 +14,6 @@ mod reload;
 mod replay;
 mod site;
 mod telling;
+mod top;
 #[path = "../common/wait.rs"]
 mod wait;

@@ -27,6 +27,9 @@ impl Task for Hostile {
 
     fn scan(ctx: &Context, _: Option<Vec<u8>>, limit: u32) -> Result<besom_sdk::Page> {
         let setting = ctx.setting::<String>("scan")?;
+        if setting == "sleep" {
+            std::thread::sleep(std::time::Duration::from_secs(3600));
+        }
         if let Some(keys) = setting.strip_prefix("keys:") {
             // Another version for each call: what was settled or is dead does not block it.
             let version = ctx.now.micros();

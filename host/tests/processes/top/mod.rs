@@ -1,0 +1,122 @@
+//! `besom top` as an operator meets it: the real binary in a terminal, beside a host.
+//!
+//! Each test looks at the screen until it shows what it should, and then at what the store
+//! keeps. One file per subject; `terminal` is where somebody types and looks.
+
+mod actions;
+mod connection;
+mod edit;
+mod hostile;
+mod modes;
+mod plain;
+mod screens;
+mod terminal;
+
+use rusqlite::Connection;
+use serde_json::Value;
+
+use crate::host::Host;
+use crate::load::append;
+use crate::site::Site;
+use terminal::Terminal;
+
+/// Nothing here runs by itself, and what is set aside is so at the first attempt. The last task
+/// has a scan that never ends.
+const STAGE: &str = r#"
+[host]
+drain_max = "500ms"
+[tasks.compaction]
+plugin = "compaction"
+[tasks.compaction.settings]
+min_changes = 3
+[tasks.compaction.retry]
+attempts_max = 1
+[tasks.share-expiry]
+plugin = "share-expiry"
+[tasks.endless]
+plugin = "hostile.wasm"
+[tasks.endless.settings]
+scan = "sleep"
+[tasks.endless.limits]
+wall = "1h"
+[tasks.endless.grants]
+things = ["read", "update", "delete"]
+secrets = ["read"]
+topics = ["cleaned"]
+[collections.things]
+tenant = "tenant"
+key = ["id"]
+columns = { id = "integer", state = "integer" }
+[collections.secrets]
+key = ["id"]
+columns = { id = "integer" }
+"#;
+
+const THINGS: &str = "
+CREATE TABLE things (tenant TEXT, id INTEGER, state INTEGER, PRIMARY KEY (tenant, id));
+INSERT INTO things VALUES ('first', 1, 0);
+CREATE TABLE secrets (id INTEGER PRIMARY KEY);
+";
+
+/// The change that is missing in each of [`add_with_a_gap`]'s documents.
+const GAP: u8 = 2;
+
+/// One map entry of client `client`, as Yjs encodes it.
+fn entry(client: u8) -> [u8; 14] {
+    [1, 1, client, 0, 40, 1, 1, b'm', 1, b'k', 1, 125, 5, 0]
+}
+
+/// A site with the tasks above.
+fn stage() -> Site {
+    let site = Site::new(STAGE);
+    site.create_tables();
+    site.drop_in("besom_hostile.wasm", "hostile.wasm");
+    site.database().execute_batch(THINGS).expect("tables");
+    site
+}
+
+/// A document that compaction sets aside, because a change of it is missing.
+fn add_with_a_gap(db: &mut Connection, doc: &str) {
+    let sql = "INSERT INTO documents (project_id, doc_id, created_at, updated_at)
+               VALUES ('first', ?1, 0, 0)";
+    db.execute(sql, [doc]).expect("a document");
+    for client in 1..=4 {
+        append(db, &("first".into(), doc.into()), "author", "edit", &entry(client));
+    }
+    let sql = "DELETE FROM changes WHERE doc_id = ?1 AND server_seq = ?2";
+    db.execute(sql, rusqlite::params![doc, GAP]).expect("a gap");
+}
+
+/// A host that leads.
+fn leader(site: &Site) -> Host {
+    let mut host = site.serve();
+    host.leads();
+    host
+}
+
+/// Answers the open question with a reason, and waits until it is told what came of it.
+#[track_caller]
+fn answer(terminal: &Terminal, title: &str, reason: &str, told: &str) {
+    terminal.shows(title);
+    terminal.text(reason);
+    terminal.keys(&["Enter"]);
+    terminal.shows(told);
+}
+
+/// Chooses a command from the palette.
+#[track_caller]
+fn command(terminal: &Terminal, words: &str) {
+    terminal.keys(&[":"]);
+    terminal.shows("Commands");
+    terminal.text(words);
+    terminal.shows(&format!("> {words}"));
+    terminal.keys(&["Enter"]);
+}
+
+/// What was asked of the leader, newest first.
+#[track_caller]
+fn asked(site: &Site) -> Vec<Value> {
+    let (code, asked) = site.json(&["commands", "ls"]);
+    assert_eq!(code, 0, "{asked:#}");
+    asked.as_array().expect("a list").clone()
+}

@@ -1,0 +1,48 @@
+//! Whatever ends the dashboard, the terminal is as it was.
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::terminal::Terminal;
+use super::{leader, stage};
+
+fn signal(terminal: &Terminal, signal: Signal) {
+    let pid = Pid::from_raw(terminal.foreground()).expect("a process");
+    kill_process(pid, signal).expect("sent");
+}
+
+#[test]
+fn the_terminal_is_given_back_after_leaving_and_after_every_signal_that_ends() {
+    let site = stage();
+    let host = leader(&site);
+    let ends: [(&str, fn(&Terminal)); 5] = [
+        ("q", |terminal| terminal.keys(&["q"])),
+        ("ctrl-c", |terminal| terminal.keys(&["C-c"])),
+        ("SIGTERM", |terminal| signal(terminal, Signal::TERM)),
+        ("SIGINT", |terminal| signal(terminal, Signal::INT)),
+        ("SIGHUP", |terminal| signal(terminal, Signal::HUP)),
+    ];
+    let terminal = Terminal::open(&site, 100, 30);
+    let before = terminal.modes();
+    for (what, end) in ends {
+        terminal.clear();
+        // With the mouse, so that there is more to give back.
+        terminal.top("--mouse");
+        assert_ne!(terminal.modes(), before, "{what}: it has taken the terminal");
+        end(&terminal);
+        terminal.is_given_back(&before);
+    }
+    host.stop();
+}
+
+#[test]
+fn what_cannot_be_shown_leaves_the_terminal_alone() {
+    let site = stage();
+    let terminal = Terminal::open(&site, 100, 30);
+    let before = terminal.modes();
+    // There is nothing to type with: it tells in lines what there is to be told.
+    terminal.line("\"$BESOM\" top </dev/null");
+    terminal.shows("connection lost");
+    assert_eq!(terminal.modes(), before);
+    terminal.keys(&["C-c"]);
+    terminal.is_given_back(&before);
+}

@@ -1,0 +1,226 @@
+//! A terminal with a shell in it, in which somebody types and looks: tmux, on a server of its
+//! own.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::site::Site;
+use crate::wait::PATIENCE;
+
+/// How often the screen is looked at. Each look starts a process.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// What the shell says when it waits for a command.
+const PROMPT: &str = "ready> ";
+/// Servers that were started, for the names of their sockets.
+static STARTED: AtomicU32 = AtomicU32::new(0);
+
+/// What a program may change of a terminal and has to change back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Modes {
+    /// Alternate screen, cursor, mouse, keypad, title.
+    flags: String,
+    /// The line discipline, as `stty` writes it.
+    line: String,
+}
+
+/// A terminal. Dropping it ends whatever runs in it.
+pub struct Terminal {
+    /// Of its server.
+    socket: PathBuf,
+}
+
+impl Drop for Terminal {
+    /// A test that fails shows what was on the screen.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let shown = self.tmux(&["capture-pane", "-p"]);
+            eprintln!("the terminal:\n{}", String::from_utf8_lossy(&shown.stdout));
+        }
+        self.tmux(&["kill-server"]);
+    }
+}
+
+impl Terminal {
+    /// A shell in the directory of a site, in a terminal of that many columns and rows, with
+    /// colours.
+    #[track_caller]
+    pub fn open(site: &Site, columns: u16, rows: u16) -> Terminal {
+        Terminal::open_with(site, columns, rows, &[])
+    }
+
+    /// The same with more variables in the environment.
+    #[track_caller]
+    pub fn open_with(site: &Site, columns: u16, rows: u16, variables: &[(&str, &str)]) -> Terminal {
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let terminal = Terminal { socket: site.path(&format!("terminal-{number}.sock")) };
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        let mut command = terminal.command(&[]);
+        // What the shell inherits is what is said here, whatever the tests were started in.
+        for name in ["NO_COLOR", "BESOM_CONFIG", "ENV", "TMUX", "COLORTERM", "EDITOR", "VISUAL"] {
+            command.env_remove(name);
+        }
+        command.envs([("LANG", "C.UTF-8"), ("LC_ALL", "C.UTF-8"), ("PS1", PROMPT)]);
+        command.env("BESOM", env!("CARGO_BIN_EXE_besom"));
+        command.envs(variables.iter().copied()).current_dir(site.path("."));
+        command.args([
+            "start-server",
+            ";",
+            "set-option",
+            "-g",
+            "default-terminal",
+            "tmux-256color",
+            ";",
+        ]);
+        command.args(["set-option", "-g", "status", "off", ";"]);
+        command.args(["new-session", "-d", "-x", &columns, "-y", &rows, "sh", "-i"]);
+        let out = command.output().unwrap_or_else(|error| {
+            panic!("cannot start tmux: {error}; install it: apt-get install tmux")
+        });
+        assert!(out.status.success(), "tmux: {}", String::from_utf8_lossy(&out.stderr));
+        terminal.shows(PROMPT.trim());
+        terminal
+    }
+
+    /// Types a line into the shell.
+    pub fn line(&self, line: &str) {
+        self.text(line);
+        self.keys(&["Enter"]);
+    }
+
+    /// Empties the screen.
+    #[track_caller]
+    pub fn clear(&self) {
+        self.line("clear");
+        self.until("nothing but the prompt", |screen| screen.trim() == PROMPT.trim());
+    }
+
+    /// Starts the dashboard with more arguments and waits until it shows the present.
+    #[track_caller]
+    pub fn top(&self, arguments: &str) {
+        self.line(&format!("\"$BESOM\" top {arguments}"));
+        self.shows("●live");
+    }
+
+    /// Presses keys by tmux's names of them, characters by themselves.
+    #[track_caller]
+    pub fn keys(&self, keys: &[&str]) {
+        self.done(&[&["send-keys", "--"], keys].concat());
+    }
+
+    /// Types characters.
+    #[track_caller]
+    pub fn text(&self, text: &str) {
+        self.done(&["send-keys", "-l", "--", text]);
+    }
+
+    /// Pastes a text as terminals do: in brackets, where the program has asked for them.
+    #[track_caller]
+    pub fn paste(&self, text: &str) {
+        self.done(&["set-buffer", "--", text]);
+        self.done(&["paste-buffer", "-p"]);
+    }
+
+    /// Gives the terminal another size.
+    #[track_caller]
+    pub fn resize(&self, columns: u16, rows: u16) {
+        let (columns, rows) = (columns.to_string(), rows.to_string());
+        self.done(&["resize-window", "-x", &columns, "-y", &rows]);
+    }
+
+    /// What is on the screen.
+    #[track_caller]
+    pub fn screen(&self) -> String {
+        self.done(&["capture-pane", "-p"])
+    }
+
+    /// The same with the sequences that give it its looks.
+    #[track_caller]
+    pub fn looks(&self) -> String {
+        self.done(&["capture-pane", "-p", "-e"])
+    }
+
+    /// Waits until a text is on the screen; returns the screen.
+    #[track_caller]
+    pub fn shows(&self, text: &str) -> String {
+        self.until(&format!("`{text}`"), |screen| screen.contains(text))
+    }
+
+    /// Waits until the screen is as it should be; returns it.
+    #[track_caller]
+    pub fn until(&self, what: &str, mut right: impl FnMut(&str) -> bool) -> String {
+        let begun = Instant::now();
+        loop {
+            let screen = self.screen();
+            if right(&screen) {
+                return screen;
+            }
+            let over = begun.elapsed() >= PATIENCE;
+            assert!(!over, "after {PATIENCE:?} the screen does not show {what}");
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Waits until the shell has the terminal again, and sees that it reads what is typed.
+    #[track_caller]
+    pub fn is_given_back(&self, before: &Modes) {
+        self.until("the prompt", |screen| {
+            screen
+                .lines()
+                .rfind(|line| !line.is_empty())
+                .is_some_and(|line| line.ends_with(PROMPT.trim()))
+        });
+        assert_eq!(&self.modes(), before, "the modes of the terminal");
+        // In brackets that nobody had asked for, this would be no command.
+        self.paste("echo the shell $((6 * 7)) reads");
+        self.keys(&["Enter"]);
+        self.shows("the shell 42 reads");
+    }
+
+    /// The modes as they are now.
+    #[track_caller]
+    pub fn modes(&self) -> Modes {
+        let tty = self.format("#{pane_tty}");
+        let stty = Command::new("stty").args(["-a", "-F", &tty]).output().expect("stty runs");
+        assert!(stty.status.success(), "{}", String::from_utf8_lossy(&stty.stderr));
+        let flags = "#{alternate_on} #{cursor_flag} #{mouse_any_flag} #{keypad_flag} \
+                     #{keypad_cursor_flag} #{pane_title}";
+        let line = String::from_utf8_lossy(&stty.stdout).into_owned();
+        Modes { flags: self.format(flags), line }
+    }
+
+    /// The process that the shell runs in the foreground.
+    #[track_caller]
+    pub fn foreground(&self) -> i32 {
+        let shell = self.format("#{pane_pid}");
+        let children = format!("/proc/{shell}/task/{shell}/children");
+        let children = std::fs::read_to_string(children).expect("the shell's children");
+        let mut children = children.split_whitespace();
+        children.next().expect("a child of the shell").parse().expect("a process")
+    }
+
+    /// What tmux knows of the terminal.
+    #[track_caller]
+    pub fn format(&self, format: &str) -> String {
+        self.done(&["display-message", "-p", format]).trim_end().to_owned()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("tmux");
+        command.arg("-u").arg("-S").arg(&self.socket).args(["-f", "/dev/null"]).args(args);
+        command
+    }
+
+    fn tmux(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("tmux runs")
+    }
+
+    #[track_caller]
+    fn done(&self, args: &[&str]) -> String {
+        let out = self.tmux(args);
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success(), "tmux {args:?}: {said}");
+        String::from_utf8_lossy(&out.stdout).into_owned()
+    }
+}
