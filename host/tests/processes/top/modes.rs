@@ -1,5 +1,8 @@
 //! Whatever ends the dashboard, the terminal is as it was.
 
+use std::mem::ManuallyDrop;
+
+use besom_tui::console::Console;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::terminal::Terminal;
@@ -44,5 +47,25 @@ fn what_cannot_be_shown_leaves_the_terminal_alone() {
     terminal.shows("connection lost");
     assert_eq!(terminal.modes(), before);
     terminal.keys(&["C-c"]);
+    terminal.is_given_back(&before);
+}
+
+/// Takes the terminal, and neither leaves it nor drops it: only the panic gives it back.
+#[test]
+#[ignore = "the test below runs it in a terminal"]
+fn a_panic_with_the_terminal_taken() {
+    let _console = ManuallyDrop::new(Console::take(true).expect("a terminal"));
+    panic!("a fault with the terminal taken");
+}
+
+#[test]
+fn a_panic_gives_the_terminal_back_before_it_says_what_was_wrong() {
+    let site = stage();
+    let terminal = Terminal::open(&site, 100, 30);
+    let before = terminal.modes();
+    let tests = std::env::current_exe().expect("this program");
+    let which = "--exact top::modes::a_panic_with_the_terminal_taken";
+    terminal.line(&format!("{tests:?} {which} --ignored --nocapture"));
+    terminal.shows("a fault with the terminal taken");
     terminal.is_given_back(&before);
 }
