@@ -17,7 +17,8 @@ fn signal(terminal: &Terminal, signal: Signal) {
 fn the_terminal_is_given_back_after_leaving_and_after_every_signal_that_ends() {
     let site = stage();
     let host = leader(&site);
-    let ends: [(&str, fn(&Terminal)); 5] = [
+    type End = fn(&Terminal);
+    let ends: [(&str, End); 5] = [
         ("q", |terminal| terminal.keys(&["q"])),
         ("ctrl-c", |terminal| terminal.keys(&["C-c"])),
         ("SIGTERM", |terminal| signal(terminal, Signal::TERM)),
