@@ -119,6 +119,11 @@ pub fn took(us: u64) -> String {
     }
 }
 
+/// The same of a span.
+pub fn took_span(span: Duration) -> String {
+    took(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
+}
+
 /// A whole number with its thousands apart: `12,345`.
 pub fn grouped(n: u64) -> String {
     crate::progress::grouped(n)

@@ -79,7 +79,7 @@ impl RunsScreen {
                 1 => plain(run.task.clone()),
                 2 => (state_word(run.state).to_owned(), state_style(theme, run.state)),
                 3 => plain(run.started_at.to_jiff().strftime("%m-%d %H:%M:%S").to_string()),
-                4 => plain(text::span(took(run, cx.now))),
+                4 => plain(text::took_span(took(run, cx.now))),
                 5 => plain(text::grouped(run.planned)),
                 6 => plain(text::grouped(run.open)),
                 7 => (by(&run.trigger), theme.dim),

@@ -260,10 +260,13 @@ fn limits(task: &Task, theme: &Theme, area: Rect, buf: &mut Buffer) {
 fn upcoming(task: &Task, cx: &Context<'_>) -> Vec<(String, String, Option<String>)> {
     let expression = task.schedule.as_deref().unwrap_or_default();
     let Ok(schedule) = Schedule::parse(expression, slots::zone(task)) else { return Vec::new() };
-    let local = |text: &str| text.get(..16).map(|text| text.replace('T', " ")).unwrap_or_default();
-    schedule
-        .upcoming(cx.now, NEXT_SLOTS)
-        .into_iter()
+    let next = schedule.upcoming(cx.now, NEXT_SLOTS);
+    // Seconds only where there are any.
+    let whole = next.iter().all(|slot| slot.utc.micros() % 60_000_000 == 0);
+    let length = if whole { 16 } else { 19 };
+    let local =
+        |text: &str| text.get(..length).map(|text| text.replace('T', " ")).unwrap_or_default();
+    next.into_iter()
         .map(|slot| (local(&slot.utc.to_string()), local(&slot.local), slot.note))
         .collect()
 }
@@ -328,7 +331,7 @@ fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &
         let took = ending::took(run).unwrap_or_else(|| cx.now.since(run.started_at));
         put(buf, area, 1, y, &run.id.to_string(), theme.text);
         put(buf, area, 10, y, &text::clock(run.started_at), theme.text);
-        put(buf, area, 21, y, &text::short(took), theme.text);
+        put(buf, area, 21, y, &text::took_span(took), theme.text);
         put(buf, area, 29, y, &text::count(run.planned), theme.text);
         put(buf, area, 38, y, state, style);
     }

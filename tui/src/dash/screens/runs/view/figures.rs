@@ -81,7 +81,7 @@ impl Figures<'_> {
             (format!("Run {}  ", run.id), theme.title),
             (run.task.clone(), theme.text),
             (format!("  {} ", state_word(run.state)), state_style(theme, run.state)),
-            (text::span(took(run, self.cx.now)), theme.text),
+            (text::took_span(took(run, self.cx.now)), theme.text),
             (format!("  term {}", run.term), theme.dim),
         ]
     }
@@ -90,7 +90,7 @@ impl Figures<'_> {
         let (run, theme) = (self.run, self.theme);
         let phases = Phases::of(run, self.pace.scanned_at(run.id), self.cx.now);
         let length = |name: &str, length| match length {
-            Length::Took(span) => (format!(" ─ {name} {}", text::span(span)), theme.text),
+            Length::Took(span) => (format!(" ─ {name} {}", text::took_span(span)), theme.text),
             Length::Goes(span) => (format!(" ─ {name} {} ▶", text::span(span)), theme.accent),
             Length::Unseen => (format!(" ─ {name} {UNKNOWN}"), theme.dim),
             Length::Ahead => (format!(" ─ {name}"), theme.dim),
@@ -207,7 +207,7 @@ impl Figures<'_> {
         let factor = factor.map_or(UNKNOWN.to_owned(), |factor| format!("{factor:.1}x p99"));
         let mut line = vec![
             (format!("this run vs last {}: ", durations.count()), theme.dim),
-            (format!("p50 {} p99 {} ", text::span(p50), text::span(p99)), theme.text),
+            (format!("p50 {} p99 {} ", text::took_span(p50), text::took_span(p99)), theme.text),
             (format!("→ {factor}  "), if slow { theme.warn } else { theme.good }),
         ];
         if let Some((counts, place)) = durations.histogram(here) {

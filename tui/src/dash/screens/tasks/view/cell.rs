@@ -83,7 +83,7 @@ pub(in crate::dash) fn cell(
         LAST => last(task, cx, theme),
         P99 => {
             let p99 = ending::p99(&task.last);
-            (p99.map_or_else(|| "?".to_owned(), text::short), theme.text)
+            (p99.map_or_else(|| "?".to_owned(), text::took_span), theme.text)
         }
         OVERLAP => (task.overlap.clone(), theme.text),
         _ => (ending::curve(&task.last, 8), theme.spark),
