@@ -139,7 +139,7 @@ fn picture(captured: &str, columns: usize, rows: usize, colours: &Colours) -> St
          viewBox=\"0 0 {width} {height}\">\n\
          <rect width=\"{width}\" height=\"{height}\" rx=\"6\" fill=\"{}\"/>\n\
          <g font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\" \
-         font-size=\"13\" xml:space=\"preserve\">\n",
+         font-size=\"13\" xml:space=\"preserve\" style=\"white-space:pre\">\n",
         colours.ground
     );
     let mut look = Look::default();
