@@ -127,11 +127,7 @@ async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
 /// Keeps in the store who did it and why. The members have it already: that it could not be kept
 /// is said, and no more.
 async fn note(global: &Global, name: &ServerName, state: MemberState, reason: &str) {
-    let node = name.to_string();
-    let command = match state {
-        MemberState::Draining => Command::Drained { node },
-        MemberState::Active | MemberState::Joining => Command::Rejoined { node },
-    };
+    let command = state.noted(name.to_string());
     let noted = async {
         let (store, _) = open::reading(global).await?;
         Ok::<_, Failure>(store.submit(&command, &caller(), reason).await?)

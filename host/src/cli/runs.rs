@@ -3,6 +3,7 @@
 mod logs;
 
 use besom_core::ids::{RunId, TaskName};
+use besom_core::snapshot::RunState;
 use clap::Subcommand;
 use serde::Serialize;
 
@@ -79,12 +80,6 @@ impl From<&Run> for Row {
             Trigger::Takeover => ("takeover", None, None),
             Trigger::Pass => ("pass", None, None),
         };
-        let state = match (run.ended_at, &run.error, run.scan_done) {
-            (_, Some(_), _) => "failed",
-            (Some(_), None, _) => "ok",
-            (None, None, false) => "scanning",
-            (None, None, true) => "executing",
-        };
         Row {
             run: run.id.0,
             task: run.task.to_string(),
@@ -96,7 +91,7 @@ impl From<&Run> for Row {
             plugin_digest: run.digest.clone(),
             started_at: Stamp(run.started_at),
             ended_at: run.ended_at.map(Stamp),
-            state: state.to_owned(),
+            state: RunState::of(run).as_str().to_owned(),
             error: run.error.clone(),
             planned: run.planned,
             deduplicated: run.deduplicated,

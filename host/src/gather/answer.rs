@@ -149,13 +149,7 @@ impl Gatherer {
         if !there {
             return Err(format!("there is no node `{node}`"));
         }
-        let noted = match state {
-            MemberState::Draining => Command::Drained { node: node.to_owned() },
-            MemberState::Active | MemberState::Joining => {
-                Command::Rejoined { node: node.to_owned() }
-            }
-        };
-        self.note(caller, &noted, reason).await;
+        self.note(caller, &state.noted(node.to_owned()), reason).await;
         let result = match state {
             MemberState::Draining => format!("{node} is draining: it gets nothing new"),
             MemberState::Active | MemberState::Joining => format!("{node} gets its share again"),

@@ -159,12 +159,7 @@ pub fn short(run: &Run) -> snapshot::Run {
         term: run.term.0,
         started_at: run.started_at,
         ended_at: run.ended_at,
-        state: match (run.ended_at, &run.error, run.scan_done) {
-            (_, Some(_), _) => RunState::Failed,
-            (Some(_), None, _) => RunState::Ok,
-            (None, None, false) => RunState::Scanning,
-            (None, None, true) => RunState::Executing,
-        },
+        state: RunState::of(run),
         error: run.error.clone(),
         planned: run.planned,
         deduplicated: run.deduplicated,

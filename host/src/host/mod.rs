@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::ids::Term;
+use besom_core::snapshot::SILENT_MAX_DEFAULT;
 use tokio::sync::{mpsc, watch};
 
 use crate::node::holdings;
@@ -60,7 +61,7 @@ pub struct Live {
 /// How often a node says that it is there, beyond each change of its role.
 pub const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// How long a node may say nothing before those take it for gone who have nothing else to go by.
-pub const SILENT_MAX: Duration = Duration::from_secs(30);
+pub const SILENT_MAX: Duration = SILENT_MAX_DEFAULT;
 /// How long a follower waits for a sign of a change before it looks for itself.
 const WATCH_MAX: Duration = Duration::from_secs(5);
 

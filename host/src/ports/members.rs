@@ -13,6 +13,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use besom_core::command::Command;
 use besom_core::ids::NodeName;
 use besom_core::ring::{RingMember, ServerName};
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,16 @@ pub enum MemberState {
     Active,
     /// It finishes what it has and gets nothing new.
     Draining,
+}
+
+impl MemberState {
+    /// What is kept of somebody having set a node's state.
+    pub fn noted(self, node: String) -> Command {
+        match self {
+            MemberState::Draining => Command::Drained { node },
+            MemberState::Active | MemberState::Joining => Command::Rejoined { node },
+        }
+    }
 }
 
 /// What a node says of itself when it joins.

@@ -108,6 +108,16 @@ impl<K: Clone + PartialEq> TableState<K> {
         TableState { selected: None, at: 0, sort: None, descending: false, seen: Cell::default() }
     }
 
+    /// Sorts by a column; by the one it is sorted by already, the other way round. `descending`:
+    /// whether the column begins with its greatest.
+    pub fn sort_by(&mut self, column: usize, descending: bool) {
+        self.descending = match self.sort == Some(column) {
+            true => !self.descending,
+            false => descending,
+        };
+        self.sort = Some(column);
+    }
+
     /// The place of the chosen row among the rows as they are shown now.
     pub fn place(&self, ids: &[K]) -> Option<usize> {
         if ids.is_empty() {

@@ -1,6 +1,7 @@
 //! Text for people: what is foreign made harmless, cut by the columns it takes, and numbers and
 //! spans in few characters.
 
+pub use besom_core::snapshot::span;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -95,17 +96,6 @@ pub fn short(span: Duration) -> String {
         60..3_600 => format!("{}m{:02}", s / 60, s % 60),
         3_600..86_400 => format!("{}h{:02}", s / 3_600, s % 3_600 / 60),
         _ => format!("{}d", s / 86_400),
-    }
-}
-
-/// A span in two units: `42s`, `4m12s`, `3h05m`, `2d03h`.
-pub fn span(span: Duration) -> String {
-    let s = span.as_secs();
-    match s {
-        0..60 => format!("{s}s"),
-        60..3_600 => format!("{}m{:02}s", s / 60, s % 60),
-        3_600..86_400 => format!("{}h{:02}m", s / 3_600, s % 3_600 / 60),
-        _ => format!("{}d{:02}h", s / 86_400, s % 86_400 / 3_600),
     }
 }
 

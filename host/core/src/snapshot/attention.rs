@@ -106,8 +106,8 @@ pub fn attention(snapshot: &Snapshot, limits: &Thresholds) -> Vec<Attention> {
     found.list
 }
 
-/// A span in words: two units at most.
-pub(super) fn span(span: Duration) -> String {
+/// A span in two units: `42s`, `4m12s`, `3h05m`, `2d03h`.
+pub fn span(span: Duration) -> String {
     let s = span.as_secs();
     match s {
         0..60 => format!("{s}s"),

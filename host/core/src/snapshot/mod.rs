@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use attention::{Attention, SILENT_MAX_DEFAULT, Subject, Thresholds, Urgency, attention};
+pub use attention::{Attention, SILENT_MAX_DEFAULT, Subject, Thresholds, Urgency, attention, span};
 pub use dead::DeadGroup;
 pub use detail::{
     Answer, ConfigFile, DEAD_PAGE, DeadPage, DiffKind, DiffLine, Done, Edit, Edited, Explained,

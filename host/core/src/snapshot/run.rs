@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Trigger;
+use crate::plan::{self, Trigger};
 use crate::time::Time;
 
 /// How a run stands.
@@ -24,6 +24,27 @@ pub enum RunState {
 }
 
 impl RunState {
+    /// How a run stands by what the store knows of it.
+    pub fn of(run: &plan::Run) -> RunState {
+        match (run.ended_at, &run.error, run.scan_done) {
+            (_, Some(_), _) => RunState::Failed,
+            (Some(_), None, _) => RunState::Ok,
+            (None, None, false) => RunState::Scanning,
+            (None, None, true) => RunState::Executing,
+        }
+    }
+
+    /// In one word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RunState::Scanning => "scanning",
+            RunState::Executing => "executing",
+            RunState::Ok => "ok",
+            RunState::Failed => "failed",
+            RunState::Unknown => "unknown",
+        }
+    }
+
     /// Whether it has not ended.
     pub fn is_active(self) -> bool {
         matches!(self, RunState::Scanning | RunState::Executing)

@@ -73,10 +73,7 @@ impl Board {
             }
             // An owner's name is that of a start of it: whoever was killed owns until another
             // has claimed it.
-            let of_host = |owner: &NodeName| {
-                let rest = owner.as_str().strip_prefix(host.name());
-                rest.is_some_and(|rest| rest.starts_with('-') && !rest[1..].contains('-'))
-            };
+            let of_host = |owner: &NodeName| owner.lasting() == host.name();
             board.nodes.push(Node {
                 name: host.name().to_owned(),
                 pid: alive.map(|process| process.id()),

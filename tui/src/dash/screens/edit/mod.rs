@@ -326,11 +326,7 @@ impl Screen for EditScreen {
     }
 
     fn sort(&mut self, column: usize) {
-        if self.table.sort == Some(column) {
-            self.table.descending = !self.table.descending;
-        } else {
-            (self.table.sort, self.table.descending) = (Some(column), false);
-        }
+        self.table.sort_by(column, false);
     }
 
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {

@@ -208,8 +208,7 @@ impl Screen for OverviewScreen {
     }
 
     fn sort(&mut self, column: usize) {
-        self.nodes.descending = self.nodes.sort == Some(column) && !self.nodes.descending;
-        self.nodes.sort = Some(column);
+        self.nodes.sort_by(column, false);
     }
 
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {

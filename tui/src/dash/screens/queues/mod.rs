@@ -264,8 +264,7 @@ impl Screen for QueuesScreen {
     }
 
     fn sort(&mut self, column: usize) {
-        self.queues.descending = self.queues.sort == Some(column) && !self.queues.descending;
-        self.queues.sort = Some(column);
+        self.queues.sort_by(column, false);
     }
 
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {

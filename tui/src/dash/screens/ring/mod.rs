@@ -227,12 +227,8 @@ impl Screen for RingScreen {
     }
 
     fn sort(&mut self, column: usize) {
-        if self.table.sort == Some(column) {
-            self.table.descending = !self.table.descending;
-        } else {
-            // Figures: the most first; names: in their order.
-            (self.table.sort, self.table.descending) = (Some(column), column > 0);
-        }
+        // Figures: the most first; names: in their order.
+        self.table.sort_by(column, column > 0);
     }
 
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {

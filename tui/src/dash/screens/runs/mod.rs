@@ -344,11 +344,7 @@ impl Screen for RunsScreen {
     }
 
     fn sort(&mut self, column: usize) {
-        if self.table.sort == Some(column) {
-            self.table.descending = !self.table.descending;
-        } else {
-            (self.table.sort, self.table.descending) = (Some(column), !matches!(column, 1 | 2 | 7));
-        }
+        self.table.sort_by(column, !matches!(column, 1 | 2 | 7));
     }
 
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {

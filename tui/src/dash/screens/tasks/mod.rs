@@ -168,8 +168,7 @@ impl Screen for TasksScreen {
     }
 
     fn sort(&mut self, column: usize) {
-        self.table.descending = self.table.sort == Some(column) && !self.table.descending;
-        self.table.sort = Some(column);
+        self.table.sort_by(column, false);
     }
 
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {
