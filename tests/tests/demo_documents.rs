@@ -12,6 +12,7 @@ use besom::ports::store::{Range, Store};
 use besom::store::memory::{MemoryStore, PARTITIONS_DEFAULT};
 use besom_compaction::checksum::crc32;
 use besom_compaction::decide::{Decision, Document, Kind, Row, Snapshot, decide};
+use besom_compaction::outcome::Job;
 use besom_compaction::yjs;
 use besom_core::ids::Tenant;
 use besom_core::time::Time;
@@ -61,7 +62,7 @@ fn fate(log: &Log) -> (Fate, String) {
         return (Fate::Dead, "checksum".into());
     }
     match decide(&log.document, log.snapshot.as_ref(), &log.rows, log.document.server_seq) {
-        Decision::Compact(plan) => match yjs::compact(&plan.feed) {
+        Decision::Compact(plan) => match yjs::compact(&Job::merge(&plan.feed)) {
             Ok(_) => (Fate::CarriedOver, String::new()),
             Err(left) if left.code.is_broken_log() => (Fate::Dead, left.to_string()),
             Err(left) => (Fate::LeftAlone, left.to_string()),

@@ -8,6 +8,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use besom_compaction::outcome::Job;
 use besom_compaction::yjs;
 use yrs::updates::decoder::Decode;
 use yrs::{Doc, ReadTxn, StateVector, Transact, Update};
@@ -18,7 +19,7 @@ fn main() -> std::io::Result<()> {
         let bytes = std::fs::read(path)?;
         let updates = updates(&bytes).ok_or_else(|| std::io::Error::other("no update log"))?;
         let started = Instant::now();
-        let outcome = yjs::compact(&updates);
+        let outcome = yjs::compact(&Job::merge(&updates));
         let took = started.elapsed().as_secs_f64() * 1e3;
         let name = path.display();
         match outcome {

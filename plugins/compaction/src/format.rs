@@ -1,7 +1,9 @@
 //! The formats of documents, and who compacts each.
 //!
-//! A format is one module with a `compact`; this is the one place that lists them.
+//! A format is one module with a `compact` and a `verify`; this is the one place that lists
+//! them.
 
+use crate::outcome::{Code, Compacted, Digests, Job, LeftAlone, Mode};
 use crate::yjs;
 
 /// A format whose documents can be compacted.
@@ -34,17 +36,39 @@ impl Format {
         }
     }
 
-    /// Compacts the payloads of a document's edits, in their order.
+    /// The modes that the format knows.
+    pub fn modes(self) -> &'static [Mode] {
+        match self {
+            Format::Yjs => yjs::MODES,
+        }
+    }
+
+    /// Compacts a document and verifies the result.
     ///
     /// # Errors
     /// The document is to be left as it is, with the reason.
-    pub fn compact(
-        self,
-        payloads: &[&[u8]],
-        settings: &yjs::Settings,
-    ) -> Result<yjs::Compacted, yjs::LeftAlone> {
+    pub fn compact(self, job: &Job<'_>) -> Result<Compacted, LeftAlone> {
+        if job.bytes() > job.settings.bytes_max {
+            let words = format!(
+                "{} bytes of updates, more than the limit of {}",
+                job.bytes(),
+                job.settings.bytes_max
+            );
+            return Err(LeftAlone::new(Code::TooLarge, words));
+        }
         match self {
-            Format::Yjs => yjs::compact_with(payloads, settings),
+            Format::Yjs => yjs::compact(job),
+        }
+    }
+
+    /// Whether `after`, which a compaction in that mode has written, says the same as the
+    /// updates that it was made of: an independent rebuild of both.
+    ///
+    /// # Errors
+    /// Where they differ, or why either of them cannot be read.
+    pub fn verify(self, updates: &[&[u8]], after: &[u8], mode: Mode) -> Result<Digests, LeftAlone> {
+        match self {
+            Format::Yjs => yjs::verify(updates, after, mode),
         }
     }
 }

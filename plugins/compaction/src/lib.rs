@@ -12,6 +12,7 @@
 pub mod checksum;
 pub mod decide;
 pub mod format;
+pub mod outcome;
 mod read;
 pub mod yjs;
 
@@ -19,8 +20,8 @@ use besom_sdk::prelude::*;
 
 use decide::{Decision, Document, Plan};
 use format::Format;
+use outcome::{BYTES_MAX_DEFAULT, Compacted, Job, KeepDeleted, LeftAlone, Said, Wish};
 use read::Log;
-use yjs::{Compacted, KeepDeleted, LeftAlone};
 
 /// Changes since the last compaction that make a document a candidate, by default.
 pub const MIN_CHANGES_DEFAULT: i64 = 1_000;
@@ -46,11 +47,9 @@ impl Task for Compaction {
                     .minimum(1i64)
                     .doc("Changes since the last compaction that make a document a candidate."),
             )
-            .setting(
-                Setting::integer("max_bytes", yjs::BYTES_MAX_DEFAULT as i64)
-                    .minimum(1i64)
-                    .doc("A document with more bytes of updates is left alone: it bounds the memory needed."),
-            )
+            .setting(Setting::integer("max_bytes", BYTES_MAX_DEFAULT as i64).minimum(1i64).doc(
+                "A document with more bytes of updates is left alone: it bounds the memory needed.",
+            ))
             .setting(Setting::text("deleted_content", "detect").doc(
                 "What becomes of deleted content: `collect`, `keep` (documents with `gc: false`), \
                  or `detect`: kept where a change carries content together with its deletion.",
@@ -60,8 +59,9 @@ impl Task for Compaction {
                     .doc("The actor of compacted changes; no client may have it."),
             )
             .setting(
-                Setting::bool("checksums", true)
-                    .doc("Whether changes and snapshots have a column `checksum` (CRC-32, or null)."),
+                Setting::bool("checksums", true).doc(
+                    "Whether changes and snapshots have a column `checksum` (CRC-32, or null).",
+                ),
             )
             .collection(Access::to("documents").read().update().columns([
                 "doc_id",
@@ -124,7 +124,7 @@ struct Settings {
     min_changes: i64,
     zero_actor: String,
     checksums: bool,
-    compact: yjs::Settings,
+    compact: outcome::Settings,
 }
 
 impl Settings {
@@ -146,7 +146,7 @@ impl Settings {
             min_changes: ctx.setting("min_changes")?,
             zero_actor: ctx.setting("zero_actor")?,
             checksums: ctx.setting("checksums")?,
-            compact: yjs::Settings { keep_deleted, bytes_max },
+            compact: outcome::Settings { keep_deleted, bytes_max },
         })
     }
 
@@ -183,7 +183,7 @@ fn act_on(
             let proposal = guarded(item, &document, &log, snapshots)?;
             Ok(finish(ctx, proposal.note("mode", "prune"), item, target)?.into())
         }
-        Decision::Compact(plan) => match format.compact(&plan.feed, &settings.compact) {
+        Decision::Compact(plan) => match compact(format, settings, &plan) {
             Ok(compacted) => {
                 let proposal = guarded(item, &document, &log, true)?;
                 let proposal = exchange(proposal, settings, item, &log, &plan, &compacted)?;
@@ -193,6 +193,10 @@ fn act_on(
             Err(left) => Ok(left_alone(&left, &plan)),
         },
     }
+}
+
+fn compact(format: Format, settings: &Settings, plan: &Plan<'_>) -> Result<Compacted, LeftAlone> {
+    format.compact(&Job { updates: &plan.feed, wish: Wish::Merge, settings: &settings.compact })
 }
 
 /// Of a broken log somebody has to know; a whole document is simply left as it is.
@@ -264,8 +268,8 @@ fn notes(
     compacted: &Compacted,
 ) -> Proposal {
     let count = |n: usize| Value::Integer(n as i64);
-    proposal
-        .note("mode", "merge")
+    let proposal = proposal
+        .note("mode", compacted.mode.as_str())
         .note("format", format.as_str())
         .note("library", format.library())
         .note("verified", true)
@@ -273,10 +277,16 @@ fn notes(
         .note("edits_before", count(plan.feed.len()))
         .note("bytes_before", count(compacted.bytes_before))
         .note("bytes_after", count(compacted.update.len()))
-        .note("digest_before", compacted.digest.as_str())
-        .note("digest_after", compacted.digest.as_str())
-        .note("spliced", compacted.spliced)
-        .note("kept_deleted", compacted.keep_deleted)
+        .note("digest_before", compacted.digests.before.as_str())
+        .note("digest_after", compacted.digests.after.as_str());
+    compacted.remarks.iter().fold(proposal, |proposal, remark| {
+        let value = match &remark.said {
+            Said::Flag(yes) => Value::Bool(*yes),
+            Said::Count(n) => Value::Integer(i64::try_from(*n).unwrap_or(i64::MAX)),
+            Said::Words(words) => Value::Text(words.clone()),
+        };
+        proposal.note(remark.name, value)
+    })
 }
 
 fn finish(ctx: &Context, proposal: Proposal, item: &Item, target: i64) -> Result<Proposal> {

@@ -8,7 +8,7 @@ use besom_sdk::prelude::*;
 
 use crate::checksum::crc32;
 use crate::decide::{self, Document, Kind, Snapshot};
-use crate::yjs::Code;
+use crate::outcome::Code;
 
 /// Rows per page; the host cuts pages by bytes as well.
 const PAGE_ROWS: u32 = 8_192;

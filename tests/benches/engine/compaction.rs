@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use besom::ports::store::Outcome;
+use besom_compaction::outcome::Job;
 use besom_compaction::yjs;
 use besom_tests::site::{Site, notes};
 use yrs::block::ClientID;
@@ -90,7 +91,8 @@ async fn compare(case: &str, log: &Log, documents: usize) -> Result<()> {
 
         let mut compacted = 0;
         let native = timed(documents, || {
-            let done = yjs::compact(black_box(&updates)).map_err(|why| anyhow!("{why:?}"))?;
+            let done =
+                yjs::compact(&Job::merge(black_box(&updates))).map_err(|why| anyhow!("{why:?}"))?;
             compacted = done.update.len();
             Ok(())
         })?;

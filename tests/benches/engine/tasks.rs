@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, ensure};
 use besom::cli::run::pass;
 use besom::demo::authors::{self, Session};
+use besom_compaction::outcome::Job;
+use besom_compaction::yjs;
 use rusqlite::{Connection, params};
 
 use super::report::{Figures, cpu};
@@ -83,7 +85,7 @@ async fn compaction() -> Result<()> {
     let native = Instant::now();
     for log in &logs {
         let updates: Vec<&[u8]> = log.edits.iter().map(|edit| edit.payload.as_slice()).collect();
-        besom_compaction::yjs::compact(&updates).map_err(|why| anyhow!("{why:?}"))?;
+        yjs::compact(&Job::merge(&updates)).map_err(|why| anyhow!("{why:?}"))?;
     }
     let native = native.elapsed();
     let rate = |span: Duration| f64::from(DOCUMENTS) / span.as_secs_f64();

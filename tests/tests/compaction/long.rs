@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use besom::ports::store::{HistoryQuery, Outcome};
+use besom_compaction::outcome::Job;
 use besom_compaction::yjs;
 
 use besom_tests::site::Site;
@@ -30,7 +31,7 @@ async fn a_quarter_of_a_million_changes_stay_within_the_default_limits() {
 
     let slices: Vec<&[u8]> = updates.iter().map(Vec::as_slice).collect();
     let started = Instant::now();
-    let native = yjs::compact(&slices).unwrap();
+    let native = yjs::compact(&Job::merge(&slices)).unwrap();
     let natively = started.elapsed();
     let started = Instant::now();
     let decided = site.decide_one().await;

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use besom_compaction::yjs::{self, Code};
+use besom_compaction::outcome::{Code, Job, Said};
+use besom_compaction::yjs;
 
 use super::yjs_itself::{names_in, node, read_log, run, scratch, shared_data, slices, write_log};
 
@@ -40,8 +41,12 @@ fn what_yjs_has_written_is_the_same_after_compaction_or_left_alone() {
     assert!(names.len() > 60, "{} cases", names.len());
     compact_and_judge(&directory, &names, LEFT_ALONE, &[]);
 
-    let kept = yjs::compact(&slices(&read_log(&directory.join("gc_off_full_state.log"))));
-    assert!(kept.unwrap().keep_deleted, "deleted content was collected from a gc: false document");
+    let kept =
+        yjs::compact(&Job::merge(&slices(&read_log(&directory.join("gc_off_full_state.log")))));
+    assert!(
+        kept.unwrap().remark("kept_deleted") == Some(&Said::Flag(true)),
+        "deleted content was collected from a gc: false document"
+    );
 }
 
 #[test]
@@ -78,14 +83,14 @@ fn the_judge_notices_a_document_that_is_not_the_same() {
     let pairs = [("integers", "floats"), ("map_churn", "map_losers"), ("undo", "rows_empty")];
     for (name, other) in pairs {
         let updates = read_log(&directory.join(format!("{other}.log")));
-        let compacted = yjs::compact(&slices(&updates)).unwrap().update;
+        let compacted = yjs::compact(&Job::merge(&slices(&updates))).unwrap().update;
         write_log(&directory.join(format!("{name}.compacted.log")), &[&compacted]);
         let output = node().arg("judge.mjs").arg(&directory).arg(name).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{name} passed as {other}");
     }
     // One flipped sign of a zero.
     let log = read_log(&directory.join("zero.log"));
-    let mut update = yjs::compact(&slices(&log)).unwrap().update;
+    let mut update = yjs::compact(&Job::merge(&slices(&log))).unwrap().update;
     let minus_zero = [125, 0x40];
     let at = update.windows(2).position(|window| window == minus_zero).expect("a -0 is in it");
     update[at + 1] = 0;
@@ -106,14 +111,14 @@ fn compact_and_judge(
     let mut compacted = Vec::new();
     for name in names {
         let log = read_log(&directory.join(format!("{name}.log")));
-        match yjs::compact(&slices(&log)) {
+        match yjs::compact(&Job::merge(&slices(&log))) {
             Ok(outcome) => {
                 write_log(&directory.join(format!("{name}.compacted.log")), &[&outcome.update]);
                 compacted.push(name);
                 // Compacting it again changes nothing.
-                let again = yjs::compact(&[&outcome.update]).unwrap();
+                let again = yjs::compact(&Job::merge(&[&outcome.update])).unwrap();
                 assert_eq!(again.update, outcome.update, "{name}: a second time");
-                assert_eq!(again.digest, outcome.digest, "{name}: a second time");
+                assert_eq!(again.digests, outcome.digests, "{name}: a second time");
             }
             Err(left) => {
                 left_alone.insert(name.as_str(), left.code);

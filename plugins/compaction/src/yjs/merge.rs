@@ -24,18 +24,14 @@ use super::digest::digest;
 use super::model::Model;
 use super::names::Names;
 use super::union::{self, Fault};
-use super::{Code, Compacted, KeepDeleted, LeftAlone, Settings, splice, writer};
+use super::{splice, writer};
+use crate::outcome::{
+    Code, Compacted, Digests, KeepDeleted, LeftAlone, Mode, Remark, Said, Settings,
+};
 
 /// Compacts, or says why not. See [`super::compact`].
 pub fn merge(updates: &[&[u8]], settings: &Settings) -> Result<Compacted, LeftAlone> {
-    let bytes_before: usize = updates.iter().map(|update| update.len()).sum();
-    if bytes_before > settings.bytes_max {
-        let words = format!(
-            "{bytes_before} bytes of updates, more than the limit of {}",
-            settings.bytes_max
-        );
-        return Err(LeftAlone::new(Code::TooLarge, words));
-    }
+    let bytes_before = updates.iter().map(|update| update.len()).sum();
     let names = &mut Names::default();
     let old = union::read(names, updates.iter().copied()).map_err(LeftAlone::from)?;
     let keep_deleted = match settings.keep_deleted {
@@ -51,8 +47,7 @@ pub fn merge(updates: &[&[u8]], settings: &Settings) -> Result<Compacted, LeftAl
     let update = writer::write(names, &splice::splice(names, &old, &collected));
     let new = read_own(names, &update, "the compacted update cannot be read")?;
     if let Some((client, clock)) = compare::compare(names, &old, &new, keep_deleted)?.drift {
-        let words = format!("a value would change (client {client}, clock {clock})");
-        return Err(LeftAlone::new(Code::Changed, words));
+        return Err(drifted(client, clock));
     }
 
     // What others will do with the row: build the document from nothing.
@@ -66,7 +61,33 @@ pub fn merge(updates: &[&[u8]], settings: &Settings) -> Result<Compacted, LeftAl
         let words = format!("the digests differ: {before} and {after}");
         return Err(LeftAlone::new(Code::Changed, words));
     }
-    Ok(Compacted { update, digest: after, bytes_before, spliced, keep_deleted })
+    Ok(Compacted {
+        update,
+        mode: Mode::Merge,
+        merged_because: None,
+        digests: Digests { before, after },
+        bytes_before,
+        remarks: vec![
+            Remark { name: "spliced", said: Said::Flag(spliced) },
+            Remark { name: "kept_deleted", said: Said::Flag(keep_deleted) },
+        ],
+    })
+}
+
+/// Whether `after` says the same as the updates. See [`super::verify`].
+pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
+    let names = &mut Names::default();
+    let old = union::read(names, updates.iter().copied()).map_err(LeftAlone::from)?;
+    let new = read_own(names, after, "the compacted update cannot be read")?;
+    if let Some((client, clock)) = compare::compare(names, &old, &new, false)?.drift {
+        return Err(drifted(client, clock));
+    }
+    Ok(Digests { before: digest(names, &old, &new), after: digest(names, &new, &new) })
+}
+
+fn drifted(client: u64, clock: u32) -> LeftAlone {
+    let words = format!("a value would change (client {client}, clock {clock})");
+    LeftAlone::new(Code::Changed, words)
 }
 
 fn read_own(names: &mut Names, update: &[u8], what: &str) -> Result<Model, LeftAlone> {
