@@ -9,5 +9,5 @@
 mod oracle {
     pub mod binary;
     pub mod native;
-    pub mod yjs_itself;
+    pub mod node;
 }

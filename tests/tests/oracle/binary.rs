@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use besom_oracle::{names_in, read_log, run, shared_data, slices, write_log};
 use serde_json::Value;
 
-use super::yjs_itself::{names_in, node, read_log, run, scratch, shared_data, slices, write_log};
+use super::node::{scratch, script};
 
 /// Of the generated cases, those that are not compacted: the state and the code that
 /// `besom doc show` gives. All others are compacted: a case that moves between the two fails
@@ -39,7 +40,7 @@ const SHARED_LEFT_ALONE: &[(&str, &str)] = &[
 #[test]
 fn what_yjs_has_written_goes_through_the_binary_and_back() {
     let directory = scratch("binary-generated");
-    run(node().arg("generate.mjs").arg(&directory));
+    run(script("generate.mjs").arg(&directory));
     let names = names_in(&directory);
     assert!(names.len() > 60, "{} cases", names.len());
     two_rounds(&directory, &names, LEFT_ALONE);
@@ -103,7 +104,7 @@ fn public_editing_traces_go_through_the_demo() {
         assert_eq!(shown["server_seq"], log.edits.len(), "{shown}");
         names.push(name);
     }
-    run(node().arg("judge.mjs").arg("--brief").arg(&directory).args(names));
+    run(script("judge.mjs").arg("--brief").arg(&directory).args(names));
 }
 
 /// Imports, compacts and judges; goes on writing, compacts and judges again; and once more,
@@ -122,9 +123,9 @@ fn two_rounds(directory: &Path, names: &[String], expected: &[(&str, &str)]) {
     let compacted: Vec<&String> =
         names.iter().filter(|name| !left_alone.contains(&name.as_str())).collect();
     assert_eq!(first[0]["committed"], compacted.len(), "{first}");
-    run(node().arg("judge.mjs").arg(directory).args(&compacted));
+    run(script("judge.mjs").arg(directory).args(&compacted));
 
-    run(node().arg("continue.mjs").arg(directory).args(&compacted));
+    run(script("continue.mjs").arg(directory).args(&compacted));
     for name in &compacted {
         let next = read_log(&directory.join(format!("{name}.next.log")));
         site.append(name, &next);
@@ -135,7 +136,7 @@ fn two_rounds(directory: &Path, names: &[String], expected: &[(&str, &str)]) {
     let second = site.json(&["run", "compaction"]);
     assert_eq!(second[0]["committed"], compacted.len(), "{second}");
     site.exported(directory, names, expected);
-    run(node().arg("judge.mjs").arg(directory).args(&compacted));
+    run(script("judge.mjs").arg(directory).args(&compacted));
 
     let exports = || names.iter().map(|name| site.export(name)).collect::<Vec<_>>();
     let before = exports();

@@ -5,8 +5,9 @@ use std::path::Path;
 
 use besom_compaction::outcome::{Code, Job, Said};
 use besom_compaction::yjs;
+use besom_oracle::{names_in, read_log, run, shared_data, slices, write_log};
 
-use super::yjs_itself::{names_in, node, read_log, run, scratch, shared_data, slices, write_log};
+use super::node::{scratch, script};
 
 /// Of the generated cases, those that are left alone, and why. All others are compacted:
 /// a case that moves between the two fails the test, in either direction.
@@ -36,7 +37,7 @@ const SHARED_LEFT_ALONE: &[(&str, Code)] = &[
 #[test]
 fn what_yjs_has_written_is_the_same_after_compaction_or_left_alone() {
     let directory = scratch("generated");
-    run(node().arg("generate.mjs").arg(&directory));
+    run(script("generate.mjs").arg(&directory));
     let names = names_in(&directory);
     assert!(names.len() > 60, "{} cases", names.len());
     compact_and_judge(&directory, &names, LEFT_ALONE, &[]);
@@ -79,13 +80,13 @@ fn public_editing_traces_are_the_same_after_compaction() {
 #[test]
 fn the_judge_notices_a_document_that_is_not_the_same() {
     let directory = scratch("different");
-    run(node().arg("generate.mjs").arg(&directory));
+    run(script("generate.mjs").arg(&directory));
     let pairs = [("integers", "floats"), ("map_churn", "map_losers"), ("undo", "rows_empty")];
     for (name, other) in pairs {
         let updates = read_log(&directory.join(format!("{other}.log")));
         let compacted = yjs::compact(&Job::merge(&slices(&updates))).unwrap().update;
         write_log(&directory.join(format!("{name}.compacted.log")), &[&compacted]);
-        let output = node().arg("judge.mjs").arg(&directory).arg(name).output().unwrap();
+        let output = script("judge.mjs").arg(&directory).arg(name).output().unwrap();
         assert_eq!(output.status.code(), Some(1), "{name} passed as {other}");
     }
     // One flipped sign of a zero.
@@ -95,7 +96,7 @@ fn the_judge_notices_a_document_that_is_not_the_same() {
     let at = update.windows(2).position(|window| window == minus_zero).expect("a -0 is in it");
     update[at + 1] = 0;
     write_log(&directory.join("zero.compacted.log"), &[&update]);
-    let output = node().arg("judge.mjs").arg(&directory).arg("zero").output().unwrap();
+    let output = script("judge.mjs").arg(&directory).arg("zero").output().unwrap();
     assert_eq!(output.status.code(), Some(1), "-0 passed as 0");
 }
 
@@ -126,5 +127,5 @@ fn compact_and_judge(
         }
     }
     assert_eq!(left_alone, expected.iter().copied().collect::<BTreeMap<_, _>>());
-    run(node().arg("judge.mjs").args(options).arg(directory).args(compacted));
+    run(script("judge.mjs").args(options).arg(directory).args(compacted));
 }

@@ -1,0 +1,134 @@
+//! The libraries' own packages under Node.js, and the files they exchange with tests.
+//!
+//! Decides nothing: a script generates documents or judges them, a test says which. For tests
+//! alone.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Node in a directory with the scripts beside this crate and the packages that
+/// `package-lock.json` pins.
+pub struct Oracle {
+    target: PathBuf,
+}
+
+impl Oracle {
+    /// Installs the packages where they are missing or others. `temporary` is the test's
+    /// `CARGO_TARGET_TMPDIR`.
+    ///
+    /// # Panics
+    /// Without Node, or if the packages cannot be installed.
+    pub fn under(temporary: &str) -> Oracle {
+        let target = Path::new(temporary).join("oracle");
+        std::fs::create_dir_all(&target).unwrap();
+        // Tests in other processes may be at it too.
+        let lock = File::create(target.join("installing")).unwrap();
+        lock.lock().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let pinned = "package-lock.json";
+        let is_installed = target.join("node_modules").is_dir()
+            && std::fs::read(target.join(pinned)).ok() == std::fs::read(source.join(pinned)).ok();
+        for entry in std::fs::read_dir(source).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|it| it == "mjs" || it == "json") {
+                std::fs::copy(&path, target.join(path.file_name().unwrap())).unwrap();
+            }
+        }
+        let oracle = Oracle { target };
+        if !is_installed {
+            let mut npm = Command::new("npm");
+            npm.args(["ci", "--no-audit", "--no-fund"]).current_dir(&oracle.target);
+            run(&mut npm);
+        }
+        oracle
+    }
+
+    /// `node SCRIPT`, to be given arguments.
+    pub fn script(&self, script: &str) -> Command {
+        let mut node = Command::new("node");
+        node.arg(script).current_dir(&self.target);
+        node
+    }
+
+    /// An empty directory for the cases of one test.
+    pub fn scratch(&self, name: &str) -> PathBuf {
+        let path = self.target.with_file_name("oracle-cases").join(name);
+        if path.exists() {
+            std::fs::remove_dir_all(&path).unwrap();
+        }
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+}
+
+/// Runs it, and fails with what it said.
+pub fn run(command: &mut Command) -> Output {
+    let program = command.get_program().to_owned();
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("{program:?} does not start ({error}); Debian has it in `nodejs` and `npm`")
+    });
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    output
+}
+
+/// Real data beside the repository, or where `BESOM_SHARED_DATA` says; none: not here.
+pub fn shared_data(part: &str) -> Option<PathBuf> {
+    let root = std::env::var_os("BESOM_SHARED_DATA").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
+        PathBuf::from,
+    );
+    Some(root.join(part)).filter(|path| path.is_dir())
+}
+
+/// The cases in a directory, sorted: the logs that are no results.
+pub fn names_in(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter_map(|file| file.strip_suffix(".log").map(str::to_owned))
+        .collect();
+    names.sort();
+    names
+}
+
+/// Reads an update log: a little-endian u32 count, then per update a u32 length and its bytes.
+pub fn read_log(path: &Path) -> Vec<Vec<u8>> {
+    let bytes = std::fs::read(path).unwrap();
+    let mut rest = bytes.as_slice();
+    let word = |rest: &mut &[u8]| {
+        let (head, tail) = rest.split_first_chunk::<4>().expect("a whole word");
+        *rest = tail;
+        u32::from_le_bytes(*head) as usize
+    };
+    let count = word(&mut rest);
+    (0..count)
+        .map(|_| {
+            let len = word(&mut rest);
+            let (update, tail) = rest.split_at(len);
+            rest = tail;
+            update.to_vec()
+        })
+        .collect()
+}
+
+/// Writes an update log.
+pub fn write_log(path: &Path, updates: &[&[u8]]) {
+    let mut bytes = (updates.len() as u32).to_le_bytes().to_vec();
+    for update in updates {
+        bytes.extend((update.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(update);
+    }
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// The updates, borrowed.
+pub fn slices(updates: &[Vec<u8>]) -> Vec<&[u8]> {
+    updates.iter().map(Vec::as_slice).collect()
+}
