@@ -14,6 +14,7 @@ pub mod decide;
 pub mod format;
 pub mod outcome;
 mod read;
+pub mod room;
 pub mod yjs;
 
 use besom_sdk::prelude::*;

@@ -3,6 +3,8 @@
 //! Decides nothing: a script generates documents or judges them, a test says which. For tests
 //! alone.
 
+pub mod trace;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
