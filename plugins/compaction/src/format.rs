@@ -4,23 +4,26 @@
 //! them.
 
 use crate::outcome::{Code, Compacted, Digests, Job, LeftAlone, Mode};
-use crate::yjs;
+use crate::{loro, yjs};
 
 /// A format whose documents can be compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Yjs V1 updates.
     Yjs,
+    /// Loro updates and snapshots.
+    Loro,
 }
 
 impl Format {
     /// Every format that can be compacted.
-    pub const ALL: [Format; 1] = [Format::Yjs];
+    pub const ALL: [Format; 2] = [Format::Yjs, Format::Loro];
 
     /// The word in `documents.format`.
     pub fn as_str(self) -> &'static str {
         match self {
             Format::Yjs => "yjs",
+            Format::Loro => "loro",
         }
     }
 
@@ -33,6 +36,7 @@ impl Format {
     pub fn library(self) -> &'static str {
         match self {
             Format::Yjs => yjs::LIBRARY,
+            Format::Loro => loro::LIBRARY,
         }
     }
 
@@ -40,6 +44,7 @@ impl Format {
     pub fn modes(self) -> &'static [Mode] {
         match self {
             Format::Yjs => yjs::MODES,
+            Format::Loro => loro::MODES,
         }
     }
 
@@ -58,6 +63,7 @@ impl Format {
         }
         match self {
             Format::Yjs => yjs::compact(job),
+            Format::Loro => loro::compact(job),
         }
     }
 
@@ -69,6 +75,7 @@ impl Format {
     pub fn verify(self, updates: &[&[u8]], after: &[u8], mode: Mode) -> Result<Digests, LeftAlone> {
         match self {
             Format::Yjs => yjs::verify(updates, after, mode),
+            Format::Loro => loro::verify(updates, after, mode),
         }
     }
 }

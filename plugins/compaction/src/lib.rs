@@ -12,6 +12,7 @@
 pub mod checksum;
 pub mod decide;
 pub mod format;
+pub mod loro;
 pub mod outcome;
 mod read;
 pub mod room;

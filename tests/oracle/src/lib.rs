@@ -3,6 +3,7 @@
 //! Decides nothing: a script generates documents or judges them, a test says which. For tests
 //! alone.
 
+pub mod loro;
 pub mod trace;
 
 use std::fs::File;
@@ -102,8 +103,15 @@ pub fn names_in(directory: &Path) -> Vec<String> {
 
 /// Reads an update log: a little-endian u32 count, then per update a u32 length and its bytes.
 pub fn read_log(path: &Path) -> Vec<Vec<u8>> {
-    let bytes = std::fs::read(path).unwrap();
-    let mut rest = bytes.as_slice();
+    parse_log(&std::fs::read(path).unwrap())
+}
+
+/// The updates of a log in memory.
+///
+/// # Panics
+/// If it is none.
+pub fn parse_log(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut rest = bytes;
     let word = |rest: &mut &[u8]| {
         let (head, tail) = rest.split_first_chunk::<4>().expect("a whole word");
         *rest = tail;
@@ -122,12 +130,17 @@ pub fn read_log(path: &Path) -> Vec<Vec<u8>> {
 
 /// Writes an update log.
 pub fn write_log(path: &Path, updates: &[&[u8]]) {
+    std::fs::write(path, encode_log(updates)).unwrap();
+}
+
+/// An update log in memory.
+pub fn encode_log(updates: &[&[u8]]) -> Vec<u8> {
     let mut bytes = (updates.len() as u32).to_le_bytes().to_vec();
     for update in updates {
         bytes.extend((update.len() as u32).to_le_bytes());
         bytes.extend_from_slice(update);
     }
-    std::fs::write(path, bytes).unwrap();
+    bytes
 }
 
 /// The updates, borrowed.

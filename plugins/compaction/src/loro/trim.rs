@@ -1,0 +1,151 @@
+//! Compaction in trim mode: the history that every attached client has goes.
+//!
+//! Decides: where the history begins afterwards, and when a merge is all that can be done.
+//! Loro begins a history at a version that everything later builds upon, at or before the
+//! one asked for (but after the first half of a mark); so what every client must have is
+//! looked at again once it is written. A client that lacks some of it could never
+//! synchronise again, and would not be told.
+//!
+//! ```text
+//! document ──merge──> snapshot ─────────────────────────────────> smaller? ──> the trimmed one
+//!    ├──minimum of the vectors──> trimmed ──> document ──gate──┘       └──no──> the snapshot
+//!    └──digest from its start───────────────────digest──> the same?
+//! ```
+
+use loro::{ExportMode, LoroDoc, VersionVector};
+
+use super::digest::{self, Start};
+use super::merge::{self, DOCUMENT};
+use super::rebuild::{self, guarded};
+use super::vectors::Vectors;
+use crate::outcome::{Code, Compacted, Digests, LeftAlone, Mode};
+
+/// Compacts, or says why not. See [`super::compact`].
+pub fn trim(updates: &[&[u8]], vectors: &[&[u8]]) -> Result<Compacted, LeftAlone> {
+    guarded(|| {
+        let facts = merge::facts(updates)?;
+        let doc = rebuild::build(updates, &facts)?;
+        let merged = merge::merged(&doc, &facts)?;
+        // What goes wrong from here on is no reason against the merge.
+        let trimmed = guarded(|| match Vectors::decode(vectors) {
+            Ok(vectors) => trimmed(&doc, &vectors, &merged),
+            Err(why) => Ok(Err(format!("undecodable-vector: {why}"))),
+        });
+        match trimmed {
+            Ok(Ok(trimmed)) => Ok(trimmed),
+            Ok(Err(because)) => Ok(Compacted { merged_because: Some(because), ..merged }),
+            Err(left) => Ok(Compacted { merged_because: Some(left.to_string()), ..merged }),
+        }
+    })
+}
+
+/// The trimmed document, verified. Inner error: why the merge is better.
+fn trimmed(
+    doc: &LoroDoc,
+    vectors: &Vectors,
+    merged: &Compacted,
+) -> Result<Result<Compacted, String>, LeftAlone> {
+    let former = Start::of(doc);
+    let minimum = vectors.minimum(&doc.oplog_vv());
+    if let Some(because) = held_back(vectors, &minimum, &former) {
+        return Ok(Err(because));
+    }
+    let version = doc.try_vv_to_frontiers(&minimum).map_err(|error| {
+        LeftAlone::new(Code::Unsupported, format!("the minimum is no version: {error}"))
+    })?;
+
+    let update = merge::export(doc, ExportMode::shallow_snapshot(&version))?;
+    let after = rebuild::loaded(&update)?;
+    let start = Start::of(&after);
+    let needed = start.needed();
+    if start.is_whole() || start == former {
+        let because = "nothing-to-trim: the latest version that everything builds upon is where \
+                       the history begins already";
+        return Ok(Err(because.into()));
+    }
+    if let Some(client) = vectors.first_without(&needed) {
+        return Ok(Err(format!(
+            "held-back: client {} would lack what the history begins with ({})",
+            client + 1,
+            digest::start_words(&start)
+        )));
+    }
+    if let Some((client, peer)) = vectors.first_ahead(&doc.oplog_vv(), &start.vv) {
+        return Ok(Err(format!(
+            "held-back: client {} has changes of peer {peer} that the document does not have, \
+             which may build upon what would go",
+            client + 1
+        )));
+    }
+    if update.len() >= merged.update.len() {
+        let (bytes, whole) = (update.len(), merged.update.len());
+        return Ok(Err(format!("nothing-to-trim: {bytes} bytes trimmed, {whole} with all of it")));
+    }
+
+    let digests =
+        merge::same(DOCUMENT, digest::digest(doc, &start)?, digest::digest(&after, &start)?)?;
+    let compacted = Compacted {
+        update,
+        mode: Mode::Trim,
+        merged_because: None,
+        digests,
+        bytes_before: merged.bytes_before,
+        remarks: merge::remarks(&after, &start),
+    };
+    // Last, as both documents are elsewhere afterwards.
+    same_beginning(doc, &after, &start)?;
+    Ok(Ok(compacted))
+}
+
+/// Why the minimum permits nothing.
+fn held_back(vectors: &Vectors, minimum: &VersionVector, former: &Start) -> Option<String> {
+    let needed = former.needed();
+    if minimum.is_empty() {
+        let nobody = "held-back: there is nothing that all attached clients have";
+        return Some(nobody.into());
+    }
+    if !minimum.includes_vv(&needed) {
+        let who = vectors.first_without(&needed).map_or(0, |client| client + 1);
+        return Some(format!(
+            "held-back: client {who} lacks what the history begins with already ({})",
+            digest::start_words(former)
+        ));
+    }
+    (*minimum == needed).then(|| {
+        format!(
+            "held-back: what all attached clients have is where the history begins already ({})",
+            digest::start_words(former)
+        )
+    })
+}
+
+/// What the history begins with is the same as well: later changes are applied to it.
+fn same_beginning(before: &LoroDoc, after: &LoroDoc, start: &Start) -> Result<(), LeftAlone> {
+    for doc in [before, after] {
+        doc.checkout(&start.frontiers).map_err(|error| {
+            LeftAlone::new(Code::Unsupported, format!("the start cannot be looked at: {error}"))
+        })?;
+    }
+    merge::same("what the history begins with", digest::shown(before)?, digest::shown(after)?)
+        .map(|_| ())
+}
+
+/// Whether `after` says the same as the updates. See [`super::verify`].
+pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
+    guarded(|| {
+        let before = rebuild::build(updates, &merge::facts(updates)?)?;
+        let after = rebuild::loaded(after)?;
+        let start = Start::of(&after);
+        if !start.needed().includes_vv(&Start::of(&before).needed()) {
+            let words = "the history begins before that of what it was made of";
+            return Err(LeftAlone::new(Code::Changed, words));
+        }
+        let digests = merge::same(
+            DOCUMENT,
+            digest::digest(&before, &start)?,
+            digest::digest(&after, &start)?,
+        )?;
+        same_beginning(&before, &after, &start)?;
+        Ok(digests)
+    })
+}

@@ -1,0 +1,120 @@
+// Loro judges compacted logs. Usage: node loro-judge.mjs [--brief] DIRECTORY
+// --brief: for many documents, only what the other checks follow from as a rule.
+// DIRECTORY/documents.pack holds, for each document, the former log and the log of those rows
+// that each attached client has seen; DIRECTORY/compacted.pack holds the results of each, a
+// merge and a trim, or an empty one where there is none. Prints one line per failure and exits 1 if
+// there is any.
+import { UndoManager } from 'loro-crdt'
+import { join } from 'node:path'
+import { difference } from './document.mjs'
+import { built, reaches, roots, sync, tell, unlike } from './loro-document.mjs'
+import { editAll } from './loro-edit.mjs'
+import { parseLog, random, readLog } from './log.mjs'
+
+// Peers that no document has.
+const [FIRST, SECOND, CLIENT] = [2n ** 60n + 1n, 2n ** 60n + 2n, 2n ** 60n + 3n]
+
+// Two replicas edit at the same time, one undoes, then they hear of each other.
+const meet = (first, second) => {
+  const manager = new UndoManager(first, { mergeInterval: 0 })
+  editAll(first, random(1))
+  editAll(second, random(2))
+  sync(first, second)
+  for (let nth = 0; nth < 3 && manager.canUndo(); nth++) manager.undo()
+  if (manager.canRedo()) manager.redo()
+  first.commit()
+  editAll(second, random(3))
+  sync(second, first)
+}
+
+const each = (docs, run) => {
+  try { return run(...docs) } finally { for (const doc of docs) doc.free() }
+}
+
+const cursors = (before, after) => {
+  for (const container of roots(before)) {
+    if (typeof container.getCursor !== 'function') continue
+    const length = container.length
+    for (let at = 0; at <= length; at += 1 + (length >> 4)) {
+      for (const side of [-1, 0, 1]) {
+        const cursor = container.getCursor(at, side)
+        if (cursor === undefined) continue
+        const [was, is] = [before.getCursorPos(cursor), after.getCursorPos(cursor)]
+        if (was.offset !== is.offset || was.side !== is.side) return `${container.id}: ${was.offset} became ${is.offset}`
+      }
+    }
+  }
+  return null
+}
+
+const checks = {
+  'the content is the same': ({ old, compacted }) =>
+    each([built(old, FIRST), built([compacted], FIRST)], unlike),
+  'the history is the same': ({ old, compacted }) => each([built(old, FIRST), built([compacted], FIRST)], (before, after) => {
+    if (after.isShallow()) return null
+    const changes = doc => [...doc.getAllChanges()].sort(([a], [b]) => (a < b ? -1 : 1))
+    return difference(changes(before), changes(after), 'changes')
+  }),
+  'a replica with the old log and one with the new go on alike': ({ old, compacted }) =>
+    each([built(old, FIRST), built([compacted], SECOND), built(old, FIRST), built(old, SECOND)], (kept, fresh, controlKept, controlFresh) => {
+      meet(kept, fresh)
+      meet(controlKept, controlFresh)
+      return unlike(kept, fresh) ?? unlike(controlKept, kept) ?? unlike(controlFresh, fresh)
+    }),
+  'the other way round as well': ({ old, compacted }) =>
+    each([built([compacted], FIRST), built(old, SECOND)], (fresh, kept) => {
+      meet(fresh, kept)
+      return unlike(kept, fresh)
+    }),
+  'every attached client goes on from what it has': ({ old, compacted, seen }) => {
+    for (const rows of seen) {
+      const found = each([built(rows, CLIENT), built(rows, CLIENT), built([compacted], FIRST), built(old, FIRST)], (client, controlClient, fresh, control) => {
+        if (!reaches(client.oplogVersion(), fresh)) return 'it lacks what the history begins with'
+        for (const doc of [client, controlClient]) editAll(doc, random(4))
+        editAll(fresh, random(5))
+        editAll(control, random(5))
+        sync(client, fresh)
+        sync(controlClient, control)
+        return unlike(client, fresh) ?? unlike(control, fresh) ?? unlike(controlClient, client)
+      })
+      if (found !== null) return found
+    }
+    return null
+  },
+  'it can be passed on': ({ old, compacted }) =>
+    each([built([compacted], FIRST), built(old, SECOND)], (fresh, before) => {
+      editAll(fresh, random(6))
+      return each([built([fresh.export({ mode: 'snapshot' })], SECOND)], after => {
+        tell(fresh, before)
+        return unlike(fresh, after) ?? unlike(before, after)
+      })
+    }),
+  'cursors stay': ({ old, compacted }) => each([built(old, FIRST), built([compacted], FIRST)], cursors)
+}
+
+const brief = ['the content is the same', 'a replica with the old log and one with the new go on alike', 'every attached client goes on from what it has']
+const given = process.argv.slice(2)
+const isBrief = given[0] === '--brief'
+const directory = given.at(-1)
+const documents = readLog(join(directory, 'documents.pack'))
+const results = readLog(join(directory, 'compacted.pack'))
+let [judged, failures] = [0, 0]
+for (let nth = 0; nth < results.length / 2; nth++) {
+  const old = parseLog(documents[2 * nth])
+  const seen = parseLog(documents[2 * nth + 1]).map(rows => parseLog(rows))
+  for (const [mode, compacted] of [['merge', results[2 * nth]], ['trim', results[2 * nth + 1]]]) {
+    if (compacted.length === 0) continue
+    judged++
+    for (const [check, run] of Object.entries(checks)) {
+      if (isBrief && !brief.includes(check)) continue
+      let found
+      try { found = run({ old, compacted, seen }) } catch (error) { found = `it threw ${error.stack ?? error}` }
+      if (found !== null) {
+        failures++
+        console.log(`${nth} (${mode}): ${check}: no, ${found}`)
+      }
+    }
+  }
+}
+console.log(`${judged} judged, ${failures} failures`)
+process.exitCode = failures > 0 ? 1 : 0
