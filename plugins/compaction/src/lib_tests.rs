@@ -266,7 +266,7 @@ fn documents_of_other_formats_and_with_few_changes_are_no_candidates() {
     assert_eq!(host.scan::<Compaction>("t1").unwrap(), []);
     let row = [
         ("doc_id", "l".into()),
-        ("format", "loro".into()),
+        ("format", "sharedb".into()),
         ("server_seq", 9i64.into()),
         ("compacted_seq", 0i64.into()),
         ("pending", 9i64.into()),
