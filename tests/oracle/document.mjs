@@ -62,8 +62,8 @@ export const difference = (a, b, path = '') => {
   return null
 }
 
-const stateOf = doc => new Map([...Y.decodeStateVector(Y.encodeStateVector(doc))].sort((a, b) => a[0] - b[0]))
-const deletionsOf = doc => {
+export const stateOf = doc => new Map([...Y.decodeStateVector(Y.encodeStateVector(doc))].sort((a, b) => a[0] - b[0]))
+export const deletionsOf = doc => {
   const set = Y.createDeleteSetFromStructStore(doc.store)
   return new Map([...set.clients].sort((a, b) => a[0] - b[0]).map(([client, items]) => [client, items.map(i => [i.clock, i.len])]))
 }
@@ -82,6 +82,16 @@ export const built = (updates, clientID, options = {}) => {
   const doc = new Y.Doc(options)
   doc.clientID = clientID
   for (const update of updates) Y.applyUpdate(doc, update)
+  return doc
+}
+
+// As `built`, in one transaction. Yjs removes redundant marks at the end of each, so what is
+// left of them depends on where transactions end; so does not what a document holds.
+export const builtAtOnce = (updates, clientID, type = () => {}) => {
+  const doc = new Y.Doc()
+  doc.clientID = clientID
+  type(doc)
+  doc.transact(() => { for (const update of updates) Y.applyUpdate(doc, update) })
   return doc
 }
 

@@ -36,7 +36,7 @@ export const editAll = (doc, types, seed) => {
     for (let i = 0; i < 4; i++) {
       if (kind === 'map') {
         const map = doc.getMap(name)
-        const keys = [...map._map.keys()].sort()
+        const keys = [...map.keys()].sort()
         if (keys.length > 0) map.set(keys[pick(keys.length)], { edit: i, a: seed })
         if (i === 2 && keys.length > 0) map.delete(keys[pick(keys.length)])
         map.set(`edit ${i}`, new Y.Text('nested'))

@@ -9,6 +9,7 @@ import * as Y from 'yjs'
 import { built, difference, rootTypes, unlike } from './document.mjs'
 import { editAll, typed } from './edit.mjs'
 import { readLog } from './log.mjs'
+import { shown } from './shown.mjs'
 
 // Client ids that no case uses.
 const [FIRST, SECOND, OFFLINE] = [2 ** 40 + 1, 2 ** 40 + 2, 2 ** 40 + 3]
@@ -21,16 +22,6 @@ const sync = (a, b) => {
     Y.applyUpdate(a, Y.encodeStateAsUpdate(b, Y.encodeStateVector(a)))
   }
 }
-
-// The entries of a shared map have no order, and a sub-document is known by its guid.
-const sorted = value => {
-  if (value instanceof Y.Doc) return value.guid
-  if (Array.isArray(value)) return value.map(sorted)
-  if (typeof value !== 'object' || value === null || value instanceof Uint8Array) return value
-  return Object.fromEntries(Object.keys(value).sort().map(key => [key, sorted(value[key])]))
-}
-const shown = (doc, types) => [...types].map(([name, kind]) => sorted(
-  kind === 'text' ? doc.getText(name).toDelta() : kind === 'xml' ? doc.getXmlFragment(name).toString() : doc.get(name).toJSON()))
 
 // Two replicas edit at the same time, one undoes, then they hear of each other.
 const meet = (first, second, types) => {

@@ -1,14 +1,14 @@
-//! Compacts update logs natively and says what became of each:
+//! Compacts Yjs update logs natively, in every mode, and says what became of each:
 //! `cargo run -p besom-compaction --example compact_logs -- FILE.log...`
 //!
-//! Beside each log the one update is written as `NAME.compacted.log`. For comparison the
-//! time is given in which yrs alone rebuilds the document.
+//! Beside each log the one update is written as `NAME.MODE.log`. For comparison the time is
+//! given in which yrs alone rebuilds the document.
 #![allow(clippy::print_stdout)] // Its results are its output.
 
 use std::path::Path;
 use std::time::Instant;
 
-use besom_compaction::outcome::Job;
+use besom_compaction::outcome::{Job, Settings, Wish};
 use besom_compaction::yjs;
 use yrs::updates::decoder::Decode;
 use yrs::{Doc, ReadTxn, StateVector, Transact, Update};
@@ -18,31 +18,48 @@ fn main() -> std::io::Result<()> {
         let path = Path::new(&path);
         let bytes = std::fs::read(path)?;
         let updates = updates(&bytes).ok_or_else(|| std::io::Error::other("no update log"))?;
-        let started = Instant::now();
-        let outcome = yjs::compact(&Job::merge(&updates));
-        let took = started.elapsed().as_secs_f64() * 1e3;
-        let name = path.display();
-        match outcome {
-            Ok(c) => {
-                let (before, after) = (c.bytes_before, c.update.len());
-                let count = updates.len();
-                let alone = rebuild_ms(&updates);
-                println!(
-                    "{name}: {count} updates, {before} -> {after} bytes in {took:.1} ms \
-                     (yrs alone: {alone:.1} ms)"
-                );
-                let mut log = 1u32.to_le_bytes().to_vec();
-                log.extend((after as u32).to_le_bytes());
-                log.extend(c.update);
-                std::fs::write(path.with_extension("compacted.log"), log)?;
-            }
-            Err(left) => println!("{name}: left alone: {left}"),
+        let (name, count) = (path.display(), updates.len());
+        println!("{name}: {count} updates; yrs alone: {:.1} ms", alone_ms(&updates));
+        for wish in [Wish::Merge, Wish::Reset] {
+            compact(path, &updates, wish)?;
         }
     }
     Ok(())
 }
 
-fn rebuild_ms(updates: &[&[u8]]) -> f64 {
+fn compact(path: &Path, updates: &[&[u8]], wish: Wish<'_>) -> std::io::Result<()> {
+    let settings = Settings::default();
+    let (wanted, started) = (wish.mode(), Instant::now());
+    let outcome = yjs::compact(&Job { updates, wish, settings: &settings });
+    let took = millis(started);
+    let compacted = match outcome {
+        Ok(compacted) => compacted,
+        Err(left) => {
+            println!("  {wanted}: left alone: {left}");
+            return Ok(());
+        }
+    };
+    if let Some(because) = compacted.merged_because {
+        println!("  {wanted}: {}: {because}", compacted.mode);
+        return Ok(());
+    }
+    let started = Instant::now();
+    let verified = yjs::verify(updates, &compacted.update, compacted.mode);
+    let verify = millis(started);
+    let (before, after) = (compacted.bytes_before, compacted.update.len());
+    println!(
+        "  {wanted}: {before} -> {after} bytes in {took:.1} ms; verified again in {verify:.1} ms"
+    );
+    if verified.as_ref() != Ok(&compacted.digests) {
+        return Err(std::io::Error::other(format!("{verified:?}")));
+    }
+    let mut log = 1u32.to_le_bytes().to_vec();
+    log.extend((after as u32).to_le_bytes());
+    log.extend(compacted.update);
+    std::fs::write(path.with_extension(format!("{wanted}.log")), log)
+}
+
+fn alone_ms(updates: &[&[u8]]) -> f64 {
     let started = Instant::now();
     let doc = Doc::new();
     for update in updates {
@@ -52,6 +69,10 @@ fn rebuild_ms(updates: &[&[u8]]) -> f64 {
         }
     }
     doc.transact().encode_state_as_update_v1(&StateVector::default());
+    millis(started)
+}
+
+fn millis(started: Instant) -> f64 {
     started.elapsed().as_secs_f64() * 1e3
 }
 

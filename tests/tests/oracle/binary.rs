@@ -15,16 +15,16 @@ use super::node::{scratch, script};
 /// the test, in either direction. What is one row already needs no compaction.
 const LEFT_ALONE: &[(&str, &str)] = &[
     ("client_reused", "left_alone conflict"),
+    ("embed_no_json", "dead undecodable"),
     ("hole_delete_only", "dead missing-dependency"),
     ("hole_dependent", "dead hole"),
     ("hole_independent", "dead hole"),
-    ("json_content", "left_alone unsupported"),
+    ("mark_no_json", "left_alone already-compact"),
     ("missing_author", "left_alone already-compact"),
-    ("pair_half_deleted", "left_alone split-pair"),
+    ("subdocument_no_options", "left_alone already-compact"),
     ("truncated", "dead undecodable"),
     ("unknown_content", "left_alone already-compact"),
     ("version_2_row", "dead undecodable"),
-    ("xml_hook", "left_alone unsupported"),
 ];
 
 /// The same for the cases in the shared data.
@@ -33,8 +33,6 @@ const SHARED_LEFT_ALONE: &[(&str, &str)] = &[
     ("hole_dep", "dead hole"),
     ("hole_indep", "dead hole"),
     ("keyorder", "left_alone already-compact"),
-    ("surrogate", "left_alone split-pair"),
-    ("xml_hook", "left_alone unsupported"),
 ];
 
 #[test]

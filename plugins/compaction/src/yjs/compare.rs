@@ -144,14 +144,14 @@ impl Comparison<'_> {
         if a.place != b.place {
             return Some(Change::Place);
         }
-        match (a.bytes, b.bytes) {
-            (Some(a), Some(b)) if a == b => None,
-            (Some(_), Some(_)) => {
-                self.drift.get_or_insert((self.names.client_id(id.client), id.clock));
-                None
-            }
-            _ => Some(Change::SplitPair),
+        if a.bytes == b.bytes {
+            return None;
         }
+        if !(a.bytes.is_whole() && b.bytes.is_whole()) {
+            return Some(Change::SplitPair);
+        }
+        self.drift.get_or_insert((self.names.client_id(id.client), id.clock));
+        None
     }
 
     /// What Yjs deletes by itself while integrating.

@@ -4,6 +4,7 @@
 //! at a unit. Does not decide what a value means: the bytes are carried, never decoded,
 //! because decoding and encoding again is where values change.
 
+use super::json;
 use super::wire::{Cursor, Error, Malformed};
 
 /// How deep values may be nested: both JavaScript and yrs recurse.
@@ -95,12 +96,12 @@ pub fn read<'a>(kind: Kind, cursor: &mut Cursor<'a>) -> Result<Content<'a>, Erro
             Ok(Content { len: 1, bytes: cursor.since(start) })
         }
         Kind::Embed => {
-            cursor.string()?;
+            skip_json(cursor)?;
             Ok(Content { len: 1, bytes: cursor.since(start) })
         }
         Kind::Format => {
             cursor.string()?;
-            cursor.string()?;
+            skip_json(cursor)?;
             Ok(Content { len: 1, bytes: cursor.since(start) })
         }
         Kind::Type => {
@@ -109,7 +110,11 @@ pub fn read<'a>(kind: Kind, cursor: &mut Cursor<'a>) -> Result<Content<'a>, Erro
         }
         Kind::Doc => {
             cursor.string()?;
+            let offset = cursor.offset();
             skip_value(cursor)?;
+            if cursor.since(offset).first() != Some(&OBJECT) {
+                return Err(Error { offset, malformed: Malformed::DocOptions });
+            }
             Ok(Content { len: 1, bytes: cursor.since(start) })
         }
     }
@@ -127,10 +132,28 @@ fn skip_type(cursor: &mut Cursor<'_>) -> Result<(), Error> {
 
 fn skip_element(kind: Kind, cursor: &mut Cursor<'_>) -> Result<(), Error> {
     match kind {
-        Kind::Json => cursor.string().map(drop),
+        Kind::Json => skip_json_or_undefined(cursor),
         _ => skip_value(cursor),
     }
 }
+
+/// Skips a text that has to be JSON.
+fn skip_json(cursor: &mut Cursor<'_>) -> Result<(), Error> {
+    let offset = cursor.offset();
+    json::check(cursor.string()?).map_err(|malformed| Error { offset, malformed })
+}
+
+fn skip_json_or_undefined(cursor: &mut Cursor<'_>) -> Result<(), Error> {
+    let mut ahead = *cursor;
+    if ahead.string()? == "undefined" {
+        *cursor = ahead;
+        return Ok(());
+    }
+    skip_json(cursor)
+}
+
+/// The tag of an object in lib0.
+const OBJECT: u8 = 118;
 
 /// Skips one lib0 value, without recursion: `open` holds how many elements each open
 /// array or object still has, and whether a key precedes each.
@@ -146,12 +169,12 @@ fn skip_value(cursor: &mut Cursor<'_>) -> Result<(), Error> {
             124 => drop(cursor.take(4)?),
             123 | 122 => drop(cursor.take(8)?),
             119 => drop(cursor.string()?),
-            tag @ (118 | 117) => {
+            tag @ (OBJECT | 117) => {
                 let count = cursor.count()?;
                 if depth == DEPTH_MAX {
                     return Err(Error { offset, malformed: Malformed::Depth });
                 }
-                open[depth] = (count, tag == 118);
+                open[depth] = (count, tag == OBJECT);
                 depth += 1;
             }
             116 => {

@@ -11,67 +11,222 @@
 //!                                                      └──> update ──reader──> compare
 //!                                                             └──yrs, from nothing──> compare
 //! ```
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-
-use yrs::block::ClientID;
-use yrs::updates::decoder::Decode;
-use yrs::{Doc, OffsetKind, Options, ReadTxn, StateVector, Transact, Update};
+//!
+//! Where yrs cannot read the rows, or would cut what cannot be cut, it is asked once more
+//! with stand-ins for all contents ([`stand_in`]): what is collected does not depend on
+//! them, and every content is copied from the former model anyway.
 
 use super::compare::{self, Change, Difference};
+use super::content::Kind;
 use super::digest::digest;
+use super::layout::{self, Layout, Unfit};
+use super::library::rebuild;
 use super::model::Model;
 use super::names::Names;
 use super::union::{self, Fault};
-use super::{splice, writer};
-use crate::outcome::{
-    Code, Compacted, Digests, KeepDeleted, LeftAlone, Mode, Remark, Said, Settings,
-};
+use super::{splice, stand_in, writer};
+use crate::outcome::{Code, Compacted, Digests, Job, KeepDeleted, LeftAlone, Mode, Remark, Said};
+
+/// A verified merge.
+pub struct Merged {
+    /// The names of both models.
+    pub names: Names,
+    /// What the rows say.
+    pub old: Model,
+    /// What the one update says.
+    pub new: Model,
+    /// The one update.
+    pub update: Vec<u8>,
+    /// Whether deleted content was kept.
+    pub keep_deleted: bool,
+    digests: Digests,
+    bytes_before: usize,
+    spliced: bool,
+    stood_in: Option<LeftAlone>,
+}
 
 /// Compacts, or says why not. See [`super::compact`].
-pub fn merge(updates: &[&[u8]], settings: &Settings) -> Result<Compacted, LeftAlone> {
-    let bytes_before = updates.iter().map(|update| update.len()).sum();
-    let names = &mut Names::default();
-    let old = union::read(names, updates.iter().copied()).map_err(LeftAlone::from)?;
-    let keep_deleted = match settings.keep_deleted {
+pub fn merge(job: &Job<'_>) -> Result<Merged, LeftAlone> {
+    let mut names = Names::default();
+    let old = union::read(&mut names, job.updates.iter().copied()).map_err(LeftAlone::from)?;
+    let keep_deleted = match job.settings.keep_deleted {
         KeepDeleted::Always => true,
         KeepDeleted::Never => false,
         KeepDeleted::Detect => old.keeps_deleted,
     };
+    check_settled(&names, &old)?;
+    let mut stood_in = None;
+    let rows = match unreadable(&old) {
+        None => by_rows(&mut names, &old, job.updates, keep_deleted),
+        Some(words) => Err(LeftAlone::new(Code::Unsupported, words)),
+    };
+    let verified = match rows {
+        Ok(verified) => verified,
+        Err(left) if stand_in::units(&old) <= stand_in::UNITS_MAX => {
+            match by_stand_ins(&mut names, &old, keep_deleted) {
+                Ok(verified) => {
+                    stood_in = Some(left);
+                    verified
+                }
+                // What the rows themselves have shown is the plainer reason.
+                Err(_) => return Err(left),
+            }
+        }
+        Err(left) => return Err(left),
+    };
+    let Verified { new, update, spliced } = verified;
 
-    let collected = rebuild(updates, keep_deleted)?;
-    let collected = read_own(names, &collected, "yrs wrote an update that cannot be read")?;
-    let spliced = compare::compare(names, &old, &collected, keep_deleted)?.drift.is_some();
-
-    let update = writer::write(names, &splice::splice(names, &old, &collected));
-    let new = read_own(names, &update, "the compacted update cannot be read")?;
-    if let Some((client, clock)) = compare::compare(names, &old, &new, keep_deleted)?.drift {
-        return Err(drifted(client, clock));
-    }
-
-    // What others will do with the row: build the document from nothing.
-    let again = rebuild(&[&update], keep_deleted)?;
-    let again = read_own(names, &again, "the rebuilt document cannot be read")?;
-    compare::compare(names, &new, &again, keep_deleted)?;
-
-    let before = digest(names, &old, &new);
-    let after = digest(names, &new, &new);
+    let before = digest(&names, &old, &new);
+    let after = digest(&names, &new, &new);
     if before != after {
         let words = format!("the digests differ: {before} and {after}");
         return Err(LeftAlone::new(Code::Changed, words));
     }
-    Ok(Compacted {
+    Ok(Merged {
+        names,
+        old,
+        new,
         update,
-        mode: Mode::Merge,
-        merged_because: None,
+        keep_deleted,
         digests: Digests { before, after },
-        bytes_before,
-        remarks: vec![
-            Remark { name: "spliced", said: Said::Flag(spliced) },
-            Remark { name: "kept_deleted", said: Said::Flag(keep_deleted) },
-        ],
+        bytes_before: job.bytes(),
+        spliced,
+        stood_in,
     })
+}
+
+impl Merged {
+    /// The outcome; with the reason, where another mode was wanted.
+    pub fn compacted(self, because: Option<String>) -> Compacted {
+        Compacted {
+            remarks: self.remarks(),
+            update: self.update,
+            mode: Mode::Merge,
+            merged_because: because,
+            digests: self.digests,
+            bytes_before: self.bytes_before,
+        }
+    }
+
+    /// What the history keeps of the merge.
+    pub fn remarks(&self) -> Vec<Remark> {
+        let mut remarks = vec![
+            Remark { name: "spliced", said: Said::Flag(self.spliced) },
+            Remark { name: "kept_deleted", said: Said::Flag(self.keep_deleted) },
+        ];
+        remarks.extend(
+            self.stood_in
+                .iter()
+                .map(|left| Remark { name: "stood_in", said: Said::Words(left.to_string()) }),
+        );
+        remarks
+    }
+
+    /// Bytes of the rows.
+    pub fn bytes_before(&self) -> usize {
+        self.bytes_before
+    }
+}
+
+/// Every replica has to show the same, whatever it was sent first: for what a row was changed
+/// in after it was written, that is no matter of course.
+fn check_settled(names: &Names, old: &Model) -> Result<(), LeftAlone> {
+    match Layout::is_settled(names, old) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let words = "what stands where depends on the order of the rows";
+            Err(LeftAlone::new(Code::Changed, words))
+        }
+        Err(Unfit::TooLarge) => {
+            let words = format!("more than {} fragments by several authors", layout::FRAGMENTS_MAX);
+            Err(LeftAlone::new(Code::TooLarge, words))
+        }
+        Err(Unfit::Circle) => {
+            Err(LeftAlone::new(Code::MissingDependency, "changes wait for each other"))
+        }
+    }
+}
+
+/// What yrs is known to misread: it goes on in the wrong place, and may panic on what it
+/// takes for lengths there.
+fn unreadable(old: &Model) -> Option<&'static str> {
+    const HOOK: u8 = 5;
+    let runs = old.clients.iter().flat_map(|client| client.runs.iter().map(move |r| (client, r)));
+    for (client, run) in runs {
+        match run.kind {
+            Kind::Json => return Some("yrs cannot read JSON texts"),
+            Kind::Type if client.arena[run.bytes.0 as usize] == HOOK => {
+                return Some("yrs cannot read the name of an XmlHook");
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A model that says the same as the former one, as the update that it was read from.
+struct Verified {
+    new: Model,
+    update: Vec<u8>,
+    spliced: bool,
+}
+
+/// yrs is given the rows.
+fn by_rows(
+    names: &mut Names,
+    old: &Model,
+    updates: &[&[u8]],
+    keep_deleted: bool,
+) -> Result<Verified, LeftAlone> {
+    let collected = read_collected(names, &rebuild(updates, keep_deleted)?)?;
+    let spliced = compare::compare(names, old, &collected, keep_deleted)?.drift.is_some();
+    let (new, update) = spliced_and_read(names, old, &collected, keep_deleted)?;
+
+    // What others will do with the row: build the document from nothing.
+    let again = read_collected(names, &rebuild(&[&update], keep_deleted)?)?;
+    compare::compare(names, &new, &again, keep_deleted)?;
+    Ok(Verified { new, update, spliced })
+}
+
+/// yrs is given the former model with other contents.
+fn by_stand_ins(names: &mut Names, old: &Model, keep_deleted: bool) -> Result<Verified, LeftAlone> {
+    let letters = stand_in::letters(old);
+    let collected = rebuild(&[&writer::write(names, &letters)], keep_deleted)?;
+    let collected = read_collected(names, &collected)?;
+    compare::compare(names, &letters, &collected, keep_deleted)?;
+    let (new, update) = spliced_and_read(names, old, &collected, keep_deleted)?;
+    from_stand_ins(names, &new, keep_deleted)?;
+    Ok(Verified { new, update, spliced: true })
+}
+
+/// Whether yrs builds the same from nothing: from the update, or from stand-ins where it
+/// cannot read that.
+pub fn from_nothing(names: &mut Names, new: &Model, update: &[u8]) -> Result<(), LeftAlone> {
+    let Ok(again) = rebuild(&[update], false) else { return from_stand_ins(names, new, false) };
+    let again = read_collected(names, &again)?;
+    compare::compare(names, new, &again, false)?;
+    Ok(())
+}
+
+/// Whether yrs builds the document from nothing, but for its contents.
+fn from_stand_ins(names: &mut Names, new: &Model, keep_deleted: bool) -> Result<(), LeftAlone> {
+    let letters = stand_in::letters(new);
+    let again = rebuild(&[&writer::write(names, &letters)], keep_deleted)?;
+    let again = read_collected(names, &again)?;
+    compare::compare(names, &letters, &again, keep_deleted)?;
+    Ok(())
+}
+
+fn spliced_and_read(
+    names: &mut Names,
+    old: &Model,
+    collected: &Model,
+    keep_deleted: bool,
+) -> Result<(Model, Vec<u8>), LeftAlone> {
+    let update = writer::write(names, &splice::splice(names, old, collected));
+    let new = read_own(names, &update, "the compacted update cannot be read")?;
+    same(names, old, &new, keep_deleted)?;
+    Ok((new, update))
 }
 
 /// Whether `after` says the same as the updates. See [`super::verify`].
@@ -79,57 +234,31 @@ pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
     let names = &mut Names::default();
     let old = union::read(names, updates.iter().copied()).map_err(LeftAlone::from)?;
     let new = read_own(names, after, "the compacted update cannot be read")?;
-    if let Some((client, clock)) = compare::compare(names, &old, &new, false)?.drift {
-        return Err(drifted(client, clock));
-    }
+    same(names, &old, &new, false)?;
     Ok(Digests { before: digest(names, &old, &new), after: digest(names, &new, &new) })
 }
 
-fn drifted(client: u64, clock: u32) -> LeftAlone {
-    let words = format!("a value would change (client {client}, clock {clock})");
-    LeftAlone::new(Code::Changed, words)
+/// No difference at all: no value has other bytes.
+fn same(names: &Names, old: &Model, new: &Model, keep_deleted: bool) -> Result<(), LeftAlone> {
+    match compare::compare(names, old, new, keep_deleted)?.drift {
+        None => Ok(()),
+        Some((client, clock)) => {
+            let words = format!("a value would change (client {client}, clock {clock})");
+            Err(LeftAlone::new(Code::Changed, words))
+        }
+    }
 }
 
-fn read_own(names: &mut Names, update: &[u8], what: &str) -> Result<Model, LeftAlone> {
+fn read_collected(names: &mut Names, update: &[u8]) -> Result<Model, LeftAlone> {
+    read_own(names, update, "yrs wrote an update that cannot be read")
+}
+
+/// Reads an update that was written here.
+pub fn read_own(names: &mut Names, update: &[u8], what: &str) -> Result<Model, LeftAlone> {
     union::read(names, [update]).map_err(|fault| {
         let words = format!("{what}: {}", LeftAlone::from(fault).words);
         LeftAlone::new(Code::Changed, words)
     })
-}
-
-/// Applies the updates with yrs, each in its own transaction, and encodes the document.
-///
-/// yrs is given only what the reader has understood, but it has panicked on less; within a
-/// guest a panic ends the batch, and natively it is turned into a reason here.
-fn rebuild(updates: &[&[u8]], skip_gc: bool) -> Result<Vec<u8>, LeftAlone> {
-    let unsupported = |words: String| LeftAlone::new(Code::Unsupported, words);
-    catch_unwind(AssertUnwindSafe(|| rebuild_unguarded(updates, skip_gc)))
-        .unwrap_or_else(|_| Err("yrs panicked".into()))
-        .map_err(unsupported)
-}
-
-fn rebuild_unguarded(updates: &[&[u8]], skip_gc: bool) -> Result<Vec<u8>, String> {
-    // Any fixed identity will do: the document makes no change of its own.
-    let identity = Options::with_guid_and_client_id(Arc::from("besom"), ClientID::new(0));
-    let doc = Doc::with_options(Options {
-        offset_kind: OffsetKind::Utf16,
-        skip_gc,
-        // Cleaning up would delete marks that the document still has.
-        cleanup_formatting: false,
-        ..identity
-    });
-    for (row, bytes) in updates.iter().enumerate() {
-        let update = Update::decode_v1(bytes)
-            .map_err(|error| format!("yrs cannot read update {row}: {error}"))?;
-        doc.transact_mut()
-            .apply_update(update)
-            .map_err(|error| format!("yrs cannot apply update {row}: {error}"))?;
-    }
-    let txn = doc.transact();
-    if txn.store().pending_update().is_some() || txn.store().pending_ds().is_some() {
-        return Err("yrs waits for something that the updates do not hold".into());
-    }
-    Ok(txn.encode_state_as_update_v1(&StateVector::default()))
 }
 
 impl From<Fault> for LeftAlone {

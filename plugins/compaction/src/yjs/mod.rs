@@ -7,23 +7,29 @@ pub mod compare;
 pub mod content;
 pub mod digest;
 pub mod home;
+pub mod json;
+pub mod layout;
+mod library;
 mod merge;
 pub mod model;
 pub mod names;
+pub mod outline;
 pub mod ranges;
 pub mod reader;
+mod reset;
 mod splice;
+mod stand_in;
 pub mod union;
 pub mod wire;
 pub mod writer;
 
-use crate::outcome::{Compacted, Digests, Job, LeftAlone, Mode};
+use crate::outcome::{Compacted, Digests, Job, LeftAlone, Mode, Wish};
 
 /// What compacts: kept with the history of every compaction.
 pub const LIBRARY: &str = "yrs 0.28.1";
 
 /// The modes that exist for Yjs documents.
-pub const MODES: &[Mode] = &[Mode::Merge];
+pub const MODES: &[Mode] = &[Mode::Merge, Mode::Reset];
 
 /// Compacts the updates of a document, in the order of their rows, into one that says the
 /// same, verified by a reader that is independent of yrs.
@@ -31,7 +37,17 @@ pub const MODES: &[Mode] = &[Mode::Merge];
 /// # Errors
 /// The document is to be left as it is, with the reason.
 pub fn compact(job: &Job<'_>) -> Result<Compacted, LeftAlone> {
-    merge::merge(job.updates, job.settings)
+    let merged = merge::merge(job)?;
+    Ok(match job.wish {
+        Wish::Merge => merged.compacted(None),
+        Wish::Reset => match reset::reset(&merged) {
+            Ok(reset) => reset,
+            Err(unfit) => merged.compacted(Some(unfit.to_string())),
+        },
+        Wish::Trim(_) => {
+            merged.compacted(Some("no-trim: the history of Yjs documents has no past".into()))
+        }
+    })
 }
 
 /// Whether `after` says the same as the updates that it was made of, read by the same
@@ -42,6 +58,7 @@ pub fn compact(job: &Job<'_>) -> Result<Compacted, LeftAlone> {
 pub fn verify(updates: &[&[u8]], after: &[u8], mode: Mode) -> Result<Digests, LeftAlone> {
     match mode {
         Mode::Merge => merge::verify(updates, after),
-        Mode::Reset | Mode::Trim => Err(LeftAlone::unknown_mode("Yjs", mode)),
+        Mode::Reset => reset::verify(updates, after),
+        Mode::Trim => Err(LeftAlone::unknown_mode("Yjs", mode)),
     }
 }

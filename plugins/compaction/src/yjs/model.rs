@@ -47,6 +47,16 @@ impl Place {
         parent: Parent::Inherited,
         parent_sub: Text::NONE,
     };
+
+    /// Of the unit at `clock`, where this is the place of the run that it goes on with.
+    fn inside(&self, client: u32, clock: u32) -> Place {
+        Place {
+            origin: Id { client, clock: clock - 1 },
+            right_origin: self.right_origin,
+            parent: Parent::Inherited,
+            parent_sub: Text::NONE,
+        }
+    }
 }
 
 /// Consecutive units of one client and kind.
@@ -77,12 +87,7 @@ impl Run {
         if clock == self.clock || self.kind == Kind::Gc {
             return self.place;
         }
-        Place {
-            origin: Id { client, clock: clock - 1 },
-            right_origin: self.place.right_origin,
-            parent: Parent::Inherited,
-            parent_sub: Text::NONE,
-        }
+        self.place.inside(client, clock)
     }
 
     /// Whether `next` only goes on with this run.
@@ -141,6 +146,9 @@ pub struct Model {
     /// Whether an update carried content together with its deletion. Only a document that
     /// does not collect garbage (`gc: false`) or an undo manager writes such a thing.
     pub keeps_deleted: bool,
+    /// In which order units came: a client's number, and the clock up to which it then had
+    /// sent some. Rows of one client after another are one arrival.
+    pub arrivals: Vec<(u32, u32)>,
 }
 
 impl Model {
@@ -177,8 +185,50 @@ pub struct Piece<'m> {
     pub place: Place,
     /// The kind of content.
     pub kind: Kind,
-    /// The content; none: cut inside a surrogate pair.
-    pub bytes: Option<&'m [u8]>,
+    /// The content.
+    pub bytes: Cut<'m>,
+}
+
+impl Piece<'_> {
+    /// The place of the unit at `clock`.
+    pub fn place_at(&self, client: u32, clock: u32) -> Place {
+        if clock == self.clock || self.kind == Kind::Gc {
+            return self.place;
+        }
+        self.place.inside(client, clock)
+    }
+}
+
+/// The content of a piece. A pair of surrogates that an end of the piece falls into is in
+/// neither part of it: no update can hold half a pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cut<'m> {
+    /// The pair whose second half is the first unit, or nothing.
+    pub before: &'m [u8],
+    /// What lies wholly inside.
+    pub whole: &'m [u8],
+    /// The pair whose first half is the last unit, or nothing.
+    pub after: &'m [u8],
+}
+
+/// What Yjs makes of half a pair: U+FFFD.
+const HALF: &[u8] = "\u{fffd}".as_bytes();
+
+impl<'m> Cut<'m> {
+    fn whole(bytes: &'m [u8]) -> Cut<'m> {
+        Cut { whole: bytes, ..Cut::default() }
+    }
+
+    /// Whether neither end falls into a pair.
+    pub fn is_whole(&self) -> bool {
+        self.before.is_empty() && self.after.is_empty()
+    }
+
+    /// The bytes as Yjs shows them.
+    pub fn shown(&self) -> [&'m [u8]; 3] {
+        let half = |pair: &[u8]| if pair.is_empty() { &[][..] } else { HALF };
+        [half(self.before), self.whole, half(self.after)]
+    }
 }
 
 /// Walks a client's runs in pieces of any length.
@@ -217,32 +267,40 @@ impl<'m> Walk<'m> {
         Piece { clock, len: units, place, kind: run.kind, bytes }
     }
 
-    fn take_bytes(&mut self, run: &Run, content: &'m [u8], units: u32) -> Option<&'m [u8]> {
+    fn take_bytes(&mut self, run: &Run, content: &'m [u8], units: u32) -> Cut<'m> {
         if units == run.len {
-            return Some(content);
+            return Cut::whole(content);
         }
         if run.kind == Kind::String && content.len() == run.len as usize {
             // ASCII: units are bytes.
             let start = self.byte;
             self.byte += units as usize;
-            return Some(&content[start..self.byte]);
+            return Cut::whole(&content[start..self.byte]);
         }
-        let started_inside = self.inside_pair;
-        let (start, wanted) =
-            if started_inside { (self.byte + 4, units - 1) } else { (self.byte, units) };
+        let (before, wanted) = if std::mem::take(&mut self.inside_pair) {
+            self.byte += PAIR_BYTES;
+            (&content[self.byte - PAIR_BYTES..self.byte], units as usize - 1)
+        } else {
+            (&content[..0], units as usize)
+        };
+        let start = self.byte;
         let rest = &content[start..];
-        match content::bytes_of_units(run.kind, rest, wanted as usize) {
+        match content::bytes_of_units(run.kind, rest, wanted) {
             Some(len) => {
-                self.byte = start + len;
-                self.inside_pair = false;
-                (!started_inside).then(|| &content[start..self.byte])
+                self.byte += len;
+                Cut { before, whole: &content[start..self.byte], after: &[] }
             }
             None => {
-                let len = content::bytes_of_units(run.kind, rest, wanted as usize - 1);
-                self.byte = start + len.unwrap_or(rest.len());
+                // One unit less ends before the pair.
+                let len = content::bytes_of_units(run.kind, rest, wanted - 1);
+                self.byte += len.unwrap_or(rest.len());
                 self.inside_pair = true;
-                None
+                let pair = self.byte..content.len().min(self.byte + PAIR_BYTES);
+                Cut { before, whole: &content[start..self.byte], after: &content[pair] }
             }
         }
     }
 }
+
+/// A pair of surrogates is one character of four bytes in UTF-8.
+const PAIR_BYTES: usize = 4;

@@ -69,6 +69,11 @@ impl Names {
         self.clients[number as usize]
     }
 
+    /// Whether a client has a number.
+    pub fn knows_client(&self, client: u64) -> bool {
+        self.client_numbers.contains_key(&client)
+    }
+
     /// How many clients have a number.
     pub fn clients(&self) -> usize {
         self.clients.len()

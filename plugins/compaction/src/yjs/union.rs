@@ -52,13 +52,20 @@ pub fn read<'a>(
     names: &mut Names,
     updates: impl IntoIterator<Item = &'a [u8]>,
 ) -> Result<Model, Fault> {
-    let mut union = Union { names, clients: Vec::new(), row: Row::default(), kept: false };
+    let mut union = Union {
+        names,
+        clients: Vec::new(),
+        row: Row::default(),
+        kept: false,
+        arrivals: Vec::new(),
+    };
     for (row, update) in updates.into_iter().enumerate() {
         union.row.clear();
         reader::read(update, &mut union).map_err(|error| Fault::Malformed { row, error })?;
     }
-    let Union { clients, kept, .. } = union;
-    let mut model = Model { clients: Vec::with_capacity(clients.len()), keeps_deleted: kept };
+    let Union { clients, kept, arrivals, .. } = union;
+    let mut model =
+        Model { clients: Vec::with_capacity(clients.len()), keeps_deleted: kept, arrivals };
     for (number, part) in clients.into_iter().enumerate() {
         let client = settle(number as u32, part).map_err(|conflict| Fault::Conflict {
             client: names.client_id(number as u32),
@@ -75,6 +82,7 @@ struct Union<'n> {
     clients: Vec<Part>,
     row: Row,
     kept: bool,
+    arrivals: Vec<(u32, u32)>,
 }
 
 /// A client's structs as they came.
@@ -143,6 +151,11 @@ impl<'a> Sink<'a> for Union<'_> {
                 self.row.sections.push((number, self.row.structs.len()));
             }
             self.row.structs.push((s.id.clock, s.id.clock + s.len));
+        }
+        let end = s.id.clock + s.len;
+        match self.arrivals.last_mut() {
+            Some(last) if last.0 == number => last.1 = last.1.max(end),
+            _ => self.arrivals.push((number, end)),
         }
         let part = self.part(number);
         part.disordered |= s.id.clock < part.client.end();

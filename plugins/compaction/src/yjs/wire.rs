@@ -25,7 +25,12 @@ pub enum Malformed {
     TypeKind(u64),
     /// A value tag that lib0 does not know.
     ValueTag(u8),
-    /// Values nested deeper than [`super::content::DEPTH_MAX`].
+    /// A text that should be JSON and is not.
+    Json,
+    /// Options of a sub-document that are no object.
+    DocOptions,
+    /// Values nested deeper than [`super::content::DEPTH_MAX`], or JSON than
+    /// [`super::json::DEPTH_MAX`].
     Depth,
     /// A struct of length 0.
     Empty,
@@ -45,6 +50,8 @@ impl fmt::Display for Malformed {
             Malformed::ContentKind(kind) => write!(f, "an unknown kind of content, {kind}"),
             Malformed::TypeKind(kind) => write!(f, "an unknown shared type, {kind}"),
             Malformed::ValueTag(tag) => write!(f, "an unknown value tag, {tag}"),
+            Malformed::Json => f.write_str("a text that is not JSON"),
+            Malformed::DocOptions => f.write_str("options of a sub-document that are no object"),
             Malformed::Depth => f.write_str("values nested too deeply"),
             Malformed::Empty => f.write_str("a struct of length 0"),
             Malformed::Clock => f.write_str("a clock beyond 2^31 - 1"),
