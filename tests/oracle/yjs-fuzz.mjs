@@ -2,7 +2,7 @@
 // Writes the logs of COUNT documents to DIRECTORY/SEED.logs, a log of logs; document N depends
 // on SEED and N alone.
 //
-// Several replicas, each with an undo manager, edit text with marks and embeds, nested maps,
+// Several replicas, some with an undo manager, edit text with marks and embeds, nested maps,
 // lists, texts and XML, and delete again, mostly offline from each other. Some keep what they
 // delete, some draw odd client ids, some cut pairs of surrogates; rows come twice, in another
 // order, or as a full state.
@@ -17,8 +17,9 @@ const WORDS = ['x', 'ab', 'yé', '€z ', 'word ', '\n', 'a longer run of text, 
 const PAIRS = ['😀', 'a😀b', '𝄞𝄞']
 
 class Author {
-  constructor (clientID, gc, { rand, pairs }) {
+  constructor (clientID, gc, { rand, pairs, hooks }) {
     this.rand = rand
+    this.hooks = hooks
     this.words = pairs ? [...WORDS, ...PAIRS] : WORDS
     this.doc = new Y.Doc({ gc })
     this.doc.clientID = clientID
@@ -26,7 +27,8 @@ class Author {
     this.seen = 0
     this.doc.on('update', (update, origin) => { if (origin !== 'remote') this.sent.push(update) })
     this.roots = [this.doc.getText('t'), this.doc.getMap('m'), this.doc.getArray('a'), this.doc.getXmlFragment('x')]
-    this.undo = new Y.UndoManager(this.roots, { captureTimeout: rand() < 0.5 ? 0 : 500, trackedOrigins: new Set([null]) })
+    // It keeps what it could bring back from being collected.
+    this.undo = rand() < 0.6 ? null : new Y.UndoManager(this.roots, { captureTimeout: rand() < 0.5 ? 0 : 500, trackedOrigins: new Set([null]) })
   }
 
   pick (n) { return Math.floor(this.rand() * n) }
@@ -45,7 +47,7 @@ class Author {
       case 1: return Y.Array.from([this.element(), this.element()])
       case 2: return new Y.XmlElement(this.of(['p', 'h1']))
       case 3: return new Y.XmlText('xml')
-      case 4: return this.rand() < 0.5 ? new Y.Doc({ guid: `g${this.pick(9)}`, meta: { z: 1, a: 2 } }) : new Y.XmlHook('hook')
+      case 4: return this.hooks ? new Y.XmlHook('hook') : new Y.Doc({ guid: `g${this.pick(9)}`, meta: { z: 1, a: 2 } })
       default: return new Y.Text('nested')
     }
   }
@@ -69,7 +71,7 @@ class Author {
     else if (type instanceof Y.Map) this.editKeys((k, v) => type.set(k, v), k => type.delete(k))
     else if (type instanceof Y.Array) this.editList(type, () => this.rand() < 0.3 ? [this.nested()] : [this.element(), this.element()].slice(this.pick(2)))
     else if (this.rand() < 0.5 && type instanceof Y.XmlElement) this.editKeys((k, v) => type.setAttribute(k, v), k => type.removeAttribute(k))
-    else this.editList(type, () => [this.of([new Y.XmlElement('p'), new Y.XmlText('text'), new Y.XmlHook('h')])])
+    else this.editList(type, () => [this.of([new Y.XmlElement('p'), new Y.XmlText('text'), this.hooks ? new Y.XmlHook('h') : new Y.XmlElement('q')])])
   }
 
   editText (text) {
@@ -99,8 +101,8 @@ class Author {
 
   step () {
     const choice = this.rand()
-    if (choice < 0.08) this.undo.undo()
-    else if (choice < 0.12) this.undo.redo()
+    if (choice < 0.08) this.undo?.undo()
+    else if (choice < 0.12) this.undo?.redo()
     else this.doc.transact(() => { for (let i = this.pick(3); i >= 0; i--) this.edit() })
   }
 }
@@ -108,7 +110,7 @@ class Author {
 const log = (seed, number) => {
   const rand = random(Math.imul(seed, 1000003) + number)
   const pick = n => Math.floor(rand() * n)
-  const style = { rand, pairs: rand() < 0.06 }
+  const style = { rand, pairs: rand() < 0.06, hooks: rand() < 0.08 }
   const gc = rand() < 0.85
   const ids = new Set()
   for (let n = 1 + pick(4); n > 0; n--) ids.add([pick(50), pick(2 ** 32), 2 ** 53 - 1 - pick(3)][rand() < 0.5 ? 1 : rand() < 0.8 ? 0 : 2])

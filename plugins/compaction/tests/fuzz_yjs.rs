@@ -33,7 +33,8 @@ fn random_documents_are_the_same_after_compaction() {
     // What cannot be compacted has to stay the exception, or nothing is tested here.
     let left: u64 = tally.left_alone.values().sum();
     assert!(left * 50 <= documents, "{tally:?}");
-    assert!(tally.reset * 4 > documents * 3, "{tally:?}");
+    assert!(tally.reset * 3 > documents * 2, "{tally:?}");
+    assert!(tally.stood_in * 50 > documents && tally.stood_in * 4 < documents, "{tally:?}");
 }
 
 /// Without a checksum a flipped bit may make another, equally well-formed document, and nobody

@@ -122,7 +122,7 @@ fn a_reset_depends_on_the_content_alone() {
     let merged = compact(&rows).unwrap().update;
     assert_eq!(reset(&[merged]).unwrap().update, expected.update);
     let again = expected.update.clone();
-    assert_eq!(reset(&[again.clone()]).unwrap().update, expected.update);
+    assert_eq!(reset(std::slice::from_ref(&again)).unwrap().update, expected.update);
     assert_eq!(reset(&[again.clone(), again]).unwrap().update, expected.update);
 }
 

@@ -202,10 +202,14 @@ fn by_stand_ins(names: &mut Names, old: &Model, keep_deleted: bool) -> Result<Ve
 /// Whether yrs builds the same from nothing: from the update, or from stand-ins where it
 /// cannot read that.
 pub fn from_nothing(names: &mut Names, new: &Model, update: &[u8]) -> Result<(), LeftAlone> {
-    let Ok(again) = rebuild(&[update], false) else { return from_stand_ins(names, new, false) };
-    let again = read_collected(names, &again)?;
-    compare::compare(names, new, &again, false)?;
-    Ok(())
+    if unreadable(new).is_none()
+        && let Ok(again) = rebuild(&[update], false)
+        && let Ok(again) = read_collected(names, &again)
+        && compare::compare(names, new, &again, false).is_ok()
+    {
+        return Ok(());
+    }
+    from_stand_ins(names, new, false)
 }
 
 /// Whether yrs builds the document from nothing, but for its contents.
