@@ -126,7 +126,7 @@ impl Task for ClientDeactivation {
             Ok(vec![subject(item)?.1])
         })?;
         let mut documents = Documents::read(&kind(items, true))?;
-        each(items, clients, |item, row| {
+        let verdicts = each(items, clients, |item, row| {
             let (document, client) = subject(item)?;
             let row = match (stale(row.as_ref())?, row) {
                 (Ok(()), Some(row)) => row,
@@ -150,7 +150,9 @@ impl Task for ClientDeactivation {
                     propose::detach(ctx, (document, client), (&row, &attachment), clear)?.into()
                 }
             })
-        })
+        })?;
+        log::batch(items, &verdicts, "attachments and clients", "to be put away", "");
+        Ok(verdicts)
     }
 }
 

@@ -36,6 +36,10 @@ pub const GAP_RETRY_MS: u64 = 2_000;
 /// no client's.
 pub const ZERO_ACTOR: &str = "000000000000000000000000";
 
+/// The notes of how large a document was and is.
+const BYTES_BEFORE: &str = "bytes_before";
+const BYTES_AFTER: &str = "bytes_after";
+
 /// The task.
 pub struct Compaction;
 
@@ -106,7 +110,7 @@ impl Task for Compaction {
         let settings = Settings::of(ctx)?;
         let columns = ["format", "server_seq", "compacted_seq", "epoch"];
         let rows = store::get_each(items, "documents", &columns, Item::key_values)?;
-        each(items, rows, |item, row| {
+        let verdicts = each(items, rows, |item, row| {
             let Some(row) = row else { return Ok(Verdict::skip("the document is gone")) };
             let word: String = row.get("format")?;
             let Some(format) = Format::parse(&word) else {
@@ -115,7 +119,9 @@ impl Task for Compaction {
                 )));
             };
             act_on(ctx, &settings, item, format, read::document(&row)?)
-        })
+        })?;
+        log::batch(items, &verdicts, "documents", "to be compacted", &shrinkage(&verdicts));
+        Ok(verdicts)
     }
 }
 
@@ -201,6 +207,19 @@ fn compact(format: Format, settings: &Settings, plan: &Plan<'_>) -> Result<Compa
     format.compact(&Job { updates: &plan.feed, wish: Wish::Merge, settings: &settings.compact })
 }
 
+/// How much smaller the documents of a batch become, for the log.
+fn shrinkage(verdicts: &[Verdict]) -> String {
+    let total = |name: &str| -> i64 {
+        let proposals = verdicts.iter().filter_map(|verdict| match verdict {
+            Verdict::Propose(proposal) => Some(&proposal.notes),
+            Verdict::Skip(_) | Verdict::Retry(_) | Verdict::Dead(_) => None,
+        });
+        let notes = proposals.flatten().filter(|note| note.name == name);
+        notes.map(|note| if let Value::Integer(bytes) = note.value { bytes } else { 0 }).sum()
+    };
+    format!("{} -> {} bytes", total(BYTES_BEFORE), total(BYTES_AFTER))
+}
+
 /// Of a broken log somebody has to know; a whole document is simply left as it is.
 fn left_alone(left: &LeftAlone, plan: &Plan<'_>) -> Verdict {
     let number = left.update.and_then(|index| plan.numbers.get(index));
@@ -277,8 +296,8 @@ fn notes(
         .note("verified", true)
         .note("rows_before", count(log.rows.len()))
         .note("edits_before", count(plan.feed.len()))
-        .note("bytes_before", count(compacted.bytes_before))
-        .note("bytes_after", count(compacted.update.len()))
+        .note(BYTES_BEFORE, count(compacted.bytes_before))
+        .note(BYTES_AFTER, count(compacted.update.len()))
         .note("digest_before", compacted.digests.before.as_str())
         .note("digest_after", compacted.digests.after.as_str());
     compacted.remarks.iter().fold(proposal, |proposal, remark| {

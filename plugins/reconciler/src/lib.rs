@@ -150,13 +150,15 @@ impl Task for Reconciler {
         let bounds = bounds(ctx)?;
         let rows = store::get_each(items, WORKSPACES, &columns(ctx), Item::key_values)?;
         let mut sent = sent_of(items, &rows)?;
-        each(items, rows, |item, row| {
+        let verdicts = each(items, rows, |item, row| {
             let Some(row) = row else { return Ok(Verdict::skip("the workspace is gone")) };
             let at = workspace(&row)?;
             let sent = sent.remove(&item.index).unwrap_or(Sent::Nothing);
             let step = Step { ctx, item, row: &row, at: &at, name: name(&item.key_values()?)? };
             step.take(decide::decide(&at, &sent, &bounds, ctx.now.micros()))
-        })
+        })?;
+        log::batch(items, &verdicts, "workspaces", "to go a step", "");
+        Ok(verdicts)
     }
 }
 

@@ -91,7 +91,7 @@ impl Task for ShareExpiry {
     fn act(ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
         let limits = limits(ctx)?;
         let rows = store::get_each(items, "shares", &COLUMNS, Item::key_values)?;
-        each(items, rows, |item, row| {
+        let verdicts = each(items, rows, |item, row| {
             let seen = row.as_ref().map(share).transpose()?;
             Ok(match decide::decide(seen, &limits, ctx.now.micros()) {
                 Decision::Gone => Verdict::skip("the share is gone"),
@@ -105,7 +105,9 @@ impl Task for ShareExpiry {
                     unshare(ctx, item.key_values()?, &row, due_us)?
                 }
             })
-        })
+        })?;
+        log::batch(items, &verdicts, "shares", "to be ended", "");
+        Ok(verdicts)
     }
 }
 

@@ -155,7 +155,7 @@ impl Task for TtlTransitions {
         let touched: Vec<&str> = touched(ctx).collect();
         let rows = store::get_each(items, "workspaces", &columns(ctx), Item::key_values)?;
         let uses = uses_of_running(items, &rows)?;
-        each(items, rows, |item, row| {
+        let verdicts = each(items, rows, |item, row| {
             let Some(row) = row else { return Ok(Verdict::skip("the workspace is gone")) };
             let used = uses.get(&item.index).cloned().unwrap_or(Ok(Use::Unknown))?;
             Ok(match decide::decide(&workspace(&row)?, used, ctx.now.micros()) {
@@ -166,7 +166,9 @@ impl Task for TtlTransitions {
                 }
                 Decision::Archive => send(item, &row, &touched, PENDING)?.into(),
             })
-        })
+        })?;
+        log::batch(items, &verdicts, "workspaces", "wanted elsewhere", "");
+        Ok(verdicts)
     }
 }
 
