@@ -225,6 +225,8 @@ pub enum Settle {
     },
     /// Into the dead letters.
     Dead {
+        /// The item's counter from now on.
+        attempts: u32,
         /// Why; appended to the item's errors.
         reason: String,
     },

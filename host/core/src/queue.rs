@@ -45,7 +45,7 @@ impl RetryPolicy {
     pub fn failed(&self, item: &Item, now: Time, after: Duration, reason: String) -> Settle {
         let attempts = item.attempts + 1;
         if attempts >= self.attempts_max {
-            return Settle::Dead { reason };
+            return Settle::Dead { attempts, reason };
         }
         let wait = self.wait(attempts, spread(item, attempts)).max(after);
         Settle::Retry { run_at: now + wait, attempts, guard_retries: item.guard_retries, reason }
@@ -82,6 +82,7 @@ impl RetryPolicy {
     /// Whether the item has outlived so many hosts that it is set aside unexecuted.
     pub fn deadly(&self, item: &Item) -> Option<Settle> {
         (item.deaths >= self.deaths_max).then(|| Settle::Dead {
+            attempts: item.attempts,
             reason: format!("its host died {} times while it was executed", item.deaths),
         })
     }
@@ -137,7 +138,7 @@ pub fn decide(
         Ok(Verdict::Retry { after_ms, reason }) => {
             policy.failed(item, now, Duration::from_millis(after_ms), reason)
         }
-        Ok(Verdict::Dead { reason }) => Settle::Dead { reason },
+        Ok(Verdict::Dead { reason }) => Settle::Dead { attempts: item.attempts + 1, reason },
         Err(fault) => policy.failed(item, now, Duration::ZERO, fault),
     })
 }

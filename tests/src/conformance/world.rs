@@ -301,7 +301,7 @@ pub fn apply(guards: Vec<Guard>, changes: Vec<Change>) -> Decision {
     Decision::Apply {
         proposal: proposal(guards, changes),
         on_guard_failed: Settle::Skip { reason: "guard".into(), settled: false },
-        on_violation: Settle::Dead { reason: "violation".into() },
+        on_violation: Settle::Dead { attempts: 1, reason: "violation".into() },
         undo: true,
     }
 }
@@ -321,9 +321,14 @@ pub fn retry(run_at: Time, attempts: u32, reason: &str) -> Decision {
     Decision::Settle(Settle::Retry { run_at, attempts, guard_retries: 0, reason: reason.into() })
 }
 
-/// Set aside.
+/// Set aside at the first attempt.
 pub fn dead(reason: &str) -> Decision {
-    Decision::Settle(Settle::Dead { reason: reason.into() })
+    dead_after(1, reason)
+}
+
+/// Set aside after so many attempts.
+pub fn dead_after(attempts: u32, reason: &str) -> Decision {
+    Decision::Settle(Settle::Dead { attempts, reason: reason.into() })
 }
 
 /// The guard that a row of things has `n` equal to a value.

@@ -59,8 +59,20 @@ fn a_failing_item_is_tried_as_often_as_the_policy_says_and_then_set_aside() {
     }
     assert_eq!(
         POLICY.failed(&item, Time::EPOCH, Duration::ZERO, "boom".into()),
-        Settle::Dead { reason: "boom".into() }
+        Settle::Dead { attempts: POLICY.attempts_max, reason: "boom".into() }
     );
+}
+
+#[test]
+fn what_its_plugin_gives_up_was_tried_once_more() {
+    let mut item = item("a");
+    for tried in [0, 2] {
+        item.attempts = tried;
+        let said = Ok(Verdict::Dead { reason: "damaged".into() });
+        let decided = decide(&POLICY, &item, Time::EPOCH, said, true);
+        let expected = Settle::Dead { attempts: tried + 1, reason: "damaged".into() };
+        assert_eq!(decided, Decision::Settle(expected));
+    }
 }
 
 #[test]
@@ -98,7 +110,7 @@ fn an_item_that_killed_three_hosts_is_not_executed_again() {
     item.deaths = 2;
     assert_eq!(POLICY.deadly(&item), None);
     item.deaths = 3;
-    assert!(matches!(POLICY.deadly(&item), Some(Settle::Dead { .. })));
+    assert!(matches!(POLICY.deadly(&item), Some(Settle::Dead { attempts: 0, .. })));
 }
 
 #[test]

@@ -321,7 +321,10 @@ fn an_item_during_which_a_host_died_is_executed_alone_and_at_last_not_at_all() {
     let commands = bench.fed(&[], vec![deadly], vec![]);
     assert_eq!(acts(&commands), []);
     let (_, batch) = commits(&commands).remove(0);
-    assert!(matches!(batch.entries[0].decision, Decision::Settle(Settle::Dead { .. })));
+    assert!(matches!(
+        batch.entries[0].decision,
+        Decision::Settle(Settle::Dead { attempts: 0, .. })
+    ));
 }
 
 #[test]

@@ -303,7 +303,8 @@ impl State {
                 self.add_retry(*run_at, item);
                 Outcome::Retried(*run_at)
             }
-            Settle::Dead { reason } => {
+            Settle::Dead { attempts, reason } => {
+                item.attempts = *attempts;
                 let counts = self.counts_of(&item.identity);
                 counts.dead += 1;
                 counts.pending -= 1;
@@ -402,7 +403,9 @@ fn check_anchored(collection: &Collection, filter: &Filter) -> Result<(), Violat
 fn because(settle: &Settle, said: &str) -> Settle {
     let mut settle = settle.clone();
     match &mut settle {
-        Settle::Skip { reason, .. } | Settle::Retry { reason, .. } | Settle::Dead { reason } => {
+        Settle::Skip { reason, .. }
+        | Settle::Retry { reason, .. }
+        | Settle::Dead { reason, .. } => {
             *reason = format!("{reason}: {said}");
         }
     }

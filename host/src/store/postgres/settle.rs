@@ -149,6 +149,7 @@ struct Retries {
 struct Dead {
     leaving: Leaving,
     ids: Vec<i64>,
+    attempts: Vec<i32>,
     errors: Vec<String>,
 }
 
@@ -281,11 +282,12 @@ impl Books {
                 self.retries.errors.push(escaped(&with(reason)).into_owned());
                 Ok(Outcome::Retried(*run_at))
             }
-            Settle::Dead { reason } => {
+            Settle::Dead { attempts, reason } => {
                 let reason = with(reason);
                 self.tally.of(task, tenant).dead += 1;
                 self.dead.leaving.push(task, item, source);
                 self.dead.ids.push(number(&self.numbers, 1 + at)?);
+                self.dead.attempts.push(*attempts as i32);
                 self.dead.errors.push(escaped(&reason).into_owned());
                 let remarks = Remarks { reason: Some(&reason), ..Remarks::default() };
                 self.history(at, task, item, End::Dead, remarks)?;
@@ -369,13 +371,14 @@ impl Books {
             );
         }
         if !self.dead.ids.is_empty() {
-            let Dead { leaving, ids, errors } = std::mem::take(&mut self.dead);
+            let Dead { leaving, ids, attempts, errors } = std::mem::take(&mut self.dead);
             let Leaving { identities: i, places, numbers } = leaving;
             ask(
                 ids.len(),
                 BURY,
                 params![
-                    i.tasks, i.tenants, i.keys, i.dues, places, numbers, ids, errors, self.now.0
+                    i.tasks, i.tenants, i.keys, i.dues, places, numbers, ids, attempts, errors,
+                    self.now.0
                 ],
             );
         }
@@ -475,14 +478,15 @@ const RETRY: &str = "UPDATE @.item i SET place = 2, no = u.next, run_at = u.run_
 
 const BURY: &str = "WITH u AS MATERIALIZED (
     SELECT * FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[], $5::int2[], $6::int8[],
-      $7::int8[], $8::text[]) u(task, tenant, key, due, place, no, id, error)),
+      $7::int8[], $8::int4[], $9::text[])
+      u(task, tenant, key, due, place, no, id, tried, error)),
   gone AS (DELETE FROM @.item i USING u
     WHERE i.task = u.task AND i.tenant = u.tenant AND i.key = u.key AND i.due = u.due
       AND i.place = u.place AND i.no = u.no
-    RETURNING u.id, u.error AS said, i.*)
+    RETURNING u.id, u.tried, u.error AS said, i.*)
   INSERT INTO @.dead (id, task, due, at, run, planned_at, part, attempts, guard_retries, deaths,
     tenant, key, version, payload, route, errors, error)
-  SELECT id, task, due, $9::int8, run, planned_at, part, attempts, guard_retries, deaths, tenant,
+  SELECT id, task, due, $10::int8, run, planned_at, part, tried, guard_retries, deaths, tenant,
     key, version, payload, route, array_append(coalesce(errors, '{}'), said), said
   FROM gone RETURNING 1";
 

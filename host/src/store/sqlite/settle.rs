@@ -169,11 +169,11 @@ impl<'c> Books<'c> {
                 put_retry(tx, task, item, *run_at, &progress)?;
                 Ok(Outcome::Retried(*run_at))
             }
-            Settle::Dead { reason } => {
+            Settle::Dead { attempts, reason } => {
                 let reason = with(reason);
                 self.tally.of(task, item.identity.tenant.as_ref()).dead += 1;
                 self.leaves(task, item)?;
-                put_dead(tx, task, item, &reason)?;
+                put_dead(tx, task, item, *attempts, &reason)?;
                 self.blocks.remove(&task);
                 let remarks = Remarks { reason: Some(&reason), ..Remarks::default() };
                 self.history(tx, task, item, End::Dead, remarks)?;
@@ -312,8 +312,9 @@ pub(super) fn put_retry(
     Ok(())
 }
 
-fn put_dead(tx: &mut Tx<'_>, task: i64, item: &Item, reason: &str) -> Job<()> {
+fn put_dead(tx: &mut Tx<'_>, task: i64, item: &Item, attempts: u32, reason: &str) -> Job<()> {
     let mut progress = Progress::of(item);
+    progress.attempts = attempts;
     progress.errors.push(reason.to_owned());
     let id = tx.number()?;
     tx.conn

@@ -102,6 +102,9 @@ fn dead_letters_are_retried_and_discarded_singly_and_by_group_and_the_leader_res
         letter["id"].to_string()
     };
     let (repaired, given_up) = (id("repaired"), id("given-up"));
+    for letter in letters(&site, 3) {
+        assert_eq!(letter["attempts"], 1, "it was tried before it was set aside: {letter:#}");
+    }
 
     terminal.keys(&["3"]);
     terminal.shows("Dead letters (3)");

@@ -10,7 +10,7 @@ use besom_core::snapshot::DeadGroup;
 
 use crate::conformance::World;
 use crate::conformance::world::{
-    ALL, apply as commits, candidate, dead, due, retry, skip, task, tenant,
+    ALL, apply as commits, candidate, dead, dead_after, due, retry, skip, task, tenant,
 };
 
 /// Pruning what nothing protects.
@@ -35,10 +35,10 @@ fn by_task(name: &str) -> DeadSelector {
 pub async fn a_dead_letter_keeps_its_item_and_every_error(world: &mut World) {
     world.settle(candidate("k"), retry(world.now, 1, "first")).await;
     let waiting = world.retries().await.remove(0);
-    world.commit(vec![(&waiting, dead("second"))]).await;
+    world.commit(vec![(&waiting, dead_after(2, "second"))]).await;
     let letter = letters(world, &DeadSelector::default()).await.remove(0);
     assert_eq!(letter.item.errors, ["first", "second"]);
-    assert_eq!((letter.item.attempts, letter.at), (1, world.now));
+    assert_eq!((letter.item.attempts, letter.at), (2, world.now));
     assert_eq!(letter.item.identity, waiting.item.identity);
     assert_eq!(letter.item.payload, waiting.item.payload);
     let row = world.history().await.remove(0);

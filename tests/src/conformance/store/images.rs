@@ -84,8 +84,8 @@ pub async fn images_are_kept_only_where_they_are_asked_for(world: &mut World) {
     world.settle(candidate("kept"), apply(vec![], vec![set_n("t", 2)])).await;
     let without = Decision::Apply {
         proposal: proposal(vec![], vec![set_n("t", 3)]),
-        on_guard_failed: Settle::Dead { reason: "guard".into() },
-        on_violation: Settle::Dead { reason: "violation".into() },
+        on_guard_failed: Settle::Dead { attempts: 1, reason: "guard".into() },
+        on_violation: Settle::Dead { attempts: 1, reason: "violation".into() },
         undo: false,
     };
     world.settle(candidate("not kept"), without).await;

@@ -54,7 +54,7 @@ pub async fn a_failed_guard_goes_on_as_its_decision_says(world: &mut World) {
     let decision = Decision::Apply {
         proposal: proposal(vec![n_is("missing", 1)], vec![]),
         on_guard_failed: again,
-        on_violation: Settle::Dead { reason: "violation".into() },
+        on_violation: Settle::Dead { attempts: 1, reason: "violation".into() },
         undo: true,
     };
     let committed = world.settle(candidate("k"), decision).await;
@@ -71,7 +71,7 @@ pub async fn a_violation_goes_on_as_its_decision_says(world: &mut World) {
         Settle::Retry { run_at: world.now, attempts: 1, guard_retries: 0, reason: "bad".into() };
     let decision = Decision::Apply {
         proposal: proposal(vec![], vec![set_n("missing", 1)]),
-        on_guard_failed: Settle::Dead { reason: "guard".into() },
+        on_guard_failed: Settle::Dead { attempts: 1, reason: "guard".into() },
         on_violation: again,
         undo: true,
     };
@@ -94,8 +94,8 @@ pub async fn notes_are_kept_with_the_history_of_a_commit(world: &mut World) {
     noted.notes = notes.clone();
     let decision = Decision::Apply {
         proposal: noted,
-        on_guard_failed: Settle::Dead { reason: "guard".into() },
-        on_violation: Settle::Dead { reason: "violation".into() },
+        on_guard_failed: Settle::Dead { attempts: 1, reason: "guard".into() },
+        on_violation: Settle::Dead { attempts: 1, reason: "violation".into() },
         undo: true,
     };
     world.settle(candidate("k"), decision).await;

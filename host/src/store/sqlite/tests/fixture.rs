@@ -175,7 +175,7 @@ pub(super) fn apply(guards: Vec<Guard>, changes: Vec<Change>) -> Decision {
             notes: vec![Field::new("bytes", Value::Integer(1))],
         },
         on_guard_failed: skip("guard"),
-        on_violation: Settle::Dead { reason: "violation".into() },
+        on_violation: Settle::Dead { attempts: 1, reason: "violation".into() },
         undo: true,
     }
 }
