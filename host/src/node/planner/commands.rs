@@ -101,6 +101,14 @@ impl Planner {
             },
             Asked::Cancel { run } => match self.runs.get(run) {
                 None => refuse(format!("run {run} is not active")),
+                Some(active) if active.cancelled.is_some() => {
+                    refuse(format!("run {run} is cancelled already"))
+                }
+                // Its items keep their places in their streams: they are done, not taken out.
+                Some(active) if active.cycle.is_none() => refuse(format!(
+                    "nothing of run {run} is left to cancel: its scan has ended, and what it has \
+                     planned is still done"
+                )),
                 Some(_) => {
                     let words = format!("cancelled by {}: {}", row.by, row.reason);
                     (CommandEffect::Cancel(*run, words), "cancelled".into())
@@ -161,11 +169,9 @@ impl Planner {
                 }
             }
             CommandEffect::Cancel(run, words) => {
+                // It ends with its scan, or with the last of its items.
                 if let Some(active) = self.runs.get_mut(&run) {
                     active.cancelled = Some(words);
-                    if active.cycle.is_none() {
-                        self.ended(run, notices);
-                    }
                 }
             }
             CommandEffect::RetryDead(_) => notices.push(Notice::Revived),
