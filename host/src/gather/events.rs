@@ -9,6 +9,9 @@ use besom_core::time::Time;
 use super::reading::Reading;
 use crate::ports::store::CommandRow;
 
+#[cfg(test)]
+mod tests;
+
 /// The newest events, newest last.
 #[derive(Debug, Default)]
 pub struct Events {

@@ -14,6 +14,7 @@ pub mod answer;
 mod books;
 mod events;
 mod picture;
+mod rates;
 mod reading;
 
 use std::sync::Arc;

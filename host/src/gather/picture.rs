@@ -1,10 +1,9 @@
 //! From what was read to what is shown. Pure, but for what it remembers to tell rates and
 //! events by.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
 
 use besom_core::ids::TaskName;
 use besom_core::plan::{CatchUp, Overlap};
@@ -16,6 +15,7 @@ use besom_core::snapshot::{
 use besom_core::time::Time;
 
 use super::events::Events;
+use super::rates::Rates;
 use super::reading::Reading;
 use super::{Defined, Sources, books};
 use crate::host::{self, clock};
@@ -24,19 +24,11 @@ use crate::ports::guests::Lane;
 use crate::ports::members::{Member, MemberState, Membership};
 use crate::ports::store::{Depth, FenceState, NodeRow};
 
-/// Rates are told over so long.
-const RATE_OVER: Duration = Duration::from_secs(60);
-/// ... and not before so long.
-const RATE_MIN: Duration = Duration::from_secs(3);
-
-/// Items that were ever planned, and those of them that have come to their end, by task.
-type Counted = BTreeMap<TaskName, (u64, u64)>;
-
 /// What is remembered from one picture to the next.
 #[derive(Debug, Default)]
 pub struct Picture {
     last: Snapshot,
-    counted: VecDeque<(Time, Counted)>,
+    rates: Rates,
     events: Events,
     ring: Option<(Membership, Assignment)>,
 }
@@ -45,7 +37,7 @@ impl Picture {
     /// The picture of what was read.
     pub fn of(&mut self, sources: &Sources, reading: &Reading) -> Snapshot {
         let defined = sources.defined.borrow().clone();
-        self.count(reading);
+        self.rates.count(reading.now, &reading.depths);
         let ring = self.ring(sources, reading);
         let mut snapshot = Snapshot {
             at: reading.now,
@@ -66,39 +58,6 @@ impl Picture {
     /// The last picture, of a host that cannot read its store now.
     pub fn without_store(&mut self, sources: &Sources) -> Snapshot {
         Snapshot { missing: head(sources).missing, at: clock::wall(), ..self.last.clone() }
-    }
-
-    fn count(&mut self, reading: &Reading) {
-        let counted = reading.depths.iter().filter_map(|depth| {
-            let waits = depth.log + depth.timers + depth.retries;
-            Some((depth.task.clone()?, (depth.planned, depth.planned.saturating_sub(waits))))
-        });
-        self.counted.push_back((reading.now, counted.collect()));
-        while self.counted.len() > 2
-            && self.counted.get(1).is_some_and(|(at, _)| reading.now.since(*at) >= RATE_OVER)
-        {
-            self.counted.pop_front();
-        }
-    }
-
-    /// Items planned and items ended in each second.
-    fn rates(&self, task: &TaskName) -> (Option<f64>, Option<f64>) {
-        let (Some((from, then)), Some((to, now))) = (self.counted.front(), self.counted.back())
-        else {
-            return (None, None);
-        };
-        let span = to.since(*from);
-        if span < RATE_MIN {
-            return (None, None);
-        }
-        let (Some((_, now)), before) = (now.get_key_value(task), then.get(task)) else {
-            return (None, None);
-        };
-        let before = before.copied().unwrap_or_default();
-        let rate = |now: u64, then: u64| {
-            Some((now.saturating_sub(then) as f64 / span.as_secs_f64() * 10.0).round() / 10.0)
-        };
-        (rate(now.0, before.0), rate(now.1, before.1))
     }
 
     fn nodes(&self, sources: &Sources, reading: &Reading, ring: &Ring) -> Vec<Arc<Node>> {
@@ -177,7 +136,7 @@ impl Picture {
         all.map(|(name, scheduled)| {
             let state = reading.states.get(name);
             let paused = state.and_then(|state| state.paused.as_ref());
-            let (in_per_s, out_per_s) = self.rates(name);
+            let (in_per_s, out_per_s) = self.rates.of(name);
             let slots = reading.slots.get(name).cloned().unwrap_or_default();
             let depth = depths.get(name);
             let task = Task {
