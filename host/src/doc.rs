@@ -1,10 +1,13 @@
 //! Documents from outside: update logs in, update logs out, and what is stored of one.
 //!
 //! An update log is a little-endian `u32` count, then per update a `u32` length and the bytes
-//! of a Yjs V1 update. Nothing here understands a document beyond the client id that its
-//! first struct names: what updates mean is the compaction's to judge.
+//! of an update of the document's format. Nothing here understands a document beyond the client
+//! id that the first struct of a Yjs update names: what updates mean is the compaction's to judge.
 
+mod attached;
 mod show;
+mod verify;
+mod words;
 
 use std::time::Duration;
 
@@ -13,14 +16,18 @@ use besom_core::proposal::Change;
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, Value};
 
+pub use attached::Attached;
 pub use show::{Shown, State, show};
+pub use verify::{Compaction, Verdict, verify};
+pub use words::{LeftAlone, Words, left_alone};
 
 use crate::model::TENANT;
 use crate::ports::store::{self, Range, Snapshot, Store};
 
 /// The largest update log that is imported, in bytes.
 pub const LOG_BYTES_MAX: u64 = 1 << 30;
-/// The actor of an update that names no client (one that only deletes).
+/// The actor of an update that names no client: one that only deletes, or of another format
+/// than Yjs.
 pub const IMPORT_ACTOR: &str = "import";
 /// Rows of one page of a read.
 const PAGE_ROWS: u32 = 4096;
@@ -129,6 +136,29 @@ fn first_client(update: &[u8]) -> Option<u64> {
     number()
 }
 
+/// The format of a document's updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Format {
+    /// Yjs V1 updates.
+    #[default]
+    Yjs,
+    /// Loro updates and snapshots.
+    Loro,
+    /// Automerge changes and documents.
+    Automerge,
+}
+
+impl Format {
+    /// The word in `documents.format`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Format::Yjs => "yjs",
+            Format::Loro => "loro",
+            Format::Automerge => "automerge",
+        }
+    }
+}
+
 /// A document's place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
@@ -167,7 +197,12 @@ fn columns(names: &[&str]) -> Vec<String> {
 
 /// Imports the updates of one document in one transaction; creates its project where it is
 /// missing. A document that exists is left alone.
-pub async fn import(store: &dyn Store, name: &Name, updates: &[&[u8]]) -> Result<Imported, Error> {
+pub async fn import(
+    store: &dyn Store,
+    name: &Name,
+    format: Format,
+    updates: &[&[u8]],
+) -> Result<Imported, Error> {
     let now = store.now().await?;
     let view = store.snapshot(SNAPSHOT_MAX).await?;
     if document(&*view, name).await?.is_some() {
@@ -190,7 +225,7 @@ pub async fn import(store: &dyn Store, name: &Name, updates: &[&[u8]]) -> Result
             collection: "documents".into(),
             fields: vec![
                 Field::new("doc_id", text(&name.key)),
-                Field::new("format", text("yjs")),
+                Field::new("format", text(format.as_str())),
                 Field::new("server_seq", integer(updates.len() as u64)),
                 Field::new("compacted_seq", integer(0)),
                 Field::new("epoch", integer(0)),
@@ -202,7 +237,11 @@ pub async fn import(store: &dyn Store, name: &Name, updates: &[&[u8]]) -> Result
     let mut sent = std::collections::HashMap::new();
     let mut bytes = 0;
     for (seq, update) in (1_u64..).zip(updates) {
-        let actor = first_client(update).map_or_else(|| IMPORT_ACTOR.into(), |id| id.to_string());
+        let actor = match format {
+            Format::Yjs => first_client(update).map(|id| id.to_string()),
+            Format::Loro | Format::Automerge => None,
+        };
+        let actor = actor.unwrap_or_else(|| IMPORT_ACTOR.into());
         let client_seq = sent.entry(actor.clone()).and_modify(|n| *n += 1).or_insert(1_u64);
         bytes += update.len() as u64;
         changes.push((

@@ -74,6 +74,14 @@ fn a_document_goes_in_and_comes_out_as_it_was() {
     }
     assert_eq!(shown["last_compaction"], Value::Null);
 
+    // Another format is another word in its row; its bytes go in and out in the same way.
+    site.log("other.log", &[b"loro", b"s own"]);
+    assert_eq!(site.json(&["doc", "import", "other.log", "--format", "loro"]).0, 0);
+    assert_eq!(site.json(&["doc", "show", "other"]).1["format"], "loro");
+    let out = site.besom(&["doc", "export", "other"]);
+    assert_eq!(out.stdout, std::fs::read(site.dir().join("other.log")).expect("there"));
+    assert_eq!(site.fails(&["doc", "import", "other.log", "--format", "word"]).0, 2);
+
     std::fs::write(site.dir().join("cut.log"), [2, 0, 0, 0, 1, 0, 0, 0, 7, 9]).expect("written");
     let (code, said) = site.fails(&["doc", "import", "cut.log"]);
     assert_eq!(code, 1);

@@ -1,6 +1,9 @@
 //! A database with documents, a product that writes to it, and a host whose steps are taken
 //! one by one.
 
+mod product;
+mod written;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,33 +15,60 @@ use besom::doc::{self, Name, Shown};
 use besom::host::perform::call_of;
 use besom::ports::guests::{Limits, StopFlag, Usage};
 use besom::ports::store::{Batch, Decision, Entry, Outcome, SlotDecision, Store, Waiting};
+use besom::store::postgres::PostgresStore;
 use besom::store::sqlite::{Options as StoreOptions, SqliteStore};
 use besom::task::TaskDefinition;
-use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, Tenant};
+use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, TaskName, Tenant};
 use besom_core::item::Item;
 use besom_core::queue;
 use besom_core::time::Time;
 use rusqlite::{Connection, params};
-use yrs::updates::decoder::Decode;
-use yrs::{Doc, GetString, ReadTxn, StateVector, Text, Transact, Update};
 
+use crate::adapters::postgres::patient;
 use crate::conformance::world;
+use crate::servers::postgres::{Database, Server};
+
+pub use written::{text, typed};
 
 /// The tenant of every document here.
 pub const TENANT: &str = "a";
 const NODE: &str = "node-1";
-const TASK: &str = "compaction";
+/// The task that compacts.
+pub const TASK: &str = "compaction";
+/// The task that detaches.
+pub const DEACTIVATION: &str = "client-deactivation";
+/// What [`Site::new`] sets.
+const FEW_CHANGES: &str = "min_changes = 2";
 /// How long a snapshot may stay open.
 const OPEN_MAX: Duration = Duration::from_secs(60);
+
+/// Which database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A file.
+    Sqlite,
+    /// A database of its own on the tests' server.
+    Postgres,
+}
+
+impl Place {
+    /// Both.
+    pub const ALL: [Place; 2] = [Place::Sqlite, Place::Postgres];
+}
+
+/// Under which epoch each partition is owned.
+pub type Epochs = BTreeMap<Partition, OwnerEpoch>;
 
 /// One host and its database.
 pub struct Site {
     assembly: Assembly,
-    definition: Arc<TaskDefinition>,
+    definitions: BTreeMap<TaskName, Arc<TaskDefinition>>,
     fence: Fence,
-    epochs: BTreeMap<Partition, OwnerEpoch>,
+    epochs: Epochs,
     commits: AtomicU64,
     directory: tempfile::TempDir,
+    /// Dropped after the store.
+    database: Option<Database>,
 }
 
 /// What the component has decided about an item, and the item.
@@ -51,39 +81,67 @@ pub struct Decided {
 }
 
 impl Site {
-    /// A host with the entity model and no document, which leads.
+    /// A host on SQLite with the entity model and no document, which leads.
     pub async fn new() -> Site {
+        Site::on(Place::Sqlite, FEW_CHANGES).await
+    }
+
+    /// The same on either database, with these settings of compaction.
+    pub async fn on(place: Place, settings: &str) -> Site {
         let directory = tempfile::tempdir().unwrap();
         let config = directory.path().join("besom.toml");
         let cache = crate::plugin_path(TASK).with_file_name("compiled-by-suites");
+        let database = match place {
+            Place::Sqlite => None,
+            Place::Postgres => Some(Server::shared().database()),
+        };
+        let url = database.as_ref().map(Database::url);
+        let store = url.as_ref().map_or(String::new(), |url| format!("[store]\nurl = {url:?}\n"));
         let text = format!(
-            "[runtime]\ncache = {cache:?}\n[tasks.{TASK}]\nplugin = \"compaction\"\n\
-             schedule = \"@every 30s\"\n[tasks.{TASK}.settings]\nmin_changes = 2\n"
+            "{store}[runtime]\ncache = {cache:?}\n\
+             [tasks.{TASK}]\nplugin = \"compaction\"\nschedule = \"@every 30s\"\n\
+             [tasks.{TASK}.settings]\n{settings}\n\
+             [tasks.{DEACTIVATION}]\nplugin = \"client-deactivation\"\nschedule = \"@every 30s\"\n"
         );
         std::fs::write(&config, text).unwrap();
-        let database = directory.path().join("besom.db");
-        let store = SqliteStore::open(&database, StoreOptions::default()).unwrap();
-        store.create_entity_model().await.unwrap();
-        drop(store);
+        match &url {
+            None => {
+                let path = directory.path().join("besom.db");
+                let store = SqliteStore::open(&path, StoreOptions::default()).unwrap();
+                store.create_entity_model().await.unwrap();
+            }
+            Some(url) => {
+                let store = PostgresStore::open(url, patient()).await.unwrap();
+                store.create_entity_model().await.unwrap();
+            }
+        }
         let global = Global { config, output: Format::Json, log: "info".into(), set: vec![] };
         let assembly = match Assembly::new(&global, false).await {
             Ok(assembly) => assembly,
             Err(failure) => panic!("{failure}"),
         };
-        let definition = Arc::clone(&assembly.config.tasks[TASK]);
+        let definitions = assembly.config.tasks.clone();
         let fence = world::fence(1);
         let store = &assembly.ports.store;
         let raised = store.raise_fence(&fence, &NodeName::from(NODE), None).await.unwrap();
         let epochs = raised.owned.into_iter().collect();
-        let site =
-            Site { assembly, definition, fence, epochs, commits: AtomicU64::new(1), directory };
-        site.product()
-            .execute_batch(
-                "INSERT INTO projects (project_id) VALUES ('a');
-                 INSERT INTO clients VALUES ('a', 'ann', 'activated', 0);",
-            )
-            .unwrap();
+        let commits = AtomicU64::new(1);
+        let site = Site { assembly, definitions, fence, epochs, commits, directory, database };
+        site.found().await;
         site
+    }
+
+    /// Another host takes everything over; returns what the one before owned it under.
+    pub async fn lead(&mut self, term: u64) -> Epochs {
+        self.fence = world::fence(term);
+        let node = NodeName::from(NODE);
+        let raised = self.store().raise_fence(&self.fence, &node, None).await.unwrap();
+        std::mem::replace(&mut self.epochs, raised.owned.into_iter().collect())
+    }
+
+    /// The fence of whoever leads.
+    pub fn fence(&self) -> &Fence {
+        &self.fence
     }
 
     /// The store.
@@ -91,7 +149,16 @@ impl Site {
         &*self.assembly.ports.store
     }
 
-    /// The product's own connection.
+    /// The database, where it is on the tests' server.
+    pub fn database(&self) -> Option<&Database> {
+        self.database.as_ref()
+    }
+
+    fn definition(&self, task: &str) -> &TaskDefinition {
+        &self.definitions[task]
+    }
+
+    /// The product's own connection to the file.
     pub fn product(&self) -> Connection {
         let connection = Connection::open(self.directory.path().join("besom.db")).unwrap();
         connection.busy_timeout(Duration::from_secs(5)).unwrap();
@@ -161,20 +228,25 @@ impl Site {
         rows.map(Result::unwrap).collect()
     }
 
-    /// Scans, and plans what is found.
+    /// Scans for documents, and plans what is found.
     pub async fn plan(&self) -> u64 {
+        self.plan_of(TASK).await
+    }
+
+    /// Has a task scan, and plans what is found.
+    pub async fn plan_of(&self, task: &str) -> u64 {
         let store = self.store();
         let now = store.now().await.unwrap();
-        let runs = vec![world::new_run(TASK, now)];
+        let runs = vec![world::new_run(task, now)];
         let slots = SlotDecision { runs, ..SlotDecision::default() };
         let run = store.decide_slots(&self.fence, &slots).await.unwrap()[0];
         let view = store.snapshot(OPEN_MAX).await.unwrap();
         let activity = Arc::clone(&self.assembly.ports.activity);
-        let call = call_of(&self.definition, now, 0, &StopFlag::default());
+        let call = call_of(self.definition(task), now, 0, &StopFlag::default());
         let tenant = Tenant::from(TENANT);
         let guests = &self.assembly.ports.guests;
         let found = guests.scan(&call, view, activity, Some(&tenant), None, world::ALL).await;
-        let page = world::page(TASK, run, found.unwrap().candidates);
+        let page = world::page(task, run, found.unwrap().candidates);
         let planned = store.plan_page(&self.fence, &page).await.unwrap();
         store.end_scan(&self.fence, run, None, None).await.unwrap();
         planned.planned
@@ -197,18 +269,20 @@ impl Site {
         self.decide_all(std::slice::from_ref(waiting)).await.remove(0)
     }
 
-    /// The same of several items in one call; the use of each is that of all.
+    /// The same of several items of one task in one call; the use of each is that of all.
     pub async fn decide_all(&self, waiting: &[Waiting]) -> Vec<Decided> {
         let store = self.store();
         let now = store.now().await.unwrap();
-        let call = call_of(&self.definition, now, 0, &StopFlag::default());
+        let task = waiting.first().expect("an item").item.identity.task.clone();
+        let definition = self.definition(task.as_str());
+        let call = call_of(definition, now, 0, &StopFlag::default());
         let view = store.snapshot(OPEN_MAX).await.unwrap();
         let activity = Arc::clone(&self.assembly.ports.activity);
         let items: Vec<Item> = waiting.iter().map(|waiting| waiting.item.clone()).collect();
         let acted = self.assembly.ports.guests.act(&call, view, activity, &items).await.unwrap();
         let decided = waiting.iter().zip(acted.verdicts).map(|(waiting, verdict)| {
             let said = verdict.map_err(|fault| fault.message);
-            let decision = queue::decide(&self.definition.retry, &waiting.item, now, said, true);
+            let decision = queue::decide(&definition.retry, &waiting.item, now, said, true);
             Decided { waiting: waiting.clone(), decision, usage: acted.usage }
         });
         decided.collect()
@@ -229,9 +303,18 @@ impl Site {
 
     /// Commits what was decided of several items, in one transaction.
     pub async fn commit_all(&self, decided: &[Decided]) -> Vec<Outcome> {
+        self.commit_under(&self.epochs, decided).await
+    }
+
+    /// Commits as a host that owned everything under those epochs.
+    pub async fn commit_as(&self, epochs: Epochs, decided: &Decided) -> Outcome {
+        self.commit_under(&epochs, std::slice::from_ref(decided)).await.remove(0)
+    }
+
+    async fn commit_under(&self, epochs: &Epochs, decided: &[Decided]) -> Vec<Outcome> {
         let entry = |Decided { waiting, decision, .. }: &Decided| {
             let (source, item, decision) = (waiting.source, waiting.item.clone(), decision.clone());
-            Entry { source, epoch: self.epochs[&item.partition], item, decision }
+            Entry { source, epoch: epochs[&item.partition], item, decision }
         };
         let entries = decided.iter().map(entry).collect();
         let id = CommitId(u128::from(self.commits.fetch_add(1, Ordering::Relaxed)));
@@ -242,7 +325,12 @@ impl Site {
 
     /// Plans, decides and commits until nothing waits; the outcome of the last attempt.
     pub async fn to_the_end(&self) -> Option<Outcome> {
-        self.plan().await;
+        self.to_the_end_of(TASK).await
+    }
+
+    /// The same of a task.
+    pub async fn to_the_end_of(&self, task: &str) -> Option<Outcome> {
+        self.plan_of(task).await;
         let mut last = None;
         while let Some(waiting) = self.waiting().await.first() {
             last = Some(self.commit(&self.decide(waiting).await).await);
@@ -275,12 +363,12 @@ impl Site {
 
     /// The bounds of a call.
     pub fn limits(&self) -> &Limits {
-        &self.definition.limits
+        &self.definition(TASK).limits
     }
 
     /// How often an item is tried.
     pub fn attempts_max(&self) -> u32 {
-        self.definition.retry.attempts_max
+        self.definition(TASK).retry.attempts_max
     }
 
     /// The store's present.
@@ -291,32 +379,6 @@ impl Site {
 
 fn of(name: &str) -> Name {
     Name { tenant: Tenant::from(TENANT), key: name.to_owned() }
-}
-
-/// Updates of a client that types, a word each.
-pub fn typed(client: u64, words: &[&str]) -> Vec<Vec<u8>> {
-    let doc = Doc::with_client_id(client);
-    let text = doc.get_or_insert_text("text");
-    let type_word = |word: &&str| {
-        let mut txn = doc.transact_mut();
-        let end = text.len(&txn);
-        text.insert(&mut txn, end, word);
-        txn.encode_update_v1()
-    };
-    words.iter().map(type_word).collect()
-}
-
-/// The text that updates come to.
-pub fn text(updates: &[Vec<u8>]) -> String {
-    let doc = Doc::new();
-    let text = doc.get_or_insert_text("text");
-    for update in updates {
-        doc.transact_mut().apply_update(Update::decode_v1(update).unwrap()).unwrap();
-    }
-    let txn = doc.transact();
-    assert!(!txn.has_missing_updates());
-    assert!(!txn.encode_diff_v1(&StateVector::default()).is_empty());
-    text.get_string(&txn)
 }
 
 /// Notes of a commit, by name.

@@ -11,8 +11,8 @@ use besom::ports::activity::Timeouts;
 use besom::ports::store::{Range, Store};
 use besom::store::memory::{MemoryStore, PARTITIONS_DEFAULT};
 use besom_compaction::checksum::crc32;
-use besom_compaction::decide::{Decision, Document, Kind, Row, Snapshot, decide};
-use besom_compaction::outcome::Job;
+use besom_compaction::decide::{Decision, Document, Kind, Rest, Row, Snapshot, decide};
+use besom_compaction::outcome::{Job, Mode};
 use besom_compaction::yjs;
 use besom_core::ids::Tenant;
 use besom_core::time::Time;
@@ -61,13 +61,16 @@ fn fate(log: &Log) -> (Fate, String) {
     if log.damaged {
         return (Fate::Dead, "checksum".into());
     }
-    match decide(&log.document, log.snapshot.as_ref(), &log.rows, log.document.server_seq) {
+    let passed = log.document.server_seq;
+    match decide(&log.document, log.snapshot.as_ref(), &log.rows, passed, Mode::Merge) {
         Decision::Compact(plan) => match yjs::compact(&Job::merge(&plan.feed)) {
             Ok(_) => (Fate::CarriedOver, String::new()),
             Err(left) if left.code.is_broken_log() => (Fate::Dead, left.to_string()),
             Err(left) => (Fate::LeftAlone, left.to_string()),
         },
-        Decision::Gap { missing } => (Fate::Dead, format!("change {missing} is missing")),
+        Decision::Rest(Rest::Gap { missing }) => {
+            (Fate::Dead, format!("change {missing} is missing"))
+        }
         other => (Fate::LeftAlone, format!("{other:?}")),
     }
 }

@@ -233,6 +233,20 @@ fn plugins_do_not_import_the_host() {
 }
 
 #[test]
+fn only_the_verification_of_documents_knows_a_plugin_as_a_library() {
+    let plugins = ["besom_compaction", "besom_client_deactivation", "besom_share_expiry"];
+    let mut found = BTreeSet::new();
+    for source in files("host/src", "rs") {
+        let code = code(&source);
+        if plugins.iter().any(|plugin| names(&code, plugin)) {
+            let relative = source.strip_prefix(root().join("host/src")).expect("below it");
+            found.insert(relative.display().to_string());
+        }
+    }
+    assert_eq!(found, BTreeSet::from(["doc/verify.rs".to_owned()]));
+}
+
+#[test]
 fn nothing_imports_the_tests() {
     for under in ["host", "tui", "plugins"] {
         never(under, &["besom_tests"]);

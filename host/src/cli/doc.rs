@@ -1,4 +1,8 @@
-//! `besom doc`: documents from files, to stdout, and what is known of one.
+//! `besom doc`: documents from files, to stdout, and what is known of them.
+
+mod left_alone;
+mod show;
+mod verify;
 
 use std::path::{Path, PathBuf};
 
@@ -7,17 +11,16 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use super::open::Outline;
-use super::output::{self, Facts, Table};
-use super::runs::plain;
+use super::output::{self, Table};
 use super::{Exit, Failure, Global, open};
 use crate::config::quantity::show_bytes;
-use crate::doc::{self, Error, LOG_BYTES_MAX, Name};
+use crate::doc::{self, Error, Format, LOG_BYTES_MAX, Name};
 use crate::ports::store::Store;
 
 /// `besom doc`.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Import Yjs update logs, one document per file, named after the file.
+    /// Import update logs, one document per file, named after the file.
     Import {
         /// Update logs: a little-endian u32 count, then per update a u32 length and its bytes.
         #[arg(required = true, value_name = "FILE")]
@@ -25,6 +28,9 @@ pub enum Verb {
         /// The tenant (project) they belong to; created where it is missing.
         #[arg(long, default_value = "default")]
         tenant: String,
+        /// The format of their updates.
+        #[arg(long, value_enum, default_value_t)]
+        format: Format,
     },
     /// Write a document as an update log to stdout.
     Export {
@@ -32,12 +38,22 @@ pub enum Verb {
         #[arg(value_name = "[TENANT/]KEY")]
         document: String,
     },
-    /// What is stored of a document, and the last word on it.
+    /// What is stored of a document, the last word on it, and who is attached.
     Show {
         /// The document; TENANT is needed where several have one of that name.
         #[arg(value_name = "[TENANT/]KEY")]
         document: String,
     },
+    /// Compare every compaction of a document once more, with the rows kept for undo. Exit code
+    /// 65 where something differs.
+    Verify {
+        /// The document; TENANT is needed where several have one of that name.
+        #[arg(value_name = "[TENANT/]KEY")]
+        document: String,
+    },
+    /// Documents that compaction leaves as they are or has set aside, and how many for each
+    /// reason.
+    LeftAlone,
 }
 
 impl From<Error> for Failure {
@@ -54,13 +70,13 @@ impl Verb {
     /// Does it.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         match self {
-            Verb::Import { files, tenant } => {
+            Verb::Import { files, tenant, format } => {
                 if tenant.is_empty() || tenant.contains('/') {
                     let message = "--tenant: a tenant is neither empty nor does it contain `/`";
                     return Err(Failure::Usage(message.into()));
                 }
                 let (store, _) = open::writing(global).await?;
-                import(global, &*store, &files, &Tenant::from(tenant)).await
+                import(global, &*store, &files, (&Tenant::from(tenant), format)).await
             }
             Verb::Export { document } => {
                 let (store, _) = open::reading(global).await?;
@@ -73,7 +89,18 @@ impl Verb {
                 let (store, outline) = open::reading(global).await?;
                 let name = doc::find(&*store, &document).await?;
                 let shown = doc::show(&*store, &name, &compactors(&outline)).await?;
-                show(global, &name, &shown)
+                show::print(global, &name, &shown)
+            }
+            Verb::Verify { document } => {
+                let (store, outline) = open::reading(global).await?;
+                let name = doc::find(&*store, &document).await?;
+                let found = doc::verify(&*store, &name, &compactors(&outline)).await?;
+                verify::print(global, &name, &found)
+            }
+            Verb::LeftAlone => {
+                let (store, outline) = open::reading(global).await?;
+                let words = doc::left_alone(&*store, &compactors(&outline)).await?;
+                left_alone::print(global, &words)
             }
         }
     }
@@ -105,7 +132,7 @@ async fn import(
     global: &Global,
     store: &dyn Store,
     files: &[PathBuf],
-    tenant: &Tenant,
+    (tenant, format): (&Tenant, Format),
 ) -> Result<Exit, Failure> {
     let mut rows = Vec::new();
     let mut failed = false;
@@ -118,7 +145,7 @@ async fn import(
             bytes: 0,
             error: None,
         };
-        match import_file(store, path, tenant).await {
+        match import_file(store, path, (tenant, format)).await {
             Ok((name, imported)) => {
                 row.document = Some(name.key);
                 row.updates = imported.updates;
@@ -163,7 +190,7 @@ fn printable_path(path: &Path) -> String {
 async fn import_file(
     store: &dyn Store,
     path: &Path,
-    tenant: &Tenant,
+    (tenant, format): (&Tenant, Format),
 ) -> Result<(Name, doc::Imported), Failure> {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).filter(|stem| !stem.is_empty());
     let Some(key) = stem else {
@@ -180,72 +207,6 @@ async fn import_file(
     let bytes = std::fs::read(path).map_err(|e| Failure::Failed(e.to_string()))?;
     let updates = doc::read_log(&bytes).map_err(|e| Failure::Failed(e.to_string()))?;
     let name = Name { tenant: tenant.clone(), key: key.to_owned() };
-    let imported = doc::import(store, &name, &updates).await?;
+    let imported = doc::import(store, &name, format, &updates).await?;
     Ok((name, imported))
-}
-
-fn show(global: &Global, name: &Name, shown: &doc::Shown) -> Result<Exit, Failure> {
-    let d = &shown.document;
-    let rows = shown.edits + shown.presences + shown.snapshots;
-    let last = shown.last_compaction.as_ref().map(|row| {
-        let notes: serde_json::Map<String, serde_json::Value> =
-            row.notes.iter().map(|field| (field.name.clone(), plain(&field.value))).collect();
-        serde_json::json!({ "at": row.at.to_string(), "run": row.run, "node": row.node, "notes": notes })
-    });
-    let json = serde_json::json!({
-        "tenant": name.tenant,
-        "document": name.key,
-        "format": d.format,
-        "server_seq": d.server_seq,
-        "compacted_seq": d.compacted_seq,
-        "epoch": d.epoch,
-        "rows": rows,
-        "edits": shown.edits,
-        "presences": shown.presences,
-        "snapshots": shown.snapshots,
-        "bytes": shown.bytes,
-        "state": shown.state,
-        "compacted_at": d.compacted_at.map(|t| t.to_string()),
-        "last_compaction": last,
-        "left_alone": shown.left_alone,
-    });
-    output::show(global.output, &json, || {
-        let mut facts = Facts::default();
-        facts.add("document", name).add("format", &d.format);
-        facts.add("state", in_words(shown));
-        facts.add("server_seq", d.server_seq).add("compacted_seq", d.compacted_seq);
-        facts.add("epoch", d.epoch);
-        facts.add(
-            "rows",
-            format!(
-                "{rows} ({} edits, {} presences, {} snapshots)",
-                shown.edits, shown.presences, shown.snapshots
-            ),
-        );
-        facts.add("bytes", shown.bytes);
-        match (&shown.last_compaction, d.compacted_at) {
-            (Some(row), _) => facts.add("last compaction", row.at),
-            (None, Some(at)) => facts.add("last compaction", at),
-            (None, None) => facts.add("last compaction", "never"),
-        };
-        for field in shown.last_compaction.iter().flat_map(|row| &row.notes) {
-            let value = plain(&field.value);
-            facts.add(
-                format!("  {}", field.name),
-                value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-            );
-        }
-        facts.render()
-    })?;
-    Ok(Exit::Fine)
-}
-
-fn in_words(shown: &doc::Shown) -> String {
-    let reason = shown.left_alone.as_deref().unwrap_or("no reason is kept");
-    match shown.state {
-        doc::State::Untouched => "untouched: no compaction has looked at it so far".into(),
-        doc::State::Compacted => "compacted".into(),
-        doc::State::LeftAlone => format!("left alone: {reason}"),
-        doc::State::Dead => format!("set aside (see `besom dead ls`): {reason}"),
-    }
 }

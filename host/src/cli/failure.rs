@@ -14,6 +14,8 @@ pub enum Exit {
     Failed,
     /// 2: it was asked for in a way that cannot be.
     Usage,
+    /// 65 (`EX_DATAERR`): a compaction does not say what it was made of.
+    Differs,
     /// 69 (`EX_UNAVAILABLE`): the store cannot be reached.
     Unreachable,
     /// 78 (`EX_CONFIG`): the configuration is wrong.
@@ -26,6 +28,7 @@ impl From<Exit> for ExitCode {
             Exit::Fine => 0,
             Exit::Failed => 1,
             Exit::Usage => 2,
+            Exit::Differs => 65,
             Exit::Unreachable => 69,
             Exit::Configuration => 78,
         })

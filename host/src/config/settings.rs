@@ -74,7 +74,9 @@ pub fn read(
     }
     for setting in &manifest.settings {
         match (table.get(&setting.name), &setting.default) {
-            (Some(entry), _) => match value(setting, entry) {
+            (Some(entry), _) => match value(setting, entry)
+                .and_then(|value| chosen(setting, &manifest.choices(&setting.name), value))
+            {
                 Ok(value) => read.fields.push(Field::new(&setting.name, value)),
                 Err(fault) => walker.fault(&entry.span, fault),
             },
@@ -162,6 +164,18 @@ fn value(setting: &Setting, entry: &Entry) -> Result<Value, Fault> {
             .fix(format!("the most is {}", show(maximum))));
     }
     Ok(value)
+}
+
+/// The value, which is one of the words where the setting is a choice.
+fn chosen(setting: &Setting, words: &[&str], value: Value) -> Result<Value, Fault> {
+    match &value {
+        Value::Text(word) if !words.is_empty() && !words.contains(&word.as_str()) => {
+            let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+            Err(Fault::new(format!("`{}` cannot be {word:?}", setting.name))
+                .fix(format!("write {}", quoted.join(" or "))))
+        }
+        _ => Ok(value),
+    }
 }
 
 fn below(a: &Value, b: &Value) -> bool {

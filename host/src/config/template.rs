@@ -106,7 +106,10 @@ fn built_in() -> Vec<TaskTemplate> {
     vec![
         task(
             "compaction",
-            "Replaces the change log of a document by one equivalent change.",
+            "Replaces the change log of a document by one equivalent change. Its settings have a mode\n\
+             # for each format: mode_yjs, mode_loro, mode_automerge = \"merge\". \"reset\" (Yjs, Automerge)\n\
+             # begins anew where nobody is attached; clients have to check the epoch. \"trim\" (Loro)\n\
+             # drops what every attached client has seen.",
             "@every 30s",
             &[
                 ("min_changes", "1000"),

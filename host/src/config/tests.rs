@@ -9,7 +9,7 @@ use besom_core::value::{Field, Kind, Value};
 
 use super::*;
 use crate::model::default_collections;
-use crate::ports::guests::{CollectionRequest, Lane, Setting, SettingKind};
+use crate::ports::guests::{CHOICE, CollectionRequest, Lane, Setting, SettingKind};
 use crate::ports::store::MappingFault;
 use crate::task::{CatchUp, Overlap};
 
@@ -61,6 +61,14 @@ fn plugin(name: &str) -> Result<Plugin, PluginFault> {
     match name {
         "sweep" => found(manifest(), true),
         "mine.wasm" => found(manifest(), false),
+        "choosy" => {
+            let mut manifest = manifest();
+            let merge = Some(Value::Text("merge".into()));
+            manifest.settings.push(setting("mode", SettingKind::Text, merge));
+            let words = ["mode.merge", "mode.reset"].map(|word| Value::Text(word.into()));
+            manifest.extra.extend(words.map(|word| Field::new(CHOICE, word)));
+            found(manifest, true)
+        }
         "needy" => {
             let mut manifest = manifest();
             manifest.settings.push(setting("bucket", SettingKind::Text, None));
@@ -242,6 +250,24 @@ besom.toml:2:7: error: the number does not fit into 64 bits
     |       ^^^^^^^^^^^^^^^^^^^^ write a smaller one
 "#,
     );
+}
+
+#[test]
+fn a_setting_that_is_a_choice_is_one_of_its_words() {
+    let task = |mode: &str| {
+        format!("[tasks.a]\nplugin = \"choosy\"\n[tasks.a.settings]\nmode = \"{mode}\"\n")
+    };
+    check(
+        &task("trim"),
+        r#"
+besom.toml:4:8: error: `mode` cannot be "trim"
+  4 | mode = "trim"
+    |        ^^^^^^ write "merge" or "reset"
+"#,
+    );
+    let chosen = load(&task("reset")).unwrap();
+    let setting = chosen.tasks["a"].settings.iter().find(|field| field.name == "mode");
+    assert_eq!(setting.unwrap().value, Value::Text("reset".into()));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use besom_core::ids::TaskName;
 
+use super::attached::{Attached, attached};
 use super::{Document, Error, Name, SNAPSHOT_MAX, document, stored};
 use crate::ports::store::{
     self, DeadLetter, DeadSelector, HistoryQuery, HistoryRow, Letters, Store,
@@ -31,6 +32,8 @@ pub struct Shown {
     pub state: State,
     /// Why it was left alone or set aside, if that is the last word.
     pub left_alone: Option<String>,
+    /// Who is attached, those first that have seen least; none: the mapping has no such table.
+    pub attached: Option<Vec<Attached>>,
 }
 
 /// The last word of the compaction on a document.
@@ -48,11 +51,11 @@ pub enum State {
 }
 
 /// How a reason for leaving a document alone begins in the history.
-const LEFT_ALONE: &str = "left-alone: ";
+pub(super) const LEFT_ALONE: &str = "left-alone: ";
 
 /// The state that a history row leaves a document in, if it is a last word: a skip that is
 /// not settled only postpones, and one that finds nothing to do changes no verdict.
-fn state_after(row: &HistoryRow, was_compacted: bool) -> Option<State> {
+pub(super) fn state_after(row: &HistoryRow, was_compacted: bool) -> Option<State> {
     match row.outcome.as_str() {
         "committed" => Some(State::Compacted),
         "dead" => Some(State::Dead),
@@ -84,19 +87,9 @@ pub async fn show(store: &dyn Store, name: &Name, tasks: &[TaskName]) -> Result<
         last_compaction: None,
         state: State::Untouched,
         left_alone: None,
+        attached: attached(store, name).await?,
     };
-    let mut history = Vec::new();
-    for task in tasks {
-        let query = HistoryQuery {
-            task: Some(task.clone()),
-            tenant: Some(name.tenant.clone()),
-            key: Some(item_key(&name.key)),
-            limit: LOOKED_AT_MAX,
-            ..HistoryQuery::default()
-        };
-        history.extend(store.history(&query).await?);
-    }
-    history.sort_by_key(|row| std::cmp::Reverse(row.id));
+    let history = history_of(store, name, tasks, LOOKED_AT_MAX).await?;
     shown.last_compaction = history.iter().find(|row| row.outcome == "committed").cloned();
     let was_compacted = shown.last_compaction.is_some();
     let mut last_word = history.into_iter().find_map(|row| {
@@ -118,6 +111,36 @@ pub async fn show(store: &dyn Store, name: &Name, tasks: &[TaskName]) -> Result<
         }
     }
     Ok(shown)
+}
+
+/// What the tasks have done about a document, newest first, at most so many rows of each.
+pub(super) async fn history_of(
+    store: &dyn Store,
+    name: &Name,
+    tasks: &[TaskName],
+    max: u32,
+) -> store::Result<Vec<HistoryRow>> {
+    let mut history: Vec<HistoryRow> = Vec::new();
+    for task in tasks {
+        let (mut before, mut left) = (None, max);
+        while left > 0 {
+            let limit = left.min(LOOKED_AT_MAX);
+            let query = HistoryQuery {
+                task: Some(task.clone()),
+                tenant: Some(name.tenant.clone()),
+                key: Some(item_key(&name.key)),
+                before,
+                limit,
+                ..HistoryQuery::default()
+            };
+            let page = store.history(&query).await?;
+            before = page.last().map(|row| row.id);
+            left = if page.len() < limit as usize { 0 } else { left - limit };
+            history.extend(page);
+        }
+    }
+    history.sort_by_key(|row| std::cmp::Reverse(row.id));
+    Ok(history)
 }
 
 /// The key of a document's item: the document's own, with what separates or marks the parts

@@ -71,13 +71,15 @@ const UPDATES: [&[u8]; 3] = [&[1, 1, 5, 0], &[1, 1, 6, 0], &[1, 1, 5, 1]];
 #[tokio::test]
 async fn what_is_imported_is_exported_byte_for_byte() {
     let store = store().await;
-    let done = import(&*store, &name("t", "a"), &UPDATES).await.expect("imported");
+    let done = import(&*store, &name("t", "a"), Format::Yjs, &UPDATES).await.expect("imported");
     assert_eq!(done, Imported { updates: 3, bytes: 12 });
     assert_eq!(export(&*store, &name("t", "a")).await.expect("there"), UPDATES);
 
-    let again = import(&*store, &name("t", "a"), &UPDATES).await;
+    let again = import(&*store, &name("t", "a"), Format::Yjs, &UPDATES).await;
     assert!(matches!(again, Err(Error::Exists(_))), "{again:?}");
-    import(&*store, &name("t", "b"), &[]).await.expect("an empty document, the same project");
+    import(&*store, &name("t", "b"), Format::Yjs, &[])
+        .await
+        .expect("an empty document, the same project");
 
     let shown =
         show(&*store, &name("t", "a"), &[TaskName::from("compaction")]).await.expect("there");
@@ -89,7 +91,7 @@ async fn what_is_imported_is_exported_byte_for_byte() {
 async fn a_key_without_its_tenant_has_to_be_unique() {
     let store = store().await;
     for place in [name("t", "a"), name("u", "a"), name("t", "only"), name("t", "x/y")] {
-        import(&*store, &place, &UPDATES).await.expect("imported");
+        import(&*store, &place, Format::Yjs, &UPDATES).await.expect("imported");
     }
     let found = async |text: &str| find(&*store, text).await;
     assert_eq!(found("only").await.expect("unique"), name("t", "only"));
@@ -105,7 +107,7 @@ async fn a_key_without_its_tenant_has_to_be_unique() {
 async fn an_export_begins_at_the_base_and_leaves_presence_out() {
     let store = store().await;
     let place = name("t", "a");
-    import(&*store, &place, &UPDATES).await.expect("imported");
+    import(&*store, &place, Format::Yjs, &UPDATES).await.expect("imported");
     let change = |seq: i64, kind: &str, payload: &[u8]| {
         let fields = vec![
             Field::new("doc_id", text("a")),

@@ -5,6 +5,7 @@
 
 pub mod asking;
 pub mod clock;
+pub mod cost;
 pub mod deliver;
 pub mod dry_run;
 pub mod editing;

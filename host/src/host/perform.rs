@@ -5,7 +5,7 @@
 //! same over adapters in memory.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use besom_core::election::CampaignResult;
 use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, TaskName, Tenant};
@@ -14,6 +14,7 @@ use besom_core::proposal::Guard;
 use besom_core::queue::{Decision, apart};
 use besom_core::time::{Mono, Time};
 
+use super::cost;
 use super::deliver::Delivery;
 use super::health::{Health, Part};
 use super::lines::Lines;
@@ -255,9 +256,11 @@ impl Ports {
             }
             Execute::Act { ticket, commit, definition, now, seed, items } => {
                 self.recorder.begin(commit, &items);
-                let acted = self.act(commit, &definition, (now, seed), &items, stop).await;
-                match &acted {
+                let begun = Instant::now();
+                let mut acted = self.act(commit, &definition, (now, seed), &items, stop).await;
+                match &mut acted {
                     Ok(acted) => {
+                        cost::note(acted, definition.lane, begun.elapsed());
                         let run = run_of(items.iter().map(|(_, item)| item));
                         self.recorder.used(run, &acted.usage);
                     }

@@ -101,10 +101,26 @@ pub struct Manifest {
 
 /// In [`Manifest::extra`]: a column, as `collection.column`, that need not be mapped.
 pub const OPTIONAL_COLUMN: &str = "optional-column";
+/// In [`Manifest::extra`]: a word, as `setting.word`, that a setting may be. A setting with any
+/// is one of them and nothing else.
+pub const CHOICE: &str = "choice";
+/// In what a guest is told of an item: how often a guard of it failed and asked for a retry.
+pub const GUARD_RETRIES: &str = "guard-retries";
 /// In the context of a call: an optional column, as `collection.column`, that is not mapped.
 pub const UNMAPPED_COLUMN: &str = "unmapped-column";
 
 impl Manifest {
+    /// The words that a setting may be; empty: it is no choice.
+    pub fn choices(&self, setting: &str) -> Vec<&str> {
+        let words = self.extra.iter().filter_map(|field| match &field.value {
+            Value::Text(choice) if field.name == CHOICE => {
+                choice.strip_prefix(setting)?.strip_prefix('.')
+            }
+            _ => None,
+        });
+        words.collect()
+    }
+
     /// Whether the plugin goes without that column where it is not mapped.
     pub fn is_optional(&self, collection: &str, column: &str) -> bool {
         self.extra.iter().any(|field| {

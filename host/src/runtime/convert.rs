@@ -10,7 +10,9 @@ use besom_core::time::Time;
 use besom_core::value::{Field, Row, Value};
 
 use super::bindings::besom::task::{deliveries, types as wit};
-use crate::ports::guests::{CollectionRequest, Lane, Manifest, Setting, SettingKind};
+use crate::ports::guests::{
+    CollectionRequest, GUARD_RETRIES, Lane, Manifest, Setting, SettingKind,
+};
 
 /// Digits of a decimal, sign and point included. PostgreSQL's `numeric` holds more before
 /// the point than any sum of money needs; a bound keeps a guest from sending a novel.
@@ -133,7 +135,10 @@ pub(super) fn item_to_wit(item: &Item) -> wit::Item {
         run: item.run.0,
         attempt: item.attempts.saturating_add(1),
         planned_at: item.planned_at.micros(),
-        extra: Vec::new(),
+        extra: vec![wit::Field {
+            name: GUARD_RETRIES.to_owned(),
+            value: wit::Value::Integer(i64::from(item.guard_retries)),
+        }],
     }
 }
 

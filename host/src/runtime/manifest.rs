@@ -22,6 +22,7 @@ pub(super) fn faults(manifest: &Manifest) -> Vec<String> {
     each("settings", manifest.settings.iter().map(|s| s.name.as_str()), &mut faults);
     for setting in &manifest.settings {
         setting_faults(setting, &mut faults);
+        choice_faults(setting, &manifest.choices(&setting.name), &mut faults);
     }
     each("collections", manifest.collections.iter().map(|c| c.collection.as_str()), &mut faults);
     for request in &manifest.collections {
@@ -95,6 +96,22 @@ fn setting_faults(setting: &Setting, faults: &mut Vec<String>) {
     }
 }
 
+/// A choice is between words, and what it is without any is one of them.
+fn choice_faults(setting: &Setting, words: &[&str], faults: &mut Vec<String>) {
+    if words.is_empty() {
+        return;
+    }
+    let place = format!("settings.{}", setting.name);
+    if setting.kind != SettingKind::Text {
+        faults.push(format!("{place}: only text is a choice between words"));
+    }
+    if let Some(Value::Text(default)) = &setting.default
+        && !words.contains(&default.as_str())
+    {
+        faults.push(format!("{place}: the default {default:?} is none of its words"));
+    }
+}
+
 /// A span is an integer of milliseconds on this side of the configuration.
 fn fits(kind: SettingKind, value: &Value) -> bool {
     matches!(
@@ -116,8 +133,10 @@ fn is_version(version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use besom_core::value::Field;
+
     use super::*;
-    use crate::ports::guests::{CollectionRequest, Lane};
+    use crate::ports::guests::{CHOICE, CollectionRequest, Lane};
 
     fn sound() -> Manifest {
         let setting = Setting {
@@ -125,6 +144,14 @@ mod tests {
             kind: SettingKind::Integer,
             default: Some(Value::Integer(10)),
             minimum: Some(Value::Integer(1)),
+            maximum: None,
+            doc: String::new(),
+        };
+        let mode = Setting {
+            name: "mode".into(),
+            kind: SettingKind::Text,
+            default: Some(Value::Text("merge".into())),
+            minimum: None,
             maximum: None,
             doc: String::new(),
         };
@@ -137,7 +164,7 @@ mod tests {
             name: "tidy".into(),
             version: "1.0.0-rc.1".into(),
             doc: String::new(),
-            settings: vec![setting],
+            settings: vec![setting, mode],
             collections: vec![request],
             topics: vec!["tidied".into()],
             activity: false,
@@ -147,10 +174,23 @@ mod tests {
         }
     }
 
+    fn word(choice: &str) -> Field {
+        Field::new(CHOICE, Value::Text(choice.into()))
+    }
+
+    #[test]
+    fn a_choice_is_between_the_words_that_are_told() {
+        let mut manifest = sound();
+        manifest.extra = ["mode.merge", "mode.reset", "mode_b.x"].map(word).into();
+        assert_eq!(faults(&manifest), Vec::<String>::new());
+        assert_eq!(manifest.choices("mode"), ["merge", "reset"]);
+        assert_eq!(manifest.choices("min_changes"), Vec::<&str>::new());
+    }
+
     #[test]
     fn each_mistake_is_named() {
         type Mistake = fn(&mut Manifest);
-        let cases: [(Mistake, &str); 9] = [
+        let cases: [(Mistake, &str); 11] = [
             (|m| m.name = "a b".into(), "`a b` is no name"),
             (|m| m.version = "1.0".into(), "`1.0` is no semantic version"),
             (|m| m.settings.push(m.settings[0].clone()), "settings: `min_changes` is there twice"),
@@ -160,6 +200,8 @@ mod tests {
             (|m| m.collections[0].operations.read = false, "asks for no operation"),
             (|m| m.collections[0].columns.push("doc_id".into()), "`doc_id` is there twice"),
             (|m| m.topics.push(String::new()), "topics: `` is no name"),
+            (|m| m.extra.push(word("min_changes.all")), "only text is a choice"),
+            (|m| m.extra.push(word("mode.reset")), "the default \"merge\" is none of its words"),
         ];
         assert_eq!(faults(&sound()), Vec::<String>::new());
         for (mistake, part) in cases {

@@ -161,3 +161,43 @@ fn a_pass_beside_a_leader_is_refused() {
     host.stop();
     assert_eq!(site.said(&["run"]).0, 0);
 }
+
+/// What was compacted is compared once more, as often as one likes; a row that says something
+/// else by then has a code of its own.
+#[test]
+fn a_compaction_is_verified_again_until_its_row_says_something_else() {
+    let site = site();
+    let (_, found) = site.json(&["doc", "verify", "first/sound"]);
+    assert_eq!(found["compactions"].as_array().map(Vec::len), Some(0), "{found:#}");
+    site.json(&["run", "compaction"]);
+
+    let (code, found) = site.json(&["doc", "verify", "first/sound"]);
+    assert_eq!(
+        (code, &found["verified"], &found["differs"]),
+        (0, &1.into(), &0.into()),
+        "{found:#}"
+    );
+    let compaction = &found["compactions"][0];
+    assert_eq!(compaction["recorded"], compaction["rebuilt"], "{compaction:#}");
+    let (code, shown) = site.json(&["doc", "show", "first/sound"]);
+    let notes = &shown["last_compaction"]["notes"];
+    assert_eq!((code, &notes["mode"]), (0, &"merge".into()), "{shown:#}");
+    for cost in ["act_ms", "act_fuel", "act_memory_bytes", "act_items"] {
+        assert!(notes[cost].as_u64().is_some(), "{cost}: {notes:#}");
+    }
+    assert_eq!(shown["attached"], serde_json::json!([]), "{shown:#}");
+
+    let (code, left) = site.json(&["doc", "left-alone"]);
+    assert_eq!((code, &left["reasons"]["gap"]), (0, &1.into()), "{left:#}");
+    assert_eq!(left["documents"][0]["document"], "gap", "{left:#}");
+
+    // One bit of the row that was written.
+    let db = site.database();
+    let sql = "SELECT payload FROM changes WHERE doc_id = 'sound' AND kind = 'edit'";
+    let mut row: Vec<u8> = db.query_row(sql, [], |row| row.get(0)).expect("the row");
+    let at = row.windows(2).position(|pair| pair == [125, 5]).expect("a value");
+    row[at + 1] ^= 1;
+    db.execute("UPDATE changes SET payload = ?1 WHERE doc_id = 'sound'", [&row]).expect("flipped");
+    let (code, found) = site.json(&["doc", "verify", "first/sound"]);
+    assert_eq!((code, &found["differs"]), (65, &1.into()), "{found:#}");
+}

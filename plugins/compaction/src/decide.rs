@@ -46,8 +46,16 @@
 //! yet to pass stays, as after any compaction; rows are read from the start of the log, so it
 //! goes with the first compaction after it was passed. Left alone is only what has at most one
 //! change since C: the next one doubles that.
+//!
+//! With a reset or a trim allowed, one row is not the end of it: it was merged while somebody
+//! was attached who is not any more, or the least that every client has seen has moved on. Then
+//! the row is fed once more ([`Decision::Shrink`]) and exchanged only for a smaller one. It is
+//! tried as often as a document is looked at, which is once in `min_changes` changes: presence
+//! counts, and so does the change by which a client is detached.
 
 use std::fmt;
+
+use crate::outcome::Mode;
 
 /// A row of `documents`, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,16 +121,30 @@ pub struct Snapshot {
 pub enum Decision<'a> {
     /// Exchange the edits for one.
     Compact(Plan<'a>),
-    /// There are no edits to be exchanged: passed presence goes, and `compacted_seq` moves up.
+    /// The content is one row: exchange it if the mode makes it smaller.
+    Shrink {
+        /// The exchange.
+        plan: Plan<'a>,
+        /// What is done if it does not.
+        otherwise: Rest,
+    },
+    /// There is nothing to exchange.
+    Rest(Rest),
+}
+
+/// What to do where no edits are exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Passed presence goes, and `compacted_seq` moves up.
     Prune {
         /// The new `compacted_seq`.
         target: i64,
         /// Whether the snapshots go: not if the content is one of them.
         snapshots: bool,
     },
-    /// Nothing to do.
+    /// Nothing.
     Settled(Reason),
-    /// A number is missing: a commit is still under way, or a row is lost.
+    /// Wait: a number is missing. A commit is still under way, or a row is lost.
     Gap {
         /// The first number that is not there.
         missing: i64,
@@ -169,47 +191,70 @@ pub fn presence_until(target: i64, checkpoint: Option<i64>) -> i64 {
 }
 
 /// Decides about a document. `rows` are all its changes up to `server_seq`, ascending;
-/// `presence_until` comes from the function of that name.
+/// `presence_until` comes from the function of that name, and `mode` is what is allowed now.
 pub fn decide<'a>(
     document: &Document,
     snapshot: Option<&'a Snapshot>,
     rows: &'a [Row],
     presence_until: i64,
+    mode: Mode,
 ) -> Decision<'a> {
     let target = document.server_seq;
     let rows = &rows[..rows.partition_point(|row| row.server_seq <= target)];
-    let edits = || rows.iter().filter(|row| row.kind == Kind::Edit);
+    let fed = feed(document, snapshot, rows);
+    if let Some(missing) = first_missing(rows, document.compacted_seq.max(fed.base), target) {
+        return Decision::Rest(Rest::Gap { missing });
+    }
+    let edit = rows.iter().rfind(|row| row.kind == Kind::Edit);
+    let is_alone = fed.updates.len() == 1;
+    let lamport = rows.iter().map(|row| row.lamport).max().unwrap_or_default();
+    let passed = |row: &Row| row.kind == Kind::Presence && row.server_seq <= presence_until;
+    let rest = if document.pending() > 1 || rows.iter().any(passed) {
+        Rest::Prune { target, snapshots: !fed.snapshot }
+    } else if edit.is_some() {
+        Rest::Settled(Reason::AlreadyCompact)
+    } else {
+        Rest::Settled(Reason::NoEdits)
+    };
+    let Some(edit) = edit else { return Decision::Rest(rest) };
+    let Feed { updates: feed, numbers, .. } = fed;
+    let plan = Plan { target, server_seq: edit.server_seq, lamport, feed, numbers };
+    match mode {
+        _ if !is_alone => Decision::Compact(plan),
+        Mode::Merge => Decision::Rest(rest),
+        Mode::Reset | Mode::Trim => Decision::Shrink { plan, otherwise: rest },
+    }
+}
 
+/// The updates that make a document up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Feed<'a> {
+    /// Up to here numbers may be missing.
+    pub base: i64,
+    /// Whether the snapshot is the first of them.
+    pub snapshot: bool,
+    /// They, in order.
+    pub updates: Vec<&'a [u8]>,
+    /// The number of the row that each comes from.
+    pub numbers: Vec<i64>,
+}
+
+/// The updates of a document whose rows, ascending, end with `server_seq`.
+pub fn feed<'a>(document: &Document, snapshot: Option<&'a Snapshot>, rows: &'a [Row]) -> Feed<'a> {
+    let edits = || rows.iter().filter(|row| row.kind == Kind::Edit);
     let base_row = edits()
         .take_while(|row| row.server_seq <= document.compacted_seq)
         .last()
         .map_or(0, |row| row.server_seq);
-    let snapshot = snapshot.filter(|s| s.server_seq > base_row && s.server_seq <= target);
-    let base = snapshot.map_or(base_row, |s| s.server_seq);
-
-    if let Some(missing) = first_missing(rows, document.compacted_seq.max(base), target) {
-        return Decision::Gap { missing };
-    }
-    let (feed, numbers): (Vec<&[u8]>, Vec<i64>) = snapshot
+    let snapshot =
+        snapshot.filter(|s| s.server_seq > base_row && s.server_seq <= document.server_seq);
+    let (updates, numbers) = snapshot
         .map(|s| (s.payload.as_slice(), s.server_seq))
         .into_iter()
         .chain(edits().map(|row| (row.payload.as_slice(), row.server_seq)))
         .unzip();
-    let last = match edits().next_back() {
-        Some(last) if feed.len() > 1 => last,
-        edit => {
-            let passed = |row: &Row| row.kind == Kind::Presence && row.server_seq <= presence_until;
-            return if document.pending() > 1 || rows.iter().any(passed) {
-                Decision::Prune { target, snapshots: snapshot.is_none() }
-            } else if edit.is_some() {
-                Decision::Settled(Reason::AlreadyCompact)
-            } else {
-                Decision::Settled(Reason::NoEdits)
-            };
-        }
-    };
-    let lamport = rows.iter().map(|row| row.lamport).max().unwrap_or_default();
-    Decision::Compact(Plan { target, server_seq: last.server_seq, lamport, feed, numbers })
+    let base = snapshot.map_or(base_row, |s| s.server_seq);
+    Feed { base, snapshot: snapshot.is_some(), updates, numbers }
 }
 
 /// The first number of `(after, target]` that no row has.

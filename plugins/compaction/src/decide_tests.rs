@@ -19,19 +19,42 @@ fn document(server_seq: i64, compacted_seq: i64) -> Document {
 
 /// What is decided, as text: `at 4 to 5 fed 1 2 4`.
 fn decided(text: &str, document: Document, snapshot: Option<i64>, passed: i64) -> String {
+    decided_in(Mode::Merge, text, document, snapshot, passed)
+}
+
+fn decided_in(
+    mode: Mode,
+    text: &str,
+    document: Document,
+    snapshot: Option<i64>,
+    passed: i64,
+) -> String {
     let snapshot =
         snapshot.map(|server_seq| Snapshot { server_seq, payload: vec![100 + server_seq as u8] });
-    match decide(&document, snapshot.as_ref(), &rows(text), passed) {
+    in_words(&decide(&document, snapshot.as_ref(), &rows(text), passed, mode))
+}
+
+fn in_words(decision: &Decision<'_>) -> String {
+    match decision {
         Decision::Compact(plan) => {
             let fed: Vec<String> = plan.feed.iter().map(|p| p[0].to_string()).collect();
             format!("at {} to {} fed {}", plan.server_seq, plan.target, fed.join(" "))
         }
-        Decision::Prune { target, snapshots: true } => format!("prune to {target}"),
-        Decision::Prune { target, snapshots: false } => {
+        Decision::Shrink { plan, otherwise } => {
+            format!("shrink {} to {} or {}", plan.server_seq, plan.target, rest(otherwise))
+        }
+        Decision::Rest(other) => rest(other),
+    }
+}
+
+fn rest(rest: &Rest) -> String {
+    match rest {
+        Rest::Prune { target, snapshots: true } => format!("prune to {target}"),
+        Rest::Prune { target, snapshots: false } => {
             format!("prune to {target}, keep the snapshot")
         }
-        Decision::Settled(reason) => reason.to_string(),
-        Decision::Gap { missing } => format!("gap {missing}"),
+        Rest::Settled(reason) => reason.to_string(),
+        Rest::Gap { missing } => format!("gap {missing}"),
     }
 }
 
@@ -61,6 +84,30 @@ fn the_base_and_everything_behind_it_are_fed() {
     for (text, server_seq, compacted_seq, snapshot, expected) in cases {
         let document = document(server_seq, compacted_seq);
         assert_eq!(decided(text, document, snapshot, server_seq), expected, "{text} {snapshot:?}");
+    }
+}
+
+#[test]
+fn one_row_is_fed_again_where_a_mode_may_make_it_smaller() {
+    let compact = Reason::AlreadyCompact.to_string();
+    let cases = [
+        // rows, server_seq, compacted_seq, snapshot, passed, expected
+        ("4e 6p", 6, 5, None, 6, "shrink 4 to 6 or prune to 6".to_owned()),
+        ("4e 6p 7p", 7, 5, None, 5, "shrink 4 to 7 or prune to 7".to_owned()),
+        ("4e 6p", 6, 5, None, 5, format!("shrink 4 to 6 or {compact}")),
+        ("1e", 1, 0, None, 1, format!("shrink 1 to 1 or {compact}")),
+        ("4e 6p 7e", 7, 5, None, 5, "at 7 to 7 fed 4 7".to_owned()),
+        // Nothing to be fed, or nothing that the new row could stand for.
+        ("1p 2p", 2, 0, None, 2, "prune to 2".to_owned()),
+        ("", 9, 0, Some(9), 9, "prune to 9, keep the snapshot".to_owned()),
+        ("4e 7p", 7, 5, None, 5, "gap 6".to_owned()),
+    ];
+    for (text, server_seq, compacted_seq, snapshot, passed, expected) in cases {
+        let document = document(server_seq, compacted_seq);
+        for mode in [Mode::Trim, Mode::Reset] {
+            let decided = decided_in(mode, text, document, snapshot, passed);
+            assert_eq!(decided, expected, "{mode} {text} {document:?}");
+        }
     }
 }
 
@@ -110,15 +157,17 @@ fn no_more_edits_wait_than_the_minimum_whatever_somebody_has_yet_to_pass() {
         for _ in 0..100 {
             let version = version(&d, MIN_CHANGES, "s");
             if d.pending() >= MIN_CHANGES && settled.as_ref() != Some(&version) {
-                match decide(&d, None, &rows(&log.join(" ")), 0) {
-                    Decision::Prune { target, .. } => (d.compacted_seq, waiting) = (target, 0),
+                match decide(&d, None, &rows(&log.join(" ")), 0, Mode::Merge) {
+                    Decision::Rest(Rest::Prune { target, .. }) => {
+                        (d.compacted_seq, waiting) = (target, 0)
+                    }
                     Decision::Compact(plan) => {
                         log.retain(|row| row.ends_with('p'));
                         log.push(format!("{}e", plan.server_seq));
                         (d.compacted_seq, waiting) = (plan.target, 0);
                     }
-                    Decision::Settled(_) => settled = Some(version),
-                    Decision::Gap { missing } => panic!("{missing} of {log:?}"),
+                    Decision::Rest(Rest::Settled(_)) => settled = Some(version),
+                    other => panic!("{other:?} of {log:?}"),
                 }
             }
             assert!(waiting < MIN_CHANGES, "{waiting} edits wait: {d:?} {log:?}");
@@ -132,7 +181,7 @@ fn no_more_edits_wait_than_the_minimum_whatever_somebody_has_yet_to_pass() {
 #[test]
 fn the_new_row_has_the_highest_lamport_of_all_rows() {
     let rows = rows("1e 2e 3p");
-    match decide(&document(3, 0), None, &rows, 3) {
+    match decide(&document(3, 0), None, &rows, 3, Mode::Merge) {
         Decision::Compact(plan) => assert_eq!((plan.server_seq, plan.lamport), (2, 30)),
         other => panic!("{other:?}"),
     }

@@ -1,29 +1,28 @@
 //! Compaction: the log of a document becomes one change that says the same.
 //!
-//! This is the glue: what is read, and which guarded changes follow. Which rows are fed
-//! and where the new one stands is decided in [`decide`]; whether the result is the same
-//! document in [`yjs`]. A document about which there is any doubt is left as it is, with
-//! the reason.
-//!
-//! Merge mode: identities stay. A change that arrives or a client that attaches between
-//! the reading and the commit loses nothing and hinders nothing: its row is not among
-//! those read, and the checkpoints are not touched.
+//! This is the glue: what is read, and who is asked. Which rows are fed and where the new one
+//! stands is decided in [`decide`]; which mode is allowed now in [`wish`]; whether the result is
+//! the same document in the formats ([`format`](mod@format)). A document about which there is
+//! any doubt is left as it is, with the reason.
 
 pub mod checksum;
+mod clients;
 pub mod decide;
 pub mod format;
 pub mod loro;
 pub mod outcome;
+mod propose;
 mod read;
 pub mod room;
+pub mod wish;
 pub mod yjs;
 
 use besom_sdk::prelude::*;
 
-use decide::{Decision, Document, Plan};
+use decide::{Decision, Document, Plan, Rest};
 use format::Format;
-use outcome::{BYTES_MAX_DEFAULT, Compacted, Job, KeepDeleted, LeftAlone, Said, Wish};
-use read::Log;
+use outcome::{BYTES_MAX_DEFAULT, Compacted, Job, KeepDeleted, LeftAlone, Mode, Wish};
+use propose::Subject;
 
 /// Changes since the last compaction that make a document a candidate, by default.
 pub const MIN_CHANGES_DEFAULT: i64 = 1_000;
@@ -45,7 +44,7 @@ pub struct Compaction;
 
 impl Task for Compaction {
     fn describe() -> Manifest {
-        Manifest::new("compaction", env!("CARGO_PKG_VERSION"))
+        let manifest = Manifest::new("compaction", env!("CARGO_PKG_VERSION"))
             .doc("Replaces the changes of a document by one that says the same.")
             .lane(Lane::Heavy)
             .setting(
@@ -56,10 +55,14 @@ impl Task for Compaction {
             .setting(Setting::integer("max_bytes", BYTES_MAX_DEFAULT as i64).minimum(1i64).doc(
                 "A document with more bytes of updates is left alone: it bounds the memory needed.",
             ))
-            .setting(Setting::text("deleted_content", "detect").doc(
-                "What becomes of deleted content: `collect`, `keep` (documents with `gc: false`), \
-                 or `detect`: kept where a change carries content together with its deletion.",
-            ))
+            .choice(
+                Setting::text("deleted_content", "detect").doc(
+                    "What becomes of deleted content of Yjs documents: `collect`, `keep` (documents \
+                     with `gc: false`), or `detect`: kept where a change carries content together \
+                     with its deletion.",
+                ),
+                DELETED.map(|(word, _)| word),
+            )
             .setting(
                 Setting::text("zero_actor", ZERO_ACTOR)
                     .doc("The actor of compacted changes; no client may have it."),
@@ -87,6 +90,21 @@ impl Task for Compaction {
                 "state",
                 "server_seq",
             ]))
+            .collection(Access::to("version_vectors").read().delete().columns([
+                "doc_id",
+                "client_id",
+                "vector",
+                "server_seq",
+            ]));
+        Format::ALL.into_iter().fold(manifest, |manifest, format| {
+            let doc = format!(
+                "What compaction does to {format} documents: `reset` needs clients that check the \
+                 epoch, and nobody attached; `trim` drops what every attached client has seen.",
+                format = format.as_str()
+            );
+            let setting = Setting::text(&mode_setting(format), Mode::Merge.as_str()).doc(&doc);
+            manifest.choice(setting, format.modes().iter().map(|mode| mode.as_str()))
+        })
     }
 
     fn candidates(ctx: &Context) -> Result<Range> {
@@ -97,12 +115,10 @@ impl Task for Compaction {
     }
 
     fn candidate(ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
-        if Format::parse(&row.get::<String>("format")?).is_none() {
-            return Ok(None);
-        }
+        let Some(format) = Format::parse(&row.get::<String>("format")?) else { return Ok(None) };
         let document = read::document(row)?;
         let settings = Settings::of(ctx)?;
-        let version = decide::version(&document, settings.min_changes, &settings.version());
+        let version = decide::version(&document, settings.min_changes, &settings.version(format));
         Ok(Some(Candidate::of(&[row.value("doc_id")?])?.version(version)))
     }
 
@@ -127,46 +143,77 @@ impl Task for Compaction {
 
 besom_sdk::export!(Compaction);
 
+/// The setting that has the mode of a format.
+fn mode_setting(format: Format) -> String {
+    format!("mode_{}", format.as_str())
+}
+
+/// What `deleted_content` may be.
+const DELETED: [(&str, KeepDeleted); 3] = [
+    ("detect", KeepDeleted::Detect),
+    ("keep", KeepDeleted::Always),
+    ("collect", KeepDeleted::Never),
+];
+
 /// The settings, parsed.
 struct Settings {
     min_changes: i64,
     zero_actor: String,
     checksums: bool,
     compact: outcome::Settings,
+    deleted: &'static str,
+    modes: Vec<(Format, Mode)>,
 }
 
 impl Settings {
     fn of(ctx: &Context) -> Result<Settings> {
-        let deleted: String = ctx.setting("deleted_content")?;
-        let keep_deleted = match deleted.as_str() {
-            "detect" => KeepDeleted::Detect,
-            "keep" => KeepDeleted::Always,
-            "collect" => KeepDeleted::Never,
-            other => {
-                let message = format!(
-                    "the setting deleted_content is {other:?}; write \"detect\", \"keep\" or \"collect\""
-                );
-                return Err(Error::permanent("invalid-setting", message));
-            }
-        };
+        let (deleted, keep_deleted) = choice(ctx, "deleted_content", &DELETED)?;
         let bytes_max = usize::try_from(ctx.setting::<i64>("max_bytes")?).unwrap_or(usize::MAX);
+        let modes = Format::ALL.into_iter().map(|format| {
+            let modes: Vec<_> = format.modes().iter().map(|mode| (mode.as_str(), *mode)).collect();
+            Ok((format, choice(ctx, &mode_setting(format), &modes)?.1))
+        });
         Ok(Settings {
             min_changes: ctx.setting("min_changes")?,
             zero_actor: ctx.setting("zero_actor")?,
             checksums: ctx.setting("checksums")?,
             compact: outcome::Settings { keep_deleted, bytes_max },
+            deleted,
+            modes: modes.collect::<Result<_>>()?,
         })
     }
 
-    /// What of the settings may change the outcome for a document that was left alone.
-    fn version(&self) -> String {
-        let deleted = match self.compact.keep_deleted {
-            KeepDeleted::Detect => "detect",
-            KeepDeleted::Always => "keep",
-            KeepDeleted::Never => "collect",
-        };
-        format!("{}.{deleted}.{}", self.compact.bytes_max, env!("CARGO_PKG_VERSION"))
+    /// The mode that is wanted of documents of that format.
+    fn mode(&self, format: Format) -> Mode {
+        let wanted = self.modes.iter().find(|(of, _)| *of == format);
+        wanted.map_or(Mode::Merge, |(_, mode)| *mode)
     }
+
+    /// What of the settings may change the outcome for a document that was left alone. The mode
+    /// is that of its own format, and told only where it is another than [`Mode::Merge`].
+    fn version(&self, format: Format) -> String {
+        let mode = match self.mode(format) {
+            Mode::Merge => String::new(),
+            mode @ (Mode::Reset | Mode::Trim) => format!("{mode}."),
+        };
+        format!("{}.{}.{mode}{}", self.compact.bytes_max, self.deleted, env!("CARGO_PKG_VERSION"))
+    }
+}
+
+/// The word of a setting that is a choice, and what it stands for. The host has checked it by the
+/// manifest; one that does not know of choices has not.
+fn choice<T: Copy>(
+    ctx: &Context,
+    setting: &str,
+    words: &[(&'static str, T)],
+) -> Result<(&'static str, T)> {
+    let given: String = ctx.setting(setting)?;
+    words.iter().find(|(word, _)| *word == given).copied().ok_or_else(|| {
+        let possible: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
+        let possible = possible.join(" or ");
+        let message = format!("the setting {setting} cannot be {given:?}: write {possible}");
+        Error::permanent("invalid-setting", message)
+    })
 }
 
 fn act_on(
@@ -176,35 +223,71 @@ fn act_on(
     format: Format,
     document: Document,
 ) -> Result<Verdict> {
-    let log = match read::log(item, &document, settings.checksums, settings.compact.bytes_max)? {
+    let read = read::log(item, &document, settings.checksums, settings.compact.bytes_max)?;
+    let mut log = match read {
         Ok(log) => log,
         Err(refusal) => return Ok(refusal),
     };
-    let decision = decide::decide(&document, log.snapshot.as_ref(), &log.rows, log.presence_until);
-    match decision {
-        Decision::Settled(reason) => Ok(Verdict::skip_settled(reason.to_string())),
-        Decision::Gap { missing } => Ok(Verdict::retry(
-            GAP_RETRY_MS,
-            format!("gap: change {missing} is missing; a commit may be under way"),
-        )),
-        Decision::Prune { target, snapshots } => {
-            let proposal = guarded(item, &document, &log, snapshots)?;
-            Ok(finish(ctx, proposal.note("mode", "prune"), item, target)?.into())
-        }
-        Decision::Compact(plan) => match compact(format, settings, &plan) {
-            Ok(compacted) => {
-                let proposal = guarded(item, &document, &log, true)?;
-                let proposal = exchange(proposal, settings, item, &log, &plan, &compacted)?;
-                let proposal = notes(proposal, format, &log, &plan, &compacted);
-                Ok(finish(ctx, proposal, item, plan.target)?.into())
-            }
+    let wanted = settings.mode(format);
+    if wanted == Mode::Trim && log.attached.count <= wish::CLIENTS_MAX {
+        clients::read_vectors(item, &item.key_values()?, &mut log.attached)?;
+    }
+    let snapshots = log.snapshot_numbers.len();
+    let allowed = wish::allowed(wanted, &log.attached, snapshots, item.guard_retries);
+    let mode = *allowed.as_ref().unwrap_or(&Mode::Merge);
+    let (instead, zero_actor) = (allowed.as_ref().err(), &settings.zero_actor);
+    let instead = instead.map(String::as_str);
+    let subject =
+        Subject { item, document: &document, log: &log, format, wanted, instead, zero_actor };
+    let compact = |plan: &Plan<'_>| compact(settings, &subject, mode, plan);
+    let snapshot = log.snapshot.as_ref();
+    match decide::decide(&document, snapshot, &log.rows, log.presence_until, mode) {
+        Decision::Compact(plan) => match compact(&plan) {
+            Ok(compacted) => Ok(subject.exchange(ctx, &plan, &compacted)?.into()),
             Err(left) => Ok(left_alone(&left, &plan)),
         },
+        Decision::Shrink { plan, otherwise } => match compact(&plan) {
+            Ok(compacted) if is_smaller(&compacted, mode) => {
+                Ok(subject.exchange(ctx, &plan, &compacted)?.into())
+            }
+            // The row stays, as any row that is alone: whatever it says, it says it in one.
+            Ok(_) | Err(_) => rest(ctx, &subject, otherwise),
+        },
+        Decision::Rest(other) => rest(ctx, &subject, other),
     }
 }
 
-fn compact(format: Format, settings: &Settings, plan: &Plan<'_>) -> Result<Compacted, LeftAlone> {
-    format.compact(&Job { updates: &plan.feed, wish: Wish::Merge, settings: &settings.compact })
+/// What is done where no edits are exchanged.
+fn rest(ctx: &Context, subject: &Subject<'_>, rest: Rest) -> Result<Verdict> {
+    match rest {
+        Rest::Settled(reason) => Ok(Verdict::skip_settled(reason.to_string())),
+        Rest::Gap { missing } => Ok(Verdict::retry(
+            GAP_RETRY_MS,
+            format!("gap: change {missing} is missing; a commit may be under way"),
+        )),
+        Rest::Prune { target, snapshots } => Ok(subject.prune(ctx, target, snapshots)?.into()),
+    }
+}
+
+fn compact(
+    settings: &Settings,
+    subject: &Subject<'_>,
+    mode: Mode,
+    plan: &Plan<'_>,
+) -> Result<Compacted, LeftAlone> {
+    let vectors = subject.log.attached.clients.iter().filter_map(|client| client.vector.as_ref());
+    let vectors: Vec<&[u8]> = vectors.map(|vector| vector.bytes.as_slice()).collect();
+    let wish = match mode {
+        Mode::Merge => Wish::Merge,
+        Mode::Reset => Wish::Reset,
+        Mode::Trim => Wish::Trim(&vectors),
+    };
+    subject.format.compact(&Job { updates: &plan.feed, wish, settings: &settings.compact })
+}
+
+/// Whether the one row became a smaller one, by the mode that may make it so.
+fn is_smaller(compacted: &Compacted, mode: Mode) -> bool {
+    compacted.mode == mode && compacted.update.len() < compacted.bytes_before
 }
 
 /// How much smaller the documents of a batch become, for the log.
@@ -229,93 +312,6 @@ fn left_alone(left: &LeftAlone, plan: &Plan<'_>) -> Verdict {
     } else {
         Verdict::skip_settled(format!("left-alone: {left}{place}"))
     }
-}
-
-/// The guards of merge mode, and the removal of what was read besides the edits.
-fn guarded(item: &Item, document: &Document, log: &Log, snapshots: bool) -> Result<Proposal> {
-    let mut proposal = Proposal::new()
-        .guard(
-            Guard::row("documents", item.key_values()?)
-                .equal("epoch", document.epoch)
-                .equal("compacted_seq", document.compacted_seq)
-                .at_least("server_seq", document.server_seq),
-        )
-        .or_skip("compacted or reset since it was read");
-    let snapshots = log.snapshots.filter(|_| snapshots);
-    for read_set in [log.passed_presence, snapshots].into_iter().flatten() {
-        proposal = proposal.delete_read_set(read_set);
-    }
-    Ok(proposal)
-}
-
-/// The edits that were read for the one that says the same. The new row stands at the
-/// number of the last of them, so they go first; both happen in one transaction, after
-/// the verification.
-fn exchange(
-    mut proposal: Proposal,
-    settings: &Settings,
-    item: &Item,
-    log: &Log,
-    plan: &Plan<'_>,
-    compacted: &Compacted,
-) -> Result<Proposal> {
-    if let Some(edits) = log.edits {
-        proposal = proposal.guard(Guard::Complete(edits)).delete_read_set(edits);
-    }
-    let key = item.key_values()?;
-    let [doc_id] = &key[..] else {
-        return Err(Error::permanent("malformed-key", format!("{:?} is no document", item.key)));
-    };
-    let mut row = vec![
-        ("doc_id", doc_id.clone()),
-        ("server_seq", plan.server_seq.into()),
-        ("actor_id", Value::from(&settings.zero_actor)),
-        ("client_seq", 0i64.into()),
-        ("lamport", plan.lamport.into()),
-        ("kind", decide::Kind::Edit.as_str().into()),
-        ("payload", compacted.update.clone().into()),
-    ];
-    if log.has_checksums {
-        row.push(("checksum", i64::from(checksum::crc32(&compacted.update)).into()));
-    }
-    Ok(proposal.insert("changes", row))
-}
-
-fn notes(
-    proposal: Proposal,
-    format: Format,
-    log: &Log,
-    plan: &Plan<'_>,
-    compacted: &Compacted,
-) -> Proposal {
-    let count = |n: usize| Value::Integer(n as i64);
-    let proposal = proposal
-        .note("mode", compacted.mode.as_str())
-        .note("format", format.as_str())
-        .note("library", format.library())
-        .note("verified", true)
-        .note("rows_before", count(log.rows.len()))
-        .note("edits_before", count(plan.feed.len()))
-        .note(BYTES_BEFORE, count(compacted.bytes_before))
-        .note(BYTES_AFTER, count(compacted.update.len()))
-        .note("digest_before", compacted.digests.before.as_str())
-        .note("digest_after", compacted.digests.after.as_str());
-    compacted.remarks.iter().fold(proposal, |proposal, remark| {
-        let value = match &remark.said {
-            Said::Flag(yes) => Value::Bool(*yes),
-            Said::Count(n) => Value::Integer(i64::try_from(*n).unwrap_or(i64::MAX)),
-            Said::Words(words) => Value::Text(words.clone()),
-        };
-        proposal.note(remark.name, value)
-    })
-}
-
-fn finish(ctx: &Context, proposal: Proposal, item: &Item, target: i64) -> Result<Proposal> {
-    Ok(proposal.update(
-        "documents",
-        item.key_values()?,
-        [("compacted_seq", target.into()), ("compacted_at", ctx.now.into())],
-    ))
 }
 
 #[cfg(test)]

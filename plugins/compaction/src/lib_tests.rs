@@ -275,3 +275,29 @@ fn documents_of_other_formats_and_with_few_changes_are_no_candidates() {
     let mut host = host.row("documents", "t1", row);
     assert_eq!(host.scan::<Compaction>("t1").unwrap(), []);
 }
+
+#[test]
+fn a_mode_that_a_format_has_not_is_refused_with_what_it_has() {
+    let manifest = Compaction::describe();
+    for format in Format::ALL {
+        let name = mode_setting(format);
+        assert!(manifest.settings.iter().any(|setting| setting.name == name), "{name}");
+        let words = manifest.extra.iter().filter(|field| field.name == "choice");
+        let words: Vec<Value> = words.map(|field| field.value.clone()).collect();
+        for mode in format.modes() {
+            assert!(words.contains(&format!("{name}.{mode}").into()), "{name} {mode}");
+        }
+    }
+    let error = three_edits().setting("mode_yjs", "trim").scan::<Compaction>("t1");
+    // A candidate that cannot be judged is left out of a scan; an item says why.
+    assert_eq!(error, Ok(vec![]));
+    let mut host = three_edits();
+    let candidate = host.scan::<Compaction>("t1").unwrap().remove(0);
+    for (setting, value) in [("mode_yjs", "trim"), ("deleted_content", "burn")] {
+        let mut host = host.clone().setting(setting, value);
+        let error = host.act::<Compaction>(&[("t1", candidate.clone())]).unwrap_err();
+        assert!(!error.retryable && error.code == "invalid-setting", "{error:?}");
+        let begins = format!("the setting {setting} cannot be {value:?}: write \"");
+        assert!(error.message.starts_with(&begins), "{}", error.message);
+    }
+}

@@ -1,4 +1,4 @@
-//! Reads what is decided about: a document's changes, snapshots and checkpoints.
+//! Reads what is decided about: a document's changes and snapshots, and who is attached.
 //!
 //! Decides: what is collected for deletion (exactly what was read), and when reading stops
 //! because there is too much. All reads of one act share a snapshot of the database.
@@ -7,8 +7,10 @@ use besom_sdk::ReadSetId;
 use besom_sdk::prelude::*;
 
 use crate::checksum::crc32;
+use crate::clients;
 use crate::decide::{self, Document, Kind, Snapshot};
 use crate::outcome::Code;
+use crate::wish::Attached;
 
 /// Rows per page; the host cuts pages by bytes as well.
 const PAGE_ROWS: u32 = 8_192;
@@ -25,6 +27,10 @@ pub(crate) struct Log {
     pub passed_presence: Option<ReadSetId>,
     /// The snapshots, where there are any.
     pub snapshots: Option<ReadSetId>,
+    /// Their numbers.
+    pub snapshot_numbers: Vec<i64>,
+    /// Who is attached.
+    pub attached: Attached,
     /// Up to which number presence changes go.
     pub presence_until: i64,
     /// Whether the product writes checksums.
@@ -51,7 +57,7 @@ pub(crate) fn log(
     let target = document.server_seq;
     let mut edits =
         Edits { checksums, bytes_max, bytes: 0, rows: Vec::new(), has_checksums: false };
-    let (snapshot, snapshots) = match read_snapshots(item, doc_id, target, &mut edits)? {
+    let snapshots = match read_snapshots(item, doc_id, target, &mut edits)? {
         Ok(read) => read,
         Err(verdict) => return Ok(Err(verdict)),
     };
@@ -63,7 +69,8 @@ pub(crate) fn log(
     }
     let edits_set = range.read_set();
 
-    let presence_until = decide::presence_until(target, lowest_checkpoint(item, doc_id)?);
+    let attached = clients::attached(item, doc_id)?;
+    let presence_until = decide::presence_until(target, attached.checkpoint);
     let mut rows = edits.rows;
     let passed = presence_of(doc_id).upper(presence_until).collecting();
     let mut range = store::rows(Some(item), passed);
@@ -79,10 +86,12 @@ pub(crate) fn log(
     }
     Ok(Ok(Log {
         rows,
-        snapshot,
+        snapshot: snapshots.last,
         edits: edits_set,
         passed_presence,
-        snapshots,
+        snapshots: snapshots.read_set,
+        snapshot_numbers: snapshots.numbers,
+        attached,
         presence_until,
         has_checksums: edits.has_checksums,
     }))
@@ -122,8 +131,13 @@ fn read_presence(range: &mut store::Rows, rows: &mut Vec<decide::Row>) -> Result
     Ok(())
 }
 
-/// The last snapshot, and the read set of all.
-type Snapshots = (Option<Snapshot>, Option<ReadSetId>);
+/// The snapshots of a document.
+#[derive(Default)]
+struct Snapshots {
+    last: Option<Snapshot>,
+    read_set: Option<ReadSetId>,
+    numbers: Vec<i64>,
+}
 
 /// The snapshots up to the target, collected, and the last of them with its payload.
 fn read_snapshots(
@@ -135,36 +149,22 @@ fn read_snapshots(
     let range = doc_id.iter().fold(Range::of("snapshots"), |range, value| range.prefix(value));
     let mut range =
         store::rows(Some(item), range.upper(target).columns(["server_seq"]).collecting());
-    let mut last = None;
+    let mut numbers = Vec::new();
     for row in range.by_ref() {
-        last = Some(row?.get::<i64>("server_seq")?);
+        numbers.push(row?.get::<i64>("server_seq")?);
     }
-    let Some(server_seq) = last else { return Ok(Ok((None, None))) };
+    let Some(&server_seq) = numbers.last() else { return Ok(Ok(Snapshots::default())) };
     let key: Vec<Value> = doc_id.iter().cloned().chain([server_seq.into()]).collect();
     let columns: &[&str] = if edits.checksums { &["payload", "checksum"] } else { &["payload"] };
     let found = store::get_many(Some(item), "snapshots", &[key], columns)?;
     let Some(row) = found.into_iter().next().flatten() else {
         return Err(Error::transient("no-answer", "a snapshot is gone within one read"));
     };
-    Ok(edits
-        .payload(&row, || format!("snapshot {server_seq}"))?
-        .map(|payload| (Some(Snapshot { server_seq, payload }), range.read_set())))
-}
-
-/// The lowest number that an attached client has pulled; none: nobody is attached. Who is
-/// attaching counts: it may be reading the log right now.
-fn lowest_checkpoint(item: &Item, doc_id: &[Value]) -> Result<Option<i64>> {
-    let range = doc_id
-        .iter()
-        .fold(Range::of("attachments").index("by_document"), |range, value| range.prefix(value))
-        .not_equal("state", "detached")
-        .columns(["server_seq"]);
-    let mut lowest: Option<i64> = None;
-    for row in store::rows(Some(item), range) {
-        let checkpoint = row?.get::<Option<i64>>("server_seq")?.unwrap_or(0);
-        lowest = Some(lowest.map_or(checkpoint, |lowest| lowest.min(checkpoint)));
-    }
-    Ok(lowest)
+    Ok(edits.payload(&row, || format!("snapshot {server_seq}"))?.map(|payload| Snapshots {
+        last: Some(Snapshot { server_seq, payload }),
+        read_set: range.read_set(),
+        numbers,
+    }))
 }
 
 /// The edits as they are read.

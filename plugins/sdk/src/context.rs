@@ -71,6 +71,15 @@ impl From<wire::Context> for Context {
     }
 }
 
+/// In an item's `extra`: how often a guard of it failed and asked for a retry.
+const GUARD_RETRIES: &str = "guard-retries";
+
+fn guard_retries(extra: &[Field]) -> u32 {
+    let told = extra.iter().find(|field| field.name == GUARD_RETRIES);
+    let told = told.and_then(|field| i64::from_value(&field.value));
+    told.and_then(|count| u32::try_from(count).ok()).unwrap_or(0)
+}
+
 /// One unit of work, as [`crate::Task::act`] gets it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
@@ -92,6 +101,9 @@ pub struct Item {
     pub run: u64,
     /// Counts from 1.
     pub attempt: u32,
+    /// How often a guard of it failed and asked for a retry ([`crate::Proposal::or_retry`]): no
+    /// attempt is consumed by that. 0 from a host that does not tell.
+    pub guard_retries: u32,
     /// The slot that planned it.
     pub planned_at: Time,
 }
@@ -113,6 +125,7 @@ impl Item {
             payload: item.payload,
             run: item.run,
             attempt: item.attempt,
+            guard_retries: guard_retries(&item.extra),
             planned_at: Time(item.planned_at),
         }
     }

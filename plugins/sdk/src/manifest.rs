@@ -34,6 +34,19 @@ impl Manifest {
         self
     }
 
+    /// Declares a setting that is one of these words.
+    pub fn choice<'a>(
+        mut self,
+        setting: Setting,
+        words: impl IntoIterator<Item = &'a str>,
+    ) -> Manifest {
+        self.extra.extend(words.into_iter().map(|word| Field {
+            name: CHOICE.into(),
+            value: format!("{}.{word}", setting.name).into(),
+        }));
+        self.setting(setting)
+    }
+
     /// Asks for a collection.
     pub fn collection(mut self, access: Access) -> Manifest {
         let Access { request, optional } = access;
@@ -161,6 +174,9 @@ pub struct Access {
     optional: Vec<String>,
 }
 
+/// In the manifest's `extra`: a word, as `setting.word`, that the setting may be.
+const CHOICE: &str = "choice";
+
 /// In the manifest's `extra`: a column, as `collection.column`, that need not be mapped.
 const OPTIONAL_COLUMN: &str = "optional-column";
 
@@ -231,6 +247,17 @@ mod tests {
     #[should_panic(expected = "the setting threshold: \"a day\" is no span such as `7d` or `90s`")]
     fn a_malformed_default_is_found_by_describe() {
         let _ = Setting::duration("threshold", "a day");
+    }
+
+    #[test]
+    fn the_words_of_a_choice_are_told_beside_it() {
+        let manifest = Manifest::new("a", "1.0.0").choice(Setting::text("mode", "x"), ["x", "y"]);
+        assert_eq!(manifest.settings[0].default, Some("x".into()));
+        let words = ["mode.x", "mode.y"];
+        assert_eq!(
+            manifest.extra,
+            words.map(|word| Field { name: "choice".into(), value: word.into() })
+        );
     }
 
     #[test]

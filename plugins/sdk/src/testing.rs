@@ -37,6 +37,7 @@ pub struct Fixture {
     tenants: Vec<Option<String>>,
     scanned: Option<String>,
     calls: usize,
+    guard_retries: u32,
     logged: Vec<String>,
     /// The keys of the rows that were collected; an id is the index.
     read_sets: Vec<Vec<RowKey>>,
@@ -77,6 +78,7 @@ impl Fixture {
             tenants: Vec::new(),
             scanned: None,
             calls: 0,
+            guard_retries: 0,
             logged: Vec::new(),
             read_sets: Vec::new(),
         }
@@ -98,6 +100,12 @@ impl Fixture {
     /// milliseconds.
     pub fn setting(mut self, name: &str, value: impl Into<Value>) -> Fixture {
         self.settings.push(Field { name: name.into(), value: value.into() });
+        self
+    }
+
+    /// From now on, so many guards of every item have failed and asked for a retry.
+    pub fn guard_retries(mut self, count: u32) -> Fixture {
+        self.guard_retries = count;
         self
     }
 
@@ -180,6 +188,7 @@ impl Fixture {
                 payload: candidate.payload.clone(),
                 run: 1,
                 attempt: 1,
+                guard_retries: self.guard_retries,
                 planned_at: self.now,
             })
             .collect();

@@ -9,6 +9,7 @@ macro_rules! store_conformance {
             anchors {
                 an_absence_guard_holds_while_no_row_matches,
                 a_row_inserted_before_the_commit_fails_the_absence_guard,
+                an_absence_guard_leaves_out_every_row_that_it_names,
                 an_absence_guard_that_fixes_no_anchor_is_a_violation,
             }
             audit {

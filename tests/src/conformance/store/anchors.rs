@@ -60,3 +60,35 @@ pub async fn an_absence_guard_that_fixes_no_anchor_is_a_violation(world: &mut Wo
     }
     assert_eq!(world.rows("parents", &["id"]).await.len(), 1);
 }
+
+/// Conditions on one column add up: rows are left out one by one, and another is seen.
+pub async fn an_absence_guard_leaves_out_every_row_that_it_names(world: &mut World) {
+    let condition = |column: &str, comparison, value: Value| Condition {
+        column: column.into(),
+        comparison,
+        value,
+    };
+    let nobody_but = |seqs: &[i64]| {
+        let but = |seq: &i64| condition("seq", Comparison::NotEqual, Value::Integer(*seq));
+        let mut conditions = vec![Condition::equal("parent", text("p"))];
+        conditions.push(condition("state", Comparison::NotEqual, text("detached")));
+        conditions.extend(seqs.iter().map(but));
+        Guard::Absent(Filter { collection: "children".into(), conditions })
+    };
+    world.write(vec![parent("p"), child("p", 1, "attached"), child("p", 2, "attaching")]).await;
+    world.write(vec![child("p", 3, "detached")]).await;
+    let crowd: Vec<i64> = (1..=256).collect();
+    let failed = || Outcome::Skipped("guard".into());
+    for (key, seqs, expected) in [
+        ("both", &[1, 2][..], Outcome::Committed),
+        ("more than there are", &crowd, Outcome::Committed),
+        ("one of two", &[1], failed()),
+        ("the other", &[2], failed()),
+        ("none", &[], failed()),
+        ("one that is not there", &[1, 4], failed()),
+    ] {
+        let decision = apply(vec![nobody_but(seqs)], vec![]);
+        let committed = world.settle(candidate(key), decision).await;
+        assert_eq!(committed.outcomes, [expected], "{key}");
+    }
+}

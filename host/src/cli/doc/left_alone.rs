@@ -1,0 +1,36 @@
+//! `besom doc left-alone`: documents that stay as they are, and why.
+
+use super::super::output::{self, Table};
+use super::super::{Exit, Failure, Global};
+use crate::doc::{State, Words};
+
+/// Prints them.
+pub(super) fn print(global: &Global, words: &Words) -> Result<Exit, Failure> {
+    output::show(global.output, words, || {
+        let mut reasons = Table::new(&[">DOCUMENTS", "REASON"], "");
+        for (reason, count) in &words.reasons {
+            reasons.row([count.to_string(), reason.clone()]);
+        }
+        let mut table =
+            Table::new(&["SINCE", "DOCUMENT", "STATE", "WHY"], "No document is left alone.");
+        for left in &words.documents {
+            let tenant = left.tenant.as_ref().map_or(String::new(), |tenant| format!("{tenant}/"));
+            let state = if left.state == State::Dead { "set aside" } else { "left alone" };
+            table.row([
+                left.at.clone(),
+                format!("{tenant}{}", left.document),
+                state.to_owned(),
+                left.reason.clone(),
+            ]);
+        }
+        let mut text = table.render();
+        if !words.reasons.is_empty() {
+            text = format!("{}\n{text}", reasons.render());
+        }
+        if words.cut {
+            text.push_str("\nThe history goes further back than was looked at.\n");
+        }
+        text
+    })?;
+    Ok(Exit::Fine)
+}

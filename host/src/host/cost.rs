@@ -1,0 +1,66 @@
+//! What deciding about an item has cost, kept with its history.
+//!
+//! Decides which tasks that is done for: heavy ones. A note on each of a hundred thousand shares
+//! would cost more than what it tells.
+
+use std::time::Duration;
+
+use besom_core::proposal::Verdict;
+use besom_core::value::{Field, Value};
+
+use crate::ports::guests::{Acted, Lane};
+
+/// Adds the notes to every proposal. An item was decided about together with others, so what is
+/// noted is that of the call, with how many it was about.
+pub fn note(acted: &mut Acted, lane: Lane, took: Duration) {
+    if lane != Lane::Heavy {
+        return;
+    }
+    let integer = |n: u64| Value::Integer(i64::try_from(n).unwrap_or(i64::MAX));
+    let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let cost = [
+        ("act_ms", took_ms),
+        ("act_fuel", acted.usage.fuel),
+        ("act_memory_bytes", acted.usage.memory_bytes),
+        ("act_items", acted.verdicts.len() as u64),
+    ];
+    for verdict in &mut acted.verdicts {
+        if let Ok(Verdict::Propose(proposal)) = verdict {
+            let notes = cost.iter().map(|(name, value)| Field::new(*name, integer(*value)));
+            proposal.notes.extend(notes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::proposal::{OnGuardFailed, Proposal};
+
+    use super::*;
+    use crate::ports::guests::Usage;
+
+    #[test]
+    fn a_heavy_proposal_says_what_its_call_has_cost() {
+        let proposal = Proposal {
+            guards: vec![],
+            changes: vec![],
+            on_guard_failed: OnGuardFailed::Retry(0),
+            notes: vec![Field::new("mode", Value::Text("merge".into()))],
+        };
+        for (lane, expected) in [(Lane::Normal, vec![]), (Lane::Heavy, vec![1_500, 7, 0, 2])] {
+            let skip = Verdict::Skip { reason: "r".into(), settled: false };
+            let mut acted = Acted {
+                verdicts: vec![Ok(Verdict::Propose(proposal.clone())), Ok(skip.clone())],
+                usage: Usage { fuel: 7, ..Usage::default() },
+            };
+            note(&mut acted, lane, Duration::from_micros(1_500_999));
+            let [Ok(Verdict::Propose(noted)), Ok(other)] = &acted.verdicts[..] else {
+                panic!("{acted:?}")
+            };
+            assert_eq!((noted.notes[0].name.as_str(), other), ("mode", &skip));
+            let values: Vec<Value> = noted.notes[1..].iter().map(|n| n.value.clone()).collect();
+            let expected: Vec<Value> = expected.into_iter().map(Value::Integer).collect();
+            assert_eq!(values, expected, "{lane:?}");
+        }
+    }
+}
