@@ -5,6 +5,8 @@ mod compaction {
     pub mod chain;
     pub mod concurrency;
     pub mod long;
+    pub mod modes;
+    pub mod order;
     pub mod states;
     pub mod verify;
 }

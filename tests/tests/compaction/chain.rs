@@ -21,8 +21,8 @@ const PER_ROW: usize = 50;
 const TRANSACTIONS_MAX: usize = 6_000;
 
 /// A document as one replica has written it: its rows, what it had seen after each, its end.
-struct Written {
-    rows: Vec<Vec<u8>>,
+pub(super) struct Written {
+    pub(super) rows: Vec<Vec<u8>>,
     vectors: Vec<Vec<u8>>,
     doc: LoroDoc,
 }
@@ -68,8 +68,13 @@ fn traces() -> Vec<Trace> {
     Trace::named("sveltecomponent").into_iter().chain([own]).collect()
 }
 
+/// A document that is always there.
+pub(super) fn short() -> Written {
+    replay(traces().last().expect("one that is always there"))
+}
+
 /// The text that rows come to, in a replica of its own.
-fn text(rows: &[Vec<u8>]) -> String {
+pub(super) fn text(rows: &[Vec<u8>]) -> String {
     let doc = LoroDoc::new();
     let status = doc.import_batch(rows).unwrap();
     assert!(status.pending.is_none(), "{status:?}");
@@ -154,7 +159,7 @@ async fn a_stale_client_blocks_is_detached_and_then_its_history_is_collected() {
 /// Attaching counts, a client without a vector is named, and one that comes meanwhile is seen.
 #[tokio::test]
 async fn a_client_that_has_told_nothing_holds_everything_back() {
-    let written = replay(traces().last().unwrap());
+    let written = short();
     let (rows, count) = (&written.rows, written.rows.len() as i64);
     for place in Place::ALL {
         for state in ["attached", "attaching"] {
@@ -177,7 +182,7 @@ async fn a_client_that_has_told_nothing_holds_everything_back() {
 /// What happens between the reading and the commit of a trim.
 #[tokio::test]
 async fn a_trim_is_held_up_by_who_comes_and_by_a_vector_that_goes_but_by_no_change() {
-    let written = replay(traces().last().unwrap());
+    let written = short();
     let rows = &written.rows;
     let count = rows.len() as i64;
     let (early, late) = (&written.vectors[3], written.vectors.last().unwrap());
@@ -226,7 +231,7 @@ async fn a_trim_is_held_up_by_who_comes_and_by_a_vector_that_goes_but_by_no_chan
 /// With nobody attached there is no minimum, which is not one of long ago.
 #[tokio::test]
 async fn with_nobody_attached_everything_that_the_format_can_do_without_goes() {
-    let written = replay(traces().last().unwrap());
+    let written = short();
     for place in Place::ALL {
         let site = Site::on(place, TRIM).await;
         site.create("d", "loro", &written.rows).await;
