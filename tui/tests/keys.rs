@@ -13,7 +13,9 @@ use besom_core::time::Time;
 use besom_tui::dash::data::{Connection, Shown};
 use besom_tui::dash::sample::{NOW, small};
 use besom_tui::dash::state::Overlay;
-use besom_tui::dash::{Code, Effect, Feed, Input, Key, MouseKind, Options, Place, ThemeChoice};
+use besom_tui::dash::{
+    Code, Effect, Feed, Input, Key, MouseKind, Options, Place, ThemeChoice, Tone,
+};
 use common::{Dashboard, key};
 
 fn later(seconds: i64) -> Snapshot {
@@ -462,4 +464,26 @@ fn a_node_that_is_gone_cannot_be_drained() {
     dashboard.type_in("jjjjd");
     assert!(matches!(dashboard.state.overlay, Overlay::None));
     assert_eq!(small().nodes[4].state, NodeState::Lost);
+}
+
+#[test]
+fn what_came_of_an_action_is_told_to_its_last_word() {
+    let words: Vec<String> = (0..24).map(|n| format!("word-{n}")).collect();
+    let told = format!("dead discard --task compaction --error '{}': discarded", words.join(" "));
+    let mut dashboard = Dashboard::of(small());
+    dashboard.state.say(Tone::Good, told.clone());
+    for (columns, rows) in [(100, 30), (80, 24), (160, 48)] {
+        let picture = dashboard.picture(columns, rows);
+        let shown: Vec<&str> = picture.split_whitespace().collect();
+        let missing = told.split_whitespace().find(|word| !shown.contains(word));
+        assert_eq!(missing, None, "{columns}x{rows}:\n{picture}");
+    }
+    // Where it cannot have as many lines it says that there is more, and the status stays.
+    dashboard.state.say(Tone::Bad, told.repeat(9));
+    for (columns, rows) in [(40, 10), (40, 3), (40, 2), (3, 3)] {
+        let picture = dashboard.picture(columns, rows);
+        assert!(picture.contains('…'), "{columns}x{rows}:\n{picture}");
+        let status = picture.lines().next().expect("the status");
+        assert!(!status.contains("word"), "{columns}x{rows}:\n{picture}");
+    }
 }

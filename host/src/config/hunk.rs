@@ -226,5 +226,19 @@ mod tests {
             prop_assert_eq!(without(Fate::Added), old);
             prop_assert_eq!(without(Fate::Removed), new);
         }
+
+        #[test]
+        fn what_is_removed_stands_before_what_takes_its_place(
+            old in prop::collection::vec("[abc]", 0..12),
+            new in prop::collection::vec("[abc]", 0..12),
+        ) {
+            let old: Vec<&str> = old.iter().map(String::as_str).collect();
+            let new: Vec<&str> = new.iter().map(String::as_str).collect();
+            let lines = lines(&old, &new);
+            for pair in lines.windows(2) {
+                let fates = [pair[0].fate, pair[1].fate];
+                prop_assert_ne!(fates, [Fate::Added, Fate::Removed], "{:?}", &lines);
+            }
+        }
     }
 }

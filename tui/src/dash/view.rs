@@ -10,10 +10,14 @@ use ratatui::layout::Rect;
 use super::effect::Tone;
 use super::frame::Frame;
 use super::screens::{Hint, Place};
-use super::state::{Overlay, State};
+use super::state::{Message, Overlay, State};
 use super::tabs;
+use super::text;
 use super::theme::Theme;
 use super::widgets::{put, put_right, rows, rule};
+
+/// Lines that a message may have.
+const MESSAGE_LINES_MAX: usize = 4;
 
 /// Draws the dashboard.
 pub fn view(state: &State, area: Rect, buf: &mut Buffer) {
@@ -56,20 +60,38 @@ pub fn view(state: &State, area: Rect, buf: &mut Buffer) {
     // Above everything but the status: what came of what one did.
     if let Some(message) = &state.message {
         let y = frame.rules.map(|(_, below)| below).or(frame.keys);
-        let y = y.unwrap_or(area.height.saturating_sub(1));
-        let style = match message.tone {
-            Tone::Good => theme.good,
-            Tone::Info => theme.text,
-            Tone::Bad => theme.bad,
-        };
-        let sign = match message.tone {
-            Tone::Good => "✓",
-            Tone::Info => "i",
-            Tone::Bad => "!",
-        };
-        let line = rows(area, y, 1);
-        super::widgets::clear(buf, line);
-        put(buf, line, 1, 0, &format!("{sign} {}", message.text), style);
+        message_lines(message, &theme, area, y.unwrap_or(area.height.saturating_sub(1)), buf);
+    }
+}
+
+/// What is said, in as many lines as it needs and may have; the last one at `bottom`.
+fn message_lines(message: &Message, theme: &Theme, area: Rect, bottom: u16, buf: &mut Buffer) {
+    let style = match message.tone {
+        Tone::Good => theme.good,
+        Tone::Info => theme.text,
+        Tone::Bad => theme.bad,
+    };
+    let sign = match message.tone {
+        Tone::Good => "✓",
+        Tone::Info => "i",
+        Tone::Bad => "!",
+    };
+    let indent = 3;
+    let columns = usize::from(area.width.saturating_sub(indent + 1)).max(1);
+    let mut lines = text::wrap(&message.text, columns);
+    // The status above keeps its place.
+    let most = MESSAGE_LINES_MAX.min(usize::from(bottom)).max(1);
+    if lines.len() > most {
+        let rest = lines.split_off(most - 1).join(" ");
+        lines.push(text::cut(&rest, columns).into_owned());
+    }
+    let top = bottom.saturating_sub(lines.len().saturating_sub(1) as u16);
+    for (y, line) in (top..=bottom).zip(&lines) {
+        let row = rows(area, y, 1);
+        super::widgets::clear(buf, row);
+        let sign = if y == top { sign } else { " " };
+        put(buf, row, 1, 0, sign, style);
+        put(buf, row, indent, 0, line, style);
     }
 }
 

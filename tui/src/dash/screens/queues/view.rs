@@ -15,7 +15,7 @@ use crate::dash::theme::Theme;
 use crate::dash::widgets::panel::panel;
 use crate::dash::widgets::spark::spark;
 use crate::dash::widgets::table::Table;
-use crate::dash::widgets::{columns, put, put_right, rows, rule};
+use crate::dash::widgets::{columns, put, put_n, put_right, rows, rule};
 
 /// Samples of the depth that are shown.
 const SAMPLES: usize = 15;
@@ -103,8 +103,11 @@ impl QueuesScreen {
             By::Node => "by node (b: by task)",
         };
         put(buf, area, 1, 0, "Queues", theme.title);
-        let filter = if self.filter.is_empty() { "-" } else { &self.filter };
-        put(buf, area, 9, 0, &format!("{by}   filter: {filter}"), theme.dim);
+        let filter = match self.filter.as_str() {
+            "" => String::new(),
+            filter => format!("   filter: {filter}"),
+        };
+        put(buf, area, 9, 0, &format!("{by}{filter}"), theme.dim);
         let all = self.rows(cx);
         let ids: Vec<String> = all.iter().map(|row| row.name.to_owned()).collect();
         let table = Table {
@@ -144,11 +147,13 @@ impl QueuesScreen {
             }
             Some(letters) => {
                 let words = format!("{}: {}", letters.task, letters.error);
-                put(buf, title, 1, 0, &words, theme.title);
                 let held = letters.list.len();
                 let more = if letters.more { "+" } else { "" };
                 let waits = if letters.waits() { " …" } else { "" };
-                put_right(buf, title, area.width, 0, &format!(" {held}{more}{waits} "), theme.dim);
+                let held = format!(" {held}{more}{waits} ");
+                let room = area.width.saturating_sub(1 + text::width(&held) as u16);
+                put_n(buf, title, 1, 0, room, &words, theme.title);
+                put_right(buf, title, area.width, 0, &held, theme.dim);
                 self.letters(letters, theme, body, buf);
             }
         }

@@ -72,12 +72,15 @@ impl TasksScreen {
         };
         let failing = tasks.iter().filter(|task| failing(task)).count();
         let failing_style = if failing > 0 { theme.bad } else { theme.text };
-        let filter = if self.filter.is_empty() { "-" } else { &self.filter };
+        let filter = match self.filter.as_str() {
+            "" => String::new(),
+            filter => format!("   filter: {filter}"),
+        };
         let pieces = [
             (format!("{} tasks", tasks.len()), theme.title),
             (format!("  {paused} paused"), theme.text),
             (format!("  {failing} failing"), failing_style),
-            (format!("   filter: {filter}"), theme.dim),
+            (filter, theme.dim),
         ];
         let pieces: Vec<_> = pieces.iter().map(|(words, style)| (words.as_str(), *style)).collect();
         put_all(buf, area, 1, 0, &pieces);
@@ -217,23 +220,28 @@ fn legend(theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
 }
 
 fn heading(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    let x = 1 + put(buf, area, 1, 0, &task.name, theme.title);
+    let x = 1 + put(buf, area, 1, 0, &task.name, theme.title) + 2;
+    let (words, style) = heading_words(task, cx, theme);
+    put(buf, area, x, 0, &words, style);
+}
+
+/// What it works by, or that it does not.
+fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style) {
     let words = match &task.paused {
         Some(pause) => {
             let since = text::span(cx.now.since(pause.since));
-            format!("  paused by {} for {since}: \"{}\"", pause.by, pause.reason)
+            format!("paused by {} for {since}: \"{}\"", pause.by, pause.reason)
         }
         None => {
             let digest: String = task.digest.chars().take(8).collect();
             let digest = if digest.is_empty() { "?".to_owned() } else { digest };
             format!(
-                "  {}  sha256:{digest}  lane {}  catch up {}",
+                "{}  sha256:{digest}  lane {}  catch up {}",
                 task.plugin, task.lane, task.catch_up
             )
         }
     };
-    let style = if task.paused.is_some() { theme.warn } else { theme.dim };
-    put(buf, area, x, 0, &words, style);
+    (words, if task.paused.is_some() { theme.warn } else { theme.dim })
 }
 
 fn limit_words(task: &Task) -> String {
@@ -295,13 +303,21 @@ fn next(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buff
 
 /// The chosen task where there is a panel for it.
 fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    heading(task, cx, theme, rows(area, 0, 1), buf);
+    let (words, style) = heading_words(task, cx, theme);
+    let mut y = 0;
+    for (words, style) in [(words, style), (limit_words(task), theme.text)] {
+        for line in text::wrap(&words, usize::from(area.width.saturating_sub(2))) {
+            put(buf, area, 1, y, &line, style);
+            y += 1;
+        }
+    }
     let zone = slots::zone(task);
-    let mut y = 2;
-    put(buf, area, 1, 1, &limit_words(task), theme.text);
     let all = if task.paused.is_some() { Vec::new() } else { upcoming(task, cx) };
+    let wide = all.iter().map(|(utc, _, _)| text::width(utc) as u16).max().unwrap_or(0);
+    let local_x = 1 + wide.max(16) + 2;
+    let note_x = local_x + wide.max(16) + 2;
     put(buf, area, 1, y, "next 5 (UTC)", theme.title);
-    put(buf, area, 20, y, zone, theme.title);
+    put(buf, area, local_x, y, zone, theme.title);
     y += 1;
     if all.is_empty() {
         put(buf, area, 1, y, "none", theme.dim);
@@ -309,8 +325,8 @@ fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &
     }
     for (utc, local, note) in &all {
         put(buf, area, 1, y, utc, theme.text);
-        put(buf, area, 20, y, local, theme.text);
-        put(buf, area, 38, y, note.as_deref().unwrap_or_default(), theme.warn);
+        put(buf, area, local_x, y, local, theme.text);
+        put(buf, area, note_x, y, note.as_deref().unwrap_or_default(), theme.warn);
         y += 1;
     }
     y += 1;

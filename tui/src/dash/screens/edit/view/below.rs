@@ -28,7 +28,7 @@ const DAY_MIN: u16 = 60;
 /// Draws it.
 pub fn draw(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     // The difference keeps a few lines, the slots are what one looks at while typing.
-    let diff = diff_lines(open, theme);
+    let diff = diff_lines(open, theme, area.width);
     let keep = (diff.len() as u16 + 1).min(DIFF_MIN.max(area.height / 3)).min(area.height / 2);
     let keep = if area.height < TINY { 0 } else { keep };
     let top = rows(area, 0, area.height - keep);
@@ -132,8 +132,9 @@ pub fn outlook(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &m
     y
 }
 
-/// What the edit comes to, line by line, changed lines and problems before their surroundings.
-pub fn diff_lines(open: &Open, theme: &Theme) -> Vec<(String, Style)> {
+/// What the edit comes to, line by line: problems, broken at that many columns, then what changes
+/// with its surroundings.
+pub fn diff_lines(open: &Open, theme: &Theme, columns: u16) -> Vec<(String, Style)> {
     let exchange = &open.exchange;
     if let Some(why) = &exchange.preview_refusal {
         return vec![(format!("What it comes to cannot be said: {why}"), theme.bad)];
@@ -157,7 +158,9 @@ pub fn diff_lines(open: &Open, theme: &Theme) -> Vec<(String, Style)> {
             0 => String::new(),
             line => format!(" line {line}:{}", problem.column),
         };
-        lines.push((format!("{sign}{place}: {}; {}", problem.message, problem.fix), style));
+        let words = format!("{sign}{place}: {}; {}", problem.message, problem.fix);
+        let broken = text::wrap(&words, usize::from(columns.saturating_sub(2)));
+        lines.extend(broken.into_iter().map(|line| (line, style)));
     }
     lines.extend(edited.diff.iter().map(|line| diff_line(line, theme)));
     lines

@@ -18,7 +18,7 @@ use crate::dash::widgets::panel::panel;
 use crate::dash::widgets::{columns, put, put_n, rows, spark, strip};
 
 /// Columns of a lane's name.
-const NAME: u16 = 20;
+const NAME: u16 = 22;
 /// Rows of the agenda: its frame, the days, the lanes.
 const AGENDA_MAX: u16 = 12;
 
@@ -33,7 +33,7 @@ pub fn draw(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut 
     let taken = form(open, cx, theme, left, buf);
     let left = rows(left, taken, left.height - taken);
     // The forecast and the difference keep their lines below the twenty slots.
-    let diff = below::diff_lines(open, theme);
+    let diff = below::diff_lines(open, theme, left.width);
     let keep = (diff.len() as u16).clamp(1, 8).min(left.height / 3);
     let slots = usize::from(left.height.saturating_sub(keep + 6)).min(SLOTS);
     let top = rows(left, 0, left.height - keep);

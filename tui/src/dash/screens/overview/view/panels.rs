@@ -20,6 +20,8 @@ use crate::dash::widgets::{columns, put, put_all, put_n, put_right, rows};
 /// Rows of the ring's panel and of the trends, with their frames.
 const RING_ROWS: u16 = 8;
 const TRENDS_ROWS: u16 = 6;
+/// Columns of a task's name, at least.
+const TASK_NAME: u16 = 20;
 /// Owners with a sign of their own on the strip.
 const SIGNS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
@@ -147,7 +149,8 @@ fn tasks(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut order: Vec<_> = cx.snap.tasks.iter().collect();
     order.sort_by_key(|task| (task.next.is_none(), task.next));
     put(buf, area, 1, 0, "TASK", theme.title);
-    let (next, last, runs) = (area.width / 3, area.width / 3 + 12, area.width / 3 + 22);
+    let next = (area.width / 3).max(TASK_NAME + 2).min(area.width / 2);
+    let (last, runs) = (next + 12, next + 22);
     put(buf, area, next, 0, "NEXT", theme.title);
     put(buf, area, last, 0, "LAST", theme.title);
     put(buf, area, runs, 0, "LAST 16 RUNS", theme.title);
@@ -172,16 +175,19 @@ fn events(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
             EventKind::Config | EventKind::Command | EventKind::Other => theme.text,
         };
         let by = event.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
-        let words = format!(" {}{by}", event.text);
+        // What names its subject anyway does not begin with it.
+        let named = event.text.split(' ').any(|word| word == event.subject);
+        let (subject, sign) = if named { ("", "") } else { (event.subject.as_str(), " ") };
+        let words = format!("{sign}{}{by}", event.text);
         let old = cx.now.since(event.at).as_secs() >= 86_400;
         let at = if old {
             format!("{:>8}", text::short(cx.now.since(event.at)) + " ago")
         } else {
             text::clock(event.at)
         };
-        let pieces = [(at.as_str(), theme.dim), (" ", theme.dim), (&event.subject, style)];
+        let pieces = [(at.as_str(), theme.dim), (" ", theme.dim), (subject, style)];
         let x = put_all(buf, area, 1, y, &pieces);
-        put(buf, area, x, y, &words, theme.text);
+        put(buf, area, x, y, &words, if named { style } else { theme.text });
     }
     if cx.snap.events.is_empty() {
         put(buf, area, 1, 0, "Nothing has happened yet.", theme.dim);
