@@ -17,7 +17,8 @@ use yrs::{
 };
 
 use super::content::Kind;
-use super::layout::{Fragment, Holder, Layout, Step};
+use super::fragment::Fragment;
+use super::layout::{Holder, Layout, Step};
 use super::model::Model;
 use super::names::{Id, Names, Text};
 use super::stand_in::{self, Numbers};

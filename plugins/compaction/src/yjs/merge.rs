@@ -19,7 +19,8 @@
 use super::compare::{self, Change, Difference};
 use super::content::Kind;
 use super::digest::digest;
-use super::layout::{self, Layout, Unfit};
+use super::fragment;
+use super::layout::{Layout, Unfit};
 use super::library::rebuild;
 use super::model::Model;
 use super::names::Names;
@@ -138,7 +139,8 @@ fn check_settled(names: &Names, old: &Model) -> Result<(), LeftAlone> {
             Err(LeftAlone::new(Code::Changed, words))
         }
         Err(Unfit::TooLarge) => {
-            let words = format!("more than {} fragments by several authors", layout::FRAGMENTS_MAX);
+            let words =
+                format!("more than {} fragments by several authors", fragment::FRAGMENTS_MAX);
             Err(LeftAlone::new(Code::TooLarge, words))
         }
         Err(Unfit::Circle) => {

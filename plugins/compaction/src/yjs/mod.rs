@@ -6,7 +6,9 @@
 pub mod compare;
 pub mod content;
 pub mod digest;
+pub mod fragment;
 pub mod home;
+pub mod integration;
 pub mod json;
 pub mod layout;
 mod library;

@@ -56,7 +56,7 @@ impl fmt::Display for Because {
             Because::TooLarge => write!(
                 f,
                 "too-large: a reset lays out at most {} fragments and {} units",
-                super::layout::FRAGMENTS_MAX,
+                super::fragment::FRAGMENTS_MAX,
                 stand_in::UNITS_MAX
             ),
             Because::Order(words) => write!(f, "order: {words}"),
