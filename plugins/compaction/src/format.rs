@@ -4,7 +4,7 @@
 //! them.
 
 use crate::outcome::{Code, Compacted, Digests, Job, LeftAlone, Mode};
-use crate::{loro, yjs};
+use crate::{automerge, loro, yjs};
 
 /// A format whose documents can be compacted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,17 +13,20 @@ pub enum Format {
     Yjs,
     /// Loro updates and snapshots.
     Loro,
+    /// Automerge chunks.
+    Automerge,
 }
 
 impl Format {
     /// Every format that can be compacted.
-    pub const ALL: [Format; 2] = [Format::Yjs, Format::Loro];
+    pub const ALL: [Format; 3] = [Format::Yjs, Format::Loro, Format::Automerge];
 
     /// The word in `documents.format`.
     pub fn as_str(self) -> &'static str {
         match self {
             Format::Yjs => "yjs",
             Format::Loro => "loro",
+            Format::Automerge => "automerge",
         }
     }
 
@@ -37,6 +40,7 @@ impl Format {
         match self {
             Format::Yjs => yjs::LIBRARY,
             Format::Loro => loro::LIBRARY,
+            Format::Automerge => automerge::LIBRARY,
         }
     }
 
@@ -45,6 +49,7 @@ impl Format {
         match self {
             Format::Yjs => yjs::MODES,
             Format::Loro => loro::MODES,
+            Format::Automerge => automerge::MODES,
         }
     }
 
@@ -64,6 +69,7 @@ impl Format {
         match self {
             Format::Yjs => yjs::compact(job),
             Format::Loro => loro::compact(job),
+            Format::Automerge => automerge::compact(job),
         }
     }
 
@@ -76,6 +82,7 @@ impl Format {
         match self {
             Format::Yjs => yjs::verify(updates, after, mode),
             Format::Loro => loro::verify(updates, after, mode),
+            Format::Automerge => automerge::verify(updates, after, mode),
         }
     }
 }

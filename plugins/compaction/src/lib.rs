@@ -5,6 +5,7 @@
 //! the same document in the formats ([`format`](mod@format)). A document about which there is
 //! any doubt is left as it is, with the reason.
 
+pub mod automerge;
 pub mod checksum;
 mod clients;
 pub mod decide;

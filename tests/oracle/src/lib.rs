@@ -35,7 +35,12 @@ impl Oracle {
         for entry in std::fs::read_dir(source).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|it| it == "mjs" || it == "json") {
-                std::fs::copy(&path, target.join(path.file_name().unwrap())).unwrap();
+                let there = target.join(path.file_name().unwrap());
+                // One that is the same stays: somebody may be running it.
+                let script = std::fs::read(&path).unwrap();
+                if std::fs::read(&there).ok().as_ref() != Some(&script) {
+                    std::fs::write(&there, script).unwrap();
+                }
             }
         }
         let oracle = Oracle { target };

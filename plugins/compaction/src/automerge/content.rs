@@ -1,0 +1,232 @@
+//! What a document says, as a digest: every value with its type and bits, every conflicting
+//! one, every mark.
+//!
+//! Decides: what counts as the same. Nothing goes through JSON, which has one kind of number.
+//! With identities, values and objects are named by the operations that made them, as
+//! attached clients know them; without, the digest is of what a reader of the present
+//! document finds, and equal for a document whose history was reset.
+
+use std::collections::VecDeque;
+
+use automerge::{Automerge, ObjId, ObjType, Prop, ROOT, ReadDoc, ScalarValueRef, Value, ValueRef};
+use sha2::{Digest as _, Sha256};
+
+use super::chunk::Hash;
+use crate::outcome::{Code, LeftAlone};
+
+/// Whether operations' names count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Identities {
+    /// They do.
+    Kept,
+    /// They do not.
+    Left,
+}
+
+/// A walk's result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// SHA-256.
+    pub digest: Hash,
+    /// Where a key or an element has more than one value: the first such place.
+    pub conflict: Option<String>,
+    /// What the library keeps without showing it: the first such value or object.
+    pub unknown: Option<String>,
+    /// How many places there are where some mark begins or ends.
+    pub marks: u64,
+}
+
+/// Reads all of a document.
+pub fn walk(doc: &Automerge, identities: Identities) -> Result<Content, LeftAlone> {
+    let mut walk = Walk {
+        doc,
+        identities,
+        hash: Sha256::new(),
+        objects: VecDeque::from([(ROOT, ObjType::Map)]),
+        conflict: None,
+        unknown: None,
+        marks: 0,
+    };
+    walk.hash.update(b"automerge content 1");
+    while let Some((id, kind)) = walk.objects.pop_front() {
+        walk.object(&id, kind)?;
+    }
+    Ok(Content {
+        digest: walk.hash.finalize().into(),
+        conflict: walk.conflict,
+        unknown: walk.unknown,
+        marks: walk.marks,
+    })
+}
+
+struct Walk<'a> {
+    doc: &'a Automerge,
+    identities: Identities,
+    hash: Sha256,
+    /// Objects that were met and not read yet: what is nested deeply takes no stack.
+    objects: VecDeque<(ObjId, ObjType)>,
+    conflict: Option<String>,
+    unknown: Option<String>,
+    marks: u64,
+}
+
+impl Walk<'_> {
+    fn object(&mut self, id: &ObjId, kind: ObjType) -> Result<(), LeftAlone> {
+        self.tag(match kind {
+            ObjType::Map => b'M',
+            ObjType::Table => b'B',
+            ObjType::List => b'L',
+            ObjType::Text => b'T',
+        });
+        let doc = self.doc;
+        if kind == ObjType::Table {
+            // The library keeps tables of old, but shows nothing of them.
+            self.unknown.get_or_insert_with(|| "a table".to_owned());
+        } else {
+            doc.object_type(id).map_err(unreadable)?;
+        }
+        match kind {
+            ObjType::Map | ObjType::Table => {
+                for item in doc.map_range(id, ..) {
+                    self.tag(b'k');
+                    self.bytes(item.key.as_bytes());
+                    if item.conflict {
+                        self.all(id, Prop::Map(item.key.to_string()))?;
+                    } else {
+                        self.value(&item.value, item.id());
+                    }
+                }
+            }
+            ObjType::List | ObjType::Text => {
+                let mut at = 0;
+                for item in doc.list_range(id, ..) {
+                    self.tag(b'e');
+                    let place = at;
+                    at += if kind == ObjType::Text { width(&item.value) } else { 1 };
+                    if item.conflict {
+                        self.all(id, Prop::Seq(place))?;
+                    } else {
+                        self.value(&item.value, item.id());
+                    }
+                }
+                if kind == ObjType::Text {
+                    let text = doc.text(id).map_err(unreadable)?;
+                    self.bytes(text.as_bytes());
+                }
+                self.number(doc.length(id) as u64);
+                for mark in doc.marks(id).map_err(unreadable)? {
+                    self.marks += 1;
+                    self.tag(b'm');
+                    self.number(mark.start as u64);
+                    self.number(mark.end as u64);
+                    self.bytes(mark.name.as_bytes());
+                    self.scalar(&ScalarValueRef::from(mark.value().clone()));
+                }
+            }
+        }
+        self.tag(b'.');
+        Ok(())
+    }
+
+    /// Every value of a key or an element, in the library's order: the last one is shown.
+    fn all(&mut self, id: &ObjId, prop: Prop) -> Result<(), LeftAlone> {
+        let values = self.doc.get_all(id, prop.clone()).map_err(unreadable)?;
+        if values.len() > 1 && self.conflict.is_none() {
+            self.conflict = Some(format!("{} values of {prop} in object {id}", values.len()));
+        }
+        self.tag(b'c');
+        self.number(values.len() as u64);
+        for (value, id) in values {
+            match value {
+                Value::Object(kind) => self.value(&ValueRef::Object(kind), id),
+                Value::Scalar(scalar) => {
+                    self.value(&ValueRef::Scalar(ScalarValueRef::from(scalar.into_owned())), id);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, value: &ValueRef<'_>, id: ObjId) {
+        if self.identities == Identities::Kept
+            && let ObjId::Id(counter, actor, _) = &id
+        {
+            self.number(*counter);
+            self.bytes(actor.to_bytes());
+        }
+        match value {
+            ValueRef::Object(kind) => {
+                self.tag(b'o');
+                self.objects.push_back((id, *kind));
+            }
+            ValueRef::Scalar(scalar) => self.scalar(scalar),
+        }
+    }
+
+    fn scalar(&mut self, scalar: &ScalarValueRef<'_>) {
+        match scalar {
+            ScalarValueRef::Bytes(bytes) => {
+                self.tag(b'b');
+                self.bytes(bytes);
+            }
+            ScalarValueRef::Str(text) => {
+                self.tag(b's');
+                self.bytes(text.as_bytes());
+            }
+            ScalarValueRef::Int(number) => {
+                self.tag(b'i');
+                self.hash.update(number.to_le_bytes());
+            }
+            ScalarValueRef::Uint(number) => {
+                self.tag(b'u');
+                self.hash.update(number.to_le_bytes());
+            }
+            ScalarValueRef::F64(number) => {
+                self.tag(b'f');
+                self.hash.update(number.to_bits().to_le_bytes());
+            }
+            ScalarValueRef::Counter(number) => {
+                self.tag(b'+');
+                self.hash.update(number.to_le_bytes());
+            }
+            ScalarValueRef::Timestamp(number) => {
+                self.tag(b't');
+                self.hash.update(number.to_le_bytes());
+            }
+            ScalarValueRef::Boolean(is) => self.tag(if *is { b'1' } else { b'0' }),
+            ScalarValueRef::Null => self.tag(b'n'),
+            ScalarValueRef::Unknown { type_code, bytes } => {
+                let words = || format!("a value of type {type_code}");
+                self.unknown.get_or_insert_with(words);
+                self.tag(b'?');
+                self.tag(*type_code);
+                self.bytes(bytes);
+            }
+        }
+    }
+
+    fn tag(&mut self, tag: u8) {
+        self.hash.update([tag]);
+    }
+
+    fn number(&mut self, number: u64) {
+        self.hash.update(number.to_le_bytes());
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.number(bytes.len() as u64);
+        self.hash.update(bytes);
+    }
+}
+
+/// The positions that an element of a text takes.
+fn width(value: &ValueRef<'_>) -> usize {
+    match value {
+        ValueRef::Scalar(ScalarValueRef::Str(text)) => text.encode_utf16().count(),
+        _ => 1,
+    }
+}
+
+fn unreadable(error: automerge::AutomergeError) -> LeftAlone {
+    LeftAlone::new(Code::Unsupported, format!("automerge cannot read its document: {error}"))
+}
