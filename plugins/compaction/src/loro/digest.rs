@@ -53,7 +53,7 @@ pub fn digest(doc: &LoroDoc, start: &Start) -> Result<String, LeftAlone> {
     version(&mut canon, &doc.oplog_vv(), &doc.oplog_frontiers());
     version(&mut canon, &start.vv, &start.frontiers);
     state::write(&mut canon, doc)?;
-    history::write(&mut canon, doc, &start.vv)?;
+    history::write(&mut canon, doc, &start.vv, &doc.oplog_vv())?;
     Ok(canon.finish())
 }
 

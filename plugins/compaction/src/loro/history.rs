@@ -16,15 +16,19 @@ use crate::outcome::{Code, LeftAlone};
 /// Operations that are held in memory at once.
 const SPAN_OPS: i32 = 4_096;
 
-/// Writes all operations that are not in `from`, peer by peer.
+/// Writes the operations that are in `until` and not in `from`, peer by peer.
 ///
 /// The structures have JSON in their name as Loro's JSON export is made of them; here they
 /// are values with types, never written as JSON.
 ///
 /// # Errors
 /// History that cannot be read.
-pub fn write(canon: &mut Canon, doc: &LoroDoc, from: &VersionVector) -> Result<(), LeftAlone> {
-    let until = doc.oplog_vv();
+pub fn write(
+    canon: &mut Canon,
+    doc: &LoroDoc,
+    from: &VersionVector,
+    until: &VersionVector,
+) -> Result<(), LeftAlone> {
     let mut peers: Vec<(PeerID, i32)> = until.iter().map(|(peer, end)| (*peer, *end)).collect();
     peers.sort_unstable();
     for (peer, end) in peers {

@@ -14,6 +14,7 @@ mod history;
 mod memory;
 mod merge;
 mod rebuild;
+mod reused;
 mod rows;
 mod state;
 mod trim;

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use loro::{LoroDoc, PeerID, VersionVector};
 
+use super::reused;
 use super::rows::{self, Facts};
 use crate::outcome::{Code, LeftAlone};
 
@@ -22,6 +23,12 @@ pub fn guarded<T>(work: impl FnOnce() -> Result<T, LeftAlone>) -> Result<T, Left
 
 /// The document of rows that were checked.
 pub fn build(updates: &[&[u8]], facts: &Facts) -> Result<LoroDoc, LeftAlone> {
+    let doc = ordered(updates, facts)?;
+    reused::check(&doc, updates, facts)?;
+    Ok(doc)
+}
+
+fn ordered(updates: &[&[u8]], facts: &Facts) -> Result<LoroDoc, LeftAlone> {
     let mut is_snapshot = vec![false; updates.len()];
     for row in &facts.snapshots {
         is_snapshot[*row] = true;

@@ -31,6 +31,10 @@ const SHALLOW: EncodedBlobMode = EncodedBlobMode::ShallowSnapshot;
 
 /// Bytes before the checksum: `loro` and twelve that hold nothing since Loro 1.0.
 const UNUSED: std::ops::Range<usize> = 4..16;
+/// Where the checksum ends and what it covers begins: two bytes that say what it is, and
+/// the body.
+const CHECKED: usize = 20;
+const BODY: usize = 22;
 
 /// Checks every row.
 ///
@@ -89,6 +93,56 @@ fn ops(meta: &ImportBlobMetadata) -> usize {
     meta.partial_end_vv.iter().map(span).sum()
 }
 
+/// One update with the changes of two, which were checked. The body of an update is its
+/// blocks, one after the other.
+pub fn joined(one: &[u8], other: &[u8]) -> Vec<u8> {
+    let mut joined = [one, &other[BODY..]].concat();
+    let checksum = xxh32(&joined[CHECKED..]);
+    joined[UNUSED.end..CHECKED].copy_from_slice(&checksum.to_le_bytes());
+    joined
+}
+
+/// XXH32 with the seed that Loro uses.
+fn xxh32(bytes: &[u8]) -> u32 {
+    const PRIME: [u32; 5] = [2_654_435_761, 2_246_822_519, 3_266_489_917, 668_265_263, 374_761_393];
+    const SEED: u32 = u32::from_le_bytes(*b"LORO");
+    let word =
+        |bytes: &[u8]| bytes.iter().rev().fold(0u32, |word, byte| word << 8 | u32::from(*byte));
+    let (stripes, rest) = bytes.as_chunks::<16>();
+    let mut hash = if stripes.is_empty() {
+        SEED.wrapping_add(PRIME[4])
+    } else {
+        let first = SEED.wrapping_add(PRIME[0]);
+        let mut lanes = [
+            first.wrapping_add(PRIME[1]),
+            SEED.wrapping_add(PRIME[1]),
+            SEED,
+            SEED.wrapping_sub(PRIME[0]),
+        ];
+        for stripe in stripes {
+            for (lane, bytes) in lanes.iter_mut().zip(stripe.as_chunks::<4>().0) {
+                let mixed = lane.wrapping_add(word(bytes).wrapping_mul(PRIME[1]));
+                *lane = mixed.rotate_left(13).wrapping_mul(PRIME[0]);
+            }
+        }
+        let turned = lanes.iter().zip([1, 7, 12, 18]).map(|(lane, by)| lane.rotate_left(by));
+        turned.fold(0u32, u32::wrapping_add)
+    };
+    hash = hash.wrapping_add(bytes.len() as u32);
+    let (words, rest) = rest.as_chunks::<4>();
+    for bytes in words {
+        let mixed = hash.wrapping_add(word(bytes).wrapping_mul(PRIME[2]));
+        hash = mixed.rotate_left(17).wrapping_mul(PRIME[3]);
+    }
+    for byte in rest {
+        let mixed = hash.wrapping_add(u32::from(*byte).wrapping_mul(PRIME[4]));
+        hash = mixed.rotate_left(11).wrapping_mul(PRIME[0]);
+    }
+    hash = (hash ^ (hash >> 15)).wrapping_mul(PRIME[1]);
+    hash = (hash ^ (hash >> 13)).wrapping_mul(PRIME[2]);
+    hash ^ (hash >> 16)
+}
+
 /// Why Loro does not take a row.
 pub fn refused(error: &LoroError) -> LeftAlone {
     let code = match error {
@@ -103,4 +157,38 @@ pub fn refused(error: &LoroError) -> LeftAlone {
         _ => Code::Unsupported,
     };
     LeftAlone::new(code, format!("Loro does not take it: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use loro::ExportMode;
+
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_that_of_loro() {
+        let doc = LoroDoc::new();
+        for len in 0..70 {
+            doc.get_text("text").insert(0, &"x".repeat(len)).unwrap();
+            doc.commit();
+            for mode in [ExportMode::all_updates(), ExportMode::Snapshot] {
+                let row = doc.export(mode).unwrap();
+                assert_eq!(xxh32(&row[CHECKED..]).to_le_bytes(), row[UNUSED.end..CHECKED]);
+            }
+        }
+    }
+
+    #[test]
+    fn joined_updates_hold_the_changes_of_both() {
+        let by = |peer: u64| {
+            let doc = LoroDoc::new();
+            doc.set_peer_id(peer).unwrap();
+            doc.get_text("text").insert(0, &peer.to_string()).unwrap();
+            doc.commit();
+            doc.export(ExportMode::all_updates()).unwrap()
+        };
+        let doc = LoroDoc::new();
+        doc.import(&joined(&by(1), &by(22))).unwrap();
+        assert_eq!(doc.oplog_vv(), [(1, 1), (22, 2)].into_iter().collect());
+    }
 }

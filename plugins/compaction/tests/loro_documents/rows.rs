@@ -124,6 +124,33 @@ fn what_is_missing_is_named_and_waited_for() {
 }
 
 #[test]
+fn a_peer_that_was_used_twice_leaves_the_document_alone() {
+    let said = |text: &str| row(&author(5), |doc| doc.get_text("text").insert(0, text).unwrap());
+    let whole = |text: &str| {
+        let doc = author(5);
+        doc.get_text("text").insert(0, text).unwrap();
+        doc.commit();
+        doc.export(ExportMode::Snapshot).unwrap()
+    };
+    let conflict = |rows: &[Vec<u8>], at| {
+        let left = merge(rows).unwrap_err();
+        assert_eq!((left.code, left.update), (Code::Conflict, Some(at)), "{left}");
+    };
+    conflict(&[said("one"), said("two")], 1);
+    conflict(&[said("one"), said("more")], 1);
+    conflict(&[said("one"), said("two"), said("one")], 1);
+    // A snapshot is taken first, wherever it stands.
+    conflict(&[said("one"), whole("two")], 0);
+    conflict(&[whole("one"), whole("two")], 1);
+    // Within the history of others.
+    let mut rows = log();
+    let other = replica(&built(&rows[..3]), 40);
+    rows.push(row(&other, |doc| doc.get_text("text").insert(1, "again").unwrap()));
+    conflict(&rows, rows.len() - 1);
+    merge(&[said("one"), said("one"), whole("one")]).unwrap();
+}
+
+#[test]
 fn a_document_of_nothing_stays_one_of_nothing() {
     let empty = author(1).export(ExportMode::Snapshot).unwrap();
     let update = author(1).export(ExportMode::all_updates()).unwrap();
