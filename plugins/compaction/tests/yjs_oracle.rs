@@ -41,8 +41,9 @@ const SHARED_LEFT_ALONE: &[(&str, Code)] =
 /// of the reason.
 const NOT_RESET: &[(&str, &str)] = &[("gc_off_full_state", "kept-deleted")];
 
-/// The same for the cases in the shared data.
-const SHARED_NOT_RESET: &[(&str, &str)] = &[("nogc", "kept-deleted")];
+/// The same for the cases in the shared data: none. (`nogc` is `gc: false` too, but no row of
+/// it carries content together with its deletion, so nothing in the log shows that.)
+const SHARED_NOT_RESET: &[(&str, &str)] = &[];
 
 /// Of the generated cases, those whose contents yrs was not given, because it cannot read
 /// them or would cut what cannot be cut.
