@@ -15,6 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, FromRequestParts, State};
 use axum::http::request::Parts;
@@ -52,18 +53,47 @@ pub struct Request {
     pub reason: String,
 }
 
+/// What knows the deployment, and acts on it.
+#[async_trait]
+pub trait Source: Send + Sync {
+    /// What is known, from now on, until the receiver is dropped. What is there already may be of
+    /// earlier, and counts as seen; none: there is none yet.
+    fn look(&self) -> watch::Receiver<Option<Arc<Snapshot>>>;
+
+    /// Answers a question.
+    async fn answer(&self, caller: &Caller, query: Query) -> Answer;
+
+    /// Does what somebody wants, in their name.
+    async fn act(&self, caller: &Caller, action: Action, reason: &str) -> Answer;
+}
+
+#[async_trait]
+impl Source for Gatherer {
+    fn look(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
+        Gatherer::look(self)
+    }
+
+    async fn answer(&self, caller: &Caller, query: Query) -> Answer {
+        Gatherer::answer(self, caller, query).await
+    }
+
+    async fn act(&self, caller: &Caller, action: Action, reason: &str) -> Answer {
+        Gatherer::act(self, caller, action, reason).await
+    }
+}
+
 /// What the API is made of.
 #[derive(Clone)]
 pub struct Admin {
     /// What is known.
-    pub gatherer: Gatherer,
+    pub source: Arc<dyn Source>,
     /// Whether nobody may change anything.
     pub readonly: bool,
     /// Becomes true when the host stops.
     pub stopping: watch::Receiver<bool>,
 }
 
-/// The API over a gatherer.
+/// The API over what knows the deployment.
 pub fn router(admin: Admin) -> Router {
     Router::new()
         .route("/v1/snapshot", get(snapshot))
@@ -109,9 +139,8 @@ fn user(uid: u32) -> String {
 }
 
 async fn snapshot(State(admin): State<Arc<Admin>>, caller: Caller) -> Response {
-    let mut pictures = admin.gatherer.look();
-    // One that is already there may be of long ago.
-    pictures.mark_unchanged();
+    // One that is already there may be of long ago: it counts as seen.
+    let mut pictures = admin.source.look();
     match tokio::time::timeout(FIRST_MAX, pictures.changed()).await {
         Ok(Ok(())) => {}
         Ok(Err(_)) | Err(_) => return away(),
@@ -133,8 +162,7 @@ fn seen(latest: &Snapshot, caller: &Caller) -> Snapshot {
 }
 
 async fn look(State(admin): State<Arc<Admin>>, caller: Caller) -> Response {
-    let mut pictures = admin.gatherer.look();
-    pictures.mark_unchanged();
+    let pictures = admin.source.look();
     let stopping = admin.stopping.clone();
     let told = Told { pictures, last: None, spoke: Instant::now(), caller, stopping };
     let lines = futures::stream::unfold(told, |mut told| async move {
@@ -188,7 +216,7 @@ async fn ask(
     caller: Caller,
     Json(query): Json<Query>,
 ) -> Json<Answer> {
-    Json(admin.gatherer.answer(&caller, query).await)
+    Json(admin.source.answer(&caller, query).await)
 }
 
 async fn act(
@@ -197,6 +225,6 @@ async fn act(
     Json(request): Json<Request>,
 ) -> Response {
     let status = if caller.readonly { StatusCode::FORBIDDEN } else { StatusCode::OK };
-    let answer = admin.gatherer.act(&caller, request.action, &request.reason).await;
+    let answer = admin.source.act(&caller, request.action, &request.reason).await;
     (status, Json(answer)).into_response()
 }

@@ -183,7 +183,8 @@ async fn answer(
 ) -> Result<Vec<tokio::task::JoinHandle<()>>, Failure> {
     let fail = |error: api::Error| Failure::Failed(error.to_string());
     let readonly = config.api.readonly;
-    let admin = api::admin::Admin { gatherer, readonly, stopping: stop.subscribe() };
+    let source = Arc::new(gatherer);
+    let admin = api::admin::Admin { source, readonly, stopping: stop.subscribe() };
     let router = api::host::router(host).merge(api::admin::router(admin));
     let mut tasks = Vec::new();
     if let Some(address) = config.api.tcp {

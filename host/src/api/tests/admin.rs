@@ -71,8 +71,8 @@ impl Site {
 
     fn serve(&self, listener: Listener, readonly: bool) -> Serving {
         let (stop, stopping) = watch::channel(false);
-        let gatherer = self.gatherer.clone();
-        let router = admin::router(admin::Admin { gatherer, readonly, stopping: stopping.clone() });
+        let source = Arc::new(self.gatherer.clone());
+        let router = admin::router(admin::Admin { source, readonly, stopping: stopping.clone() });
         Serving { stop, task: tokio::spawn(listener.serve(router, stopping)) }
     }
 

@@ -126,6 +126,7 @@ pub async fn show(link: Link, mut state: State) -> Result<Exit, Failure> {
     state.update(Input::Resize(columns, rows));
     let frame = Duration::from_secs(1) / FRAMES_MAX;
     let mut drawn: Option<Instant> = None;
+    let mut known = false;
     let exit = 'shown: loop {
         let due = drawn.is_none_or(|at| at.elapsed() >= frame);
         if state.dirty() && due {
@@ -145,6 +146,10 @@ pub async fn show(link: Link, mut state: State) -> Result<Exit, Failure> {
             Some(fed) = feeds.recv() => Some(Input::Feed(fed)),
             () = tokio::time::sleep(wait) => None,
         };
+        if !known && matches!(input, Some(Input::Feed(Feed::Snapshot(_)))) {
+            // Whoever has just opened it does not wait for the turn of the first picture.
+            (known, drawn) = (true, None);
+        }
         let mut effects = state.update(Input::Tick(clock::wall()));
         effects.extend(input.map(|input| state.update(input)).into_iter().flatten());
         for effect in effects {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use besom_core::snapshot::{Latency, Node, Owner, Ring};
 use besom_core::time::Time;
 
-pub use large::{LARGE_NODES, LARGE_TASKS, large, stirred};
+pub use large::{LARGE_NODES, LARGE_TASKS, large, large_at, stirred};
 pub use small::small;
 
 /// The time of the pictures: 2026-10-24T14:03:27Z, the day before the clocks go back in Europe.

@@ -1,0 +1,30 @@
+//! What a process has used, as the system counts it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+/// Ticks in a second: USER_HZ is 100 on every Linux that Rust runs on.
+const TICKS: u32 = 100;
+
+/// A process that runs.
+pub struct Process(pub u32);
+
+impl Process {
+    /// User and system time so far, all threads together.
+    pub fn cpu(&self) -> Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0))?;
+        let after = stat.rsplit_once(')').context("/proc/PID/stat")?.1;
+        let fields: Vec<&str> = after.split_whitespace().collect();
+        let field = |place: usize| fields.get(place).context("/proc/PID/stat");
+        let ticks: u32 = field(11)?.parse::<u32>()? + field(12)?.parse::<u32>()?;
+        Ok(Duration::from_secs(1) * ticks / TICKS)
+    }
+
+    /// A figure of its memory, by its name in `/proc/PID/status`.
+    pub fn memory_kib(&self, key: &str) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0))?;
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).context("status")?;
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+}
