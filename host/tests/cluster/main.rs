@@ -2,12 +2,15 @@
 //! frozen or taken away, and how it is put together wrongly.
 //!
 //! `site` is the cluster, `faults` what is done to it, `refusals` what it refuses, `operators`
-//! the verbs. One cluster runs at a time: each has three members of etcd, two other servers
+//! the verbs, `dashboard` what is seen of it meanwhile. One cluster runs at a time: each has three members of etcd, two other servers
 //! and three hosts.
 
+mod dashboard;
 mod faults;
 mod operators;
 mod refusals;
 mod site;
+#[path = "../common/terminal.rs"]
+mod terminal;
 #[path = "../common/wait.rs"]
 mod wait;

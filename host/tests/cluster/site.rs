@@ -1,12 +1,15 @@
 //! A cluster in a directory of its own, and a ledger that triggers keep of what really happened
 //! to the rows: they run within the very transaction that changes them.
 
-use std::path::PathBuf;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use besom::demo::cluster::{Host, Programs, Servers, Shape, configuration, stop_all};
+use besom_core::snapshot::Snapshot;
 use rustix::process::Signal;
 use serde_json::Value;
 use tokio::runtime::Runtime;
@@ -18,6 +21,9 @@ use crate::wait::{wait_at_most, wait_for};
 pub const LEASE: (&str, &str) = ("4s", "1s");
 /// How long everything may take to come to rest.
 const REST_MAX: Duration = Duration::from_secs(180);
+
+/// How long a host may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
 
 /// One cluster at a time.
 static ONE: Mutex<()> = Mutex::new(());
@@ -133,6 +139,27 @@ impl Site {
         let (code, members) = self.json(&["node", "ls"]);
         assert_eq!(code, 0);
         members.as_array().expect("a list").clone()
+    }
+
+    /// The socket of a host's admin API.
+    pub fn socket(&self, index: usize) -> PathBuf {
+        self.hosts[index].config().with_file_name("besom.sock")
+    }
+
+    /// What a host knows of the deployment; none: it does not answer.
+    pub fn snapshot(&self, index: usize) -> Option<Snapshot> {
+        let mut stream = UnixStream::connect(self.socket(index)).ok()?;
+        stream.set_read_timeout(Some(ANSWER_MAX)).expect("set");
+        let request = "GET /v1/snapshot HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).ok()?;
+        let answer = String::from_utf8(answer).expect("an answer");
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        if !head.starts_with("HTTP/1.1 200 ") {
+            return None;
+        }
+        Some(serde_json::from_str(body).expect("a snapshot"))
     }
 
     /// The index of the host that leads.
@@ -264,6 +291,12 @@ impl Site {
                 Some(client)
             })
         })
+    }
+}
+
+impl AsRef<Path> for Site {
+    fn as_ref(&self) -> &Path {
+        self.dir.path()
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use yrs::{Doc, Text as _, Transact as _};
 
 use crate::load::{SECOND_US, SHARE_LIMIT_US, add_share, now_us};
-use crate::site::{Site, wait_at_most, wait_for};
+use crate::site::{Site, hostile, wait_at_most, wait_for};
 
 const SHARES: &str = r#"
 [tasks.share-expiry]
@@ -15,35 +15,15 @@ plugin = "share-expiry"
 schedule = "@every 1s"
 "#;
 
-const HOSTILE: &str = r#"
-[tasks.hostile]
-plugin = "hostile.wasm"
-schedule = "@every 1s"
-[tasks.hostile.settings]
-scan = "keys:spin,remember,panic,k1,k2"
-[tasks.hostile.limits]
-wall = "500ms"
-memory_bytes = "32MiB"
-[tasks.hostile.retry]
-attempts_max = 1
-[tasks.hostile.grants]
-things = ["read", "update", "delete"]
-secrets = ["read"]
-topics = ["cleaned"]
-[collections.things]
-tenant = "tenant"
-key = ["id"]
-columns = { id = "integer", state = "integer" }
-[collections.secrets]
-key = ["id"]
-columns = { id = "integer" }
-"#;
-
-const THINGS: &str = "
-CREATE TABLE things (tenant TEXT, id INTEGER, state INTEGER, PRIMARY KEY (tenant, id));
-INSERT INTO things VALUES ('first', 1, 0);
-CREATE TABLE secrets (id INTEGER PRIMARY KEY);
-";
+/// A task that does so to the keys of its scan, once each.
+fn misdeeds(keys: &str, wall: &str) -> String {
+    let scan = format!("keys:{keys}");
+    let keys = format!(
+        "schedule = \"@every 1s\"\nretry.attempts_max = 1\n\
+         limits = {{ wall = \"{wall}\", memory_bytes = \"32MiB\" }}"
+    );
+    hostile("hostile", &scan, &keys)
+}
 
 /// Shares that fall due one after the other.
 const SHARE_COUNT: i64 = 60;
@@ -78,11 +58,10 @@ fn a_trap_a_loop_and_a_memory_bomb_are_named_and_hurt_nobody_else() {
     // Slots so far apart that a disk which stalls for a second makes none of them overlap: what
     // is asked is whether the hostile task does.
     let shares = SHARES.replace("@every 1s", "@every 3s");
-    let site = Site::new(&format!("{shares}{HOSTILE}"));
-    site.create_tables();
-    site.drop_in("besom_hostile.wasm", "hostile.wasm");
+    let misdeeds = misdeeds("spin,remember,panic,k1,k2", "500ms");
+    let site = Site::new(&format!("{shares}{misdeeds}"));
+    site.add_hostile();
     let mut db = site.database();
-    db.execute_batch(THINGS).expect("tables");
     add_shares(&mut db, now_us() + SECOND_US, SHARE_COUNT, SHARE_EVERY_US);
     let mut host = site.serve();
     host.leads();
@@ -122,13 +101,10 @@ fn a_trap_a_loop_and_a_memory_bomb_are_named_and_hurt_nobody_else() {
 
 #[test]
 fn a_host_that_drains_does_not_wait_for_a_guest_that_never_ends() {
-    let config =
-        HOSTILE.replace("keys:spin,remember,panic,k1,k2", "keys:sleep").replace("500ms", "1h");
-    let site = Site::new(&format!("[host]\ndrain_max = \"500ms\"\n{config}"));
-    site.create_tables();
-    site.drop_in("besom_hostile.wasm", "hostile.wasm");
+    let misdeeds = misdeeds("sleep", "1h");
+    let site = Site::new(&format!("[host]\ndrain_max = \"500ms\"\n{misdeeds}"));
+    site.add_hostile();
     let db = site.database();
-    db.execute_batch(THINGS).expect("tables");
     let mut host = site.serve();
     host.leads();
     wait_for("the guest to sleep", || {

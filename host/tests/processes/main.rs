@@ -2,6 +2,7 @@
 //!
 //! One file per subject; `site` is the directory a host lives in, `host` the process.
 
+mod cancel;
 mod contract;
 mod host;
 mod isolation;
@@ -14,6 +15,8 @@ mod reload;
 mod replay;
 mod site;
 mod telling;
+#[path = "../common/terminal.rs"]
+mod terminal;
 mod top;
 #[path = "../common/wait.rs"]
 mod wait;

@@ -23,12 +23,48 @@ fn built_in_tasks() -> String {
         .concat()
 }
 
+/// What the hostile plugin wants to be granted.
+const GRANTED: &str = r#"
+things = ["read", "update", "delete"]
+secrets = ["read"]
+topics = ["cleaned"]
+[collections.things]
+tenant = "tenant"
+key = ["id"]
+columns = { id = "integer", state = "integer" }
+[collections.secrets]
+key = ["id"]
+columns = { id = "integer" }
+"#;
+
+/// The tables of these collections.
+const THINGS: &str = "
+CREATE TABLE things (tenant TEXT, id INTEGER, state INTEGER, PRIMARY KEY (tenant, id));
+INSERT INTO things VALUES ('first', 1, 0);
+CREATE TABLE secrets (id INTEGER PRIMARY KEY);
+";
+
+/// A task by the hostile plugin with that scan, and what it wants to be granted; `keys` stand in
+/// its table. The plugin itself comes by [`Site::add_hostile`].
+pub fn hostile(task: &str, scan: &str, keys: &str) -> String {
+    format!(
+        "[tasks.{task}]\nplugin = \"hostile.wasm\"\nsettings.scan = \"{scan}\"\n{keys}\n\
+         [tasks.{task}.grants]{GRANTED}"
+    )
+}
+
 /// Lines shown of each log of a test that has failed.
 const TAIL_LINES: usize = 30;
 
 /// A directory of its own.
 pub struct Site {
     dir: tempfile::TempDir,
+}
+
+impl AsRef<Path> for Site {
+    fn as_ref(&self) -> &Path {
+        self.dir.path()
+    }
 }
 
 impl Drop for Site {
@@ -160,6 +196,13 @@ impl Site {
         let (_, status) = self.json(&["status"]);
         let tasks = status["tasks"].as_array().expect("tasks").clone();
         tasks.into_iter().find(|task| task["task"] == name).expect("the task")
+    }
+
+    /// The hostile plugin, and the tables that it wants to be granted.
+    pub fn add_hostile(&self) {
+        self.create_tables();
+        self.drop_in("besom_hostile.wasm", "hostile.wasm");
+        self.database().execute_batch(THINGS).expect("tables");
     }
 
     /// Copies a component that `cargo plugins` has built into `plugins.d`.

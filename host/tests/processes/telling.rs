@@ -3,38 +3,14 @@
 use rusqlite::{Connection, OptionalExtension};
 use serde_json::Value;
 
-use crate::site::{Site, wait_for};
+use crate::site::{Site, hostile, wait_for};
 
 /// A task that floods its log, once in each run.
-const FLOOD: &str = r#"
-[tasks.hostile]
-plugin = "hostile.wasm"
-schedule = "@every 1s"
-[tasks.hostile.settings]
-scan = "keys:flood-log"
-[tasks.hostile.limits]
-wall = "60s"
-[tasks.hostile.grants]
-things = ["read", "update", "delete"]
-secrets = ["read"]
-topics = ["cleaned"]
-[collections.things]
-tenant = "tenant"
-key = ["id"]
-columns = { id = "integer", state = "integer" }
-[collections.secrets]
-key = ["id"]
-columns = { id = "integer" }
-[host]
-log_lines_per_s = 50
-log_lines_max = 20
-"#;
-
-const THINGS: &str = "
-CREATE TABLE things (tenant TEXT, id INTEGER, state INTEGER, PRIMARY KEY (tenant, id));
-INSERT INTO things VALUES ('first', 1, 0);
-CREATE TABLE secrets (id INTEGER PRIMARY KEY);
-";
+fn flood() -> String {
+    let keys = "schedule = \"@every 1s\"\nlimits.wall = \"60s\"";
+    let host = format!("[host]\nlog_lines_per_s = 50\nlog_lines_max = {KEPT}\n");
+    host + &hostile("hostile", "keys:flood-log", keys)
+}
 
 /// Lines that the guest logs in one call.
 const LINES: u64 = 900;
@@ -42,10 +18,8 @@ const LINES: u64 = 900;
 const KEPT: usize = 20;
 
 fn flooded() -> Site {
-    let site = Site::new(FLOOD);
-    site.create_tables();
-    site.drop_in("besom_hostile.wasm", "hostile.wasm");
-    site.database().execute_batch(THINGS).expect("tables");
+    let site = Site::new(&flood());
+    site.add_hostile();
     site
 }
 
@@ -130,7 +104,7 @@ fn a_node_says_what_it_does_with_each_sign_of_life() {
         report(&db)?["config_fault"].as_str().map(str::to_owned)
     });
     assert!(fault.contains("no_such_key"), "{fault}");
-    site.configure(FLOOD);
+    site.configure(&flood());
     wait_for("the fault to be gone", || {
         report(&db).filter(|report| report["config_fault"].is_null()).map(drop)
     });

@@ -10,18 +10,16 @@ mod hostile;
 mod modes;
 mod plain;
 mod screens;
-mod terminal;
 
 use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::host::Host;
 use crate::load::append;
-use crate::site::Site;
-use terminal::Terminal;
+use crate::site::{Site, hostile};
+use crate::terminal::{self, Terminal};
 
-/// Nothing here runs by itself, and what is set aside is so at the first attempt. The last task
-/// has a scan that never ends.
+/// Nothing here runs by itself, and what is set aside is so at the first attempt.
 const STAGE: &str = r#"
 [host]
 drain_max = "500ms"
@@ -33,30 +31,7 @@ min_changes = 3
 attempts_max = 1
 [tasks.share-expiry]
 plugin = "share-expiry"
-[tasks.endless]
-plugin = "hostile.wasm"
-[tasks.endless.settings]
-scan = "sleep"
-[tasks.endless.limits]
-wall = "1h"
-[tasks.endless.grants]
-things = ["read", "update", "delete"]
-secrets = ["read"]
-topics = ["cleaned"]
-[collections.things]
-tenant = "tenant"
-key = ["id"]
-columns = { id = "integer", state = "integer" }
-[collections.secrets]
-key = ["id"]
-columns = { id = "integer" }
 "#;
-
-const THINGS: &str = "
-CREATE TABLE things (tenant TEXT, id INTEGER, state INTEGER, PRIMARY KEY (tenant, id));
-INSERT INTO things VALUES ('first', 1, 0);
-CREATE TABLE secrets (id INTEGER PRIMARY KEY);
-";
 
 /// The change that is missing in each of [`add_with_a_gap`]'s documents.
 const GAP: u8 = 2;
@@ -66,12 +41,11 @@ fn entry(client: u8) -> [u8; 14] {
     [1, 1, client, 0, 40, 1, 1, b'm', 1, b'k', 1, 125, 5, 0]
 }
 
-/// A site with the tasks above.
+/// A site with the tasks above, and one with a scan that never ends.
 fn stage() -> Site {
-    let site = Site::new(STAGE);
-    site.create_tables();
-    site.drop_in("besom_hostile.wasm", "hostile.wasm");
-    site.database().execute_batch(THINGS).expect("tables");
+    let endless = hostile("endless", "sleep", "limits.wall = \"1h\"");
+    let site = Site::new(&format!("{STAGE}{endless}"));
+    site.add_hostile();
     site
 }
 

@@ -1,12 +1,13 @@
 //! A terminal with a shell in it, in which somebody types and looks: tmux, on a server of its
 //! own.
 
-use std::path::PathBuf;
+#![allow(dead_code, reason = "each suite uses a part of it")]
+
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::site::Site;
 use crate::wait::PATIENCE;
 
 /// How often the screen is looked at. Each look starts a process.
@@ -43,18 +44,23 @@ impl Drop for Terminal {
 }
 
 impl Terminal {
-    /// A shell in the directory of a site, in a terminal of that many columns and rows, with
-    /// colours.
+    /// A shell in a directory, in a terminal of that many columns and rows, with colours.
     #[track_caller]
-    pub fn open(site: &Site, columns: u16, rows: u16) -> Terminal {
-        Terminal::open_with(site, columns, rows, &[])
+    pub fn open(dir: impl AsRef<Path>, columns: u16, rows: u16) -> Terminal {
+        Terminal::open_with(dir, columns, rows, &[])
     }
 
     /// The same with more variables in the environment.
     #[track_caller]
-    pub fn open_with(site: &Site, columns: u16, rows: u16, variables: &[(&str, &str)]) -> Terminal {
+    pub fn open_with(
+        dir: impl AsRef<Path>,
+        columns: u16,
+        rows: u16,
+        variables: &[(&str, &str)],
+    ) -> Terminal {
+        let dir = dir.as_ref();
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let terminal = Terminal { socket: site.path(&format!("terminal-{number}.sock")) };
+        let terminal = Terminal { socket: dir.join(format!("terminal-{number}.sock")) };
         let (columns, rows) = (columns.to_string(), rows.to_string());
         let mut command = terminal.command(&[]);
         // What the shell inherits is what is said here, whatever the tests were started in.
@@ -63,7 +69,7 @@ impl Terminal {
         }
         command.envs([("LANG", "C.UTF-8"), ("LC_ALL", "C.UTF-8"), ("PS1", PROMPT)]);
         command.env("BESOM", env!("CARGO_BIN_EXE_besom"));
-        command.envs(variables.iter().copied()).current_dir(site.path("."));
+        command.envs(variables.iter().copied()).current_dir(dir);
         command.args([
             "start-server",
             ";",
