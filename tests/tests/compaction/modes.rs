@@ -229,7 +229,7 @@ async fn a_document_that_cannot_be_loaded_stays_and_its_neighbour_is_compacted()
             let decided = site.decide(&waiting).await;
             let dead = matches!(
                 &decided.decision,
-                besom::ports::store::Decision::Settle(Settle::Dead { reason })
+                besom::ports::store::Decision::Settle(Settle::Dead { reason, .. })
                     if reason.starts_with("undecodable")
             );
             assert_eq!(dead, !is_whole, "{:?}", decided.decision);
