@@ -45,7 +45,11 @@ pub fn need_of(facts: &Facts, mode: Mode) -> Need {
     ];
     let bytes = bytes.into_iter().fold(BASE, u64::saturating_add);
     let anew = match mode {
-        Mode::Reset => operations.rows.saturating_mul(PER_OPERATION_OF_A_RESET),
+        // Values are there once more while they are written.
+        Mode::Reset => operations
+            .rows
+            .saturating_mul(PER_OPERATION_OF_A_RESET)
+            .saturating_add(operations.bytes.saturating_mul(PER_COLUMN_BYTE / 2)),
         Mode::Merge | Mode::Trim => 0,
     };
     Need { bytes: bytes.saturating_add(anew) }
