@@ -12,7 +12,7 @@ use besom_oracle::{Oracle, names_in, read_log, run, slices, write_log};
 /// Documents that one Node process makes or judges.
 const BATCH: u64 = 350;
 
-const DOCUMENTS_DEFAULT: u64 = 700;
+const DOCUMENTS_DEFAULT: u64 = 300;
 
 fn number(variable: &str, default: u64) -> u64 {
     std::env::var(variable).ok().map_or(default, |it| it.parse().expect("a number"))

@@ -10,7 +10,7 @@ use besom_oracle::loro::{Document, documents, seen_vectors, write_results};
 use besom_oracle::{Oracle, run, slices};
 
 /// Documents by default.
-const DOCUMENTS: u64 = 700;
+const DOCUMENTS: u64 = 50;
 /// Documents for which one process of Node is started.
 const BATCH: u64 = 250;
 /// Documents live outside of Node's own heap, which makes it collect far too often unless it

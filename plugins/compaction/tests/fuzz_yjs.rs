@@ -16,7 +16,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 /// Documents by default.
-const DOCUMENTS: u64 = 700;
+const DOCUMENTS: u64 = 1_650;
 
 /// Documents of one seed: written, compacted and judged at once.
 const BATCH: u64 = 350;
