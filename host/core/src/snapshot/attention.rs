@@ -306,8 +306,9 @@ impl Found {
             .map(|node| node.name.as_str())
             .collect();
         if !others.is_empty() {
-            let text =
-                format!("{} work by another configuration than the leader", others.join(", "));
+            let work = if others.len() == 1 { "works" } else { "work" };
+            let who = others.join(", ");
+            let text = format!("{who} {work} by another configuration than the leader");
             self.add(Urgency::Warning, Subject::Config, text);
         }
         if snapshot.ring.moving > 0 {

@@ -72,7 +72,7 @@ fn what_is_wrong_is_named_with_its_urgency() {
         (
             |s| set(&mut s.nodes, 1, |n| n.config_digest = "bb".into()),
             Urgency::Warning,
-            "b work by another configuration than the leader",
+            "b works by another configuration than the leader",
         ),
         (
             |s| {
