@@ -54,7 +54,7 @@ fn traces() -> Vec<Trace> {
         parents: n.checked_sub(1).into_iter().collect(),
         agent: 0,
         patches: vec![Patch {
-            position: if n % 3 == 0 { 0 } else { n },
+            position: if n.is_multiple_of(3) { 0 } else { n },
             deleted: usize::from(n % 4 == 3) * 9,
             inserted: format!("sentence {n}. "),
         }],
