@@ -159,7 +159,7 @@ fn no_more_edits_wait_than_the_minimum_whatever_somebody_has_yet_to_pass() {
             if d.pending() >= MIN_CHANGES && settled.as_ref() != Some(&version) {
                 match decide(&d, None, &rows(&log.join(" ")), 0, Mode::Merge) {
                     Decision::Rest(Rest::Prune { target, .. }) => {
-                        (d.compacted_seq, waiting) = (target, 0)
+                        (d.compacted_seq, waiting) = (target, 0);
                     }
                     Decision::Compact(plan) => {
                         log.retain(|row| row.ends_with('p'));
