@@ -10,6 +10,7 @@
 
 mod canon;
 mod digest;
+mod heads;
 mod history;
 mod memory;
 mod merge;

@@ -15,6 +15,7 @@
 use loro::{ExportMode, LoroDoc, VersionVector};
 
 use super::digest::{self, Start};
+use super::heads;
 use super::merge::{self, DOCUMENT};
 use super::rebuild::{self, guarded};
 use super::vectors::Vectors;
@@ -50,7 +51,7 @@ fn trimmed(
     if let Some(because) = held_back(vectors, &minimum, &former) {
         return Ok(Err(because));
     }
-    let version = doc.try_vv_to_frontiers(&minimum).map_err(|error| {
+    let version = heads::of(doc, &minimum).map_err(|error| {
         LeftAlone::new(Code::Unsupported, format!("the minimum is no version: {error}"))
     })?;
 
