@@ -4,6 +4,8 @@
 //! alone.
 
 pub mod loro;
+pub mod replay;
+pub mod shapes;
 pub mod trace;
 
 use std::fs::File;
