@@ -5,6 +5,7 @@
 //! whether the result is the same document. yrs is never asked about its own work.
 //!
 //! ```text
+//! rows ──tally──> room?
 //! rows ──reader──> former model ───────────────────────┬──────────────┐
 //!   └──yrs, one transaction per row──reader──> collected model        │
 //!                                               compare, splice       │
@@ -24,8 +25,9 @@ use super::layout::{Layout, Unfit};
 use super::library::rebuild;
 use super::model::Model;
 use super::names::Names;
+use super::tally::{self, Facts};
 use super::union::{self, Fault};
-use super::{splice, stand_in, writer};
+use super::{memory, splice, stand_in, writer};
 use crate::outcome::{Code, Compacted, Digests, Job, KeepDeleted, LeftAlone, Mode, Remark, Said};
 
 /// A verified merge.
@@ -40,14 +42,17 @@ pub struct Merged {
     pub update: Vec<u8>,
     /// Whether deleted content was kept.
     pub keep_deleted: bool,
+    /// What was counted in the rows.
+    pub facts: Facts,
     digests: Digests,
-    bytes_before: usize,
     spliced: bool,
     stood_in: Option<LeftAlone>,
 }
 
 /// Compacts, or says why not. See [`super::compact`].
 pub fn merge(job: &Job<'_>) -> Result<Merged, LeftAlone> {
+    let facts = tally::tally(job.updates)?;
+    memory::require(&facts)?;
     let mut names = Names::default();
     let old = union::read(&mut names, job.updates.iter().copied()).map_err(LeftAlone::from)?;
     let keep_deleted = match job.settings.keep_deleted {
@@ -89,8 +94,8 @@ pub fn merge(job: &Job<'_>) -> Result<Merged, LeftAlone> {
         new,
         update,
         keep_deleted,
+        facts,
         digests: Digests { before, after },
-        bytes_before: job.bytes(),
         spliced,
         stood_in,
     })
@@ -105,7 +110,7 @@ impl Merged {
             mode: Mode::Merge,
             merged_because: because,
             digests: self.digests,
-            bytes_before: self.bytes_before,
+            bytes_before: self.facts.bytes,
         }
     }
 
@@ -121,11 +126,6 @@ impl Merged {
                 .map(|left| Remark { name: "stood_in", said: Said::Words(left.to_string()) }),
         );
         remarks
-    }
-
-    /// Bytes of the rows.
-    pub fn bytes_before(&self) -> usize {
-        self.bytes_before
     }
 }
 
@@ -237,6 +237,7 @@ fn spliced_and_read(
 
 /// Whether `after` says the same as the updates. See [`super::verify`].
 pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
+    memory::require(&tally::tally(updates)?)?;
     let names = &mut Names::default();
     let old = union::read(names, updates.iter().copied()).map_err(LeftAlone::from)?;
     let new = read_own(names, after, "the compacted update cannot be read")?;

@@ -12,6 +12,7 @@ pub mod integration;
 pub mod json;
 pub mod layout;
 mod library;
+mod memory;
 mod merge;
 pub mod model;
 pub mod names;
@@ -21,6 +22,7 @@ pub mod reader;
 mod reset;
 mod splice;
 mod stand_in;
+mod tally;
 pub mod union;
 pub mod wire;
 pub mod writer;
@@ -63,4 +65,16 @@ pub fn verify(updates: &[&[u8]], after: &[u8], mode: Mode) -> Result<Digests, Le
         Mode::Reset => reset::verify(updates, after),
         Mode::Trim => Err(LeftAlone::unknown_mode("Yjs", mode)),
     }
+}
+
+/// The bytes of memory that these updates need at most in that mode.
+///
+/// # Errors
+/// An update that is not well formed.
+pub fn needed(updates: &[&[u8]], mode: Mode) -> Result<usize, LeftAlone> {
+    let facts = tally::tally(updates)?;
+    Ok(match mode {
+        Mode::Merge | Mode::Trim => memory::needed(&facts),
+        Mode::Reset => memory::needed(&facts).saturating_add(memory::needed_for_reset(&facts)),
+    })
 }

@@ -24,7 +24,7 @@ use super::merge::{self, Merged};
 use super::model::{Client, Model, Parent, Place, Run};
 use super::names::{Id, Names, Text};
 use super::outline::Outline;
-use super::{library, stand_in, union, writer};
+use super::{library, memory, stand_in, tally, union, writer};
 use crate::outcome::{Code, Compacted, Digests, LeftAlone, Mode};
 
 /// How many client ids are tried before a reset is given up; each is taken with a
@@ -38,6 +38,8 @@ pub enum Because {
     KeptDeleted,
     /// It is too large to be laid out.
     TooLarge,
+    /// There is not so much memory, in bytes.
+    NoRoom(usize),
     /// Its units cannot be brought into an order, or two ways to it differ.
     Order(String),
     /// The reset document would not be the same.
@@ -59,6 +61,9 @@ impl fmt::Display for Because {
                 super::fragment::FRAGMENTS_MAX,
                 stand_in::UNITS_MAX
             ),
+            Because::NoRoom(bytes) => {
+                write!(f, "too-large: a reset needs up to {bytes} bytes more, which there are not")
+            }
             Because::Order(words) => write!(f, "order: {words}"),
             Because::Changed(words) => write!(f, "changed: {words}"),
             Because::ClientId => f.write_str("client-id: every fresh client id is taken"),
@@ -84,6 +89,9 @@ pub fn reset(merged: &Merged) -> Result<Compacted, Because> {
     if stand_in::units(new) > stand_in::UNITS_MAX {
         return Err(Because::TooLarge);
     }
+    if !memory::has_room_for_reset(&merged.facts) {
+        return Err(Because::NoRoom(memory::needed_for_reset(&merged.facts)));
+    }
     let layout = Layout::of(names, new)?;
     let outline = Outline::of(names, &layout);
     let before = Outline::of(names, &Layout::of(names, old)?);
@@ -104,7 +112,7 @@ pub fn reset(merged: &Merged) -> Result<Compacted, Because> {
         mode: Mode::Reset,
         merged_because: None,
         digests: Digests { before: before.digest(), after: after.digest() },
-        bytes_before: merged.bytes_before(),
+        bytes_before: merged.facts.bytes,
         remarks: merged.remarks(),
     })
 }
@@ -114,6 +122,7 @@ pub fn reset(merged: &Merged) -> Result<Compacted, Because> {
 pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
     let unfit = |unfit| LeftAlone::new(Code::TooLarge, Because::from(unfit).to_string());
     let changed = |words: &str| LeftAlone::new(Code::Changed, words);
+    memory::require(&tally::tally(updates)?)?;
     let mut names = Names::default();
     let old = union::read(&mut names, updates.iter().copied()).map_err(LeftAlone::from)?;
     let before = Outline::of(&names, &Layout::of(&names, &old).map_err(unfit)?);
