@@ -11,16 +11,24 @@ use std::time::Instant;
 
 use besom_compaction::loro as format;
 use besom_compaction::outcome::{Compacted, Job, Mode, Settings, Wish};
-use besom_oracle::trace::{NAMES, Trace};
-use loro::{ExportMode, ID, LoroDoc};
+use besom_oracle::shapes::loro::SHAPES;
+use besom_oracle::{
+    replay,
+    trace::{NAMES, Trace},
+};
+use loro::{ExportMode, LoroDoc};
 
 /// Counts what is allocated at once.
 struct Counting;
 
 static NOW: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
-/// Of that size is the room that is asked for and given back: it is not used.
-static ROOM: AtomicUsize = AtomicUsize::new(usize::MAX);
+/// Of these sizes is the room that is asked for and given back: it is not used.
+static ROOM: [AtomicUsize; 2] = [AtomicUsize::new(usize::MAX), AtomicUsize::new(usize::MAX)];
+
+fn is_room(size: usize) -> bool {
+    ROOM.iter().any(|room| room.load(Ordering::Relaxed) == size)
+}
 
 fn grown(by: usize) {
     let now = NOW.fetch_add(by, Ordering::Relaxed) + by;
@@ -30,7 +38,7 @@ fn grown(by: usize) {
 // SAFETY: every call goes to the system's allocator as it is; only numbers are kept beside.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if layout.size() != ROOM.load(Ordering::Relaxed) {
+        if !is_room(layout.size()) {
             grown(layout.size());
         }
         // SAFETY: the caller's promises are passed on.
@@ -38,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        if layout.size() != ROOM.load(Ordering::Relaxed) {
+        if !is_room(layout.size()) {
             NOW.fetch_sub(layout.size(), Ordering::Relaxed);
         }
         // SAFETY: the caller's promises are passed on.
@@ -62,12 +70,19 @@ fn main() {
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| it == name);
     for name in NAMES.into_iter().filter(|name| is_wanted(name)) {
         match Trace::named(name) {
-            Some(trace) => tell(name, &replayed(&trace)),
+            Some(trace) => tell(name, &replay::loro(&trace)),
             None => println!("{name}: not here"),
         }
     }
-    for (name, log) in WORST.iter().filter(|(name, _)| is_wanted(name)) {
-        tell(name, &log());
+    for shape in SHAPES.iter().filter(|shape| is_wanted(shape.name)) {
+        tell(shape.name, &shape.log());
+    }
+    // NAME=COUNT: as many of whatever the shape has many of.
+    for (name, count) in wanted.iter().filter_map(|it| it.split_once('=')) {
+        let count = count.parse().expect("a number");
+        for shape in SHAPES.iter().filter(|shape| shape.name == name) {
+            tell(name, &(shape.rows)(count));
+        }
     }
 }
 
@@ -80,10 +95,14 @@ fn tell(name: &str, log: &[Vec<u8>]) {
     });
     let settings = Settings { bytes_max: usize::MAX, ..Settings::default() };
     let job = |wish| Job { updates: &updates, wish, settings: &settings };
-    let estimate = format::needed(&updates).unwrap();
-    ROOM.store(estimate, Ordering::Relaxed);
     let base = NOW.load(Ordering::Relaxed);
     PEAK.store(base, Ordering::Relaxed);
+    let [history, estimate] = format::needed(&updates).unwrap();
+    let history_peak = (PEAK.load(Ordering::Relaxed) - base) >> 10;
+    for (room, bytes) in ROOM.iter().zip([history, estimate]) {
+        room.store(bytes, Ordering::Relaxed);
+    }
+    PEAK.store(NOW.load(Ordering::Relaxed), Ordering::Relaxed);
     let peak = || (PEAK.swap(NOW.load(Ordering::Relaxed), Ordering::Relaxed) - base) >> 10;
     let (merged, merge_ms) = timed(|| format::compact(&job(Wish::Merge)).unwrap());
     let merge_peak = peak();
@@ -93,14 +112,16 @@ fn tell(name: &str, log: &[Vec<u8>]) {
     println!(
         "{name}: {} updates, {} bytes; merged {} (Loro alone {alone}), trimmed {}; Loro alone \
          {alone_ms:.0} ms, merge {merge_ms:.0} ms, trim {trim_ms:.0} ms, verify {verify_ms:.0} \
-         ms; peak KiB: merge {merge_peak}, trim {trim_peak}, estimate {}",
+         ms; peak KiB: history {history_peak} (estimate {}), merge {merge_peak}, trim {trim_peak} \
+         (estimate {})",
         updates.len(),
         merged.bytes_before,
         merged.update.len(),
         bytes_of(&trimmed),
+        history >> 10,
         estimate >> 10,
     );
-    ROOM.store(usize::MAX, Ordering::Relaxed);
+    ROOM.iter().for_each(|room| room.store(usize::MAX, Ordering::Relaxed));
 }
 
 fn bytes_of(trimmed: &Compacted) -> String {
@@ -114,135 +135,4 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let started = Instant::now();
     let done = work();
     (done, started.elapsed().as_secs_f64() * 1e3)
-}
-
-/// One update for each transaction, as clients send them.
-fn replayed(trace: &Trace) -> Vec<Vec<u8>> {
-    let mut log = Vec::with_capacity(trace.transactions.len());
-    // One replica for each agent; each transaction is made at the version of its parents.
-    let replicas: Vec<LoroDoc> = (0..trace.agents).map(|agent| author(agent as u64 + 1)).collect();
-    let mut heads: Vec<ID> = Vec::with_capacity(trace.transactions.len());
-    for transaction in &trace.transactions {
-        let doc = &replicas[transaction.agent];
-        let parents: Vec<ID> = transaction.parents.iter().map(|it| heads[*it]).collect();
-        let known = doc.oplog_vv();
-        for parent in parents.iter().filter(|parent| !known.includes_id(**parent)) {
-            let from = &replicas[(parent.peer - 1) as usize];
-            let at = from.frontiers_to_vv(&(*parent).into()).unwrap();
-            let spans = at
-                .sub_vec(&doc.oplog_vv())
-                .into_iter()
-                .map(|(peer, span)| loro::IdSpan::new(peer, span.start, span.end));
-            let news = from.export(ExportMode::updates_in_range(spans.collect::<Vec<_>>()));
-            doc.import(&news.unwrap()).unwrap();
-        }
-        let before = doc.oplog_vv();
-        let text = doc.get_text("text");
-        for patch in &transaction.patches {
-            text.delete(patch.position, patch.deleted).unwrap();
-            text.insert(patch.position, &patch.inserted).unwrap();
-        }
-        doc.commit();
-        let end = doc.oplog_vv().get(&doc.peer_id()).copied().unwrap_or(0);
-        heads.push(ID::new(doc.peer_id(), end - 1));
-        log.push(doc.export(ExportMode::updates(&before)).unwrap());
-    }
-    let doc = LoroDoc::new();
-    doc.import_batch(&log).unwrap();
-    assert_eq!(doc.get_text("text").to_string(), trace.end, "the trace ends otherwise");
-    log
-}
-
-fn author(peer: u64) -> LoroDoc {
-    let doc = LoroDoc::new();
-    doc.set_peer_id(peer).unwrap();
-    doc
-}
-
-/// Makes a log.
-type MakeLog = fn() -> Vec<Vec<u8>>;
-
-/// Logs of which a few bytes need much memory.
-const WORST: &[(&str, MakeLog)] = &[
-    ("one-key", || {
-        edits(50_000, |doc, nth| {
-            doc.get_map("map").insert("key", nth as i64).unwrap();
-        })
-    }),
-    ("many-keys", || {
-        edits(20_000, |doc, nth| {
-            doc.get_map("map").insert(&format!("key {nth}"), nth as i64).unwrap();
-        })
-    }),
-    ("containers", || {
-        edits(10_000, |doc, nth| {
-            let map = loro::LoroMap::new();
-            doc.get_list("list").insert_container(nth, map).unwrap();
-        })
-    }),
-    ("tree", || {
-        edits(5_000, |doc, _| {
-            doc.get_tree("tree").create(None).unwrap();
-        })
-    }),
-    ("movable", || {
-        edits(10_000, |doc, nth| {
-            let list = doc.get_movable_list("movable");
-            list.insert(nth / 2, nth as i64).unwrap();
-            list.mov(nth / 3, 0).unwrap();
-        })
-    }),
-    ("marks", || {
-        edits(10_000, |doc, nth| {
-            let text = doc.get_text("text");
-            text.insert(nth, "x").unwrap();
-            text.mark(nth / 2..nth + 1, "bold", nth as i64).unwrap();
-        })
-    }),
-    ("one-snapshot", || {
-        let log = edits(200_000, |doc, nth| {
-            doc.get_text("text").insert(nth / 2, "x").unwrap();
-        });
-        vec![snapshot(&log)]
-    }),
-    ("zeroes", || {
-        let doc = author(1);
-        doc.get_text("text").insert(0, &"0".repeat(4_000_000)).unwrap();
-        doc.commit();
-        vec![doc.export(ExportMode::Snapshot).unwrap()]
-    }),
-    ("one-key-snapshot", || {
-        let log = edits(200_000, |doc, nth| {
-            doc.get_map("map").insert("key", nth as i64 % 2).unwrap();
-        });
-        vec![snapshot(&log)]
-    }),
-    ("peers", || {
-        (0..5_000)
-            .map(|peer| {
-                let doc = author(peer + 1);
-                doc.get_list("list").insert(0, peer as i64).unwrap();
-                doc.commit();
-                doc.export(ExportMode::all_updates()).unwrap()
-            })
-            .collect()
-    }),
-];
-
-fn edits(count: usize, edit: impl Fn(&LoroDoc, usize)) -> Vec<Vec<u8>> {
-    let doc = author(1);
-    (0..count)
-        .map(|nth| {
-            let before = doc.oplog_vv();
-            edit(&doc, nth);
-            doc.commit();
-            doc.export(ExportMode::updates(&before)).unwrap()
-        })
-        .collect()
-}
-
-fn snapshot(log: &[Vec<u8>]) -> Vec<u8> {
-    let doc = LoroDoc::new();
-    doc.import_batch(log).unwrap();
-    doc.export(ExportMode::Snapshot).unwrap()
 }

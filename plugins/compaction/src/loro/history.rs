@@ -14,7 +14,7 @@ use super::canon::Canon;
 use crate::outcome::{Code, LeftAlone};
 
 /// Operations that are held in memory at once.
-const SPAN_OPS: i32 = 4_096;
+pub const SPAN_OPS: i32 = 4_096;
 
 /// Writes the operations that are in `until` and not in `from`, peer by peer.
 ///

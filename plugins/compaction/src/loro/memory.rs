@@ -1,46 +1,124 @@
 //! How much memory a document will need, before it is built.
 //!
-//! Decides: whether there is room, by cheap facts. The factors are above what was measured
-//! (example `loro_traces`): a snapshot of 200,000 insertions took 84 MiB, 5,000 tree nodes in a
-//! row each 16 MiB. What the facts do not tell is the kind of an operation: thousands of tree
-//! nodes within one change may need more than this says.
+//! Decides: whether there is room, in two steps. The headers of the rows tell how many changes
+//! and operations there are: that is enough for small documents, and for reading the history of
+//! large ones. What the history does ([`super::census`]) then tells what its state will take. The
+//! prices are above what was measured (example `loro_traces`).
 
+use loro::LoroDoc;
+
+use super::census::Census;
 use super::rows::Facts;
 use crate::outcome::{Code, LeftAlone};
 use crate::room::has_room;
 
 /// Bytes that anything needs.
-const BASE: usize = 1 << 20;
-/// Bytes for each byte of updates.
-const PER_BYTE: usize = 4;
-/// Bytes for each row.
-const PER_ROW: usize = 64;
-/// Bytes for each change.
-const PER_CHANGE: usize = 2_304;
-/// Bytes for each operation.
-const PER_OP: usize = 448;
+const BASE: usize = 2 << 20;
+/// A document that needs no more than this at the worst is not counted first.
+const SMALL: usize = 32 << 20;
+
+/// A row has no fewer bytes than this, whatever it holds. What is above may be content, of which
+/// four bytes make a map.
+const ROW_BYTES: usize = 80;
+
+/// Prices of reading the history, in bytes.
+mod reading {
+    pub const BYTE: usize = 4;
+    pub const CONTENT_BYTE: usize = 80;
+    pub const ROW: usize = 64;
+    pub const CHANGE: usize = 512;
+    pub const OP: usize = 512;
+}
+
+/// Prices at the worst, whatever the operations do.
+mod worst {
+    pub const BYTE: usize = 320;
+    pub const CHANGE: usize = 3_072;
+    pub const OP: usize = 6_144;
+}
+
+/// Prices of the whole, by what the operations do.
+mod state {
+    pub const BYTE: usize = 6;
+    pub const ROW: usize = 64;
+    pub const CHANGE: usize = 400;
+    pub const TURN: usize = 5_120;
+    pub const OP: usize = 640;
+    pub const LETTER: usize = 448;
+    pub const MARK: usize = 3_072;
+    pub const MARK_NAME: usize = 512;
+    pub const MOVABLE: usize = 384;
+    pub const NODE: usize = 3_584;
+    pub const MAP: usize = 960;
+    pub const CONTAINER: usize = 7_168;
+    pub const VALUE: usize = 640;
+    pub const VALUE_BYTE: usize = 16;
+}
 
 /// Whether there is room for looking at the rows.
 pub fn room_for_rows(updates: &[&[u8]]) -> Result<(), LeftAlone> {
     let longest = updates.iter().map(|update| update.len()).max().unwrap_or(0);
-    room(BASE.saturating_add(longest.saturating_mul(PER_BYTE)))
+    room(BASE.saturating_add(longest.saturating_mul(reading::BYTE)))
 }
 
-/// Whether there is room for the document.
-pub fn room_for(facts: &Facts) -> Result<(), LeftAlone> {
-    room(needed(facts))
+/// Whether there is room for the history of those rows.
+pub fn room_for_history(facts: &Facts) -> Result<(), LeftAlone> {
+    room(at_most(facts).unwrap_or_else(|| of_history(facts)))
 }
 
-/// The bytes that a document of those facts needs at most.
-pub fn needed(facts: &Facts) -> usize {
-    [
-        (facts.bytes, PER_BYTE),
-        (facts.rows, PER_ROW),
-        (facts.changes, PER_CHANGE),
-        (facts.ops, PER_OP),
-    ]
-    .iter()
-    .fold(BASE, |sum, (count, bytes)| sum.saturating_add(count.saturating_mul(*bytes)))
+/// Whether there is room for the state of a document that holds the history of those rows.
+pub fn room_for_state(doc: &LoroDoc, facts: &Facts) -> Result<(), LeftAlone> {
+    match at_most(facts) {
+        Some(_) => Ok(()),
+        None => room(of_state(facts, &Census::of(doc))),
+    }
+}
+
+/// Whether a document of those rows is small whatever is in it.
+pub fn is_small(facts: &Facts) -> bool {
+    at_most(facts).is_some()
+}
+
+/// What a small document of those rows needs at the worst.
+fn at_most(facts: &Facts) -> Option<usize> {
+    let worst =
+        sum(&[(facts.bytes, worst::BYTE), (facts.changes, worst::CHANGE), (facts.ops, worst::OP)]);
+    (worst <= SMALL).then_some(worst)
+}
+
+/// What the history of those rows needs at most.
+pub fn of_history(facts: &Facts) -> usize {
+    sum(&[
+        (facts.bytes, reading::BYTE),
+        (facts.bytes.saturating_sub(facts.rows * ROW_BYTES), reading::CONTENT_BYTE),
+        (facts.rows, reading::ROW),
+        (facts.changes, reading::CHANGE),
+        (facts.ops, reading::OP),
+    ])
+}
+
+/// What a document with that history needs at most.
+pub fn of_state(facts: &Facts, census: &Census) -> usize {
+    sum(&[
+        (facts.bytes, state::BYTE),
+        (facts.rows, state::ROW),
+        (census.changes, state::CHANGE),
+        (census.turns, state::TURN),
+        (census.ops, state::OP),
+        (census.letters, state::LETTER),
+        (census.marks, state::MARK),
+        (census.marks.saturating_mul(census.mark_names), state::MARK_NAME),
+        (census.movable, state::MOVABLE),
+        (census.nodes, state::NODE),
+        (census.maps, state::MAP),
+        (census.containers, state::CONTAINER),
+        (census.values, state::VALUE),
+        (census.value_bytes, state::VALUE_BYTE),
+    ])
+}
+
+fn sum(parts: &[(usize, usize)]) -> usize {
+    parts.iter().fold(BASE, |sum, (count, bytes)| sum.saturating_add(count.saturating_mul(*bytes)))
 }
 
 fn room(bytes: usize) -> Result<(), LeftAlone> {
@@ -58,24 +136,97 @@ mod tests {
     #[test]
     fn what_there_is_no_room_for_is_refused_with_the_bytes_that_it_needs() {
         let facts = Facts { ops: usize::MAX / 2, ..Facts::default() };
-        let left = room_for(&facts).unwrap_err();
+        let left = room_for_history(&facts).unwrap_err();
         assert_eq!(left.code, Code::TooLarge);
         assert!(left.words.contains(&usize::MAX.to_string()), "{left}");
-        room_for(&Facts { ops: 1_000, ..Facts::default() }).unwrap();
+        room_for_history(&Facts { ops: 1_000, ..Facts::default() }).unwrap();
     }
 
     #[test]
     fn the_estimate_is_above_what_was_measured() {
-        let rows = |rows, bytes, ops| Facts { rows, bytes, ops, changes: rows, ..Facts::default() };
-        for (facts, measured_kib) in [
-            (rows(5_000, 595_515, 5_000), 16_515),
-            (rows(10_000, 1_024_094, 20_000), 18_724),
-            (rows(10_000, 901_487, 10_000), 14_201),
-            (rows(20_000, 1_947_609, 20_000), 19_192),
-            (rows(50_000, 4_658_719, 50_000), 10_548),
-            (rows(1, 9_234, 200_000), 84_136),
+        let rows =
+            |rows, bytes| Facts { rows, bytes, ops: rows, changes: rows, ..Facts::default() };
+        let one = |bytes| rows(1, bytes);
+        let ops = |changes, ops| Census { changes, ops, ..Census::default() };
+        for (what, facts, census, measured_kib) in [
+            (
+                "tree nodes",
+                rows(5_000, 595_515),
+                Census { nodes: 5_000, ..ops(5_000, 5_000) },
+                16_524,
+            ),
+            (
+                "tree nodes at once",
+                one(499_878),
+                Census { nodes: 50_000, ..ops(1, 50_000) },
+                202_300,
+            ),
+            (
+                "texts at once",
+                one(478_079),
+                Census { containers: 20_000, values: 20_000, letters: 20_000, ..ops(1, 40_000) },
+                161_195,
+            ),
+            (
+                "maps at once",
+                one(100_096),
+                Census { maps: 50_000, values: 50_000, ..ops(1, 1) },
+                64_767,
+            ),
+            ("values at once", one(307_519), Census { values: 100_000, ..ops(1, 50_000) }, 79_443),
+            ("values in a value", one(400_093), Census { values: 200_001, ..ops(1, 1) }, 121_592),
+            (
+                "movable items at once",
+                one(153_746),
+                Census { movable: 50_000, values: 50_000, ..ops(1, 25_000) },
+                55_789,
+            ),
+            (
+                "marks at once",
+                one(158_522),
+                Census { marks: 10_000, mark_names: 1, values: 10_000, ..ops(1, 20_001) },
+                48_327,
+            ),
+            (
+                "marks of many names",
+                one(6_633),
+                Census { marks: 300, mark_names: 300, values: 300, ..ops(1, 601) },
+                39_796,
+            ),
+            (
+                "one key",
+                rows(50_000, 4_658_719),
+                Census { values: 50_000, ..ops(50_000, 50_000) },
+                10_612,
+            ),
+            ("letters", one(9_234), Census { letters: 200_000, ..ops(1, 200_000) }, 84_136),
+            (
+                "peers",
+                rows(5_000, 434_936),
+                Census { turns: 5_000, values: 5_000, ..ops(5_000, 5_000) },
+                20_459,
+            ),
+            (
+                "peers one after the other",
+                rows(10_000, 991_605),
+                Census { turns: 10_000, values: 10_000, ..ops(10_000, 10_000) },
+                51_326,
+            ),
         ] {
-            assert!(needed(&facts) >> 10 > measured_kib, "{facts:?}: {}", needed(&facts) >> 10);
+            let kib = of_state(&facts, &census) >> 10;
+            assert!(kib > measured_kib, "{what}: {kib}");
+        }
+    }
+
+    #[test]
+    fn a_history_takes_less_than_is_said() {
+        let one = |bytes, ops| Facts { rows: 1, changes: 1, bytes, ops, ..Facts::default() };
+        for (what, facts, measured_kib) in [
+            ("tree nodes at once", one(499_878, 50_000), 23_640),
+            ("values in a value", one(400_093, 1), 28_524),
+            ("maps at once", one(100_096, 50_000), 6_589),
+        ] {
+            assert!(of_history(&facts) >> 10 > measured_kib, "{what}");
         }
     }
 }

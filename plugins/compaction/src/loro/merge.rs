@@ -30,7 +30,7 @@ pub fn merge(updates: &[&[u8]]) -> Result<Compacted, LeftAlone> {
 pub fn facts(updates: &[&[u8]]) -> Result<Facts, LeftAlone> {
     memory::room_for_rows(updates)?;
     let facts = rows::check(updates)?;
-    memory::room_for(&facts)?;
+    memory::room_for_history(&facts)?;
     Ok(facts)
 }
 

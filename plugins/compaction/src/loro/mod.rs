@@ -9,6 +9,7 @@
 //! JSON, which knows no -0 and no NaN.
 
 mod canon;
+mod census;
 mod digest;
 mod heads;
 mod history;
@@ -56,10 +57,14 @@ pub fn verify(updates: &[&[u8]], after: &[u8], mode: Mode) -> Result<Digests, Le
     }
 }
 
-/// The bytes of memory that a document of these updates needs at most.
+/// The bytes of memory that these updates need at most: for their history alone, and for the
+/// whole document.
 ///
 /// # Errors
-/// An update that is not well formed.
-pub fn needed(updates: &[&[u8]]) -> Result<usize, LeftAlone> {
-    rows::check(updates).map(|facts| memory::needed(&facts))
+/// Updates that make no document.
+pub fn needed(updates: &[&[u8]]) -> Result<[usize; 2], LeftAlone> {
+    let facts = rows::check(updates)?;
+    let history = rebuild::history(updates, &facts)?;
+    let census = census::Census::of(&history);
+    Ok([memory::of_history(&facts), memory::of_state(&facts, &census)])
 }

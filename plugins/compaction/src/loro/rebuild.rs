@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use loro::{LoroDoc, PeerID, VersionVector};
 
+use super::memory;
 use super::reused;
 use super::rows::{self, Facts};
 use crate::outcome::{Code, LeftAlone};
@@ -29,33 +30,61 @@ pub fn build(updates: &[&[u8]], facts: &Facts) -> Result<LoroDoc, LeftAlone> {
 }
 
 fn ordered(updates: &[&[u8]], facts: &Facts) -> Result<LoroDoc, LeftAlone> {
-    let mut is_snapshot = vec![false; updates.len()];
-    for row in &facts.snapshots {
-        is_snapshot[*row] = true;
-    }
-    let others = (0..updates.len()).filter(|row| !is_snapshot[*row]);
+    let snapshots = facts.snapshots.iter().copied();
+    let whole = |order: &mut dyn Iterator<Item = usize>| {
+        let doc = import(updates, facts, order)?;
+        memory::room_for_state(&doc, facts)?;
+        applied(doc, updates)
+    };
     if facts.reaches_behind {
         // A shallow snapshot in an empty document would cut off what the others still hold;
         // among them it is but changes. Where they do not hold everything, it has to be first.
-        let last = others.clone().chain(facts.snapshots.iter().copied());
-        if let Ok(doc) = import(updates, last) {
+        if let Ok(doc) = whole(&mut facts.others().chain(snapshots.clone())) {
             return Ok(doc);
         }
     }
-    import(updates, facts.snapshots.iter().copied().chain(others))
+    whole(&mut snapshots.chain(facts.others()))
 }
 
-/// The document of the rows in that order.
+/// The history of the rows in that order.
 ///
-/// The first goes into an empty document, which takes the state of a snapshot as it stands.
-/// The others are collected without being applied, and applied at once: that is what
-/// `import_batch` does as well, which would decode every row twice and ask for copies.
-fn import(updates: &[&[u8]], order: impl Iterator<Item = usize>) -> Result<LoroDoc, LeftAlone> {
+/// The first goes into an empty document, which takes the state of a snapshot as it stands, and
+/// applies changes more cheaply than later. The others are collected without being applied:
+/// that is what `import_batch` does as well, which would decode every row twice and ask for
+/// copies.
+fn import(
+    updates: &[&[u8]],
+    facts: &Facts,
+    order: &mut dyn Iterator<Item = usize>,
+) -> Result<LoroDoc, LeftAlone> {
     let doc = empty()?;
-    for row in order {
+    for (nth, row) in order.enumerate() {
+        if nth == 0 && !facts.is_snapshot(row) {
+            let first = rows::check(&updates[row..=row])?;
+            if !memory::is_small(&first) {
+                memory::room_for_state(&history(&updates[row..=row], &first)?, &first)?;
+            }
+        }
         doc.import(updates[row]).map_err(|error| rows::refused(&error).at(row))?;
         doc.detach();
     }
+    Ok(doc)
+}
+
+/// A document with the history of the rows, whose state is not to be looked at.
+pub fn history(updates: &[&[u8]], facts: &Facts) -> Result<LoroDoc, LeftAlone> {
+    let doc = empty()?;
+    for row in facts.snapshots.iter().copied().chain(facts.others()) {
+        if !facts.is_snapshot(row) {
+            doc.detach();
+        }
+        doc.import(updates[row]).map_err(|error| rows::refused(&error).at(row))?;
+    }
+    Ok(doc)
+}
+
+/// The document, everything applied at once, nothing missing.
+fn applied(doc: LoroDoc, updates: &[&[u8]]) -> Result<LoroDoc, LeftAlone> {
     doc.checkout_to_latest();
     if doc.state_frontiers() != doc.oplog_frontiers() {
         let words = "Loro has not applied everything that it took";

@@ -22,9 +22,23 @@ pub struct Facts {
     /// Rows that are snapshots, whole ones first, then the shallow ones. Within each kind the
     /// one with the most changes comes first: it spares the others.
     pub snapshots: Vec<usize>,
+    /// Of each row whether it is one.
+    pub is_snapshot: Vec<bool>,
     /// There are only shallow snapshots, and updates from before the history of one begins:
     /// the rows may hold more history than the snapshot.
     pub reaches_behind: bool,
+}
+
+impl Facts {
+    /// Whether that row is a snapshot.
+    pub fn is_snapshot(&self, row: usize) -> bool {
+        self.is_snapshot.get(row).copied().unwrap_or(false)
+    }
+
+    /// The rows that are none, in their order.
+    pub fn others(&self) -> impl Iterator<Item = usize> + Clone + '_ {
+        (0..self.rows).filter(|row| !self.is_snapshot(*row))
+    }
 }
 
 const SHALLOW: EncodedBlobMode = EncodedBlobMode::ShallowSnapshot;
@@ -50,6 +64,7 @@ pub fn check(updates: &[&[u8]]) -> Result<Facts, LeftAlone> {
         facts.bytes += update.len();
         facts.changes += meta.change_num as usize;
         facts.ops += ops(&meta);
+        facts.is_snapshot.push(meta.mode.is_snapshot());
         if meta.mode.is_snapshot() {
             snapshots.push((meta.mode, std::cmp::Reverse(meta.change_num), row));
             shallow.merge(&meta.partial_start_vv);

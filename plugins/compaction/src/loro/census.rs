@@ -1,0 +1,171 @@
+//! What the history of a document does, counted before its state is computed.
+//!
+//! Decides: nothing; only what counts for the memory that the document will need
+//! ([`super::memory`]). The headers of the rows tell how many operations there are, but not of
+//! which kind, and a node of a tree takes ten times the memory of a letter.
+
+use std::collections::BTreeSet;
+
+use loro::{
+    ID, IdSpan, JsonChange, JsonListOp, JsonMapOp, JsonMovableListOp, JsonOpContent, JsonTextOp,
+    JsonTreeOp, LoroDoc, LoroValue,
+};
+
+use super::history::SPAN_OPS;
+
+/// Counts over a history.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Changes.
+    pub changes: usize,
+    /// Of these those that build upon another one than their author's last.
+    pub turns: usize,
+    /// Operations; letters typed in a row are one.
+    pub ops: usize,
+    /// Letters inserted into texts.
+    pub letters: usize,
+    /// Marks.
+    pub marks: usize,
+    /// Distinct names of marks: each stretch of a text may have every one of them.
+    pub mark_names: usize,
+    /// Items inserted into movable lists.
+    pub movable: usize,
+    /// Nodes of trees.
+    pub nodes: usize,
+    /// Maps.
+    pub maps: usize,
+    /// Other containers.
+    pub containers: usize,
+    /// Values, those within others included.
+    pub values: usize,
+    /// Bytes of texts and of binary values, and of the keys of maps.
+    pub value_bytes: usize,
+}
+
+impl Census {
+    /// Of all that a document has in its history.
+    pub fn of(doc: &LoroDoc) -> Census {
+        let start = doc.shallow_since_vv().to_vv();
+        let mut census = Census::default();
+        let mut names = BTreeSet::new();
+        for (peer, end) in doc.oplog_vv().iter() {
+            let mut next = start.get(peer).copied().unwrap_or(0);
+            while next < *end {
+                let until = (*end).min(next.saturating_add(SPAN_OPS));
+                for change in doc.export_json_in_id_span(IdSpan::new(*peer, next, until)) {
+                    census.change(change, &mut names);
+                }
+                next = until;
+            }
+        }
+        census.mark_names = names.len();
+        census
+    }
+
+    fn change(&mut self, change: JsonChange, names: &mut BTreeSet<String>) {
+        self.changes += 1;
+        let previous = ID::new(change.id.peer, change.id.counter - 1);
+        self.turns += usize::from(change.deps != [previous]);
+        self.value_bytes += change.msg.map_or(0, |message| message.len());
+        for op in change.ops {
+            self.ops += 1;
+            match op.content {
+                JsonOpContent::Text(JsonTextOp::Insert { text, .. }) => self.letters += text.len(),
+                JsonOpContent::Text(JsonTextOp::Mark { style_key, style_value, .. }) => {
+                    self.marks += 1;
+                    self.value_bytes += style_key.len();
+                    self.value(&style_value);
+                    names.insert(style_key);
+                }
+                JsonOpContent::List(JsonListOp::Insert { value, .. }) => {
+                    value.iter().for_each(|value| self.value(value));
+                }
+                JsonOpContent::MovableList(JsonMovableListOp::Insert { value, .. }) => {
+                    self.movable += value.len();
+                    value.iter().for_each(|value| self.value(value));
+                }
+                JsonOpContent::MovableList(JsonMovableListOp::Set { value, .. }) => {
+                    self.value(&value);
+                }
+                JsonOpContent::Map(JsonMapOp::Insert { key, value }) => {
+                    self.value_bytes += key.len();
+                    self.value(&value);
+                }
+                JsonOpContent::Tree(JsonTreeOp::Create { fractional_index, .. }) => {
+                    self.nodes += 1;
+                    self.value_bytes += fractional_index.as_bytes().len();
+                }
+                JsonOpContent::Tree(JsonTreeOp::Move { fractional_index, .. }) => {
+                    self.value_bytes += fractional_index.as_bytes().len();
+                }
+                JsonOpContent::Map(JsonMapOp::Delete { key }) => self.value_bytes += key.len(),
+                JsonOpContent::Text(JsonTextOp::Delete { .. } | JsonTextOp::MarkEnd)
+                | JsonOpContent::List(JsonListOp::Delete { .. })
+                | JsonOpContent::MovableList(
+                    JsonMovableListOp::Delete { .. } | JsonMovableListOp::Move { .. },
+                )
+                | JsonOpContent::Tree(JsonTreeOp::Delete { .. })
+                | JsonOpContent::Future(_) => {}
+            }
+        }
+    }
+
+    fn value(&mut self, value: &LoroValue) {
+        let mut open = vec![value];
+        while let Some(value) = open.pop() {
+            self.values += 1;
+            match value {
+                LoroValue::Null | LoroValue::Bool(_) | LoroValue::Double(_) | LoroValue::I64(_) => {
+                }
+                LoroValue::Binary(bytes) => self.value_bytes += bytes.len(),
+                LoroValue::String(text) => self.value_bytes += text.len(),
+                LoroValue::List(list) => open.extend(list.iter()),
+                LoroValue::Map(map) => {
+                    for (key, value) in map.iter() {
+                        self.value_bytes += key.len();
+                        open.push(value);
+                    }
+                }
+                LoroValue::Container(id) => match id.container_type() {
+                    loro::ContainerType::Map => self.maps += 1,
+                    _ => self.containers += 1,
+                },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loro::{LoroMap, LoroText};
+
+    use super::*;
+
+    #[test]
+    fn everything_is_counted_by_its_kind() {
+        let doc = LoroDoc::new();
+        doc.set_peer_id(1).unwrap();
+        let text = doc.get_text("text");
+        text.insert(0, "letters").unwrap();
+        text.mark(0..3, "bold", true).unwrap();
+        text.mark(1..4, "bold", false).unwrap();
+        text.mark(1..4, "link", "x").unwrap();
+        let list = doc.get_list("list");
+        list.insert_container(0, LoroMap::new()).unwrap();
+        list.insert_container(0, LoroText::new()).unwrap();
+        doc.get_movable_list("movable").insert(0, vec![1, 2, 3]).unwrap();
+        doc.get_tree("tree").create(None).unwrap();
+        doc.commit();
+        doc.set_peer_id(2).unwrap();
+        doc.get_map("map").insert("key", "value").unwrap();
+        doc.commit();
+        let census = Census::of(&doc);
+        assert_eq!((census.changes, census.turns), (2, 2));
+        assert_eq!((census.letters, census.marks, census.mark_names), (7, 3, 2));
+        assert_eq!((census.maps, census.containers, census.nodes), (1, 1, 1));
+        assert_eq!(census.movable, 1);
+        // Three marks, two containers, a list of three and an entry.
+        assert_eq!(census.values, 3 + 2 + 4 + 1);
+        assert!(census.ops >= 11, "{census:?}");
+    }
+}
