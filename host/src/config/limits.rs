@@ -89,7 +89,7 @@ pub static KEYS: &[Key<LimitsTable>] = &[
 
 /// What differs for the lane `heavy`.
 pub const HEAVY: [(&str, &str); 6] = [
-    ("memory_bytes", "512MiB"),
+    ("memory_bytes", "1GiB"),
     ("fuel", "200000000000"),
     ("wall", "120s"),
     ("batch_items", "64"),

@@ -32,7 +32,8 @@ pub struct Settings {
     pub threads: usize,
     /// Instances at once. A guest that waits for the store needs no thread.
     pub instances_max: u32,
-    /// The largest linear memory that any task may be allowed, in bytes.
+    /// The largest linear memory that any task may be allowed, in bytes. The pool reserves so
+    /// much address space for each memory anyway; pages cost nothing until they are used.
     pub memory_bytes_max: u64,
     /// How often a guest looks up from its work: the precision of its deadline.
     pub tick: Duration,
@@ -53,7 +54,7 @@ impl Default for Settings {
         Settings {
             threads: std::thread::available_parallelism().map_or(2, |n| n.get().max(2)),
             instances_max: 64,
-            memory_bytes_max: 1 << 30,
+            memory_bytes_max: 4 << 30,
             tick: Duration::from_millis(5),
             host_calls_max: 100_000,
             bisect_walls_max: 16,

@@ -83,9 +83,10 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The most bytes of updates taken on by default. Every format refuses by the memory that it
-/// will need as well.
-pub const BYTES_MAX_DEFAULT: usize = 16 * 1024 * 1024;
+/// The most bytes of updates taken on by default: twice those of the longest public editing
+/// trace in the most verbose format. Every format refuses by the memory that it will need as
+/// well.
+pub const BYTES_MAX_DEFAULT: usize = 64 * 1024 * 1024;
 
 /// What becomes of deleted content in a Yjs document. The other formats keep their history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
