@@ -5,12 +5,14 @@
 //! id that the first struct of a Yjs update names: what updates mean is the compaction's to judge.
 
 mod attached;
+mod history;
 mod show;
 mod verify;
 mod words;
 
 use std::time::Duration;
 
+use besom_compaction::format::Format;
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_core::time::Time;
@@ -134,29 +136,6 @@ fn first_client(update: &[u8]) -> Option<u64> {
     (number()? > 0).then_some(())?;
     number()?;
     number()
-}
-
-/// The format of a document's updates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Format {
-    /// Yjs V1 updates.
-    #[default]
-    Yjs,
-    /// Loro updates and snapshots.
-    Loro,
-    /// Automerge changes and documents.
-    Automerge,
-}
-
-impl Format {
-    /// The word in `documents.format`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Format::Yjs => "yjs",
-            Format::Loro => "loro",
-            Format::Automerge => "automerge",
-        }
-    }
 }
 
 /// A document's place.

@@ -9,6 +9,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { built, contentOf, difference, sequences, unlike } from './automerge-document.mjs'
 import { edited } from './automerge-edit.mjs'
+import { judgement } from './judging.mjs'
 import { readLog } from './log.mjs'
 
 // Actors that no case uses.
@@ -110,25 +111,15 @@ const given = process.argv.slice(2)
 const only = { '--brief': brief, '--content': ['the document is the same', 'it loads in one go', 'the content is the same', 'it is one change'] }[given[0]]
 const [directory, ...named] = only ? given.slice(1) : given
 const names = named[0]?.startsWith('@') ? readFileSync(named[0].slice(1), 'utf8').split('\n').filter(Boolean) : named
-let failures = 0
+const judging = judgement(only)
 let resets = 0
 for (const name of names) {
   const old = readLog(join(directory, `${name}.log`))
-  for (const [suffix, checks] of [['compacted', merged], ['reset', reset]]) {
-    const file = join(directory, `${name}.${suffix}.log`)
-    if (suffix === 'reset' && !existsSync(file)) continue
-    if (suffix === 'reset') resets++
-    const compacted = readLog(file)
-    for (const [check, run] of Object.entries(checks)) {
-      if (only && !only.includes(check)) continue
-      let found
-      try { found = run(old, compacted) } catch (error) { found = `it threw ${error.stack}` }
-      if (found !== null) {
-        failures++
-        console.log(`${name}: ${suffix}: ${check}: no, ${found}`)
-      }
-    }
+  judging.judge(`${name}: compacted`, merged, old, readLog(join(directory, `${name}.compacted.log`)))
+  const again = join(directory, `${name}.reset.log`)
+  if (existsSync(again)) {
+    resets++
+    judging.judge(`${name}: reset`, reset, old, readLog(again))
   }
 }
-console.log(`${names.length} judged, ${resets} of them reset as well, ${failures} failures`)
-process.exitCode = failures > 0 ? 1 : 0
+judging.end(`${names.length} judged, ${resets} of them reset as well`)

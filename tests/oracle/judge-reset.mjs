@@ -6,6 +6,7 @@ import { join } from 'node:path'
 import * as Y from 'yjs'
 import { built, builtAtOnce, contentOf, deletionsOf, difference, rootTypes, stateOf, unlike } from './document.mjs'
 import { editAll, typed } from './edit.mjs'
+import { judgement } from './judging.mjs'
 import { readLog } from './log.mjs'
 import { shown } from './shown.mjs'
 
@@ -83,19 +84,8 @@ const brief = ['the content is the same', 'it is one change of one fresh client,
 const given = process.argv.slice(2)
 const isBrief = given[0] === '--brief'
 const [directory, ...names] = isBrief ? given.slice(1) : given
-let failures = 0
+const judging = judgement(isBrief ? brief : null)
 for (const name of names) {
-  const old = readLog(join(directory, `${name}.log`))
-  const reset = readLog(join(directory, `${name}.reset.log`))
-  for (const [check, run] of Object.entries(checks)) {
-    if (isBrief && !brief.includes(check)) continue
-    let found
-    try { found = run(old, reset) } catch (error) { found = `it threw ${error.stack}` }
-    if (found !== null) {
-      failures++
-      console.log(`${name}: ${check}: no, ${found}`)
-    }
-  }
+  judging.judge(name, checks, readLog(join(directory, `${name}.log`)), readLog(join(directory, `${name}.reset.log`)))
 }
-console.log(`${names.length} judged, ${failures} failures`)
-process.exitCode = failures > 0 ? 1 : 0
+judging.end(`${names.length} judged`)

@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import * as Y from 'yjs'
 import { built, difference, rootTypes, unlike } from './document.mjs'
 import { editAll, typed } from './edit.mjs'
+import { judgement } from './judging.mjs'
 import { readLog } from './log.mjs'
 import { shown } from './shown.mjs'
 
@@ -100,7 +101,7 @@ const brief = ['the content is the same', 'a replica with the old log and one wi
 const given = process.argv.slice(2)
 const isBrief = given[0] === '--brief'
 const [directory, ...names] = isBrief ? given.slice(1) : given
-let failures = 0
+const judging = judgement(isBrief ? brief : null)
 for (const name of names) {
   const old = readLog(join(directory, `${name}.log`))
   const compacted = readLog(join(directory, `${name}.compacted.log`))
@@ -109,19 +110,9 @@ for (const name of names) {
     const doc = built(compacted, FIRST)
     const texts = [...rootTypes(doc).keys()].map(root => doc.getText(root).toString())
     if (texts.length !== 1 || texts[0] !== readFileSync(text, 'utf8')) {
-      failures++
-      console.log(`${name}: the text is not that of ${name}.txt`)
+      judging.failed(`${name}: the text is not that of ${name}.txt`)
     }
   }
-  for (const [check, run] of Object.entries(checks)) {
-    if (isBrief && !brief.includes(check)) continue
-    let found
-    try { found = run(old, compacted) } catch (error) { found = `it threw ${error.stack}` }
-    if (found !== null) {
-      failures++
-      console.log(`${name}: ${check}: no, ${found}`)
-    }
-  }
+  judging.judge(name, checks, old, compacted)
 }
-console.log(`${names.length} judged, ${failures} failures`)
-process.exitCode = failures > 0 ? 1 : 0
+judging.end(`${names.length} judged`)

@@ -9,6 +9,7 @@ import { join } from 'node:path'
 import { difference } from './document.mjs'
 import { built, pictureOf, reaches, roots, sync, tell, unlike } from './loro-document.mjs'
 import { editAll } from './loro-edit.mjs'
+import { judgement } from './judging.mjs'
 import { parseLog, random, readLog } from './log.mjs'
 
 // Peers that no document has.
@@ -105,7 +106,8 @@ const isBrief = given[0] === '--brief'
 const directory = given.at(-1)
 const documents = readLog(join(directory, 'documents.pack'))
 const results = readLog(join(directory, 'compacted.pack'))
-let [judged, failures] = [0, 0]
+const judging = judgement(isBrief ? brief : null)
+let judged = 0
 for (let nth = 0; nth < results.length / 2; nth++) {
   const old = parseLog(documents[2 * nth])
   const seen = parseLog(documents[2 * nth + 1]).map(rows => parseLog(rows))
@@ -118,16 +120,7 @@ for (let nth = 0; nth < results.length / 2; nth++) {
   for (const [mode, compacted] of [['merge', results[2 * nth]], ['trim', results[2 * nth + 1]]]) {
     if (compacted.length === 0) continue
     judged++
-    for (const [check, run] of Object.entries(checks)) {
-      if (isBrief && !brief.includes(check)) continue
-      let found
-      try { found = run({ old, compacted, seen, once }) } catch (error) { found = `it threw ${error.stack ?? error}` }
-      if (found !== null) {
-        failures++
-        console.log(`${nth} (${mode}): ${check}: no, ${found}`)
-      }
-    }
+    judging.judge(`${nth} (${mode})`, checks, { old, compacted, seen, once })
   }
 }
-console.log(`${judged} judged, ${failures} failures`)
-process.exitCode = failures > 0 ? 1 : 0
+judging.end(`${judged} judged`)

@@ -2,6 +2,7 @@
 
 pub mod adapters;
 pub mod conformance;
+pub mod measured;
 mod plugin;
 pub mod servers;
 pub mod sim;

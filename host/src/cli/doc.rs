@@ -6,15 +6,17 @@ mod verify;
 
 use std::path::{Path, PathBuf};
 
+use besom_compaction::format::Format;
 use besom_core::ids::{TaskName, Tenant};
 use clap::Subcommand;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use super::open::Outline;
 use super::output::{self, Table};
 use super::{Exit, Failure, Global, open};
 use crate::config::quantity::show_bytes;
-use crate::doc::{self, Error, Format, LOG_BYTES_MAX, Name};
+use crate::doc::{self, Error, LOG_BYTES_MAX, Name};
 use crate::ports::store::Store;
 
 /// `besom doc`.
@@ -29,7 +31,7 @@ pub enum Verb {
         #[arg(long, default_value = "default")]
         tenant: String,
         /// The format of their updates.
-        #[arg(long, value_enum, default_value_t)]
+        #[arg(long, default_value = Format::Yjs.as_str(), value_parser = format())]
         format: Format,
     },
     /// Write a document as an update log to stdout.
@@ -126,6 +128,12 @@ struct File {
     updates: u64,
     bytes: u64,
     error: Option<String>,
+}
+
+/// Reads a format's word.
+fn format() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::as_str))
+        .try_map(|word| Format::parse(&word).ok_or("no format"))
 }
 
 async fn import(

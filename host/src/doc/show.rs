@@ -1,14 +1,11 @@
 //! What is stored of a document, and the last word of the compaction on it.
 
-use std::fmt::Write as _;
-
 use besom_core::ids::TaskName;
 
 use super::attached::{Attached, attached};
+use super::history::{item_key, of_document};
 use super::{Document, Error, Name, SNAPSHOT_MAX, document, stored};
-use crate::ports::store::{
-    self, DeadLetter, DeadSelector, HistoryQuery, HistoryRow, Letters, Store,
-};
+use crate::ports::store::{self, DeadLetter, DeadSelector, HistoryRow, Letters, Store};
 
 /// History rows and dead letters looked through for the last word on a document.
 const LOOKED_AT_MAX: u32 = 1_000;
@@ -89,7 +86,7 @@ pub async fn show(store: &dyn Store, name: &Name, tasks: &[TaskName]) -> Result<
         left_alone: None,
         attached: attached(store, name).await?,
     };
-    let history = history_of(store, name, tasks, LOOKED_AT_MAX).await?;
+    let history = of_document(store, name, tasks, LOOKED_AT_MAX).await?;
     shown.last_compaction = history.iter().find(|row| row.outcome == "committed").cloned();
     let was_compacted = shown.last_compaction.is_some();
     let mut last_word = history.into_iter().find_map(|row| {
@@ -111,50 +108,6 @@ pub async fn show(store: &dyn Store, name: &Name, tasks: &[TaskName]) -> Result<
         }
     }
     Ok(shown)
-}
-
-/// What the tasks have done about a document, newest first, at most so many rows of each.
-pub(super) async fn history_of(
-    store: &dyn Store,
-    name: &Name,
-    tasks: &[TaskName],
-    max: u32,
-) -> store::Result<Vec<HistoryRow>> {
-    let mut history: Vec<HistoryRow> = Vec::new();
-    for task in tasks {
-        let (mut before, mut left) = (None, max);
-        while left > 0 {
-            let limit = left.min(LOOKED_AT_MAX);
-            let query = HistoryQuery {
-                task: Some(task.clone()),
-                tenant: Some(name.tenant.clone()),
-                key: Some(item_key(&name.key)),
-                before,
-                limit,
-                ..HistoryQuery::default()
-            };
-            let page = store.history(&query).await?;
-            before = page.last().map(|row| row.id);
-            left = if page.len() < limit as usize { 0 } else { left - limit };
-            history.extend(page);
-        }
-    }
-    history.sort_by_key(|row| std::cmp::Reverse(row.id));
-    Ok(history)
-}
-
-/// The key of a document's item: the document's own, with what separates or marks the parts
-/// of a key escaped, as plugins write it (`besom_sdk::key`).
-fn item_key(document: &str) -> String {
-    let mut key = String::with_capacity(document.len());
-    for (at, c) in document.chars().enumerate() {
-        if matches!(c, '/' | '%') || (at == 0 && matches!(c, '#' | '@' | '=' | '!')) {
-            let _ = write!(key, "%{:02X}", u32::from(c));
-        } else {
-            key.push(c);
-        }
-    }
-    key
 }
 
 async fn dead(

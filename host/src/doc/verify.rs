@@ -13,7 +13,7 @@ use besom_compaction::outcome::Digests;
 use besom_core::ids::TaskName;
 use besom_core::value::{Field, Value};
 
-use super::show::history_of;
+use super::history::of_document;
 use super::{Error, Name, SNAPSHOT_MAX, count, document, stored};
 use crate::ports::store::{BeforeImage, HistoryRow, Store};
 
@@ -90,7 +90,7 @@ pub async fn verify(
     let mut written = Written { known: HashMap::new(), whole: true };
     written.put_back(now.into_iter().filter(|row| row.edit).map(|row| (row.seq, row.payload)));
     let mut found = Vec::new();
-    for row in history_of(store, name, tasks, COMPACTIONS_MAX).await? {
+    for row in of_document(store, name, tasks, COMPACTIONS_MAX).await? {
         if row.outcome != "committed" || note(&row, "digest_after").is_none() {
             continue;
         }

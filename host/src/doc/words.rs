@@ -6,13 +6,12 @@ use std::collections::{BTreeMap, HashSet};
 use besom_core::ids::{TaskName, Tenant};
 
 use super::Error;
+use super::history::Pages;
 use super::show::{LEFT_ALONE, State, state_after};
-use crate::ports::store::{HistoryQuery, Store};
+use crate::ports::store::Store;
 
 /// History rows looked through, of each task.
 const LOOKED_THROUGH_MAX: u32 = 200_000;
-/// Rows of one page.
-const PAGE_ROWS: u32 = 2_000;
 /// Documents that are named; all of them are counted.
 pub const NAMED_MAX: usize = 1_000;
 
@@ -49,17 +48,9 @@ pub struct Words {
 pub async fn left_alone(store: &dyn Store, tasks: &[TaskName]) -> Result<Words, Error> {
     let mut words = Words::default();
     for task in tasks {
-        let (mut before, mut left, mut known) = (None, LOOKED_THROUGH_MAX, HashSet::new());
-        loop {
-            let query = HistoryQuery {
-                task: Some(task.clone()),
-                before,
-                limit: PAGE_ROWS,
-                ..HistoryQuery::default()
-            };
-            let page = store.history(&query).await?;
-            let is_last = page.len() < PAGE_ROWS as usize;
-            before = page.last().map(|row| row.id);
+        let mut pages = Pages::of(task.clone(), LOOKED_THROUGH_MAX);
+        let mut known = HashSet::new();
+        while let Some(page) = pages.next(store).await? {
             for row in page {
                 // Whether it was compacted before matters for rows that say "nothing to do",
                 // and those are no reason to be listed either way.
@@ -79,15 +70,8 @@ pub async fn left_alone(store: &dyn Store, tasks: &[TaskName]) -> Result<Words, 
                     words.documents.push(LeftAlone { tenant, document, state, at, reason });
                 }
             }
-            left = left.saturating_sub(PAGE_ROWS);
-            if is_last {
-                break;
-            }
-            if left == 0 {
-                words.cut = true;
-                break;
-            }
         }
+        words.cut |= pages.cut();
     }
     Ok(words)
 }

@@ -104,7 +104,8 @@ pub const OPTIONAL_COLUMN: &str = "optional-column";
 /// In [`Manifest::extra`]: a word, as `setting.word`, that a setting may be. A setting with any
 /// is one of them and nothing else.
 pub const CHOICE: &str = "choice";
-/// In what a guest is told of an item: how often a guard of it failed and asked for a retry.
+/// In what a guest is told of an item: how often a guard of it failed and asked for a retry;
+/// nothing is said where none did.
 pub const GUARD_RETRIES: &str = "guard-retries";
 /// In the context of a call: an optional column, as `collection.column`, that is not mapped.
 pub const UNMAPPED_COLUMN: &str = "unmapped-column";

@@ -125,6 +125,11 @@ pub(super) fn fields_to_wit(fields: &[Field]) -> Vec<wit::Field> {
 
 /// An item for a guest. Its execution is the one after those that failed.
 pub(super) fn item_to_wit(item: &Item) -> wit::Item {
+    // Most items have none, and no guest has to be told so.
+    let guard_retries = (item.guard_retries > 0).then(|| wit::Field {
+        name: GUARD_RETRIES.to_owned(),
+        value: wit::Value::Integer(i64::from(item.guard_retries)),
+    });
     wit::Item {
         tenant: item.identity.tenant.as_ref().map(|tenant| tenant.as_str().to_owned()),
         key: item.identity.key.clone(),
@@ -135,10 +140,7 @@ pub(super) fn item_to_wit(item: &Item) -> wit::Item {
         run: item.run.0,
         attempt: item.attempts.saturating_add(1),
         planned_at: item.planned_at.micros(),
-        extra: vec![wit::Field {
-            name: GUARD_RETRIES.to_owned(),
-            value: wit::Value::Integer(i64::from(item.guard_retries)),
-        }],
+        extra: guard_retries.into_iter().collect(),
     }
 }
 

@@ -6,6 +6,8 @@ use automerge::transaction::{CommitOptions, Transactable, Transaction};
 use automerge::{ActorId, AutoCommit, Automerge, ObjType, ROOT, ReadDoc, ScalarValue};
 use besom_compaction::automerge as format;
 use besom_compaction::outcome::{Code, Compacted, Job, LeftAlone, Mode, Settings, Wish};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 fn compact(rows: &[Vec<u8>], wish: Wish<'_>) -> Result<Compacted, LeftAlone> {
     let updates: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
@@ -104,29 +106,17 @@ fn log() -> Vec<Vec<u8>> {
     rows
 }
 
-/// A small generator of numbers, seeded: xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
-    }
-}
-
 #[test]
 fn order_repetition_and_concatenation_of_rows_change_nothing() {
     let rows = log();
     let expected = merge(&rows).unwrap();
-    let mut random = Random(9);
+    let mut random = SmallRng::seed_from_u64(9);
     for round in 0..12 {
         let mut shuffled = rows.clone();
         for _ in 0..round {
-            let (a, b) = (random.below(rows.len()), random.below(rows.len()));
+            let (a, b) = (random.random_range(..rows.len()), random.random_range(..rows.len()));
             shuffled.swap(a, b);
-            shuffled.insert(random.below(rows.len()), rows[a].clone());
+            shuffled.insert(random.random_range(..rows.len()), rows[a].clone());
             let last = shuffled.pop().unwrap();
             shuffled.last_mut().unwrap().extend(last);
         }
@@ -211,10 +201,10 @@ fn no_flipped_bit_changes_a_document_silently() {
     rows.push(document);
     let expected = merge(&rows).unwrap();
     let bits: usize = rows.iter().map(|row| row.len() * 8).sum();
-    let mut random = Random(5);
+    let mut random = SmallRng::seed_from_u64(5);
     let (mut refused, mut same) = (0, 0);
     for _ in 0..TRIALS {
-        let mut bit = random.below(bits);
+        let mut bit = random.random_range(..bits);
         let mut flipped = rows.clone();
         let row = flipped.iter_mut().find(|row| {
             let is_here = bit < row.len() * 8;

@@ -6,6 +6,8 @@ use besom_compaction::outcome::{Code, Compacted, Job, LeftAlone, Mode, Settings,
 use besom_compaction::yjs::compare::{Same, compare};
 use besom_compaction::yjs::names::Names;
 use besom_compaction::yjs::{self, union, writer};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use yrs::updates::decoder::Decode;
 use yrs::{
     Any, Array, Doc, Map, MapPrelim, OffsetKind, Options, ReadTxn, StateVector, Text, Transact,
@@ -60,29 +62,17 @@ fn reset(rows: &[Vec<u8>]) -> Result<Compacted, LeftAlone> {
     yjs::compact(&Job { updates: &updates, wish: Wish::Reset, settings: &Settings::default() })
 }
 
-/// A small generator of numbers, seeded: xorshift.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
-    }
-}
-
 #[test]
 fn order_and_repetition_of_rows_change_nothing() {
     let rows = log();
     let expected = compact(&rows).unwrap();
-    let mut random = Random(9);
+    let mut random = SmallRng::seed_from_u64(9);
     for round in 0..40 {
         let mut shuffled = rows.clone();
         for _ in 0..round {
-            let (a, b) = (random.below(rows.len()), random.below(rows.len()));
+            let (a, b) = (random.random_range(..rows.len()), random.random_range(..rows.len()));
             shuffled.swap(a, b);
-            shuffled.insert(random.below(rows.len()), rows[a].clone());
+            shuffled.insert(random.random_range(..rows.len()), rows[a].clone());
         }
         let outcome = compact(&shuffled).unwrap();
         assert_eq!(outcome.digests, expected.digests, "round {round}");

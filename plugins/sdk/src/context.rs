@@ -71,7 +71,8 @@ impl From<wire::Context> for Context {
     }
 }
 
-/// In an item's `extra`: how often a guard of it failed and asked for a retry.
+/// In an item's `extra`: how often a guard of it failed and asked for a retry; absent where none
+/// did.
 const GUARD_RETRIES: &str = "guard-retries";
 
 fn guard_retries(extra: &[Field]) -> u32 {

@@ -17,7 +17,8 @@ mod terminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, bail, ensure};
+use besom_tests::measured;
 use serde_json::{Map, Value, json};
 
 use feed::{Feed, Life};
@@ -135,43 +136,28 @@ fn used(figures: Figures, process: Process, watched: Duration) -> Result<Figures
 }
 
 fn wanted(mut args: impl Iterator<Item = String>) -> Result<Wanted> {
-    let mut wanted =
-        Wanted { binary: default_binary()?, opened: OPENED, watched: WATCHED, screens: Vec::new() };
+    let (mut binary, mut opened, mut watched, mut screens) = (None, OPENED, WATCHED, Vec::new());
     while let Some(arg) = args.next() {
         let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
         match arg.as_str() {
             "--bench" => {}
-            "--binary" => wanted.binary = value()?.into(),
-            "--opened" => wanted.opened = value()?.parse().context("--opened")?,
+            "--binary" => binary = Some(value()?.into()),
+            "--opened" => opened = value()?.parse().context("--opened")?,
             "--seconds" => {
-                wanted.watched = Duration::from_secs(value()?.parse().context("--seconds")?);
+                watched = Duration::from_secs(value()?.parse().context("--seconds")?);
             }
-            "--screen" => wanted.screens.push(value()?.parse().context("--screen: 1 to 6")?),
+            "--screen" => screens.push(value()?.parse().context("--screen: 1 to 6")?),
             _ => bail!("`{arg}`: there are --binary, --opened, --seconds and --screen"),
         }
     }
-    if wanted.screens.is_empty() {
-        wanted.screens = SCREENS.into();
+    if screens.is_empty() {
+        screens = SCREENS.into();
     }
-    let unknown = wanted.screens.iter().find(|screen| !('1'..='6').contains(*screen));
+    let unknown = screens.iter().find(|screen| !('1'..='6').contains(*screen));
     ensure!(unknown.is_none(), "--screen: they are numbered 1 to 6");
-    ensure!(wanted.opened > 0 && !wanted.watched.is_zero(), "--opened, --seconds: at least 1");
-    ensure!(
-        wanted.binary.is_file(),
-        "{}: build it with `cargo build --release -p besom`, or name another with --binary",
-        wanted.binary.display()
-    );
-    wanted.binary = std::path::absolute(wanted.binary)?;
-    Ok(wanted)
-}
-
-fn default_binary() -> Result<PathBuf> {
-    if let Some(named) = std::env::var_os("BESOM_BIN") {
-        return Ok(named.into());
-    }
-    let here = std::env::current_exe()?;
-    let profile = here.parent().and_then(|deps| deps.parent()).context("no target directory")?;
-    Ok(profile.join("besom"))
+    ensure!(opened > 0 && !watched.is_zero(), "--opened, --seconds: at least 1");
+    let binary = measured::binary(binary).map_err(Error::msg)?;
+    Ok(Wanted { binary, opened, watched, screens })
 }
 
 fn ms(span: Duration) -> f64 {

@@ -18,7 +18,8 @@ mod site;
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Error, Result, bail, ensure};
+use besom_tests::measured;
 
 use site::{Site, Span};
 
@@ -59,37 +60,22 @@ fn main() -> Result<()> {
 }
 
 fn wanted(mut args: impl Iterator<Item = String>) -> Result<Wanted> {
-    let mut wanted =
-        Wanted { binary: default_binary()?, leases: Vec::new(), rounds: ROUNDS, hosts: HOSTS };
+    let (mut binary, mut leases, mut rounds, mut hosts) = (None, Vec::new(), ROUNDS, HOSTS);
     while let Some(arg) = args.next() {
         let mut value = || args.next().with_context(|| format!("{arg} needs a value"));
         match arg.as_str() {
             "--bench" => {}
-            "--binary" => wanted.binary = value()?.into(),
-            "--lease" => wanted.leases.push(value()?),
-            "--rounds" => wanted.rounds = value()?.parse().context("--rounds")?,
-            "--hosts" => wanted.hosts = value()?.parse().context("--hosts")?,
+            "--binary" => binary = Some(value()?.into()),
+            "--lease" => leases.push(value()?),
+            "--rounds" => rounds = value()?.parse().context("--rounds")?,
+            "--hosts" => hosts = value()?.parse().context("--hosts")?,
             _ => bail!("`{arg}`: there are --binary, --lease, --rounds and --hosts"),
         }
     }
-    if wanted.leases.is_empty() {
-        wanted.leases = LEASES.map(str::to_owned).into();
+    if leases.is_empty() {
+        leases = LEASES.map(str::to_owned).into();
     }
-    ensure!(wanted.hosts >= 2, "--hosts: somebody has to be there to take over");
-    ensure!(
-        wanted.binary.is_file(),
-        "{}: build it with `cargo build --release -p besom`, or name another with --binary",
-        wanted.binary.display()
-    );
-    wanted.binary = std::path::absolute(wanted.binary)?;
-    Ok(wanted)
-}
-
-fn default_binary() -> Result<PathBuf> {
-    if let Some(named) = std::env::var_os("BESOM_BIN") {
-        return Ok(named.into());
-    }
-    let here = std::env::current_exe()?;
-    let profile = here.parent().and_then(|deps| deps.parent()).context("no target directory")?;
-    Ok(profile.join("besom"))
+    ensure!(hosts >= 2, "--hosts: somebody has to be there to take over");
+    let binary = measured::binary(binary).map_err(Error::msg)?;
+    Ok(Wanted { binary, leases, rounds, hosts })
 }
