@@ -37,6 +37,7 @@ pub struct Row {
     at: Stamp,
     applied_at: Option<Stamp>,
     result: Option<String>,
+    refused: bool,
 }
 
 impl From<&CommandRow> for Row {
@@ -50,6 +51,7 @@ impl From<&CommandRow> for Row {
             at: Stamp(row.at),
             applied_at: row.applied_at.map(Stamp),
             result: row.result.clone(),
+            refused: row.refused,
         }
     }
 }
@@ -124,6 +126,7 @@ fn list(rows: &[Row]) -> String {
 impl Row {
     fn outcome(&self) -> String {
         match (&self.result, self.applied_at) {
+            (Some(result), _) if self.refused => format!("refused: {result}"),
             (Some(result), _) => result.clone(),
             (None, Some(_)) => "applied".to_owned(),
             (None, None) => "waits for a leader".to_owned(),

@@ -31,13 +31,14 @@ impl Asking {
             let mut facts = Facts::default();
             facts.add("command", asked.command);
             match &asked.result {
+                Some(result) if asked.refused => facts.add("refused", result),
                 Some(result) => facts.add("result", result),
                 None if asked.applied => facts.add("result", "applied"),
                 None => facts.add("result", "no host has applied it yet; the next leader will"),
             };
             facts.render()
         })?;
-        Ok(Exit::Fine)
+        Ok(if asked.refused { Exit::Failed } else { Exit::Fine })
     }
 }
 

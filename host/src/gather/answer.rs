@@ -101,6 +101,9 @@ impl Gatherer {
         }
         let asked = asking::ask(self.store(), command, &caller.by, reason, APPLY_MAX).await;
         let asked = asked.map_err(refused)?;
+        if asked.refused {
+            return Err(asked.result.unwrap_or_default());
+        }
         Ok(Done { command: Some(asked.command), applied: asked.applied, result: asked.result })
     }
 

@@ -1,6 +1,6 @@
 //! What has happened, told by what differs from one picture to the next.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use besom_core::snapshot::{EVENTS_MAX, Event, EventKind, NodeState, RunState, Snapshot};
@@ -18,8 +18,9 @@ pub struct Events {
     known: VecDeque<Arc<Event>>,
     /// Whether there was a picture before.
     begun: bool,
-    /// The newest command that is told of.
-    command: u64,
+    /// The commands that are told of, as far back as they are still read: one may be applied
+    /// after one that was asked for later.
+    told: BTreeSet<u64>,
 }
 
 impl Events {
@@ -53,17 +54,22 @@ impl Events {
     }
 
     fn commands(&mut self, rows: &[CommandRow], found: &mut Vec<Event>) {
-        let last = self.command;
-        for row in rows.iter().filter(|row| row.id > last && row.applied_at.is_some()) {
-            self.command = self.command.max(row.id);
+        if let Some(oldest) = rows.last().map(|row| row.id) {
+            self.told = self.told.split_off(&oldest);
+        }
+        for row in rows.iter().rev().filter(|row| row.applied_at.is_some()) {
+            if !self.told.insert(row.id) {
+                continue;
+            }
             let result = row.result.as_deref().unwrap_or("applied");
+            let refused = if row.refused { "refused, " } else { "" };
             let why =
                 if row.reason.is_empty() { String::new() } else { format!(" ({})", row.reason) };
             found.push(Event {
                 at: row.applied_at.unwrap_or(row.at),
                 kind: EventKind::Command,
                 subject: row.command.subject(),
-                text: format!("{}: {result}{why}", row.command.verb()),
+                text: format!("{}: {refused}{result}{why}", row.command.verb()),
                 by: Some(row.by.clone()),
             });
         }

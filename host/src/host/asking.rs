@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::ports::store::{self, Command, Store};
+use crate::ports::store::{self, Command, CommandRow, Store};
 
 /// How often the row is looked at while waiting.
 const POLL: Duration = Duration::from_millis(50);
@@ -18,6 +18,8 @@ pub struct Asked {
     pub applied: bool,
     /// What the leader said.
     pub result: Option<String>,
+    /// Whether the leader has refused it.
+    pub refused: bool,
 }
 
 /// Puts a command down and waits for its result, at most `wait`.
@@ -32,10 +34,12 @@ pub async fn ask(
     let deadline = tokio::time::Instant::now() + wait;
     loop {
         let row = store.command(id).await?;
-        let done = row.filter(|row| row.applied_at.is_some());
-        if done.is_some() || tokio::time::Instant::now() >= deadline {
-            let applied = done.is_some();
-            return Ok(Asked { command: id, applied, result: done.and_then(|row| row.result) });
+        if let Some(row) = row.filter(|row| row.applied_at.is_some()) {
+            let CommandRow { result, refused, .. } = row;
+            return Ok(Asked { command: id, applied: true, result, refused });
+        }
+        if tokio::time::Instant::now() >= deadline {
+            return Ok(Asked { command: id, applied: false, result: None, refused: false });
         }
         tokio::time::sleep(POLL).await;
     }

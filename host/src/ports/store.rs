@@ -306,6 +306,8 @@ pub struct CommandRow {
     pub applied_at: Option<Time>,
     /// What came of it.
     pub result: Option<String>,
+    /// Whether the leader has refused it; the result says why.
+    pub refused: bool,
 }
 
 /// The effect of a command, applied under the fence in one transaction with the mark
@@ -332,6 +334,13 @@ pub enum CommandEffect {
     Note,
     /// Nothing: it cannot be done, for this reason.
     Refuse(String),
+}
+
+impl CommandEffect {
+    /// Whether the command is refused.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, CommandEffect::Refuse(_))
+    }
 }
 
 /// What an applied command has done.

@@ -108,7 +108,7 @@ fn with_a_gap(config: &str) -> Site {
 fn applied(site: &Site, args: &[&str]) -> Value {
     let (code, asked) = site.json(args);
     assert_eq!((code, &asked["applied"]), (0, &Value::Bool(true)), "{args:?}: {asked}");
-    has_keys(&asked, &["command", "applied", "result"]);
+    has_keys(&asked, &["command", "applied", "result", "refused"]);
     asked
 }
 
@@ -203,6 +203,10 @@ fn a_task_is_triggered_paused_with_a_reason_explained_and_resumed() {
     let task = site.task("share-expiry");
     assert_eq!(task["next"], Value::Null, "{task:#}");
     assert_eq!(task["paused"]["reason"], "a restore", "{task:#}");
+    let (code, again) = site.json(&["task", "pause", "share-expiry", "--reason", "me too"]);
+    assert_eq!((code, &again["refused"]), (1, &Value::Bool(true)), "{again:#}");
+    assert!(again["result"].as_str().is_some_and(|why| why.contains("a restore")), "{again:#}");
+    assert_eq!(site.task("share-expiry")["paused"]["reason"], "a restore");
     // The next whole second after now is a slot that the pause takes.
     let slot = now_us() / SECOND_US + 1;
     let at = |second: i64| {

@@ -7,6 +7,7 @@ mod contract;
 mod host;
 mod isolation;
 mod kill;
+mod kill_modes;
 mod leadership;
 mod life;
 mod load;

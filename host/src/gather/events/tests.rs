@@ -192,18 +192,34 @@ fn commands_are_told_with_who_and_why_once_they_are_applied() {
         at: BEGIN,
         applied_at,
         result: result.map(Into::into),
+        refused: id == 4,
     };
-    let rows = vec![
-        row(3, None, None),
-        row(2, Some(NEXT), None),
-        row(1, Some(Time::from_secs(1_008)), Some("paused")),
-    ];
-    let reading = Reading { commands: rows, ..Reading::default() };
+    let mut reading = Reading {
+        commands: vec![
+            row(4, Some(NEXT), Some("sweep is paused already")),
+            row(3, None, None),
+            row(2, Some(NEXT), None),
+            row(1, Some(Time::from_secs(1_008)), Some("paused")),
+        ],
+        ..Reading::default()
+    };
     let now = Snapshot { at: NEXT, ..before() };
-    let told = told(&now, &reading);
-    let expected = ["Command sweep: pause: paused (INC-7)", "Command sweep: pause: applied"];
-    assert_eq!(told.iter().map(|event| words(event)).collect::<Vec<_>>(), expected);
-    assert!(told.iter().all(|event| event.by.as_deref() == Some("ann")));
+    let first = told(&now, &reading);
+    let refused = "Command sweep: pause: refused, sweep is paused already";
+    let expected =
+        ["Command sweep: pause: paused (INC-7)", "Command sweep: pause: applied", refused];
+    assert_eq!(first.iter().map(|event| words(event)).collect::<Vec<_>>(), expected);
+    assert!(first.iter().all(|event| event.by.as_deref() == Some("ann")));
+
+    // The third is applied after the fourth, and nothing is told twice.
+    let mut events = Events::default();
+    events.look(&before(), &now, &reading);
+    let known = events.newest().len();
+    events.look(&now, &now, &Reading::default());
+    reading.commands[1] = row(3, Some(NEXT), Some("paused"));
+    events.look(&now, &now, &reading);
+    events.look(&now, &now, &reading);
+    assert_eq!(events.newest().len(), known + 1);
 }
 
 #[test]

@@ -111,6 +111,7 @@ fn resign(at: Time) -> CommandRow {
         at,
         applied_at: None,
         result: None,
+        refused: false,
     }
 }
 

@@ -24,6 +24,7 @@ impl State {
             at: now,
             applied_at: None,
             result: None,
+            refused: false,
         };
         self.commands.insert(id, row);
         id
@@ -72,6 +73,7 @@ impl State {
         if let Some(row) = self.commands.get_mut(&id) {
             row.applied_at = Some(now);
             row.result = Some(result.to_owned());
+            row.refused = effect.is_refusal();
         }
         Ok(applied)
     }

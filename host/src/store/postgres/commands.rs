@@ -43,7 +43,8 @@ pub(super) async fn submit(
     Ok(only::<i64>(&rows)? as u64)
 }
 
-const COMMAND: &str = "SELECT id, command, by, reason, at, applied_at, result FROM @.command";
+const COMMAND: &str =
+    "SELECT id, command, by, reason, at, applied_at, result, refused FROM @.command";
 
 /// Commands that no leader has applied, oldest first.
 pub(super) async fn pending(session: &Session, limit: u32) -> Job<Vec<CommandRow>> {
@@ -78,6 +79,7 @@ fn read(r: &Row) -> Job<CommandRow> {
         at: Time(r.try_get(4)?),
         applied_at: r.try_get::<_, Option<i64>>(5)?.map(Time),
         result: r.try_get::<_, Option<String>>(6)?.map(plain),
+        refused: r.try_get(7)?,
     })
 }
 
@@ -141,8 +143,8 @@ async fn applied(
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     tx.execute(
-        "UPDATE @.command SET applied_at = $2, result = $3 WHERE id = $1",
-        params![id as i64, tx.now.0, escaped(result).into_owned()],
+        "UPDATE @.command SET applied_at = $2, result = $3, refused = $4 WHERE id = $1",
+        params![id as i64, tx.now.0, escaped(result).into_owned(), effect.is_refusal()],
     )
     .await?;
     Ok(applied)

@@ -32,7 +32,7 @@ pub(super) fn submit(tx: &mut Tx<'_>, command: &Command, by: &str, reason: &str)
 /// Commands that no leader has applied, oldest first.
 pub(super) fn pending(conn: &Connection, limit: u32) -> Job<Vec<CommandRow>> {
     let mut statement = conn.prepare_cached(
-        "SELECT id, command, by, reason, at, applied_at, result FROM besom_command
+        "SELECT id, command, by, reason, at, applied_at, result, refused FROM besom_command
          WHERE applied_at IS NULL ORDER BY id LIMIT ?1",
     )?;
     all(statement.query([limit])?)
@@ -42,7 +42,7 @@ pub(super) fn pending(conn: &Connection, limit: u32) -> Job<Vec<CommandRow>> {
 pub(super) fn newest(conn: &Connection, before: Option<u64>, limit: u32) -> Job<Vec<CommandRow>> {
     let before = before.map_or(i64::MAX, |id| i64::try_from(id).unwrap_or(i64::MAX));
     let mut statement = conn.prepare_cached(
-        "SELECT id, command, by, reason, at, applied_at, result FROM besom_command
+        "SELECT id, command, by, reason, at, applied_at, result, refused FROM besom_command
          WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
     )?;
     all(statement.query(params![before, limit])?)
@@ -59,7 +59,7 @@ fn all(mut rows: rusqlite::Rows<'_>) -> Job<Vec<CommandRow>> {
 /// One command.
 pub(super) fn command(conn: &Connection, id: u64) -> Job<Option<CommandRow>> {
     let mut statement = conn.prepare_cached(
-        "SELECT id, command, by, reason, at, applied_at, result FROM besom_command WHERE id = ?1",
+        "SELECT id, command, by, reason, at, applied_at, result, refused FROM besom_command WHERE id = ?1",
     )?;
     let mut rows = statement.query([id])?;
     rows.next()?.map(read).transpose()
@@ -74,6 +74,7 @@ fn read(r: &Row<'_>) -> Job<CommandRow> {
         at: Time(r.get(4)?),
         applied_at: r.get::<_, Option<i64>>(5)?.map(Time),
         result: r.get(6)?,
+        refused: r.get(7)?,
     })
 }
 
@@ -106,8 +107,10 @@ pub(super) fn apply(
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     tx.conn
-        .prepare_cached("UPDATE besom_command SET applied_at = ?2, result = ?3 WHERE id = ?1")?
-        .execute(params![id, tx.now.0, result])?;
+        .prepare_cached(
+            "UPDATE besom_command SET applied_at = ?2, result = ?3, refused = ?4 WHERE id = ?1",
+        )?
+        .execute(params![id, tx.now.0, result, effect.is_refusal()])?;
     Ok(applied)
 }
 

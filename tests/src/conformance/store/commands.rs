@@ -45,6 +45,7 @@ pub async fn a_command_waits_until_a_leader_applies_it(world: &mut World) {
     apply(world, first, CommandEffect::Refuse("no".into())).await;
     let row = world.store().command(first).await.unwrap().unwrap();
     assert_eq!((row.applied_at, row.result.as_deref()), (Some(world.now), Some("done")));
+    assert!(row.refused && !pending[0].refused);
     assert_eq!(world.store().pending_commands(10).await.unwrap()[0].id, second);
     assert_eq!(world.store().command(9_999).await.unwrap(), None);
 }
@@ -63,6 +64,7 @@ pub async fn commands_are_listed_newest_first(world: &mut World) {
     assert!(rows.iter().rev().map(|row| &row.command).eq(asked.iter()));
     assert_eq!((rows[1].applied_at, rows[1].result.as_deref()), (Some(world.now), Some("done")));
     assert_eq!((rows[0].applied_at, &rows[0].result), (None, &None));
+    assert!(rows.iter().all(|row| !row.refused));
 
     let page = world.store().commands(None, 2).await.unwrap();
     assert_eq!(page, rows[..2]);

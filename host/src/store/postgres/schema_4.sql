@@ -1,0 +1,2 @@
+-- Commands that a leader has refused.
+ALTER TABLE @.command ADD COLUMN refused boolean NOT NULL DEFAULT false;

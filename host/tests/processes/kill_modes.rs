@@ -1,0 +1,206 @@
+//! kill -9 at any moment of a host that resets and trims: every document once, saying the same.
+
+use std::time::Duration;
+
+use automerge::transaction::Transactable as _;
+use automerge::{AutoCommit, ROOT};
+use besom::doc::write_log;
+use besom_compaction::format::Format;
+use besom_compaction::outcome::Mode;
+use loro::{ExportMode, LoroDoc};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use rusqlite::Connection;
+use yrs::{Doc, Text as _, Transact as _};
+
+use crate::load::now_us;
+use crate::replay;
+use crate::site::{Site, wait_at_most};
+
+/// Documents of each format.
+const DOCUMENTS: u64 = 80;
+/// Updates of each document.
+const UPDATES: u64 = 24;
+/// Hosts that are killed at most; it ends before where nothing is left to be killed at.
+const KILLS_MAX: u32 = 24;
+/// The longest life of a host that leads, in milliseconds.
+const LIFE_MAX_MS: u64 = 600;
+/// How long the last host may take for what is left.
+const DRAIN_MAX: Duration = Duration::from_secs(120);
+/// Set this to repeat a run.
+const SEED: &str = "BESOM_KILL_SEED";
+
+/// Few items in a commit, so that there are many to be killed at.
+const CONFIG: &str = r#"
+[lease]
+ttl = "3s"
+renew = "1s"
+[host]
+batch_items = 2
+[tasks.compaction]
+plugin = "compaction"
+schedule = "@every 1s"
+[tasks.compaction.limits]
+batch_items = 2
+[tasks.compaction.settings]
+min_changes = 2
+mode_yjs = "reset"
+mode_loro = "trim"
+mode_automerge = "reset"
+"#;
+
+/// The formats, with the mode that is wanted of each and the epoch that it leaves.
+const WANTED: [(Format, Mode, u64); 3] = [
+    (Format::Yjs, Mode::Reset, 1),
+    (Format::Loro, Mode::Trim, 0),
+    (Format::Automerge, Mode::Reset, 1),
+];
+
+#[test]
+fn hosts_killed_while_they_reset_and_trim_do_each_document_once() {
+    let seed = match std::env::var(SEED) {
+        Ok(seed) => seed.parse().expect("a number"),
+        Err(_) => now_us().cast_unsigned(),
+    };
+    eprintln!("{SEED}={seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let site = Site::new(CONFIG);
+    site.create_tables();
+    for (format, ..) in WANTED {
+        import(&site, format);
+    }
+    let db = site.database();
+    let all = DOCUMENTS * WANTED.len() as u64;
+    let mut interrupted = 0;
+    for _ in 0..KILLS_MAX {
+        let mut host = site.serve();
+        host.leads();
+        let life = Duration::from_millis(rng.random_range(0..LIFE_MAX_MS));
+        // A death is only of interest while there is something to be done.
+        std::thread::sleep(life);
+        host.kill();
+        match compacted(&db) {
+            done if done == all => break,
+            done => interrupted += u32::from(done > 0),
+        }
+    }
+    eprintln!("{} of {all} documents were done by {interrupted} hosts that died", compacted(&db));
+    assert!(interrupted > 0, "hosts were killed between the first document and the last");
+
+    let mut host = site.serve();
+    host.leads();
+    wait_at_most(DRAIN_MAX, "every document to be compacted", || {
+        let open = "SELECT count(*) FROM besom_dead WHERE resolved_at IS NULL";
+        if count(&db, open) > 0 {
+            // An item whose host died three times under it is set aside.
+            let (code, asked) = site.json(&["dead", "retry", "--all", "--wait", "60s"]);
+            assert_eq!(code, 0, "{asked}");
+        }
+        (compacted(&db) == all).then_some(())
+    });
+    host.stop();
+    site.balanced();
+    for (format, mode, epoch) in WANTED {
+        for number in 0..DOCUMENTS {
+            same(&site, &db, format, number, mode, epoch);
+        }
+    }
+}
+
+/// Commits that have compacted a document.
+fn compacted(db: &Connection) -> u64 {
+    count(db, "SELECT count(*) FROM besom_history WHERE outcome = 1")
+}
+
+fn count(db: &Connection, sql: &str) -> u64 {
+    db.query_row(sql, [], |row| row.get(0)).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+fn key(format: Format, number: u64) -> String {
+    format!("{}-{number}", format.as_str())
+}
+
+fn import(site: &Site, format: Format) {
+    let files = (0..DOCUMENTS).map(|number| {
+        let path = site.path(&format!("{}.log", key(format, number)));
+        std::fs::write(&path, write_log(&written(format, number))).expect("written");
+        path.to_str().expect("a path").to_owned()
+    });
+    let files: Vec<String> = files.collect();
+    let mut args = vec!["doc", "import", "--format", format.as_str()];
+    args.extend(files.iter().map(String::as_str));
+    let (code, imported) = site.json(&args);
+    assert_eq!(code, 0, "{imported}");
+}
+
+/// What an author has written, who types and takes some of it back.
+fn written(format: Format, number: u64) -> Vec<Vec<u8>> {
+    let word = |n: u64| format!("{number}:{n} ");
+    let removes = |n: u64| n % 5 == 4;
+    match format {
+        Format::Yjs => {
+            let doc = Doc::with_client_id(number + 1);
+            let text = doc.get_or_insert_text("text");
+            let write = |n| {
+                let mut txn = doc.transact_mut();
+                text.insert(&mut txn, 0, &word(n));
+                if removes(n) {
+                    text.remove_range(&mut txn, 2, 5);
+                }
+                txn.encode_update_v1()
+            };
+            (0..UPDATES).map(write).collect()
+        }
+        Format::Loro => {
+            let doc = LoroDoc::new();
+            doc.set_peer_id(number + 1).expect("a fresh document");
+            let text = doc.get_text("text");
+            let write = |n| {
+                let before = doc.oplog_vv();
+                text.insert(0, &word(n)).expect("inserted");
+                if removes(n) {
+                    text.delete(2, 5).expect("deleted");
+                }
+                doc.commit();
+                doc.export(ExportMode::updates(&before)).expect("exported")
+            };
+            (0..UPDATES).map(write).collect()
+        }
+        Format::Automerge => {
+            let mut doc = AutoCommit::new();
+            let text = doc.put_object(ROOT, "text", automerge::ObjType::Text).expect("a text");
+            let write = |n| {
+                doc.splice_text(&text, 0, 0, &word(n)).expect("inserted");
+                if removes(n) {
+                    doc.splice_text(&text, 2, 5, "").expect("deleted");
+                }
+                doc.save_incremental()
+            };
+            (0..UPDATES).map(write).collect()
+        }
+    }
+}
+
+/// One row is left that says what the rows did, and one commit made it.
+#[track_caller]
+fn same(site: &Site, db: &Connection, format: Format, number: u64, mode: Mode, epoch: u64) {
+    let key = key(format, number);
+    let log = std::fs::read(site.path(&format!("{key}.log"))).expect("what was imported");
+    let before = replay::updates(&log);
+    let exported = site.besom(&["doc", "export", &key]);
+    assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
+    let after = replay::updates(&exported.stdout);
+    assert_eq!(after.len(), 1, "{key}");
+    let before: Vec<&[u8]> = before.iter().map(Vec::as_slice).collect();
+    if let Err(difference) = format.verify(&before, &after[0], mode) {
+        panic!("{key}: {difference}");
+    }
+    let of = |sql: &str| count(db, &sql.replace("{key}", &key));
+    assert_eq!(of("SELECT epoch FROM documents WHERE doc_id = '{key}'"), epoch, "{key}");
+    assert_eq!(of("SELECT count(*) FROM changes WHERE doc_id = '{key}'"), 1, "{key}");
+    let commits = "SELECT count(*) FROM besom_history WHERE key = '{key}' AND outcome = 1";
+    assert_eq!(of(commits), 1, "{key}");
+    let (code, verified) = site.json(&["doc", "verify", &key]);
+    assert_eq!(code, 0, "{verified:#}");
+    assert_eq!(verified[0]["mode"], mode.as_str(), "{verified:#}");
+}
