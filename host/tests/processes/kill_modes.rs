@@ -18,7 +18,7 @@ use crate::replay;
 use crate::site::{Site, wait_at_most};
 
 /// Documents of each format.
-const DOCUMENTS: u64 = 80;
+const DOCUMENTS: u64 = 40;
 /// Updates of each document.
 const UPDATES: u64 = 24;
 /// Hosts that are killed at most; it ends before where nothing is left to be killed at.
@@ -143,9 +143,11 @@ fn written(format: Format, number: u64) -> Vec<Vec<u8>> {
             let text = doc.get_or_insert_text("text");
             let write = |n| {
                 let mut txn = doc.transact_mut();
-                text.insert(&mut txn, 0, &word(n));
+                // Content that comes with its deletion would say that its author keeps it.
                 if removes(n) {
                     text.remove_range(&mut txn, 2, 5);
+                } else {
+                    text.insert(&mut txn, 0, &word(n));
                 }
                 txn.encode_update_v1()
             };
@@ -202,5 +204,5 @@ fn same(site: &Site, db: &Connection, format: Format, number: u64, mode: Mode, e
     assert_eq!(of(commits), 1, "{key}");
     let (code, verified) = site.json(&["doc", "verify", &key]);
     assert_eq!(code, 0, "{verified:#}");
-    assert_eq!(verified[0]["mode"], mode.as_str(), "{verified:#}");
+    assert_eq!(verified["compactions"][0]["mode"], mode.as_str(), "{verified:#}");
 }
