@@ -1,8 +1,8 @@
 //! Items per second on PostgreSQL, by workers, with ownership, guard, history and before-image,
 //! beside a bare log with a cursor on the same server that has none of these.
 //!
-//! The work is the same: 100 items of one stream are read, each adds one to a row of its own, and
-//! the cursor moves in the same transaction. The server waits for the disk.
+//! The work is the same: a batch of items of one stream is read, each adds one to a row of its
+//! own, and the cursor moves in the same transaction. The server waits for the disk.
 //!
 //! `BESOM_QUEUE_PEERS` names a command that measures other queues on the same server, which it
 //! finds by `PGPORT` on 127.0.0.1; it is run in every round, and shows its figures itself.
@@ -29,10 +29,10 @@ use super::report::{Figures, cpu, median};
 use super::server_cpu;
 
 /// Items of one measurement.
-const ITEMS: i64 = 40_000;
+const ITEMS: i64 = 64_000;
 /// Items of one commit.
-const BATCH: u32 = 100;
-/// Streams that the items are spread over.
+const BATCHES: [u32; 2] = [100, 1_000];
+/// Streams that the items are spread over; each has a whole number of the largest batches.
 const STREAMS: i64 = 64;
 const WORKERS: [usize; 3] = [1, 4, 16];
 const REPEATS: u32 = 3;
@@ -43,19 +43,22 @@ pub async fn run() -> Result<()> {
     let settings = vec!["shared_buffers=1GB".to_owned()];
     let setup = Setup { settings, tcp: true, ..Setup::new(Disk::Synced) };
     let server: &'static Server = Box::leak(Box::new(Server::with(&setup)));
-    let mut all = WORKERS.map(|_| Rounds::default());
+    let mut all: Vec<((u32, usize), Rounds)> = BATCHES
+        .iter()
+        .flat_map(|batch| WORKERS.map(|workers| ((*batch, workers), Rounds::default())))
+        .collect();
     for _ in 0..REPEATS {
-        for (workers, rounds) in WORKERS.into_iter().zip(&mut all) {
-            let limit = bare_log(&effects(server).await?, workers).await?;
-            let took = besom_store(&effects(server).await?, workers).await?;
+        for ((batch, workers), rounds) in &mut all {
+            let limit = bare_log(&effects(server).await?, *workers, *batch).await?;
+            let took = besom_store(&effects(server).await?, *workers, *batch).await?;
             rounds.bare.push(&limit);
             rounds.ours.push(&took);
             rounds.ratios.push(limit.wall.as_secs_f64() / took.wall.as_secs_f64());
         }
         peers(server.port())?;
     }
-    for (workers, rounds) in WORKERS.into_iter().zip(all) {
-        Figures::of("pgqueue", format!("{workers} workers, batches of {BATCH}"))
+    for ((batch, workers), rounds) in all {
+        Figures::of("pgqueue", format!("{workers} workers, batches of {batch}"))
             .with("items_per_s", median(rounds.ours.rates))
             .with("bare_items_per_s", median(rounds.bare.rates))
             .with("ratio", median(rounds.ratios))
@@ -155,7 +158,7 @@ async fn check(database: &Database) -> Result<()> {
 
 // --------------------------------------------------------------------------------- bare
 
-async fn bare_log(database: &Database, workers: usize) -> Result<Spent> {
+async fn bare_log(database: &Database, workers: usize, batch: u32) -> Result<Spent> {
     let client = database.connect().await;
     client
         .batch_execute(&format!(
@@ -173,7 +176,7 @@ async fn bare_log(database: &Database, workers: usize) -> Result<Spent> {
     }
     let (mut all, watch) = (JoinSet::new(), Watch::start(database)?);
     for (worker, client) in clients.into_iter().enumerate() {
-        all.spawn(async move { bare_worker(&client, worker, workers).await });
+        all.spawn(async move { bare_worker(&client, worker, workers, batch).await });
     }
     while let Some(done) = all.join_next().await {
         done??;
@@ -184,7 +187,12 @@ async fn bare_log(database: &Database, workers: usize) -> Result<Spent> {
 }
 
 /// Three round trips a batch: begin and read, effects and cursor, commit.
-async fn bare_worker(client: &tokio_postgres::Client, worker: usize, workers: usize) -> Result<()> {
+async fn bare_worker(
+    client: &tokio_postgres::Client,
+    worker: usize,
+    workers: usize,
+    batch: u32,
+) -> Result<()> {
     let read = client
         .prepare("SELECT seq, id FROM log WHERE part = $1 AND seq > $2 ORDER BY seq LIMIT $3")
         .await?;
@@ -199,7 +207,7 @@ async fn bare_worker(client: &tokio_postgres::Client, worker: usize, workers: us
     for part in (worker as i32..STREAMS as i32).step_by(workers) {
         let mut acked = 0_i64;
         loop {
-            let limit = i64::from(BATCH);
+            let limit = i64::from(batch);
             let params: [&(dyn tokio_postgres::types::ToSql + Sync); 3] = [&part, &acked, &limit];
             let (begun, rows) =
                 futures::future::join(client.batch_execute("BEGIN"), client.query(&read, &params))
@@ -239,7 +247,7 @@ fn collection() -> Collection {
     }
 }
 
-async fn besom_store(database: &Database, workers: usize) -> Result<Spent> {
+async fn besom_store(database: &Database, workers: usize, batch: u32) -> Result<Spent> {
     let options = Options { readers_max: workers.max(4), ..Options::default() };
     let store = PostgresStore::open(&database.url(), options).await?;
     store.set_collections(Arc::new([("effect".to_owned(), collection())].into()));
@@ -257,7 +265,7 @@ async fn besom_store(database: &Database, workers: usize) -> Result<Spent> {
         let (store, node, epochs) = (Arc::clone(&store), node.clone(), epochs.clone());
         all.spawn(async move {
             for stream in mine {
-                drain(&store, &node, stream.clone(), epochs[&stream.partition]).await?;
+                drain(&store, &node, stream.clone(), epochs[&stream.partition], batch).await?;
             }
             Ok::<_, anyhow::Error>(())
         });
@@ -316,11 +324,12 @@ async fn drain(
     node: &NodeName,
     stream: Stream,
     epoch: OwnerEpoch,
+    size: u32,
 ) -> Result<()> {
     let mut acked = stream.acked;
     while acked < stream.tail {
         let (task, part) = (&stream.task, stream.partition);
-        let waiting = store.read_log(task, part, acked, BATCH, usize::MAX).await?;
+        let waiting = store.read_log(task, part, acked, size, usize::MAX).await?;
         acked.0 += waiting.len() as u64;
         let id = CommitId(u128::from(part.0) << 64 | u128::from(acked.0));
         let items: Vec<_> = waiting.iter().map(|w| (w.source, &w.item)).collect();
