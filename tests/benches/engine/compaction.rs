@@ -1,6 +1,7 @@
 //! What the sandbox and the store cost a compaction: one document or many, from the opening of
 //! the snapshot to the return of the commit, beside the same decision called natively and beside
-//! the library alone, which neither reads what it has written nor compares.
+//! the library alone, which neither reads what it has written nor compares. In every format and
+//! mode.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -9,9 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, ensure};
 use besom::ports::store::Outcome;
-use besom_compaction::outcome::Job;
-use besom_compaction::yjs;
-use besom_tests::site::{Site, notes};
+use besom_compaction::format::Format;
+use besom_compaction::outcome::{BYTES_MAX_DEFAULT, Job, Mode, Settings, Wish};
+use besom_core::value::Value;
+use besom_oracle::replay;
+use besom_oracle::trace::{NAMES, Trace};
+use besom_tests::site::{Place, Site, notes};
 use yrs::block::ClientID;
 use yrs::updates::decoder::Decode;
 use yrs::{Doc, OffsetKind, Options, ReadTxn, StateVector, Text, Transact, Update};
@@ -20,6 +24,8 @@ use super::report::{Figures, median, ms};
 
 /// Turns of each case; in a turn each way is measured once.
 const TURNS: u32 = 5;
+/// The same for documents of other formats than Yjs, which take longer.
+const TURNS_OF_OTHERS: u32 = 2;
 /// Small documents that are compacted in one call, and the edits of each.
 const SMALL: usize = 64;
 const SMALL_EDITS: usize = 100;
@@ -29,18 +35,67 @@ const PREPENDS: usize = 100_000;
 /// An update log.
 type Log = Vec<Vec<u8>>;
 
+/// Documents that are compacted in one call.
+struct Case {
+    name: String,
+    format: Format,
+    mode: Mode,
+    log: Log,
+    documents: usize,
+    turns: u32,
+}
+
+impl Case {
+    fn merged(name: String, log: Log, documents: usize) -> Case {
+        Case { name, format: Format::Yjs, mode: Mode::Merge, log, documents, turns: TURNS }
+    }
+
+    fn wish(&self) -> Wish<'static> {
+        match self.mode {
+            Mode::Merge => Wish::Merge,
+            Mode::Reset => Wish::Reset,
+            // Nobody is attached.
+            Mode::Trim => Wish::Trim(&[]),
+        }
+    }
+
+    fn settings(&self) -> String {
+        let (format, mode) = (self.format.as_str(), self.mode.as_str());
+        format!("min_changes = 2\nmode_{format} = \"{mode}\"")
+    }
+}
+
 /// Every case.
 pub async fn run() -> Result<()> {
     let small = typed(SMALL_EDITS, |n, length| (length, format!("word {n} ")));
-    compare(&format!("{SMALL} documents of {SMALL_EDITS} edits"), &small, SMALL).await?;
+    compare(&Case::merged(format!("{SMALL} documents of {SMALL_EDITS} edits"), small, SMALL))
+        .await?;
     for path in traces() {
         let trace = besom::demo::trace::load(&path)?;
         let log = trace.replay(&mut |_, _| {})?;
         let log: Log = log.edits.into_iter().map(|edit| edit.payload).collect();
-        compare(&trace.name(), &log, 1).await?;
+        compare(&Case::merged(trace.name(), log.clone(), 1)).await?;
+        let reset = Case { mode: Mode::Reset, ..Case::merged(trace.name(), log, 1) };
+        compare(&reset).await?;
+    }
+    for (name, trace) in NAMES.iter().filter_map(|name| Some((name, Trace::named(name)?))) {
+        others(name, &trace).await?;
     }
     let prepends = typed(PREPENDS, |_, _| (0, "a".to_owned()));
-    compare(&format!("{PREPENDS} prepends"), &prepends, 1).await
+    compare(&Case::merged(format!("{PREPENDS} prepends"), prepends, 1)).await
+}
+
+/// A trace in the other formats, in each of their modes.
+async fn others(name: &str, trace: &Trace) -> Result<()> {
+    for (format, log) in
+        [(Format::Loro, replay::loro(trace)), (Format::Automerge, replay::automerge(trace))]
+    {
+        for mode in format.modes() {
+            let (name, log, turns) = (name.to_owned(), log.clone(), TURNS_OF_OTHERS);
+            compare(&Case { name, format, mode: *mode, log, documents: 1, turns }).await?;
+        }
+    }
+    Ok(())
 }
 
 /// The public editing traces, where they are present.
@@ -70,15 +125,27 @@ fn typed(edits: usize, change: impl Fn(usize, u32) -> (u32, String)) -> Log {
 }
 
 /// Measures the three ways by turns, so that what else the machine does meets all of them.
-async fn compare(case: &str, log: &Log, documents: usize) -> Result<()> {
+async fn compare(case: &Case) -> Result<()> {
+    let Case { format, mode, log, documents, .. } = case;
+    let documents = *documents;
+    let what = format!("{}, {} {}", case.name, format.as_str(), mode.as_str());
     let updates: Vec<&[u8]> = log.iter().map(Vec::as_slice).collect();
+    let bytes_before = updates.iter().map(|update| update.len()).sum::<usize>();
+    if bytes_before > BYTES_MAX_DEFAULT {
+        Figures::of("compaction", format!("{what}: above max_bytes"))
+            .with("bytes_before", bytes_before as f64)
+            .show();
+        return Ok(());
+    }
     let (mut acts, mut commits, mut natives, mut alones) = (vec![], vec![], vec![], vec![]);
     let mut ratios = vec![];
-    let site = Site::new().await;
+    let site = Site::on(Place::Sqlite, &case.settings()).await;
+    let settings = Settings::default();
+    let job = Job { updates: &updates, wish: case.wish(), settings: &settings };
     let (mut bytes_after, mut fuel, mut memory) = (0, 0, 0);
-    for turn in 0..TURNS {
+    for turn in 0..case.turns {
         for number in 0..documents {
-            site.document(&name(turn, number), log);
+            site.create(&name(turn, number), format.as_str(), log).await;
         }
         ensure!(site.plan().await == documents as u64, "every document is planned");
         let waiting = site.waiting().await;
@@ -91,18 +158,16 @@ async fn compare(case: &str, log: &Log, documents: usize) -> Result<()> {
 
         let mut compacted = 0;
         let native = timed(documents, || {
-            let done =
-                yjs::compact(&Job::merge(black_box(&updates))).map_err(|why| anyhow!("{why:?}"))?;
+            let done = format.compact(black_box(&job)).map_err(|why| anyhow!("{why:?}"))?;
+            ensure!(done.mode == *mode, "{:?} natively: {:?}", done.mode, done.merged_because);
             compacted = done.update.len();
             Ok(())
         })?;
-        let alone = timed(documents, || alone(black_box(&updates)).map(|_| ()))?;
+        let alone = timed(documents, || alone(*format, black_box(&updates)))?;
 
         let shown = site.shown(&name(turn, 0)).await;
-        let besom_core::value::Value::Integer(after) = notes(&shown)["bytes_after"] else {
-            anyhow::bail!("no bytes_after in {shown:?}")
-        };
-        ensure!(after as usize == compacted, "{after} bytes inside, {compacted} natively");
+        let notes = notes(&shown);
+        ensure!(notes["mode"] == Value::Text(mode.as_str().into()), "{notes:?}");
         (bytes_after, fuel, memory) =
             (compacted, decided[0].usage.fuel, decided[0].usage.memory_bytes);
         acts.push(ms(act));
@@ -113,13 +178,13 @@ async fn compare(case: &str, log: &Log, documents: usize) -> Result<()> {
     }
     let each = documents as f64;
     let native = median(natives);
-    Figures::of("compaction", case)
+    Figures::of("compaction", what)
         .with("act_ms", median(acts) / each)
         .with("commit_ms", median(commits) / each)
         .with("native_ms", native / each)
         .with("library_alone_ms", median(alones) / each)
         .with("end_to_end_to_native", median(ratios))
-        .with("bytes_before", updates.iter().map(|update| update.len()).sum::<usize>() as f64)
+        .with("bytes_before", bytes_before as f64)
         .with("bytes_after", bytes_after as f64)
         .with("fuel_g", fuel as f64 / 1e9)
         .with("guest_mib", memory as f64 / f64::from(1 << 20))
@@ -139,16 +204,34 @@ fn timed(times: usize, mut work: impl FnMut() -> Result<()>) -> Result<Duration>
     Ok(began.elapsed())
 }
 
-/// The library alone: applies the updates one by one and encodes the document.
-fn alone(updates: &[&[u8]]) -> Result<Vec<u8>> {
-    let identity = Options::with_guid_and_client_id(Arc::from("bench"), ClientID::new(0));
-    let doc = Doc::with_options(Options {
-        offset_kind: OffsetKind::Utf16,
-        cleanup_formatting: false,
-        ..identity
-    });
-    for update in updates {
-        doc.transact_mut().apply_update(Update::decode_v1(update)?)?;
+/// The library alone: applies the updates and encodes the document, as it would for anybody.
+fn alone(format: Format, updates: &[&[u8]]) -> Result<()> {
+    match format {
+        Format::Yjs => {
+            let identity = Options::with_guid_and_client_id(Arc::from("bench"), ClientID::new(0));
+            let doc = Doc::with_options(Options {
+                offset_kind: OffsetKind::Utf16,
+                cleanup_formatting: false,
+                ..identity
+            });
+            for update in updates {
+                doc.transact_mut().apply_update(Update::decode_v1(update)?)?;
+            }
+            black_box(doc.transact().encode_state_as_update_v1(&StateVector::default()));
+        }
+        Format::Loro => {
+            let doc = loro::LoroDoc::new();
+            let updates: Vec<Vec<u8>> = updates.iter().map(|update| update.to_vec()).collect();
+            doc.import_batch(&updates)?;
+            black_box(doc.export(loro::ExportMode::Snapshot)?);
+        }
+        Format::Automerge => {
+            let mut doc = automerge::Automerge::new();
+            let changes: Result<Vec<_>, _> =
+                updates.iter().map(|update| automerge::Change::try_from(*update)).collect();
+            doc.apply_changes(changes?)?;
+            black_box(doc.save());
+        }
     }
-    Ok(doc.transact().encode_state_as_update_v1(&StateVector::default()))
+    Ok(())
 }
