@@ -13,7 +13,7 @@ use besom::cli::assembly::Assembly;
 use besom::cli::{Format, Global};
 use besom::doc::{self, Name, Shown};
 use besom::host::perform::call_of;
-use besom::ports::guests::{Limits, StopFlag, Usage};
+use besom::ports::guests::{Call, Limits, StopFlag, Usage};
 use besom::ports::store::{Batch, Decision, Entry, Outcome, SlotDecision, Store, Waiting};
 use besom::store::postgres::PostgresStore;
 use besom::store::sqlite::{Options as StoreOptions, SqliteStore};
@@ -165,14 +165,19 @@ impl Site {
         connection
     }
 
-    /// Creates a document with its edits.
+    /// Creates a Yjs document with its edits.
     pub fn document(&self, name: &str, updates: &[Vec<u8>]) {
+        self.document_of("yjs", name, updates);
+    }
+
+    /// Creates a document of a format with its edits.
+    pub fn document_of(&self, format: &str, name: &str, updates: &[Vec<u8>]) {
         let mut product = self.product();
         let tx = product.transaction().unwrap();
         tx.execute(
-            "INSERT INTO documents (project_id, doc_id, server_seq, created_at, updated_at)
-             VALUES ('a', ?1, ?2, 0, 0)",
-            params![name, updates.len()],
+            "INSERT INTO documents (project_id, doc_id, format, server_seq, created_at, updated_at)
+             VALUES ('a', ?1, ?2, ?3, 0, 0)",
+            params![name, format, updates.len()],
         )
         .unwrap();
         let mut insert = tx
@@ -269,13 +274,24 @@ impl Site {
         self.decide_all(std::slice::from_ref(waiting)).await.remove(0)
     }
 
+    /// The same with no more linear memory than that.
+    pub async fn decide_within(&self, memory_bytes: u64, waiting: &Waiting) -> Decided {
+        let limits = Limits { memory_bytes, ..self.limits().clone() };
+        self.decide_under(limits, std::slice::from_ref(waiting)).await.remove(0)
+    }
+
     /// The same of several items of one task in one call; the use of each is that of all.
     pub async fn decide_all(&self, waiting: &[Waiting]) -> Vec<Decided> {
+        let task = &waiting.first().expect("an item").item.identity.task;
+        self.decide_under(self.definition(task.as_str()).limits.clone(), waiting).await
+    }
+
+    async fn decide_under(&self, limits: Limits, waiting: &[Waiting]) -> Vec<Decided> {
         let store = self.store();
         let now = store.now().await.unwrap();
         let task = waiting.first().expect("an item").item.identity.task.clone();
         let definition = self.definition(task.as_str());
-        let call = call_of(definition, now, 0, &StopFlag::default());
+        let call = Call { limits, ..call_of(definition, now, 0, &StopFlag::default()) };
         let view = store.snapshot(OPEN_MAX).await.unwrap();
         let activity = Arc::clone(&self.assembly.ports.activity);
         let items: Vec<Item> = waiting.iter().map(|waiting| waiting.item.clone()).collect();

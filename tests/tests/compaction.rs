@@ -5,6 +5,7 @@ mod compaction {
     pub mod chain;
     pub mod concurrency;
     pub mod long;
+    pub mod memory;
     pub mod modes;
     pub mod order;
     pub mod states;

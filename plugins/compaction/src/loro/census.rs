@@ -26,8 +26,11 @@ pub struct Census {
     pub letters: usize,
     /// Marks.
     pub marks: usize,
-    /// Distinct names of marks: each stretch of a text may have every one of them.
+    /// Distinct names of marks.
     pub mark_names: usize,
+    /// Stretches between the ends of marks, once for every mark that may lie over them: each
+    /// keeps all of its marks. As long as the marks were when they were made.
+    pub marked: usize,
     /// Items inserted into movable lists.
     pub movable: usize,
     /// Nodes of trees.
@@ -42,27 +45,37 @@ pub struct Census {
     pub value_bytes: usize,
 }
 
+/// The marks of a history.
+#[derive(Default)]
+struct Marks {
+    names: BTreeSet<String>,
+    /// Of each, over how many letters it was made.
+    letters: Vec<usize>,
+}
+
 impl Census {
     /// Of all that a document has in its history.
     pub fn of(doc: &LoroDoc) -> Census {
         let start = doc.shallow_since_vv().to_vv();
         let mut census = Census::default();
-        let mut names = BTreeSet::new();
+        let mut marks = Marks::default();
         for (peer, end) in doc.oplog_vv().iter() {
             let mut next = start.get(peer).copied().unwrap_or(0);
             while next < *end {
                 let until = (*end).min(next.saturating_add(SPAN_OPS));
                 for change in doc.export_json_in_id_span(IdSpan::new(*peer, next, until)) {
-                    census.change(change, &mut names);
+                    census.change(change, &mut marks);
                 }
                 next = until;
             }
         }
-        census.mark_names = names.len();
+        let stretches = 2 * census.marks + 1;
+        census.marked = marks.letters.iter().map(|letters| stretches.min(*letters)).sum();
+        census.mark_names = marks.names.len();
         census
     }
 
-    fn change(&mut self, change: JsonChange, names: &mut BTreeSet<String>) {
+    fn change(&mut self, change: JsonChange, marks: &mut Marks) {
         self.changes += 1;
         let previous = ID::new(change.id.peer, change.id.counter - 1);
         self.turns += usize::from(change.deps != [previous]);
@@ -71,11 +84,18 @@ impl Census {
             self.ops += 1;
             match op.content {
                 JsonOpContent::Text(JsonTextOp::Insert { text, .. }) => self.letters += text.len(),
-                JsonOpContent::Text(JsonTextOp::Mark { style_key, style_value, .. }) => {
+                JsonOpContent::Text(JsonTextOp::Mark {
+                    start,
+                    end,
+                    style_key,
+                    style_value,
+                    ..
+                }) => {
                     self.marks += 1;
                     self.value_bytes += style_key.len();
                     self.value(&style_value);
-                    names.insert(style_key);
+                    marks.names.insert(style_key);
+                    marks.letters.push(end.saturating_sub(start) as usize);
                 }
                 JsonOpContent::List(JsonListOp::Insert { value, .. }) => {
                     value.iter().for_each(|value| self.value(value));
@@ -163,7 +183,7 @@ mod tests {
         assert_eq!((census.changes, census.turns), (2, 2));
         assert_eq!((census.letters, census.marks, census.mark_names), (7, 3, 2));
         assert_eq!((census.maps, census.containers, census.nodes), (1, 1, 1));
-        assert_eq!(census.movable, 1);
+        assert_eq!((census.movable, census.marked), (1, 3 + 3 + 3));
         // Three marks, two containers, a list of three and an entry.
         assert_eq!(census.values, 3 + 2 + 4 + 1);
         assert!(census.ops >= 11, "{census:?}");

@@ -46,7 +46,8 @@ mod state {
     pub const OP: usize = 640;
     pub const LETTER: usize = 448;
     pub const MARK: usize = 3_072;
-    pub const MARK_NAME: usize = 512;
+    pub const MARKED: usize = 192;
+    pub const MARKED_BY_NAMES: usize = 320;
     pub const MOVABLE: usize = 384;
     pub const NODE: usize = 3_584;
     pub const MAP: usize = 960;
@@ -107,7 +108,8 @@ pub fn of_state(facts: &Facts, census: &Census) -> usize {
         (census.ops, state::OP),
         (census.letters, state::LETTER),
         (census.marks, state::MARK),
-        (census.marks.saturating_mul(census.mark_names), state::MARK_NAME),
+        (census.marked, state::MARKED),
+        (if census.mark_names > 1 { census.marked } else { 0 }, state::MARKED_BY_NAMES),
         (census.movable, state::MOVABLE),
         (census.nodes, state::NODE),
         (census.maps, state::MAP),
@@ -184,14 +186,20 @@ mod tests {
             (
                 "marks at once",
                 one(158_522),
-                Census { marks: 10_000, mark_names: 1, values: 10_000, ..ops(1, 20_001) },
+                Census { marks: 10_000, marked: 20_000, values: 10_000, ..ops(1, 20_001) },
                 48_327,
             ),
             (
                 "marks of many names",
                 one(6_633),
-                Census { marks: 300, mark_names: 300, values: 300, ..ops(1, 601) },
+                Census { marks: 300, mark_names: 300, marked: 90_300, ..ops(1, 601) },
                 39_796,
+            ),
+            (
+                "marks over marks",
+                rows(2_500, 264_391),
+                Census { marks: 2_500, marked: 1_563_750, ..ops(2_500, 7_500) },
+                248_928,
             ),
             (
                 "one key",

@@ -8,11 +8,11 @@ use super::Shape;
 
 /// Every shape.
 pub const SHAPES: &[Shape] = &[
-    Shape { name: "equal letters", count: 1_000_000, rows: letters },
+    Shape { name: "equal letters", count: 500_000, rows: letters },
     Shape { name: "keys", count: 200_000, rows: keys },
     Shape { name: "one key again and again", count: 50_000, rows: one_key },
     Shape { name: "maps in maps", count: 20_000, rows: nested },
-    Shape { name: "marks", count: 20_000, rows: marks },
+    Shape { name: "marks", count: 8_000, rows: marks },
     Shape { name: "bytes", count: 40, rows: bytes },
 ];
 
