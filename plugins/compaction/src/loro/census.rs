@@ -29,7 +29,8 @@ pub struct Census {
     /// Distinct names of marks.
     pub mark_names: usize,
     /// Stretches between the ends of marks, once for every mark that may lie over them: each
-    /// keeps all of its marks. As long as the marks were when they were made.
+    /// keeps all of its marks. Of each mark not more than the letters, and the ends of other
+    /// marks, that it was made over.
     pub marked: usize,
     /// Items inserted into movable lists.
     pub movable: usize,
@@ -49,8 +50,8 @@ pub struct Census {
 #[derive(Default)]
 struct Marks {
     names: BTreeSet<String>,
-    /// Of each, over how many letters it was made.
-    letters: Vec<usize>,
+    /// Of each, over how many letters and ends of marks it was made.
+    lengths: Vec<usize>,
 }
 
 impl Census {
@@ -70,7 +71,7 @@ impl Census {
             }
         }
         let stretches = 2 * census.marks + 1;
-        census.marked = marks.letters.iter().map(|letters| stretches.min(*letters)).sum();
+        census.marked = marks.lengths.iter().map(|length| stretches.min(*length)).sum();
         census.mark_names = marks.names.len();
         census
     }
@@ -95,7 +96,7 @@ impl Census {
                     self.value_bytes += style_key.len();
                     self.value(&style_value);
                     marks.names.insert(style_key);
-                    marks.letters.push(end.saturating_sub(start) as usize);
+                    marks.lengths.push(end.saturating_sub(start) as usize);
                 }
                 JsonOpContent::List(JsonListOp::Insert { value, .. }) => {
                     value.iter().for_each(|value| self.value(value));
@@ -183,7 +184,8 @@ mod tests {
         assert_eq!((census.changes, census.turns), (2, 2));
         assert_eq!((census.letters, census.marks, census.mark_names), (7, 3, 2));
         assert_eq!((census.maps, census.containers, census.nodes), (1, 1, 1));
-        assert_eq!((census.movable, census.marked), (1, 3 + 3 + 3));
+        // The second mark begins within the first, the third within both.
+        assert_eq!((census.movable, census.marked), (1, 3 + 4 + 5));
         // Three marks, two containers, a list of three and an entry.
         assert_eq!(census.values, 3 + 2 + 4 + 1);
         assert!(census.ops >= 11, "{census:?}");
