@@ -12,7 +12,6 @@ mod words;
 
 use std::time::Duration;
 
-use besom_compaction::format::Format;
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_core::time::Time;
@@ -20,7 +19,7 @@ use besom_core::value::{Field, Row, Value};
 
 pub use attached::Attached;
 pub use show::{Shown, State, show};
-pub use verify::{Compaction, Verdict, verify};
+pub use verify::{Compaction, Format, Verdict, verify};
 pub use words::{LeftAlone, Words, left_alone};
 
 use crate::model::TENANT;

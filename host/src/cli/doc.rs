@@ -6,7 +6,6 @@ mod verify;
 
 use std::path::{Path, PathBuf};
 
-use besom_compaction::format::Format;
 use besom_core::ids::{TaskName, Tenant};
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -16,7 +15,7 @@ use super::open::Outline;
 use super::output::{self, Table};
 use super::{Exit, Failure, Global, open};
 use crate::config::quantity::show_bytes;
-use crate::doc::{self, Error, LOG_BYTES_MAX, Name};
+use crate::doc::{self, Error, Format, LOG_BYTES_MAX, Name};
 use crate::ports::store::Store;
 
 /// `besom doc`.

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use besom_compaction::decide;
-use besom_compaction::format::Format;
+pub use besom_compaction::format::Format;
 use besom_compaction::outcome::Digests;
 use besom_core::ids::TaskName;
 use besom_core::value::{Field, Value};
