@@ -5,6 +5,7 @@ mod product;
 mod written;
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -158,9 +159,14 @@ impl Site {
         &self.definitions[task]
     }
 
+    /// The embedded store's file, which has the product's tables as well.
+    pub fn file(&self) -> PathBuf {
+        self.directory.path().join("besom.db")
+    }
+
     /// The product's own connection to the file.
     pub fn product(&self) -> Connection {
-        let connection = Connection::open(self.directory.path().join("besom.db")).unwrap();
+        let connection = Connection::open(self.file()).unwrap();
         connection.busy_timeout(Duration::from_secs(5)).unwrap();
         connection
     }

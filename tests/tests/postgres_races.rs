@@ -169,14 +169,15 @@ fn a_guard_sees_what_was_committed_while_it_waited_for_the_row() {
 /// there when the wait for it was over.
 #[test]
 fn a_row_that_changes_while_its_lock_is_awaited_is_judged_and_kept_as_it_became() {
-    for (expected, outcome, n, images) in
-        [(1, Outcome::Skipped("guard".into()), 2, vec![]), (2, Outcome::Committed, 9, vec![2])]
-    {
+    for (guards, outcome, n, images) in [
+        (vec![n_is("t", 1)], Outcome::Skipped("guard".into()), 2, vec![]),
+        (vec![n_is("t", 2)], Outcome::Committed, 9, vec![2]),
+        (vec![], Outcome::Committed, 9, vec![2]),
+    ] {
         block_on(async {
             let stage = stage().await;
             stage.world.write(vec![thing("t", 1)]).await;
-            let decision = apply(vec![n_is("t", expected)], vec![set_n("t", 9)]);
-            let batch = stage.batch(decision).await;
+            let batch = stage.batch(apply(guards, vec![set_n("t", 9)])).await;
             stage.product("BEGIN; UPDATE things SET n = 2 WHERE id = 't'").await;
             let commit = stage.commit(&batch);
             stage.until_waiting(1).await;
@@ -207,6 +208,10 @@ fn rows_are_locked_in_the_order_of_their_keys_whatever_the_order_of_items_and_ch
         (
             "changes of one item, level by level",
             vec![apply(vec![], vec![set_n("u", 4), set_n("u", 5), set_n("t", 5)])],
+        ),
+        (
+            "two items of a change each",
+            vec![apply(vec![], vec![set_n("u", 5)]), apply(vec![], vec![set_n("t", 5)])],
         ),
         (
             "changes of two items",

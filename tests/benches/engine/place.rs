@@ -57,11 +57,16 @@ impl Place {
 
     /// A host's adapters and plugins, as the command line assembles them.
     pub async fn assembly(&self, tasks: &[&str]) -> Result<Assembly> {
+        self.assembly_with(tasks, &[]).await
+    }
+
+    /// The same with settings that stand above the configuration, as `--set` has them.
+    pub async fn assembly_with(&self, tasks: &[&str], set: &[String]) -> Result<Assembly> {
         let global = Global {
             config: self.config(),
             output: Format::Json,
             log: "warn".into(),
-            set: Vec::new(),
+            set: set.to_vec(),
         };
         let mut assembly =
             Assembly::new(&global, true).await.map_err(|e| anyhow!("{e}")).context("assembly")?;

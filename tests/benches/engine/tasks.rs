@@ -20,6 +20,8 @@ const CLIENTS: u32 = 5_000;
 const ATTACHED: u32 = 3;
 /// Clients that share three documents: one of them at a time can leave a document.
 const CROWD: u32 = 200;
+/// Batches of documents that are compacted at once, with a thread each.
+const WORKERS: [u32; 2] = [1, 2];
 
 /// A document's id.
 pub fn document(number: u32) -> String {
@@ -28,13 +30,15 @@ pub fn document(number: u32) -> String {
 
 /// Both tasks.
 pub async fn run() -> Result<()> {
-    compaction().await?;
+    for workers in WORKERS {
+        compaction(workers).await?;
+    }
     deactivation(CLIENTS, CLIENTS * ATTACHED, "documents of their own").await?;
     deactivation(CLIENTS, CLIENTS, "three to a document").await?;
     deactivation(CROWD, ATTACHED, "all on the same three documents").await
 }
 
-async fn compaction() -> Result<()> {
+async fn compaction(workers: u32) -> Result<()> {
     let mut logs = Vec::new();
     for seed in 0..u64::from(DOCUMENTS) {
         // A transaction that changes nothing sends nothing: some more, cut to as many edits.
@@ -74,8 +78,9 @@ async fn compaction() -> Result<()> {
     };
     let conn = place.sql()?;
     write(&conn)?;
+    let set = ["guest_threads", "heavy_batches"].map(|name| format!("host.{name}={workers}"));
     let (took, used, commits) =
-        timed_pass(&place, "compaction", &conn, u64::from(DOCUMENTS)).await?;
+        timed_pass(&place, "compaction", &set, &conn, u64::from(DOCUMENTS)).await?;
 
     let other = place::Place::new(&settings).await?;
     let mut plain = bare::open(&other.file("besom.db"))?;
@@ -89,7 +94,8 @@ async fn compaction() -> Result<()> {
     }
     let native = native.elapsed();
     let rate = |span: Duration| f64::from(DOCUMENTS) / span.as_secs_f64();
-    Figures::of("tasks", format!("compact {DOCUMENTS} documents of {EDITS} edits"))
+    let workers = format!("{workers} worker{}", if workers == 1 { "" } else { "s" });
+    Figures::of("tasks", format!("compact {DOCUMENTS} documents of {EDITS} edits, {workers}"))
         .with("documents_per_s", rate(took))
         .with("native_one_thread_per_s", rate(native))
         .with("bare_sqlite_per_s", rate(limit))
@@ -136,7 +142,8 @@ async fn deactivation(clients: u32, documents: u32, case: &str) -> Result<()> {
     }
     conn.execute_batch("COMMIT; PRAGMA wal_checkpoint(TRUNCATE)")?;
     let items = u64::from(clients * (ATTACHED + 1));
-    let (took, used, commits) = timed_pass(&place, "client-deactivation", &conn, items).await?;
+    let (took, used, commits) =
+        timed_pass(&place, "client-deactivation", &[], &conn, items).await?;
     let per_s = f64::from(clients) / took.as_secs_f64();
     Figures::of("tasks", format!("deactivate {clients} clients, {case}"))
         .with("clients_per_s", per_s)
@@ -152,10 +159,11 @@ async fn deactivation(clients: u32, documents: u32, case: &str) -> Result<()> {
 async fn timed_pass(
     place: &place::Place,
     task: &str,
+    set: &[String],
     conn: &Connection,
     items: u64,
 ) -> Result<(Duration, Duration, i64)> {
-    let assembly = Arc::new(place.assembly(&[task]).await?);
+    let assembly = Arc::new(place.assembly_with(&[task], set).await?);
     let (began, used) = (Instant::now(), cpu());
     let passed = pass(&assembly).await.map_err(|e| anyhow!("{e}"))?;
     let (took, used) = (began.elapsed(), cpu() - used);

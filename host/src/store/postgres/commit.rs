@@ -3,7 +3,8 @@
 //!
 //! Three round trips, whatever the number of items: (1) who owns what, the cursors moved,
 //! anchors locked, guards evaluated; (2) the changes, and the items taken from where they
-//! waited; (3) the books, and COMMIT. Further waves (`work`) cost two more each.
+//! waited; (3) the books, and COMMIT. Further waves (`work`) cost two more each. Plain items are
+//! judged and changed in the first (`direct`), and taken back where they are not this node's.
 //!
 //! An item's violation must undo that item alone. Savepoints cost more than they are worth
 //! while nothing fails, so a batch is tried without. What fails in a known way is named and
@@ -21,6 +22,7 @@ use besom_core::proposal::{Change, Guard, Proposal, Settle};
 use tokio_postgres::Row;
 
 use super::clock::{Clock, NOW};
+use super::direct;
 use super::effects::{self, Effect};
 use super::embedded::{Observation, idle_keys};
 use super::error::{Failure, Fault as Blame, Job, classify_commit, fault, invalid, words};
@@ -58,6 +60,8 @@ struct Care {
     violated: BTreeMap<usize, String>,
     /// Items whose guards are known to fail.
     failed: Vec<usize>,
+    /// Without `direct`: an item that it would change is not this node's to change.
+    stepwise: bool,
 }
 
 /// Why an attempt did not come to its end.
@@ -178,7 +182,7 @@ enum NotApplied {
 impl<'a> Attempt<'a> {
     async fn run(&self, session: &mut Session) -> Step<Committed> {
         let batch = self.batch;
-        let waves = waves(self.works(), self.setting.collections);
+        let mut waves = waves(self.works(), self.setting.collections);
         let idle = self.idle(session, &waves).await?;
         let is_idle = |work: &Work<'_>, key: &str| {
             idle.iter().any(|(entry, idle)| entry.is_none_or(|e| e == work.entry) && idle == key)
@@ -190,7 +194,11 @@ impl<'a> Attempt<'a> {
         first.push(opening(), params![self.setting.clock.given(), mark(batch.id), needed, tasks]);
         let owners = ownership::ask(&mut first, batch, self.setting.tasks);
         let together = !self.care.savepoints;
-        let guards = waves.split_first().filter(|_| together).map(|(wave, later)| {
+        let direct = (together && !self.care.stepwise)
+            .then(|| direct::ask(&mut first, self.setting.mapping, &waves, &is_idle))
+            .flatten();
+        let in_steps = together && direct.is_none();
+        let guards = waves.split_first().filter(|_| in_steps).map(|(wave, later)| {
             let later = later.iter().flatten();
             guards::ask(&mut first, self.setting.mapping, wave, later, &is_idle)
         });
@@ -207,6 +215,15 @@ impl<'a> Attempt<'a> {
         }
 
         let mut decided = Decided::new();
+        if let (Some(direct), [wave]) = (direct, waves.as_mut_slice()) {
+            let done = direct.read(&answers, wave)?;
+            if done.keys().any(|entry| owned.left_out(*entry).is_some()) {
+                return Err(Stop::Repeat(Care { stepwise: true, ..self.care.clone() }));
+            }
+            wave.retain(|work| !done.contains_key(&work.entry));
+            decided.extend(done.into_iter().map(|(entry, images)| (entry, Ok(images))));
+        }
+        waves.retain(|wave| !wave.is_empty());
         let mut last: Option<(Vec<Work<'a>>, Pipeline<'a>, effects::Asked)> = None;
         for (at, wave) in waves.iter().enumerate() {
             let wave: Vec<Work<'a>> =

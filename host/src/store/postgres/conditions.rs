@@ -39,11 +39,7 @@ impl Conditions {
                 }));
                 continue;
             }
-            let round = match condition.comparison {
-                Comparison::AtLeast => Round::Up,
-                Comparison::Equal | Comparison::NotEqual | Comparison::AtMost => Round::Down,
-            };
-            all.cells.push(table.cell(&condition.column, &condition.value, round)?);
+            all.cells.extend(cell(table, condition)?);
             all.wires.push(form.wire);
             all.parts.push(Part::Open(column, condition.comparison, form.clone()));
         }
@@ -65,6 +61,19 @@ impl Conditions {
         }
         sql
     }
+}
+
+/// The value that a condition compares with, as its column stores it; nothing for NULL, which is
+/// no value.
+pub(super) fn cell(table: &Table, condition: &Condition) -> Result<Option<Cell>, Refusal> {
+    if condition.value == Value::Null {
+        return Ok(None);
+    }
+    let round = match condition.comparison {
+        Comparison::AtLeast => Round::Up,
+        Comparison::Equal | Comparison::NotEqual | Comparison::AtMost => Round::Down,
+    };
+    table.cell(&condition.column, &condition.value, round).map(Some)
 }
 
 fn compared(column: &str, comparison: Comparison, form: &Form, value: &str) -> String {

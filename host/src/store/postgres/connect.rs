@@ -3,9 +3,9 @@
 //! Each use has a pool of its own, so that a snapshot that stays open, or a status that is
 //! looked at, never keeps a commit or the lease from a connection.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
@@ -125,21 +125,43 @@ pub(super) struct Pools {
     act: Pool,
     look: Pool,
     prefix: Arc<str>,
+    losses: Arc<Losses>,
     shown: String,
     wait_max: Duration,
+}
+
+/// When a connection was last found broken. Those that are older are not handed out any more:
+/// when a server ends, all of its connections end, but each is known to have only once its own
+/// end has been read.
+#[derive(Default)]
+pub(super) struct Losses {
+    last: Mutex<Option<Instant>>,
+}
+
+impl Losses {
+    /// Notes that a connection has broken.
+    pub(super) fn note(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn outlived_by(&self, made: Instant) -> bool {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|last| made > last)
+    }
 }
 
 impl Pools {
     pub(super) fn new(dial: &Dial, options: &Options, schema: &str) -> Result<Pools> {
         let write = settings(options, true);
         let read = settings(options, false);
-        let pool = |size, settings: &str| pool(dial, options, size, settings.to_owned());
+        let losses = Arc::new(Losses::default());
+        let pool = |size, settings: &str| pool(dial, options, &losses, size, settings.to_owned());
         Ok(Pools {
             lead: pool(options.leader_max, &write)?,
             write: pool(options.writers_max, &write)?,
             act: pool(options.snapshots_max, &read)?,
             look: pool(options.readers_max, &read)?,
             prefix: format!("{schema}.").into(),
+            losses: Arc::clone(&losses),
             shown: dial.shown.clone(),
             wait_max: options.connect_timeout,
         })
@@ -154,14 +176,18 @@ impl Pools {
             Use::Look => &self.look,
         };
         let object: Object = pool.get().await.map_err(|e| self.error(e))?;
-        Ok(Session::new(object, Arc::clone(&self.prefix)))
+        Ok(self.session(object))
+    }
+
+    fn session(&self, object: Object) -> Session {
+        Session::new(object, Arc::clone(&self.prefix), Arc::clone(&self.losses))
     }
 
     /// The first connection of a store that is opened. What no other attempt will mend (a wrong
     /// password, a certificate that is not to be trusted) is refused with the fix.
     pub(super) async fn first(&self) -> Result<Session> {
         match self.lead.get().await {
-            Ok(object) => Ok(Session::new(object, Arc::clone(&self.prefix))),
+            Ok(object) => Ok(self.session(object)),
             Err(PoolError::Backend(e)) if refusal(&e).is_some() => {
                 let fix = refusal(&e).unwrap_or_default();
                 Err(named(Error::Invalid(format!("{}: {fix}", words(&e))), &self.shown))
@@ -286,8 +312,22 @@ where
     }
 }
 
-fn pool(dial: &Dial, options: &Options, size: usize, settings: String) -> Result<Pool> {
+fn pool(
+    dial: &Dial,
+    options: &Options,
+    losses: &Arc<Losses>,
+    size: usize,
+    settings: String,
+) -> Result<Pool> {
     let manager = dial.manager();
+    let losses = Arc::clone(losses);
+    let young =
+        Hook::sync_fn(move |_: &mut deadpool_postgres::ClientWrapper, metrics| {
+            match losses.outlived_by(metrics.created) {
+                true => Ok(()),
+                false => Err(HookError::message("another connection has broken since it was made")),
+            }
+        });
     let set = Hook::async_fn(move |object: &mut deadpool_postgres::ClientWrapper, _| {
         let settings = settings.clone();
         Box::pin(async move { object.batch_execute(&settings).await.map_err(HookError::Backend) })
@@ -298,6 +338,7 @@ fn pool(dial: &Dial, options: &Options, size: usize, settings: String) -> Result
         .wait_timeout(Some(options.connect_timeout))
         .create_timeout(Some(options.connect_timeout))
         .post_create(set)
+        .pre_recycle(young)
         .build()
         .map_err(|e| Error::Invalid(format!("the pool cannot be made: {e}")))
 }

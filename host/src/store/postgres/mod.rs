@@ -16,6 +16,7 @@ mod commands;
 mod commit;
 mod conditions;
 mod connect;
+mod direct;
 mod effects;
 mod embedded;
 mod entity_model;

@@ -15,6 +15,7 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row, Statement};
 
 use super::clock::{Clock, NOW};
+use super::connect::Losses;
 use super::error::{Failure, Job, classify_commit};
 use crate::ports::store::{Error, Result};
 
@@ -38,15 +39,16 @@ pub(super) struct Session {
     object: Option<Object>,
     /// The engine's schema, quoted, with its dot.
     prefix: Arc<str>,
+    losses: Arc<Losses>,
     open: bool,
 }
 
 impl Session {
-    pub(super) fn new(object: Object, prefix: Arc<str>) -> Session {
+    pub(super) fn new(object: Object, prefix: Arc<str>, losses: Arc<Losses>) -> Session {
         if object.statement_cache.size() > STATEMENTS_MAX {
             object.statement_cache.clear();
         }
-        Session { object: Some(object), prefix, open: false }
+        Session { object: Some(object), prefix, losses, open: false }
     }
 
     fn client(&self) -> Job<&Object> {
@@ -184,6 +186,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if self.object.as_ref().is_some_and(|object| object.is_closed()) {
+            self.losses.note();
+        }
         if self.open {
             self.sever();
         }

@@ -104,10 +104,10 @@ impl Extent {
 }
 
 fn mark(collection: &str, tenant: Option<&Tenant>, level: u8, values: &[&Value]) -> Mark {
-    let mut hasher = xxhash_rust::xxh3::Xxh3::new();
+    let mut whole = Vec::with_capacity(128);
     let mut part = |bytes: &[u8]| {
-        hasher.update(&(bytes.len() as u64).to_le_bytes());
-        hasher.update(bytes);
+        whole.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        whole.extend_from_slice(bytes);
     };
     part(&[level]);
     part(collection.as_bytes());
@@ -119,7 +119,7 @@ fn mark(collection: &str, tenant: Option<&Tenant>, level: u8, values: &[&Value])
             other => part(format!("{other:?}").as_bytes()),
         }
     }
-    hasher.digest128()
+    xxhash_rust::xxh3::xxh3_128(&whole)
 }
 
 impl Footprint {

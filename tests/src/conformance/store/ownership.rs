@@ -2,9 +2,10 @@
 
 use besom::ports::store::{Entry, LeftOut, Outcome};
 use besom_core::ids::{NodeName, OwnerEpoch};
+use besom_core::value::Value;
 
 use crate::conformance::World;
-use crate::conformance::tables::thing;
+use crate::conformance::tables::{text, thing};
 use crate::conformance::world::{apply, candidate, due, set_n, skip};
 
 /// A batch of the owner before the takeover has no effects.
@@ -17,7 +18,7 @@ pub async fn a_batch_under_an_old_epoch_is_left_out(world: &mut World) {
 
     let committed = world.store().commit(&stale).await.unwrap();
     assert_eq!(committed.outcomes, [Outcome::Left(LeftOut::NotOwner)]);
-    assert_eq!(world.rows("things", &["n"]).await[0], [besom_core::value::Value::Integer(1)]);
+    assert_eq!(world.rows("things", &["n"]).await[0], [Value::Integer(1)]);
     assert_eq!(world.only("task").await, item);
     assert!(world.history().await.is_empty());
     world.balanced().await;
@@ -47,13 +48,15 @@ pub async fn a_timer_under_an_old_epoch_is_left_out(world: &mut World) {
 /// What is left out does not keep its neighbours from being committed.
 pub async fn neighbours_of_a_stream_that_is_left_out_commit(world: &mut World) {
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    world.write(keys.iter().map(|key| thing(key, 1)).collect()).await;
     world.planned("task", keys.iter().map(|k| candidate(k)).collect()).await;
     let items = world.log("task").await;
     let stale = items[0].item.partition;
     let entries: Vec<Entry> = items
         .iter()
         .map(|waiting| {
-            let mut entry = world.entry(waiting, skip("done"));
+            let change = set_n(&waiting.item.identity.key, 2);
+            let mut entry = world.entry(waiting, apply(vec![], vec![change]));
             if waiting.item.partition == stale {
                 entry.epoch = OwnerEpoch(entry.epoch.0 + 1);
             }
@@ -61,13 +64,16 @@ pub async fn neighbours_of_a_stream_that_is_left_out_commit(world: &mut World) {
         })
         .collect();
     let committed = world.store().commit(&world.batch(entries)).await.unwrap();
+    let rows = world.rows("things", &["id", "n"]).await;
     for (waiting, outcome) in items.iter().zip(&committed.outcomes) {
-        let expected = if waiting.item.partition == stale {
-            Outcome::Left(LeftOut::NotOwner)
+        let (expected, n) = if waiting.item.partition == stale {
+            (Outcome::Left(LeftOut::NotOwner), 1)
         } else {
-            Outcome::Skipped("done".into())
+            (Outcome::Committed, 2)
         };
-        assert_eq!(*outcome, expected, "{}", waiting.item.identity.key);
+        let key = &waiting.item.identity.key;
+        assert_eq!(*outcome, expected, "{key}");
+        assert!(rows.contains(&vec![text(key), Value::Integer(n)]), "{key}: {rows:?}");
     }
     let waiting = items.iter().filter(|w| w.item.partition == stale).count();
     assert_eq!(world.log("task").await.len(), waiting);

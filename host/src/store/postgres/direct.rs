@@ -1,0 +1,256 @@
+//! The plainest works, in one statement: guarded, changed, and read as they were.
+//!
+//! Most items change one row by its key and ask nothing but what that row itself says. For these
+//! the statement that finds the row also judges it, reads it for the before-image and changes
+//! it, where the general way takes a lock, an answer and a second statement.
+//!
+//! It is as safe as the lock: the row is read at the statement's snapshot and changed only if it
+//! is still that very version. At READ COMMITTED an UPDATE that had to wait for somebody else's
+//! change judges the newer version again, and finds that it has another `xmin`: the row is left
+//! as it is. (`ctid` alone would not do: servers before the minor releases of November 2025 do
+//! not check it again.) Whatever is left goes the general way, and is told there what it is: a
+//! guard that does not hold, a row that is gone, a column that is null.
+//!
+//! Rows are changed in the order of their keys, like locks are taken. A batch goes this way
+//! only as a whole, and with one statement for each table, or that order would be lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use besom_core::proposal::{Change, Comparison, Condition, Guard};
+use besom_core::value::{Field, Value};
+use tokio_postgres::Row;
+
+use super::conditions::{Conditions, cell};
+use super::error::Job;
+use super::guards::matched;
+use super::mapping::{Mapping, Table, quote};
+use super::session::Pipeline;
+use super::set::Set;
+use super::values::Wire;
+use super::work::Work;
+use crate::store::record::images::Images;
+
+/// The statements that were asked, and where their answers will be.
+pub(super) struct Asked {
+    tables: Vec<Answers>,
+}
+
+struct Answers {
+    place: usize,
+    table: Arc<Table>,
+    /// The work of each row.
+    rows: Vec<usize>,
+}
+
+/// Asks for a batch of one wave, if all of its works are of that kind.
+pub(super) fn ask(
+    pipeline: &mut Pipeline<'_>,
+    mapping: &Mapping,
+    waves: &[Vec<Work<'_>>],
+    idle: &dyn Fn(&Work<'_>, &str) -> bool,
+) -> Option<Asked> {
+    let [works] = waves else { return None };
+    let mut tables: BTreeMap<&str, Together> = BTreeMap::new();
+    for (at, work) in works.iter().enumerate() {
+        let plain = Plain::of(work, idle)?;
+        let table = mapping.table(plain.collection).ok()?;
+        // Of a view, or of a table in parts, a row's place says nothing.
+        if table.found.as_ref()?.kind != "r" {
+            return None;
+        }
+        let together = match tables.entry(&table.name) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(Together::new(table, work, &plain)?)
+            }
+        };
+        together.add(at, work, &plain)?;
+    }
+    Some(Asked { tables: tables.into_values().map(|together| together.send(pipeline)).collect() })
+}
+
+/// A work that changes one row and looks at no other.
+struct Plain<'w> {
+    collection: &'w str,
+    key: &'w [Value],
+    fields: &'w [Field],
+    increment: bool,
+    /// What its guards ask of the row, of all of them.
+    conditions: Vec<&'w Condition>,
+}
+
+impl<'w> Plain<'w> {
+    fn of(work: &Work<'w>, idle: &dyn Fn(&Work<'_>, &str) -> bool) -> Option<Plain<'w>> {
+        let proposal = work.proposal;
+        let mut changes =
+            proposal.changes.iter().filter(|change| !matches!(change, Change::Emit { .. }));
+        let (collection, key, fields, increment) = match (changes.next()?, changes.next()) {
+            (Change::Update { collection, key, fields }, None) => (collection, key, fields, false),
+            (Change::Increment { collection, key, fields }, None) => {
+                (collection, key, fields, true)
+            }
+            _ => return None,
+        };
+        let mut all = Vec::new();
+        for guard in &proposal.guards {
+            match guard {
+                Guard::Columns { collection: c, key: k, conditions }
+                    if c == collection && k == key =>
+                {
+                    all.extend(conditions);
+                }
+                Guard::Idle(key) if idle(work, key) => {}
+                _ => return None,
+            }
+        }
+        Some(Plain { collection, key, fields, increment, conditions: all })
+    }
+}
+
+/// The works of one table: they set the same columns and are asked the same.
+struct Together {
+    table: Arc<Table>,
+    undo: bool,
+    increment: bool,
+    fields: Vec<String>,
+    questions: Vec<Question>,
+    /// The same as SQL over the alias `t`.
+    asked: String,
+    /// The columns of the set: the key, then what is asked, then the fields.
+    wires: Vec<Wire>,
+    set: Set,
+    rows: Vec<usize>,
+}
+
+/// What a condition asks, whatever the value.
+type Question = (String, Comparison, bool);
+
+fn is_asked(question: &Question, condition: &Condition) -> bool {
+    let (column, comparison, null) = question;
+    *column == condition.column
+        && *comparison == condition.comparison
+        && *null == (condition.value == Value::Null)
+}
+
+impl Together {
+    /// The shape of the first of them.
+    fn new(table: &Arc<Table>, work: &Work<'_>, plain: &Plain<'_>) -> Option<Together> {
+        let fields: Vec<String> = plain.fields.iter().map(|field| field.name.clone()).collect();
+        // A row that moves has no place in the order.
+        if fields.is_empty() || fields.iter().any(|name| table.collection.key.contains(name)) {
+            return None;
+        }
+        let mut wires: Vec<Wire> =
+            table.key_columns().ok()?.iter().map(|(_, form)| form.wire).collect();
+        let question = |c: &&Condition| (c.column.clone(), c.comparison, c.value == Value::Null);
+        let owned: Vec<Condition> = plain.conditions.iter().copied().cloned().collect();
+        let conditions = Conditions::of(table, &owned).ok()?;
+        let first = wires.len();
+        let asked = conditions.sql(|place| format!("u.v{}", first + place));
+        wires.extend(conditions.wires);
+        for name in &fields {
+            wires.push(table.form(name).ok()?.wire);
+        }
+        Some(Together {
+            table: Arc::clone(table),
+            undo: work.undo,
+            increment: plain.increment,
+            fields,
+            questions: plain.conditions.iter().map(question).collect(),
+            asked,
+            set: Set::new(wires.clone()),
+            wires,
+            rows: Vec::new(),
+        })
+    }
+
+    /// Adds a work, if it is of the same shape and can be written down.
+    fn add(&mut self, at: usize, work: &Work<'_>, plain: &Plain<'_>) -> Option<()> {
+        let table = &self.table;
+        let same = table.collection.name == plain.collection
+            && self.undo == work.undo
+            && self.increment == plain.increment
+            && self.fields.iter().eq(plain.fields.iter().map(|field| &field.name))
+            && self.questions.len() == plain.conditions.len()
+            && self.questions.iter().zip(&plain.conditions).all(|(q, c)| is_asked(q, c));
+        if !same {
+            return None;
+        }
+        let mut cells = table.key_cells(work.tenant, plain.key).ok()?;
+        for condition in &plain.conditions {
+            cells.extend(cell(table, condition).ok()?);
+        }
+        for field in plain.fields {
+            if self.increment && !matches!(field.value, Value::Integer(_)) {
+                return None;
+            }
+            cells.push(table.written(&field.name, &field.value).ok()?);
+        }
+        self.set.push(self.rows.len(), cells);
+        self.rows.push(at);
+        Some(())
+    }
+
+    fn send(self, pipeline: &mut Pipeline<'_>) -> Answers {
+        let table = &self.table;
+        let key = table.key_columns().unwrap_or_default();
+        let first = self.wires.len() - self.fields.len();
+        let (mut assignments, mut conditions) = (Vec::new(), matched(&key) + &self.asked);
+        for (at, name) in self.fields.iter().enumerate() {
+            let Ok(form) = table.form(name) else { continue };
+            let (column, value) = (quote(name), form.meets(&format!("u.v{}", first + at)));
+            if self.increment {
+                assignments.push(format!("{column} = w.{column} + {value}"));
+                conditions.push_str(&format!(" AND t.{column} IS NOT NULL"));
+            } else {
+                assignments.push(format!("{column} = {value}"));
+            }
+        }
+        let (mut read, mut returned) = (String::new(), String::new());
+        if self.undo {
+            for (at, (name, form)) in table.columns.iter().enumerate() {
+                let column = form.read(&format!("t.{}", quote(name)));
+                read.push_str(&format!(", {column} AS r{at}"));
+                returned.push_str(&format!(", u.r{at}"));
+            }
+        }
+        let order: Vec<_> = key.iter().map(|(name, _)| format!("t.{name}")).collect();
+        let sql = format!(
+            "UPDATE {name} w SET {assignments} FROM (
+               SELECT u.*, t.tableoid AS part, t.ctid AS place, t.xmin AS version{read}
+               FROM {set} JOIN {name} t ON {conditions} ORDER BY {order}) u
+             WHERE w.ctid = u.place AND w.xmin = u.version AND w.tableoid = u.part
+             RETURNING u.i{returned}",
+            name = table.name,
+            assignments = assignments.join(", "),
+            set = self.set.sql(1),
+            order = order.join(", "),
+        );
+        let place = pipeline.push(sql, self.set.params());
+        Answers { place, table: self.table, rows: self.rows }
+    }
+}
+
+impl Asked {
+    /// The entries that are done, with the rows as they were, where they are kept.
+    pub(super) fn read(
+        &self,
+        answers: &[Vec<Row>],
+        works: &[Work<'_>],
+    ) -> Job<BTreeMap<usize, Option<Images>>> {
+        let mut done = BTreeMap::new();
+        for Answers { place, table, rows } in &self.tables {
+            for row in &answers[*place] {
+                let work = &works[rows[row.try_get::<_, i32>(0)? as usize]];
+                let mut images = work.undo.then(Images::default);
+                if let Some(images) = &mut images {
+                    let values = table.values(row, 1)?;
+                    images.push(&table.origin(work.tenant), table.names(), Ok(values))?;
+                }
+                done.insert(work.entry, images);
+            }
+        }
+        Ok(done)
+    }
+}
