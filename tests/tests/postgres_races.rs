@@ -8,9 +8,9 @@ use besom::ports::store::{Batch, BeforeImage, Committed, Decision, Error, Outcom
 use besom::store::postgres::Options;
 use besom_core::ids::RunId;
 use besom_core::proposal::{Change, Condition, Filter, Guard};
-use besom_core::value::Value;
+use besom_core::value::{Field, Value};
 use besom_tests::adapters::postgres::{Postgres, patient};
-use besom_tests::conformance::tables::{parent, text, thing};
+use besom_tests::conformance::tables::{counter, parent, text, thing};
 use besom_tests::conformance::world::{apply, candidate, fence, in_one_stream, n_is, set_n, skip};
 use besom_tests::conformance::{World, block_on};
 use tokio::task::JoinHandle;
@@ -165,30 +165,84 @@ fn a_guard_sees_what_was_committed_while_it_waited_for_the_row() {
     });
 }
 
-/// The lock, the judgement and the image are about the same version of a row: the one that was
-/// there when the wait for it was over.
+/// The judgement, the image and the change are about the same version of a row: the one that was
+/// there when the wait for it was over. Whether its key is a text or a number, which are not
+/// changed by the same statement.
 #[test]
-fn a_row_that_changes_while_its_lock_is_awaited_is_judged_and_kept_as_it_became() {
+fn a_row_that_changes_while_it_is_awaited_is_judged_and_kept_as_it_became() {
     for (guards, outcome, n, images) in [
-        (vec![n_is("t", 1)], Outcome::Skipped("guard".into()), 2, vec![]),
-        (vec![n_is("t", 2)], Outcome::Committed, 9, vec![2]),
+        (vec![1], Outcome::Skipped("guard".into()), 2, vec![]),
+        (vec![2], Outcome::Committed, 9, vec![2]),
         (vec![], Outcome::Committed, 9, vec![2]),
     ] {
-        block_on(async {
-            let stage = stage().await;
-            stage.world.write(vec![thing("t", 1)]).await;
-            let batch = stage.batch(apply(guards, vec![set_n("t", 9)])).await;
-            stage.product("BEGIN; UPDATE things SET n = 2 WHERE id = 't'").await;
-            let commit = stage.commit(&batch);
-            stage.until_waiting(1).await;
-            stage.product("COMMIT").await;
-            assert_eq!(commit.await.unwrap().unwrap().outcomes, [outcome]);
-            assert_eq!(stage.world.rows("things", &["n"]).await, [[Value::Integer(n)]]);
-            let kept: Vec<Value> = stage.world.latest_images().await.iter().map(n_before).collect();
-            let images: Vec<Value> = images.into_iter().map(Value::Integer).collect();
-            assert_eq!(kept, images);
-        });
+        for table in ["things", "counters"] {
+            block_on(async {
+                let stage = stage().await;
+                stage.world.write(vec![thing("1", 1), counter(1, 1)]).await;
+                let key = if table == "things" { text("1") } else { Value::Integer(1) };
+                let is = |n: &i64| Guard::Columns {
+                    collection: table.into(),
+                    key: vec![key.clone()],
+                    conditions: vec![Condition::equal("n", Value::Integer(*n))],
+                };
+                let change = Change::Update {
+                    collection: table.into(),
+                    key: vec![key.clone()],
+                    fields: vec![Field::new("n", Value::Integer(9))],
+                };
+                let decision = apply(guards.iter().map(is).collect(), vec![change]);
+                let batch = stage.batch(decision).await;
+                stage.product(&format!("BEGIN; UPDATE {table} SET n = 2 WHERE id = '1'")).await;
+                let commit = stage.commit(&batch);
+                stage.until_waiting(1).await;
+                stage.product("COMMIT").await;
+                let outcomes = commit.await.unwrap().unwrap().outcomes;
+                assert_eq!(outcomes, std::slice::from_ref(&outcome), "{table}, {guards:?}");
+                let rows = stage.world.rows(table, &["n"]).await;
+                assert_eq!(rows, [[Value::Integer(n)]], "{table}, {guards:?}");
+                let kept = stage.world.latest_images().await;
+                let kept: Vec<Value> = kept.iter().map(n_before).collect();
+                let expected: Vec<Value> = images.iter().copied().map(Value::Integer).collect();
+                assert_eq!(kept, expected, "{table}, {guards:?}");
+            });
+        }
     }
+}
+
+/// The same where keys are numbers: the change of the first waits, and holds nothing behind it.
+#[test]
+fn rows_are_changed_in_the_order_of_their_numbers_whatever_the_order_of_items() {
+    block_on(async {
+        let stage = stage().await;
+        stage.world.write(vec![counter(-5, 0), counter(3, 0), counter(20, 0)]).await;
+        let add = |id: i64| Change::Increment {
+            collection: "counters".into(),
+            key: vec![Value::Integer(id)],
+            fields: vec![Field::new("n", Value::Integer(5))],
+        };
+        stage.world.planned("task", in_one_stream(&["a", "b", "c"])).await;
+        let items = stage.world.log("task").await;
+        let decisions = [20, -5, 3].map(|id| apply(vec![], vec![add(id)]));
+        let entries = items.iter().zip(decisions).map(|(i, d)| stage.world.entry(i, d));
+        let batch = stage.world.batch(entries.collect());
+
+        // Another connection goes in that order as well.
+        stage.product("BEGIN; UPDATE counters SET n = 1 WHERE id = -5").await;
+        let commit = stage.commit(&batch);
+        stage.until_waiting(1).await;
+        stage
+            .product(
+                "UPDATE counters SET n = 2 WHERE id = 3; UPDATE counters SET n = 3 WHERE id = 20",
+            )
+            .await;
+        stage.product("COMMIT").await;
+
+        let committed = commit.await.unwrap().unwrap();
+        assert_eq!(committed.outcomes, vec![Outcome::Committed; 3]);
+        let rows = stage.world.rows("counters", &["n"]).await;
+        assert_eq!(rows, [6, 7, 8].map(|n| [Value::Integer(n)]));
+        stage.world.balanced().await;
+    });
 }
 
 /// The value of `n` in an image.

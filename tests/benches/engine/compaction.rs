@@ -261,8 +261,9 @@ async fn native_job(site: &Site, case: &Case, turn: u32) -> Result<Duration> {
     tx.commit()?;
     let took = began.elapsed();
     // What is compacted already is no candidate of the next turn.
-    conn.execute_batch("DELETE FROM kept; DELETE FROM documents WHERE doc_id LIKE 'native-%'")?;
-    conn.execute_batch("DELETE FROM changes WHERE doc_id LIKE 'native-%'")?;
+    for table in ["kept", "changes", "documents"] {
+        conn.execute(&format!("DELETE FROM {table} WHERE doc_id LIKE 'native-%'"), [])?;
+    }
     Ok(took)
 }
 

@@ -58,7 +58,7 @@ impl Table {
 
 /// Every table of the suites. `children` comes after the table of its anchor.
 pub fn all() -> Vec<Table> {
-    vec![things(), settings(), parents(), children()]
+    vec![things(), settings(), counters(), parents(), children()]
 }
 
 /// The mapping of all tables.
@@ -94,6 +94,14 @@ fn things() -> Table {
 fn settings() -> Table {
     let mut collection =
         collection("settings", &["name"], &[("name", Kind::Text), ("value", Kind::Integer)]);
+    collection.tenant = None;
+    Table { collection, not_null: vec![] }
+}
+
+/// No tenant, and a key that every database puts in the same order.
+fn counters() -> Table {
+    let mut collection =
+        collection("counters", &["id"], &[("id", Kind::Integer), ("n", Kind::Integer)]);
     collection.tenant = None;
     Table { collection, not_null: vec![] }
 }
@@ -156,6 +164,12 @@ pub fn full_thing(id: &str, n: i64) -> Vec<Field> {
 pub fn thing(id: &str, n: i64) -> Change {
     let fields = fields([("id", text(id)), ("title", text(id)), ("n", Value::Integer(n))]);
     Change::Insert { collection: "things".into(), fields }
+}
+
+/// A counter.
+pub fn counter(id: i64, n: i64) -> Change {
+    let fields = fields([("id", Value::Integer(id)), ("n", Value::Integer(n))]);
+    Change::Insert { collection: "counters".into(), fields }
 }
 
 /// A parent without children.

@@ -14,6 +14,7 @@
 //! Rows are changed in the order of their keys, like locks are taken. A batch goes this way
 //! only as a whole, and with one statement for each table, or that order would be lost.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ use super::guards::matched;
 use super::mapping::{Mapping, Table, quote};
 use super::session::Pipeline;
 use super::set::Set;
-use super::values::Wire;
+use super::values::{Cell, Wire};
 use super::work::Work;
 use crate::store::record::images::Images;
 
@@ -119,8 +120,8 @@ struct Together {
     asked: String,
     /// The columns of the set: the key, then what is asked, then the fields.
     wires: Vec<Wire>,
-    set: Set,
-    rows: Vec<usize>,
+    /// The rows of the set, with the work of each.
+    rows: Vec<(Vec<Cell>, usize)>,
 }
 
 /// What a condition asks, whatever the value.
@@ -159,7 +160,6 @@ impl Together {
             fields,
             questions: plain.conditions.iter().map(question).collect(),
             asked,
-            set: Set::new(wires.clone()),
             wires,
             rows: Vec::new(),
         })
@@ -187,14 +187,32 @@ impl Together {
             }
             cells.push(table.written(&field.name, &field.value).ok()?);
         }
-        self.set.push(self.rows.len(), cells);
-        self.rows.push(at);
+        self.rows.push((cells, at));
         Some(())
     }
 
-    fn send(self, pipeline: &mut Pipeline<'_>) -> Answers {
+    fn send(mut self, pipeline: &mut Pipeline<'_>) -> Answers {
         let table = &self.table;
         let key = table.key_columns().unwrap_or_default();
+        // In which order texts come is the database's to say.
+        let known = self.wires[..key.len()].iter().all(|wire| *wire != Wire::Text);
+        if known {
+            self.rows.sort_by(|(a, _), (b, _)| {
+                a[..key.len()]
+                    .iter()
+                    .zip(&b[..key.len()])
+                    .map(|(a, b)| in_order(a, b))
+                    .find(|order| order.is_ne())
+                    .unwrap_or(Ordering::Equal)
+            });
+        }
+        let mut set = Set::new(self.wires.clone());
+        let mut works = Vec::with_capacity(self.rows.len());
+        for (at, (cells, work)) in self.rows.into_iter().enumerate() {
+            set.push(at, cells);
+            works.push(work);
+        }
+
         let first = self.wires.len() - self.fields.len();
         let (mut assignments, mut conditions) = (Vec::new(), matched(&key) + &self.asked);
         for (at, name) in self.fields.iter().enumerate() {
@@ -207,28 +225,52 @@ impl Together {
                 assignments.push(format!("{column} = {value}"));
             }
         }
-        let (mut read, mut returned) = (String::new(), String::new());
-        if self.undo {
-            for (at, (name, form)) in table.columns.iter().enumerate() {
-                let column = form.read(&format!("t.{}", quote(name)));
-                read.push_str(&format!(", {column} AS r{at}"));
-                returned.push_str(&format!(", u.r{at}"));
-            }
-        }
-        let order: Vec<_> = key.iter().map(|(name, _)| format!("t.{name}")).collect();
-        let sql = format!(
-            "UPDATE {name} w SET {assignments} FROM (
-               SELECT u.*, t.tableoid AS part, t.ctid AS place, t.xmin AS version{read}
-               FROM {set} JOIN {name} t ON {conditions} ORDER BY {order}) u
-             WHERE w.ctid = u.place AND w.xmin = u.version AND w.tableoid = u.part
-             RETURNING u.i{returned}",
-            name = table.name,
-            assignments = assignments.join(", "),
-            set = self.set.sql(1),
-            order = order.join(", "),
-        );
-        let place = pipeline.push(sql, self.set.params());
-        Answers { place, table: self.table, rows: self.rows }
+        let assignments = assignments.join(", ");
+        let images: Vec<String> = match self.undo {
+            true => table
+                .columns
+                .iter()
+                .map(|(name, form)| form.read(&format!("t.{}", quote(name))))
+                .collect(),
+            false => Vec::new(),
+        };
+        let (name, rows) = (&table.name, set.sql(1));
+        let sql = if known {
+            let returned: String = images.iter().map(|image| format!(", {image}")).collect();
+            format!(
+                "UPDATE {name} w SET {assignments} FROM {rows} JOIN {name} t ON {conditions}
+                 WHERE w.ctid = t.ctid AND w.xmin = t.xmin AND w.tableoid = t.tableoid
+                 RETURNING u.i{returned}"
+            )
+        } else {
+            let order: Vec<_> = key.iter().map(|(name, _)| format!("t.{name}")).collect();
+            let each = || images.iter().enumerate();
+            let read: String = each().map(|(at, image)| format!(", {image} AS r{at}")).collect();
+            let returned: String = each().map(|(at, _)| format!(", u.r{at}")).collect();
+            format!(
+                "UPDATE {name} w SET {assignments} FROM (
+                   SELECT u.*, t.tableoid AS part, t.ctid AS place, t.xmin AS version{read}
+                   FROM {rows} JOIN {name} t ON {conditions} ORDER BY {order}) u
+                 WHERE w.ctid = u.place AND w.xmin = u.version AND w.tableoid = u.part
+                 RETURNING u.i{returned}",
+                order = order.join(", "),
+            )
+        };
+        let place = pipeline.push(sql, set.params());
+        Answers { place, table: self.table, rows: works }
+    }
+}
+
+/// The order of two values of a key, none of them a text, as the database has it.
+fn in_order(a: &Cell, b: &Cell) -> Ordering {
+    match (a, b) {
+        (Cell::Integer(a), Cell::Integer(b)) | (Cell::Instant(a), Cell::Instant(b)) => a.cmp(b),
+        (Cell::Bool(a), Cell::Bool(b)) => a.cmp(b),
+        (Cell::Float(a), Cell::Float(b)) => a.total_cmp(b),
+        (Cell::Bytes(a), Cell::Bytes(b)) => a.cmp(b),
+        (Cell::Uuid(a), Cell::Uuid(b)) => a.cmp(b),
+        // NULL finds no row.
+        _ => Ordering::Equal,
     }
 }
 

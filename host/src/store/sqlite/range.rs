@@ -313,9 +313,6 @@ impl<'a> Reading<'a> {
             };
             let (keys_at, order_at) = (self.columns.len(), self.columns.len() + self.key.len());
             let end = order_at + self.order.len();
-            let last: rusqlite::Result<_> =
-                (order_at..end).map(|i| Ok(raw_value(row.get_ref(i)?))).collect();
-            self.last = Some(last?);
             if !row.get::<_, Option<bool>>(end)?.unwrap_or(false) {
                 continue;
             }
@@ -324,6 +321,12 @@ impl<'a> Reading<'a> {
             self.page.rows.push(values);
             if self.range.keys {
                 self.page.keys.push(at(keys_at, &self.key)?);
+            }
+            // Only where the page may end here: the next page goes on behind this row.
+            if self.full() {
+                let last: rusqlite::Result<_> =
+                    (order_at..end).map(|i| Ok(raw_value(row.get_ref(i)?))).collect();
+                self.last = Some(last?);
             }
         }
         Ok(None)
