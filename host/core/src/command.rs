@@ -32,6 +32,8 @@ pub enum Command {
     RetryDead(DeadSelector),
     /// Discard dead letters.
     DiscardDead(DeadSelector),
+    /// Deliver messages again that were given up, with fresh attempts.
+    RetryMessages(MessageSelector),
     /// Give the leadership up; another node leads then, or the same one again.
     Resign,
     /// A task was edited in a configuration file: kept for who, when and why. The hosts
@@ -64,6 +66,7 @@ impl Command {
             Command::Cancel { .. } => "cancel",
             Command::RetryDead(_) => "retry",
             Command::DiscardDead(_) => "discard",
+            Command::RetryMessages(_) => "retry",
             Command::Resign => "resign",
             Command::Edited { .. } => "edit",
             Command::Drained { .. } => "drain",
@@ -82,6 +85,27 @@ impl Command {
             Command::Drained { node } | Command::Rejoined { node } => node.clone(),
             Command::Cancel { run } => format!("run {run}"),
             Command::RetryDead(which) | Command::DiscardDead(which) => which.to_string(),
+            Command::RetryMessages(which) => which.to_string(),
+        }
+    }
+}
+
+/// Which messages of the outbox.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct MessageSelector {
+    /// By number, and then by nothing else; empty: by the other field.
+    pub ids: Vec<u64>,
+    /// Of this topic; none: of all.
+    pub topic: Option<String>,
+}
+
+impl std::fmt::Display for MessageSelector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.ids.as_slice(), &self.topic) {
+            ([id], _) => write!(f, "message {id}"),
+            ([], Some(topic)) => write!(f, "messages of {topic}"),
+            ([], None) => f.write_str("messages"),
+            (ids, _) => write!(f, "{} messages", ids.len()),
         }
     }
 }

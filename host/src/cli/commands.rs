@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::output::{self, Facts, Stamp, Table};
 use super::{Exit, Failure, Global, open};
-use crate::ports::store::{Command, CommandRow, DeadSelector};
+use crate::ports::store::{Command, CommandRow, DeadSelector, MessageSelector};
 
 /// `besom commands`.
 #[derive(Debug, Subcommand)]
@@ -61,6 +61,7 @@ pub fn what(command: &Command) -> String {
     match command {
         Command::RetryDead(which) => format!("retry {}", letters(which)),
         Command::DiscardDead(which) => format!("discard {}", letters(which)),
+        Command::RetryMessages(which) => format!("retry {}", messages(which)),
         Command::Edited { task, change } => format!("edit {task}: {change}"),
         other => format!("{} {}", other.verb(), other.subject()),
     }
@@ -78,6 +79,18 @@ fn letters(which: &DeadSelector) -> String {
         (None, None) => "all dead letters".to_owned(),
         (task, error) => {
             format!("dead letters{}{}", task.unwrap_or_default(), error.unwrap_or_default())
+        }
+    }
+}
+
+/// `messages 3, 4`, or those of a topic.
+fn messages(which: &MessageSelector) -> String {
+    match (which.ids.as_slice(), &which.topic) {
+        ([], None) => "all messages that were given up".to_owned(),
+        ([], Some(topic)) => format!("messages of {topic} that were given up"),
+        (ids, _) => {
+            let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
+            format!("messages {}", ids.join(", "))
         }
     }
 }
@@ -166,6 +179,18 @@ mod tests {
             (
                 Command::DiscardDead(of(&[], Some(task()), Some("corrupt"))),
                 "discard dead letters of sweep with the error `corrupt`",
+            ),
+            (
+                Command::RetryMessages(MessageSelector { ids: vec![5], topic: None }),
+                "retry messages 5",
+            ),
+            (
+                Command::RetryMessages(MessageSelector { ids: vec![], topic: Some("t".into()) }),
+                "retry messages of t that were given up",
+            ),
+            (
+                Command::RetryMessages(MessageSelector::default()),
+                "retry all messages that were given up",
             ),
             (Command::Resign, "resign the leadership"),
             (

@@ -5,8 +5,9 @@ use clap::{Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::output::{self, Stamp, Table};
+use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
-use crate::ports::store::{Message, MessageQuery};
+use crate::ports::store::{Command, Message, MessageQuery, MessageSelector};
 
 /// `besom outbox`.
 #[derive(Debug, Subcommand)]
@@ -23,6 +24,34 @@ pub enum Verb {
         #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
     },
+    /// Deliver messages again that were given up, at once and with fresh attempts. One that a
+    /// later message of its task, tenant, topic and key has followed stays as it is.
+    Retry {
+        /// Their numbers.
+        ids: Vec<u64>,
+        /// Of this topic.
+        #[arg(long)]
+        topic: Option<String>,
+        /// All of them.
+        #[arg(long)]
+        all: bool,
+        /// How it is asked for.
+        #[command(flatten)]
+        asking: Asking,
+    },
+}
+
+/// A selection that somebody has made: nothing given means a slip, not everything.
+fn chosen(ids: Vec<u64>, topic: Option<String>, all: bool) -> Result<MessageSelector, Failure> {
+    match (ids.is_empty(), &topic, all) {
+        (true, None, true) | (false, None, false) | (true, Some(_), false) => {
+            Ok(MessageSelector { ids, topic })
+        }
+        (true, None, false) => {
+            Err(Failure::Usage("which ones? give numbers, --topic or --all".into()))
+        }
+        _ => Err(Failure::Usage("numbers, --topic and --all exclude each other".into())),
+    }
 }
 
 /// Where messages are.
@@ -88,15 +117,22 @@ impl From<&Message> for Row {
 }
 
 impl Verb {
-    /// Looks up and prints.
+    /// Looks up and prints, or asks the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let (store, _) = open::reading(global).await?;
-        let Verb::Ls { topic, state, limit } = self;
-        let query = MessageQuery { topic, state: state.map(State::from), limit };
-        let found = store.messages(&query).await?;
-        let rows: Vec<Row> = found.iter().map(Row::from).collect();
-        output::show(global.output, &rows, || list(&rows))?;
-        Ok(Exit::Fine)
+        match self {
+            Verb::Ls { topic, state, limit } => {
+                let query = MessageQuery { topic, state: state.map(State::from), limit };
+                let found = store.messages(&query).await?;
+                let rows: Vec<Row> = found.iter().map(Row::from).collect();
+                output::show(global.output, &rows, || list(&rows))?;
+                Ok(Exit::Fine)
+            }
+            Verb::Retry { ids, topic, all, asking } => {
+                let command = Command::RetryMessages(chosen(ids, topic, all)?);
+                asking.run(global, &*store, &command).await
+            }
+        }
     }
 }
 
@@ -123,4 +159,26 @@ fn list(rows: &[Row]) -> String {
         ]);
     }
     table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retry_has_one_selection() {
+        let topic = || Some("t".to_owned());
+        for (ids, of, all, is_one) in [
+            (vec![], None, false, false),
+            (vec![], None, true, true),
+            (vec![], topic(), false, true),
+            (vec![], topic(), true, false),
+            (vec![1], None, false, true),
+            (vec![1], topic(), false, false),
+            (vec![1], None, true, false),
+        ] {
+            let selected = chosen(ids.clone(), of.clone(), all);
+            assert_eq!(selected.is_ok(), is_one, "{ids:?} {of:?} {all}");
+        }
+    }
 }

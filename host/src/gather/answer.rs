@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use besom_core::command::{Action, Command, DeadSelector};
+use besom_core::command::{Action, Command, DeadSelector, MessageSelector};
 use besom_core::cron::Schedule;
 use besom_core::ids::{RunId, TaskName};
 use besom_core::ring::ServerName;
@@ -98,6 +98,11 @@ impl Gatherer {
             && which == &DeadSelector::default()
         {
             return Err("say which dead letters: by number, task or error".to_owned());
+        }
+        if let Command::RetryMessages(which) = command
+            && which == &MessageSelector::default()
+        {
+            return Err("say which messages: by number or topic".to_owned());
         }
         let asked = asking::ask(self.store(), command, &caller.by, reason, APPLY_MAX).await;
         let asked = asked.map_err(refused)?;

@@ -287,7 +287,7 @@ pub struct Committed {
 
 // ---------------------------------------------------------------------------- commands
 
-pub use besom_core::command::{Command, DeadSelector};
+pub use besom_core::command::{Command, DeadSelector, MessageSelector};
 
 /// A command as it stands in the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -330,6 +330,10 @@ pub enum CommandEffect {
     /// Dead letters discarded, each with a history row that names who and why. Their versions
     /// are not planned again.
     DiscardDead(DeadSelector),
+    /// Messages that were given up become pending again, to be delivered at once with fresh
+    /// attempts (the last error is kept). One that a later message of its task, tenant, topic
+    /// and key has followed is left: its receiver knows better by now.
+    RetryMessages(MessageSelector),
     /// Nothing but the mark: what was asked is no matter of the store.
     Note,
     /// Nothing: it cannot be done, for this reason.
@@ -350,6 +354,8 @@ pub struct Applied {
     pub runs: Vec<RunId>,
     /// Dead letters moved or discarded.
     pub dead: u64,
+    /// Messages that are pending again.
+    pub messages: u64,
 }
 
 // -------------------------------------------------------------------------- inspection

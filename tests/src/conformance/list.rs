@@ -143,6 +143,7 @@ macro_rules! store_conformance {
                 a_claimed_message_is_hidden_for_the_hold,
                 messages_of_a_key_go_one_after_the_other,
                 what_is_given_up_makes_way,
+                what_was_given_up_is_tried_again_unless_a_later_one_has_followed,
                 claims_are_bounded_by_topic,
                 a_topic_that_is_not_asked_for_stays_in_the_outbox,
                 a_stale_leader_neither_claims_nor_marks,

@@ -128,6 +128,11 @@ impl Planner {
             Asked::DiscardDead(selector) => {
                 (CommandEffect::DiscardDead(selector.clone()), "discarded".into())
             }
+            Asked::RetryMessages(selector) => (
+                CommandEffect::RetryMessages(selector.clone()),
+                "to be delivered again, but for those that a later one of their key has followed"
+                    .into(),
+            ),
         })
     }
 
@@ -179,7 +184,11 @@ impl Planner {
             CommandEffect::Note if applying.row.command == Asked::Resign => {
                 notices.push(Notice::Resign);
             }
-            CommandEffect::Note | CommandEffect::DiscardDead(_) | CommandEffect::Refuse(_) => {}
+            // The courier looks for messages by itself.
+            CommandEffect::RetryMessages(_)
+            | CommandEffect::Note
+            | CommandEffect::DiscardDead(_)
+            | CommandEffect::Refuse(_) => {}
         }
     }
 }

@@ -68,6 +68,9 @@ impl State {
                 let reason = format!("{}: {}", row.by, row.reason);
                 applied.dead = self.discard_dead(selector, &reason, now);
             }
+            CommandEffect::RetryMessages(selector) => {
+                applied.messages = self.retry_messages(selector, now);
+            }
             CommandEffect::Note | CommandEffect::Refuse(_) => {}
         }
         if let Some(row) = self.commands.get_mut(&id) {

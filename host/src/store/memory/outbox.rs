@@ -9,7 +9,7 @@ use besom_core::ids::{Fence, TaskName, Tenant};
 use besom_core::time::Time;
 
 use super::state::{Numbered, State};
-use crate::ports::store::{self, MessageQuery, Result};
+use crate::ports::store::{self, MessageQuery, MessageSelector, Result};
 
 /// A message in the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,6 +125,30 @@ impl State {
             }
         }
         Ok(claimed)
+    }
+
+    /// See [`store::CommandEffect::RetryMessages`].
+    pub(super) fn retry_messages(&mut self, selector: &MessageSelector, now: Time) -> u64 {
+        let MessageSelector { ids, topic } = selector;
+        let chosen = |m: &Message| match ids.is_empty() {
+            true => topic.as_ref().is_none_or(|topic| m.topic == *topic),
+            false => ids.contains(&m.id),
+        };
+        let followed =
+            |m: &Message| self.outbox.iter().any(|l| l.id > m.id && l.lane() == m.lane());
+        let again: BTreeSet<u64> = self
+            .outbox
+            .iter()
+            .filter(|m| m.stage == Stage::GivenUp && chosen(m) && !followed(m))
+            .map(|m| m.id)
+            .collect();
+        for message in Arc::make_mut(&mut self.outbox) {
+            if again.contains(&message.id) {
+                (message.stage, message.attempts, message.next_at) = (Stage::Pending, 0, now);
+                (message.reply, message.ended_at) = (None, None);
+            }
+        }
+        again.len() as u64
     }
 
     pub(super) fn end_attempts(

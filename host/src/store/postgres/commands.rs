@@ -12,6 +12,7 @@ use super::clock::{Clock, NOW};
 use super::error::{Job, invalid};
 use super::items;
 use super::leadership::{check_fence, hold_fence};
+use super::outbox;
 use super::runs::{close_scan, json, named, parse, write_decision};
 use super::session::{Pipeline, Session, Tx, only, params};
 use super::settle::{Blocks, Books, End, Remarks, numbers_needed};
@@ -139,6 +140,9 @@ async fn applied(
         CommandEffect::RetryDead(selector) => applied.dead = retry_dead(tx, selector).await?,
         CommandEffect::DiscardDead(selector) => {
             applied.dead = discard_dead(tx, selector, &row).await?;
+        }
+        CommandEffect::RetryMessages(selector) => {
+            applied.messages = outbox::retry(tx, selector).await?;
         }
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }

@@ -16,7 +16,7 @@ use super::error::Job;
 use super::leadership::{check_fence, hold_fence};
 use super::session::{Pipeline, Session, Tx, only, params};
 use super::text::{escaped, plain, tenant_of, tenant_text};
-use crate::ports::store::{Message, MessageQuery, Result};
+use crate::ports::store::{Message, MessageQuery, MessageSelector, Result};
 
 /// Pending messages of a topic whose time has come and that are the first of their lane.
 const FIRST: &str = "SELECT o.id FROM @.outbox o
@@ -85,6 +85,22 @@ async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Cla
         claimed[begin..].sort_unstable_by_key(|message| message.id);
     }
     Ok(claimed)
+}
+
+/// Makes messages pending again that were given up, unless a later one of their lane is there.
+pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
+    let ids: Vec<i64> = selector.ids.iter().map(|id| *id as i64).collect();
+    // Numbers are all that counts, where there are any.
+    let topic = selector.topic.as_deref().filter(|_| ids.is_empty());
+    tx.execute(
+        "UPDATE @.outbox o SET given_up_at = NULL, attempts = 0, next_at = $3,
+           reply_status = NULL, reply_body = NULL, reply_cut = NULL
+         WHERE o.given_up_at IS NOT NULL AND (cardinality($1::int8[]) = 0 OR o.id = ANY($1))
+           AND ($2::text IS NULL OR o.topic = $2)
+           AND NOT EXISTS (SELECT 1 FROM @.outbox l WHERE l.lane = o.lane AND l.id > o.id)",
+        params![ids, topic.map(|topic| escaped(topic).into_owned()), tx.now.0],
+    )
+    .await
 }
 
 /// Writes down what came of attempts.

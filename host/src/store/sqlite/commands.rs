@@ -9,6 +9,7 @@ use rusqlite::{Connection, Row, params};
 use super::error::Job;
 use super::items::{self, Progress};
 use super::leadership::check_fence;
+use super::outbox;
 use super::runs::{close_scan, json, parse, write_decision};
 use super::settle::{Books, End, Remarks, block, put_retry};
 use super::tally::end_if_done;
@@ -104,6 +105,7 @@ pub(super) fn apply(
         }
         CommandEffect::RetryDead(selector) => applied.dead = retry_dead(tx, selector)?,
         CommandEffect::DiscardDead(selector) => applied.dead = discard_dead(tx, selector, &row)?,
+        CommandEffect::RetryMessages(selector) => applied.messages = outbox::retry(tx, selector)?,
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     tx.conn

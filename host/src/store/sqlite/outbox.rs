@@ -15,7 +15,7 @@ use super::error::Job;
 use super::leadership::check_fence;
 use super::values::{TenantCell, tenant_cell};
 use super::writer::Tx;
-use crate::ports::store::{Message, MessageQuery};
+use crate::ports::store::{Message, MessageQuery, MessageSelector};
 
 /// A message that is to be delivered.
 pub(super) struct Emitted<'a> {
@@ -139,6 +139,27 @@ pub(super) fn end(tx: &mut Tx<'_>, fence: &Fence, attempts: &[Attempt]) -> Job<(
             ])?;
     }
     Ok(())
+}
+
+/// Makes messages pending again that were given up, unless a later one of their lane is there.
+pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
+    let mut again = tx.conn.prepare_cached(
+        "UPDATE besom_outbox AS o SET given_up_at = NULL, attempts = 0, next_at = ?3,
+           reply_status = NULL, reply_body = NULL, reply_cut = NULL
+         WHERE o.given_up_at IS NOT NULL AND (?1 IS NULL OR o.id = ?1)
+           AND (?2 IS NULL OR o.topic = ?2)
+           AND NOT EXISTS (SELECT 1 FROM besom_outbox l
+             WHERE l.topic = o.topic AND l.key = o.key AND l.tenant = o.tenant AND l.task IS o.task
+               AND l.id > o.id)",
+    )?;
+    if selector.ids.is_empty() {
+        return Ok(again.execute(params![None::<i64>, selector.topic, tx.now.0])? as u64);
+    }
+    let mut pending = 0;
+    for id in &selector.ids {
+        pending += again.execute(params![*id as i64, None::<String>, tx.now.0])?;
+    }
+    Ok(pending as u64)
 }
 
 const DELIVERY: &str = "o.id, o.at, o.payload, o.delivered_at, o.given_up_at, o.attempts, o.error,

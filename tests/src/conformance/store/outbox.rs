@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{Attempt, Claimed, Delivery, Error, MessageQuery, Retention};
+use besom::ports::store::{
+    Attempt, Claimed, Command, CommandEffect, Delivery, Error, MessageQuery, MessageSelector,
+    Retention,
+};
 use besom_core::delivery::{End, Reply, State};
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
@@ -107,6 +110,51 @@ pub async fn what_is_given_up_makes_way(world: &mut World) {
     assert_eq!(one.delivery.error.as_deref(), Some("answered 400"));
     assert_eq!(one.delivery.reply, Some(reply(400, "no")));
     assert_eq!(one.delivery.ended_at, Some(world.now));
+}
+
+/// Somebody asks for messages again: they come at once, as if they had never been tried, and what
+/// a later message of their key has followed stays as it is.
+pub async fn what_was_given_up_is_tried_again_unless_a_later_one_has_followed(world: &mut World) {
+    emitted(world, &[("t", "a", "a1"), ("t", "a", "a2"), ("t", "b", "b1"), ("u", "a", "u1")]).await;
+    let given_up = || End::GivenUp { error: "away".into(), reply: Some(reply(503, "no")) };
+    let (mut followed, mut done) = (0, 0);
+    for topic in ["t", "t", "u"] {
+        for message in claim(world, topic, 10).await {
+            match message.payload.as_slice() {
+                b"a1" => followed = message.id,
+                b"a2" => done = message.id,
+                _ => {}
+            }
+            match done == message.id {
+                true => delivered(world, &message).await,
+                false => end(world, &message, given_up()).await,
+            }
+        }
+    }
+    assert_eq!(retried(world, &[followed, done], None).await, 0);
+    assert_eq!(retried(world, &[], Some("u")).await, 1);
+    let again = claim(world, "u", 10).await;
+    assert_eq!((payloads(&again), again[0].attempt), (vec!["u1"], 1));
+    assert_eq!(retried(world, &[], None).await, 1, "what is under way is not given up");
+    let [Some(b1)] = &latest(world, "task", Some(&tenant("a")), "t", &["b"]).await[..] else {
+        panic!("b1 is there")
+    };
+    assert_eq!((b1.state, b1.attempts, &b1.reply, b1.ended_at), (State::Pending, 0, &None, None));
+    assert_eq!(b1.error.as_deref(), Some("away"), "why it was given up is still told");
+    assert_eq!(payloads(&claim(world, "t", 10).await), ["b1"]);
+    world.balanced().await;
+}
+
+/// How many are tried again.
+async fn retried(world: &World, ids: &[u64], topic: Option<&str>) -> u64 {
+    let which = MessageSelector { ids: ids.to_vec(), topic: topic.map(str::to_owned) };
+    let command = Command::RetryMessages(which.clone());
+    let id = world.store().submit(&command, "ann", "it is back").await.unwrap();
+    let effect = CommandEffect::RetryMessages(which);
+    let applied = world.store().apply_command(&world.fence, id, &effect, "done").await.unwrap();
+    let twice = world.store().apply_command(&world.fence, id, &effect, "done").await.unwrap();
+    assert_eq!(twice.messages, 0, "a command takes effect once");
+    applied.messages
 }
 
 /// Each topic has its own room, and the oldest go first.
