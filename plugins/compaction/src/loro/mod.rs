@@ -15,6 +15,7 @@ mod heads;
 mod history;
 mod memory;
 mod merge;
+mod places;
 mod rebuild;
 mod reused;
 mod rows;

@@ -17,6 +17,7 @@ use loro::{ExportMode, LoroDoc, VersionVector};
 use super::digest::{self, Start};
 use super::heads;
 use super::merge::{self, DOCUMENT};
+use super::places;
 use super::rebuild::{self, guarded};
 use super::vectors::Vectors;
 use crate::outcome::{Code, Compacted, Digests, LeftAlone, Mode};
@@ -120,15 +121,16 @@ fn held_back(vectors: &Vectors, minimum: &VersionVector, former: &Start) -> Opti
     })
 }
 
-/// What the history begins with is the same as well: later changes are applied to it.
+/// What the history begins with is the same as well: later changes are applied to it, and made
+/// in it.
 fn same_beginning(before: &LoroDoc, after: &LoroDoc, start: &Start) -> Result<(), LeftAlone> {
     for doc in [before, after] {
         doc.checkout(&start.frontiers).map_err(|error| {
             LeftAlone::new(Code::Unsupported, format!("the start cannot be looked at: {error}"))
         })?;
     }
-    merge::same("what the history begins with", digest::shown(before)?, digest::shown(after)?)
-        .map(|_| ())
+    merge::same("what the history begins with", digest::shown(before)?, digest::shown(after)?)?;
+    places::same(before, after)
 }
 
 /// Whether `after` says the same as the updates. See [`super::verify`].
