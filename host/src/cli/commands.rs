@@ -70,8 +70,7 @@ pub fn what(command: &Command) -> String {
 /// `dead letters 3, 4`, or those of a task and an error.
 fn letters(which: &DeadSelector) -> String {
     if !which.ids.is_empty() {
-        let ids: Vec<String> = which.ids.iter().map(u64::to_string).collect();
-        return format!("dead letters {}", ids.join(", "));
+        return format!("dead letters {}", listed(&which.ids));
     }
     let task = which.task.as_ref().map(|task| format!(" of {task}"));
     let error = which.error.as_ref().map(|error| format!(" with the error `{error}`"));
@@ -88,11 +87,12 @@ fn messages(which: &MessageSelector) -> String {
     match (which.ids.as_slice(), &which.topic) {
         ([], None) => "all messages that were given up".to_owned(),
         ([], Some(topic)) => format!("messages of {topic} that were given up"),
-        (ids, _) => {
-            let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
-            format!("messages {}", ids.join(", "))
-        }
+        (ids, _) => format!("messages {}", listed(ids)),
     }
+}
+
+fn listed(ids: &[u64]) -> String {
+    ids.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl Verb {

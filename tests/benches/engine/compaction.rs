@@ -182,7 +182,7 @@ async fn compare(case: &Case) -> Result<()> {
             Ok(())
         })?;
         let alone = timed(documents, || alone(*format, black_box(&updates)))?;
-        let whole = native_job(&site, case, turn).await?;
+        let whole = native_job(&site, case, turn)?;
 
         let shown = site.shown(&name(turn, 0)).await;
         let notes = notes(&shown);
@@ -217,7 +217,7 @@ async fn compare(case: &Case) -> Result<()> {
 
 /// The same documents once more, compacted by a program of its own: one transaction for as many
 /// documents as a commit of the host has here, which is all of them.
-async fn native_job(site: &Site, case: &Case, turn: u32) -> Result<Duration> {
+fn native_job(site: &Site, case: &Case, turn: u32) -> Result<Duration> {
     let names: Vec<String> =
         (0..case.documents).map(|number| format!("native-{}", name(turn, number))).collect();
     for name in &names {

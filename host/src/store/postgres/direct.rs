@@ -23,6 +23,7 @@ use besom_core::value::{Field, Value};
 use tokio_postgres::Row;
 
 use super::conditions::{Conditions, cell};
+use super::effects::assigned;
 use super::error::Job;
 use super::guards::matched;
 use super::mapping::{Mapping, Table, quote};
@@ -214,18 +215,9 @@ impl Together {
         }
 
         let first = self.wires.len() - self.fields.len();
-        let (mut assignments, mut conditions) = (Vec::new(), matched(&key) + &self.asked);
-        for (at, name) in self.fields.iter().enumerate() {
-            let Ok(form) = table.form(name) else { continue };
-            let (column, value) = (quote(name), form.meets(&format!("u.v{}", first + at)));
-            if self.increment {
-                assignments.push(format!("{column} = w.{column} + {value}"));
-                conditions.push_str(&format!(" AND t.{column} IS NOT NULL"));
-            } else {
-                assignments.push(format!("{column} = {value}"));
-            }
-        }
-        let assignments = assignments.join(", ");
+        let (assignments, complete) =
+            assigned(table, &self.fields, first, self.increment, ["t", "w"]);
+        let conditions = matched(&key) + &self.asked + &complete;
         let images: Vec<String> = match self.undo {
             true => table
                 .columns

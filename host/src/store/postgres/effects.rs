@@ -426,23 +426,13 @@ impl Group {
 
     fn update_sql(&self, set: &Set, key: &[(String, Form)]) -> String {
         let increment = self.operation == Operation::Increment;
-        let (mut assignments, mut conditions) = (Vec::new(), vec![matched(key)]);
-        for (at, name) in self.fields.iter().enumerate() {
-            let Ok(form) = self.table.form(name) else { continue };
-            let (column, value) = (quote(name), form.meets(&format!("u.v{}", key.len() + at)));
-            if increment {
-                assignments.push(format!("{column} = t.{column} + {value}"));
-                conditions.push(format!("t.{column} IS NOT NULL"));
-            } else {
-                assignments.push(format!("{column} = {value}"));
-            }
-        }
+        let (assignments, conditions) =
+            assigned(&self.table, &self.fields, key.len(), increment, ["t", "t"]);
         format!(
-            "UPDATE {} t SET {} FROM {} WHERE {} RETURNING u.i",
+            "UPDATE {} t SET {assignments} FROM {} WHERE {}{conditions} RETURNING u.i",
             self.table.name,
-            assignments.join(", "),
             set.sql(1),
-            conditions.join(" AND ")
+            matched(key),
         )
     }
 
@@ -592,4 +582,28 @@ impl Asked {
         }
         Ok(results.effects)
     }
+}
+
+/// What an update of rows sets their fields to, from the columns of a set from `v{first}` on, and
+/// what has to hold for it besides: nothing is added to NULL. `found` and `changed` are the
+/// names of the row where it is looked for and where it is changed.
+pub(super) fn assigned(
+    table: &Table,
+    fields: &[String],
+    first: usize,
+    increment: bool,
+    [found, changed]: [&str; 2],
+) -> (String, String) {
+    let (mut assignments, mut conditions) = (Vec::new(), String::new());
+    for (at, name) in fields.iter().enumerate() {
+        let Ok(form) = table.form(name) else { continue };
+        let (column, value) = (quote(name), form.meets(&format!("u.v{}", first + at)));
+        if increment {
+            assignments.push(format!("{column} = {changed}.{column} + {value}"));
+            conditions.push_str(&format!(" AND {found}.{column} IS NOT NULL"));
+        } else {
+            assignments.push(format!("{column} = {value}"));
+        }
+    }
+    (assignments.join(", "), conditions)
 }
