@@ -95,12 +95,13 @@ async fn logs(store: &dyn Store, tenant: &str) -> BTreeMap<String, Log> {
         let kind = if kind == "edit" { Kind::Edit } else { Kind::Presence };
         let log = logs.get_mut(&id).unwrap();
         log.damaged |= !sound;
-        log.rows.push(Row { server_seq, kind, lamport: *lamport, payload });
+        log.rows.push(Row { server_seq, kind, lamport: *lamport, payload: payload.into() });
     }
     for row in rows(store, tenant, "snapshots", &columns[..4]).await {
         let (id, server_seq, payload, sound) = stored(&row);
         assert!(sound, "{id}");
-        logs.get_mut(&id).unwrap().snapshot = Some(Snapshot { server_seq, payload });
+        logs.get_mut(&id).unwrap().snapshot =
+            Some(Snapshot { server_seq, payload: payload.into() });
     }
     logs
 }

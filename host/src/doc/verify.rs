@@ -12,6 +12,7 @@ pub use besom_compaction::format::Format;
 use besom_compaction::outcome::Digests;
 use besom_core::ids::TaskName;
 use besom_core::value::{Field, Value};
+use bytes::Bytes;
 
 use super::history::of_document;
 use super::{Error, Name, SNAPSHOT_MAX, count, document, stored};
@@ -88,7 +89,8 @@ pub async fn verify(
     let now = stored(&*view, name, "changes").await?;
     drop(view);
     let mut written = Written { known: HashMap::new(), whole: true };
-    written.put_back(now.into_iter().filter(|row| row.edit).map(|row| (row.seq, row.payload)));
+    written
+        .put_back(now.into_iter().filter(|row| row.edit).map(|row| (row.seq, row.payload.into())));
     let mut found = Vec::new();
     for row in of_document(store, name, tasks, COMPACTIONS_MAX).await? {
         if row.outcome != "committed" || note(&row, "digest_after").is_none() {
@@ -115,13 +117,13 @@ pub async fn verify(
 /// The edits as they stood after a compaction, by their numbers: those that are there now, and,
 /// going back in time, those that later ones have removed.
 struct Written {
-    known: HashMap<u64, Vec<u8>>,
+    known: HashMap<u64, Bytes>,
     /// Whether no later compaction has removed rows that are not known.
     whole: bool,
 }
 
 impl Written {
-    fn put_back(&mut self, edits: impl Iterator<Item = (u64, Vec<u8>)>) {
+    fn put_back(&mut self, edits: impl Iterator<Item = (u64, Bytes)>) {
         self.known.extend(edits);
     }
 
@@ -207,8 +209,8 @@ impl Read {
                 _ => 0,
             };
             let payload = || match value(row, "payload") {
-                Some(Value::Bytes(bytes)) => bytes.clone(),
-                _ => Vec::new(),
+                Some(Value::Bytes(bytes)) => Bytes::from(bytes.clone()),
+                _ => Bytes::new(),
             };
             let server_seq = number("server_seq");
             match image.collection.as_str() {

@@ -10,7 +10,7 @@ use wasmtime::component::Component;
 use wasmtime::component::types::{ComponentExtern, ComponentItem};
 
 /// The version of `besom:task` that this host has.
-pub const CONTRACT: Version = Version { major: 1, minor: 1 };
+pub const CONTRACT: Version = Version { major: 1, minor: 2 };
 
 const PACKAGE: &str = "besom:task/";
 const EXPORT: &str = "housekeeping";
@@ -196,10 +196,11 @@ mod tests {
         let store = |v: &str| format!("besom:task/store@{v}");
         let version = |major, minor| Mismatch::Version { built_for: Version { major, minor } };
         type Case<'a> = (Vec<String>, Vec<String>, &'a [&'a str], Result<(), Mismatch>);
-        let cases: [Case<'_>; 9] = [
+        let cases: [Case<'_>; 10] = [
             (vec![store("1.0.0")], vec![export("1.0.0")], &task, Ok(())),
             (vec![store("1.0.7")], vec![export("1.0.7")], &task, Ok(())),
             (vec![store("1.1.0")], vec![export("1.1.0")], &task, Ok(())),
+            (vec![store("1.2.0")], vec![export("1.2.0")], &task, Ok(())),
             (vec![store("1.3.0")], vec![export("1.3.0")], &task, Err(version(1, 3))),
             (vec![], vec![export("2.0.0")], &task, Err(version(2, 0))),
             (vec![], vec!["besom:task/housekeeping".into()], &task, Err(version(0, 0))),
@@ -227,7 +228,7 @@ mod tests {
     #[test]
     fn a_newer_contract_is_answered_with_what_to_do() {
         let newer = Mismatch::Version { built_for: Version { major: 1, minor: 3 } };
-        let said = "built for besom:task 1.3, this host has 1.1: rebuild or upgrade";
+        let said = "built for besom:task 1.3, this host has 1.2: rebuild or upgrade";
         assert_eq!(newer.to_string(), said);
     }
 }

@@ -10,8 +10,8 @@ use wasmtime::component::HasData;
 
 use super::access::{Operation, Refusal};
 use super::bindings::besom::task::{activity, deliveries, log, store, types};
-use super::convert;
 use super::guest::{Guest, Halt, Scope};
+use super::{columns, convert};
 use crate::ports::activity::State;
 use crate::ports::store::{self as port, Error as StoreError};
 
@@ -148,6 +148,31 @@ impl Guest {
         of: Option<u32>,
         range: store::Range,
     ) -> Result<store::Rows, Failure> {
+        let (port::RangePage { rows, next, .. }, read_set) = self.page(of, range).await?;
+        Ok(store::Rows {
+            rows: rows.into_iter().map(convert::row_to_wit).collect(),
+            next,
+            read_set,
+        })
+    }
+
+    async fn columns_in_range(
+        &mut self,
+        of: Option<u32>,
+        range: store::Range,
+    ) -> Result<store::Columns, Failure> {
+        let width = range.columns.len();
+        let (port::RangePage { rows, next, .. }, read_set) = self.page(of, range).await?;
+        let count = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        Ok(store::Columns { columns: columns::to_wit(width, rows), count, next, read_set })
+    }
+
+    /// A page of a range, and the read set that has taken its rows.
+    async fn page(
+        &mut self,
+        of: Option<u32>,
+        range: store::Range,
+    ) -> Result<(port::RangePage, Option<u64>), Failure> {
         self.count_call()?;
         let (view, tenant) = (self.view()?, self.tenant(of)?);
         let left = u32::try_from(self.rows_left(0)?).unwrap_or(u32::MAX);
@@ -158,17 +183,14 @@ impl Guest {
             self.sets.get(id, &range.collection, tenant.as_ref())?;
         }
         let page = view.snapshot.read_range(tenant.as_ref(), &range);
-        let page = self.wait(page).await?;
+        let mut page = self.wait(page).await?;
         self.count_rows(page.scanned.max(page.rows.len() as u64));
+        let keys = std::mem::take(&mut page.keys);
         let read_set = match range.keys {
-            true => Some(self.sets.collect(into, &range.collection, tenant.as_ref(), page.keys)?),
+            true => Some(self.sets.collect(into, &range.collection, tenant.as_ref(), keys)?),
             false => None,
         };
-        Ok(store::Rows {
-            rows: page.rows.into_iter().map(convert::row_to_wit).collect(),
-            next: page.next,
-            read_set,
-        })
+        Ok((page, read_set))
     }
 
     async fn row_exists(
@@ -309,6 +331,14 @@ impl store::Host for Guest {
 
     async fn read_range(&mut self, of: Option<u32>, range: store::Range) -> Answer<store::Rows> {
         answer(self.rows_in_range(of, range).await)
+    }
+
+    async fn read_columns(
+        &mut self,
+        of: Option<u32>,
+        range: store::Range,
+    ) -> Answer<store::Columns> {
+        answer(self.columns_in_range(of, range).await)
     }
 
     async fn exists(&mut self, of: Option<u32>, filter: types::Filter) -> Answer<bool> {

@@ -20,6 +20,7 @@ mod bisect;
 mod cache;
 mod call;
 mod capture;
+mod columns;
 mod contract;
 mod convert;
 mod engine;

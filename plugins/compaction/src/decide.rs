@@ -55,6 +55,8 @@
 
 use std::fmt;
 
+use bytes::Bytes;
+
 use crate::outcome::Mode;
 
 /// A row of `documents`, as far as it matters here.
@@ -104,7 +106,7 @@ pub struct Row {
     /// Its Lamport time.
     pub lamport: i64,
     /// The update; not needed of presence rows.
-    pub payload: Vec<u8>,
+    pub payload: Bytes,
 }
 
 /// The latest row of `snapshots` not beyond the document's `server_seq`.
@@ -113,7 +115,7 @@ pub struct Snapshot {
     /// Up to where it stands for the log.
     pub server_seq: i64,
     /// An update with all of it.
-    pub payload: Vec<u8>,
+    pub payload: Bytes,
 }
 
 /// What to do.
@@ -249,9 +251,9 @@ pub fn feed<'a>(document: &Document, snapshot: Option<&'a Snapshot>, rows: &'a [
     let snapshot =
         snapshot.filter(|s| s.server_seq > base_row && s.server_seq <= document.server_seq);
     let (updates, numbers) = snapshot
-        .map(|s| (s.payload.as_slice(), s.server_seq))
+        .map(|s| (&*s.payload, s.server_seq))
         .into_iter()
-        .chain(edits().map(|row| (row.payload.as_slice(), row.server_seq)))
+        .chain(edits().map(|row| (&*row.payload, row.server_seq)))
         .unzip();
     let base = snapshot.map_or(base_row, |s| s.server_seq);
     Feed { base, snapshot: snapshot.is_some(), updates, numbers }

@@ -8,7 +8,12 @@ fn rows(text: &str) -> Vec<Row> {
             let (number, kind) = word.split_at(word.len() - 1);
             let server_seq = number.parse().unwrap();
             let kind = if kind == "e" { Kind::Edit } else { Kind::Presence };
-            Row { server_seq, kind, lamport: server_seq * 10, payload: vec![server_seq as u8] }
+            Row {
+                server_seq,
+                kind,
+                lamport: server_seq * 10,
+                payload: vec![server_seq as u8].into(),
+            }
         })
         .collect()
 }
@@ -29,8 +34,8 @@ fn decided_in(
     snapshot: Option<i64>,
     passed: i64,
 ) -> String {
-    let snapshot =
-        snapshot.map(|server_seq| Snapshot { server_seq, payload: vec![100 + server_seq as u8] });
+    let snapshot = snapshot
+        .map(|server_seq| Snapshot { server_seq, payload: vec![100 + server_seq as u8].into() });
     in_words(&decide(&document, snapshot.as_ref(), &rows(text), passed, mode))
 }
 

@@ -5,6 +5,8 @@
 
 use besom_sdk::ReadSetId;
 use besom_sdk::prelude::*;
+use besom_sdk::store::ColumnPage;
+use bytes::Bytes;
 
 use crate::checksum::crc32;
 use crate::clients;
@@ -61,9 +63,9 @@ pub(crate) fn log(
         Ok(read) => read,
         Err(verdict) => return Ok(Err(verdict)),
     };
-    let mut range = store::rows(Some(item), edits_of(doc_id, target, checksums));
-    for row in range.by_ref() {
-        if let Err(verdict) = edits.take(&row?)? {
+    let mut range = store::columns(Some(item), edits_of(doc_id, target, checksums));
+    for page in range.by_ref() {
+        if let Err(verdict) = edits.take(page?)? {
             return Ok(Err(verdict));
         }
     }
@@ -125,7 +127,7 @@ fn read_presence(range: &mut store::Rows, rows: &mut Vec<decide::Row>) -> Result
             server_seq: row.get("server_seq")?,
             kind: Kind::Presence,
             lamport: row.get("lamport")?,
-            payload: Vec::new(),
+            payload: Bytes::new(),
         });
     }
     Ok(())
@@ -160,7 +162,10 @@ fn read_snapshots(
     let Some(row) = found.into_iter().next().flatten() else {
         return Err(Error::transient("no-answer", "a snapshot is gone within one read"));
     };
-    Ok(edits.payload(&row, || format!("snapshot {server_seq}"))?.map(|payload| Snapshots {
+    let payload = Bytes::from(row.get::<Vec<u8>>("payload")?);
+    let checksum = if edits.checksums { row.get("checksum")? } else { None };
+    let what = || format!("snapshot {server_seq}");
+    Ok(edits.checked(&payload, checksum, what).map(|()| Snapshots {
         last: Some(Snapshot { server_seq, payload }),
         read_set: range.read_set(),
         numbers,
@@ -177,41 +182,50 @@ struct Edits {
 }
 
 impl Edits {
-    fn take(&mut self, row: &Row) -> Result<Result<(), Verdict>> {
-        let server_seq = row.get("server_seq")?;
-        let lamport = row.get("lamport")?;
-        Ok(self.payload(row, || format!("change {server_seq}"))?.map(|payload| {
+    /// Takes a page of the log.
+    fn take(&mut self, mut page: ColumnPage) -> Result<Result<(), Verdict>> {
+        let packed = page.take_bytes("payload")?;
+        let (numbers, lamports) = (page.integers("server_seq")?, page.integers("lamport")?);
+        let payloads = Bytes::from(packed.bytes);
+        self.rows.reserve(page.len());
+        for (row, range) in packed.ranges.into_iter().enumerate() {
+            let (server_seq, lamport) = (numbers[row], lamports[row]);
+            let payload = payloads.slice(range);
+            let checksum = if self.checksums { page.get(row, "checksum")? } else { None };
+            let what = || format!("change {server_seq}");
+            if let Err(verdict) = self.checked(&payload, checksum, what) {
+                return Ok(Err(verdict));
+            }
             self.rows.push(decide::Row { server_seq, kind: Kind::Edit, lamport, payload });
-        }))
+        }
+        Ok(Ok(()))
     }
 
-    /// A payload that passes its checksum and does not exceed the bytes allowed.
-    fn payload(
+    /// Whether a payload passes its checksum, where it has one, and does not exceed the bytes
+    /// allowed.
+    fn checked(
         &mut self,
-        row: &Row,
+        payload: &[u8],
+        checksum: Option<i64>,
         what: impl Fn() -> String,
-    ) -> Result<Result<Vec<u8>, Verdict>> {
-        let payload: Vec<u8> = row.get("payload")?;
+    ) -> Result<(), Verdict> {
         self.bytes += payload.len();
         if self.bytes > self.bytes_max {
-            return Ok(Err(Verdict::skip_settled(format!(
+            return Err(Verdict::skip_settled(format!(
                 "left-alone: {}: more than max_bytes = {} bytes of updates",
                 Code::TooLarge,
                 self.bytes_max
-            ))));
+            )));
         }
-        if self.checksums
-            && let Some(expected) = row.get::<Option<i64>>("checksum")?
-        {
-            self.has_checksums = true;
-            let found = i64::from(crc32(&payload));
-            if found != expected {
-                return Ok(Err(Verdict::dead(format!(
-                    "checksum: the payload of {} has CRC-32 {found:08x}, its row says {expected:08x}",
-                    what()
-                ))));
-            }
+        let Some(expected) = checksum else { return Ok(()) };
+        self.has_checksums = true;
+        let found = i64::from(crc32(payload));
+        if found != expected {
+            return Err(Verdict::dead(format!(
+                "checksum: the payload of {} has CRC-32 {found:08x}, its row says {expected:08x}",
+                what()
+            )));
         }
-        Ok(Ok(payload))
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use crate::bindings::besom::task::activity::State;
 use crate::bindings::besom::task::deliveries::Delivery;
 use crate::bindings::besom::task::log::Level;
-use crate::bindings::besom::task::store::{Range, Rows};
+use crate::bindings::besom::task::store::{Columns, Range, Rows};
 use crate::{Filter, Result, RowKey};
 
 type RawRow = Vec<crate::Value>;
@@ -24,6 +24,10 @@ mod imports {
 
     pub(crate) fn read_range(of: Option<u32>, range: &Range) -> Result<Rows> {
         store::read_range(of, range)
+    }
+
+    pub(crate) fn read_columns(of: Option<u32>, range: &Range) -> Result<Columns> {
+        store::read_columns(of, range)
     }
 
     pub(crate) fn exists(of: Option<u32>, filter: &Filter) -> Result<bool> {
@@ -67,6 +71,10 @@ mod imports {
 
     pub(crate) fn read_range(of: Option<u32>, range: &Range) -> Result<Rows> {
         testing::with(|host| host.read_range(of, range))
+    }
+
+    pub(crate) fn read_columns(of: Option<u32>, range: &Range) -> Result<Columns> {
+        testing::with(|host| host.read_columns(of, range))
     }
 
     pub(crate) fn exists(of: Option<u32>, filter: &Filter) -> Result<bool> {

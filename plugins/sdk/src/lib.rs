@@ -53,6 +53,7 @@ pub mod bindings;
 
 pub mod activity;
 mod candidate;
+mod columns;
 mod context;
 pub mod deliveries;
 mod error;

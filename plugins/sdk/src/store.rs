@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use crate::activity::unanswered;
 pub use crate::bindings::besom::task::store::Range;
+pub use crate::columns::{ColumnPage, Packed};
 use crate::{Filter, Item, ReadSetId, Result, Row, RowKey, Value, host};
 
 /// Rows per page of a range, where the task names no other number.
@@ -103,33 +104,91 @@ pub fn page(of: Option<&Item>, range: &Range) -> Result<Page> {
 
 /// All rows of a range, read page by page as they are asked for.
 pub fn rows(of: Option<&Item>, range: Range) -> Rows {
-    Rows { of: of.map(|item| item.index), range, buffer: Vec::new().into_iter(), end: false }
+    Rows { paging: Paging::new(of, range), buffer: Vec::new().into_iter() }
+}
+
+/// All rows of a range, a page at a time and by columns: for ranges of many rows, which cost a
+/// fraction of what they do row by row.
+pub fn columns(of: Option<&Item>, range: Range) -> ColumnPages {
+    let names: Rc<[String]> = range.columns.clone().into();
+    ColumnPages { paging: Paging::new(of, range), names }
+}
+
+/// How far the reading of a range has come.
+#[derive(Debug)]
+struct Paging {
+    of: Option<u32>,
+    range: Range,
+    end: bool,
+}
+
+impl Paging {
+    fn new(of: Option<&Item>, range: Range) -> Paging {
+        Paging { of: of.map(|item| item.index), range, end: false }
+    }
+
+    /// Goes on behind a page.
+    fn went_on(&mut self, next: Option<Vec<u8>>, read_set: Option<ReadSetId>) {
+        self.end = next.is_none();
+        self.range.after = next;
+        self.range.into = read_set.or(self.range.into);
+    }
+}
+
+/// The pages of a range by columns. Ends after the first error.
+#[derive(Debug)]
+pub struct ColumnPages {
+    paging: Paging,
+    names: Rc<[String]>,
+}
+
+impl ColumnPages {
+    /// The read set of the rows that were collected so far.
+    pub fn read_set(&self) -> Option<ReadSetId> {
+        self.paging.range.into
+    }
+}
+
+impl Iterator for ColumnPages {
+    type Item = Result<ColumnPage>;
+
+    fn next(&mut self) -> Option<Result<ColumnPage>> {
+        if self.paging.end {
+            return None;
+        }
+        Some(match host::read_columns(self.paging.of, &self.paging.range) {
+            Ok(page) => {
+                self.paging.went_on(page.next, page.read_set);
+                Ok(ColumnPage::new(self.names.clone(), page.columns, page.count as usize))
+            }
+            Err(error) => {
+                self.paging.end = true;
+                Err(error)
+            }
+        })
+    }
 }
 
 /// The rows of a range. Ends after the first error.
 #[derive(Debug)]
 pub struct Rows {
-    of: Option<u32>,
-    range: Range,
+    paging: Paging,
     buffer: std::vec::IntoIter<Row>,
-    end: bool,
 }
 
 impl Rows {
     /// The read set of the rows that were collected so far.
     pub fn read_set(&self) -> Option<ReadSetId> {
-        self.range.into
+        self.paging.range.into
     }
 
     fn fetch(&mut self) -> Result<()> {
-        let columns: Rc<[String]> = self.range.columns.clone().into();
-        let page = host::read_range(self.of, &self.range)?;
+        let columns: Rc<[String]> = self.paging.range.columns.clone().into();
+        let page = host::read_range(self.paging.of, &self.paging.range)?;
         let rows: Vec<Row> =
             page.rows.into_iter().map(|values| Row::new(columns.clone(), values)).collect();
         self.buffer = rows.into_iter();
-        self.end = page.next.is_none();
-        self.range.after = page.next;
-        self.range.into = page.read_set.or(self.range.into);
+        self.paging.went_on(page.next, page.read_set);
         Ok(())
     }
 }
@@ -142,11 +201,11 @@ impl Iterator for Rows {
             if let Some(row) = self.buffer.next() {
                 return Some(Ok(row));
             }
-            if self.end {
+            if self.paging.end {
                 return None;
             }
             if let Err(error) = self.fetch() {
-                self.end = true;
+                self.paging.end = true;
                 return Some(Err(error));
             }
         }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use crate::bindings::besom::task::activity::State;
 use crate::bindings::besom::task::deliveries::Delivery;
 use crate::bindings::besom::task::log::Level;
-use crate::bindings::besom::task::store::{Range, Rows};
+use crate::bindings::besom::task::store::{Column, Columns, PackedBytes, Range, Rows};
 use crate::{
     Candidate, Comparison, Condition, Context, Error, Field, Filter, Item, ReadSetId, Result,
     RowKey, Task, Time, Value, Verdict,
@@ -20,7 +20,7 @@ use crate::{
 /// Pages of a test's scan are this short, so that paging is always exercised.
 const SCAN_ROWS: u32 = 2;
 
-type Columns = BTreeMap<String, Value>;
+type Named = BTreeMap<String, Value>;
 
 /// Tables, activity and the present, as a task sees them.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub struct Fixture {
 struct Table {
     key: Vec<String>,
     indexes: BTreeMap<String, Vec<String>>,
-    rows: Vec<(String, Columns)>,
+    rows: Vec<(String, Named)>,
 }
 
 thread_local! {
@@ -301,6 +301,13 @@ impl Fixture {
         Ok(Rows { rows, next, read_set })
     }
 
+    pub(crate) fn read_columns(&mut self, of: Option<u32>, range: &Range) -> Result<Columns> {
+        let Rows { rows, next, read_set } = self.read_range(of, range)?;
+        let column = |at: usize| column(rows.iter().map(|row| row[at].clone()).collect());
+        let columns = (0..range.columns.len()).map(column).collect();
+        Ok(Columns { columns, count: rows.len() as u32, next, read_set })
+    }
+
     pub(crate) fn exists(&mut self, of: Option<u32>, filter: &Filter) -> Result<bool> {
         self.calls += 1;
         let tenant = self.tenant(of);
@@ -351,7 +358,7 @@ impl Fixture {
     }
 
     /// The rows of a range in its order; of all tenants where `tenant` is none.
-    fn matching(&self, tenant: Option<&str>, range: &Range) -> Result<Vec<&(String, Columns)>> {
+    fn matching(&self, tenant: Option<&str>, range: &Range) -> Result<Vec<&(String, Named)>> {
         let table = self.table_of(&range.collection)?;
         let index = match &range.index {
             None => &table.key,
@@ -363,7 +370,7 @@ impl Fixture {
             })?,
         };
         let bounded = index.get(range.prefix.len());
-        let within = |row: &Columns| {
+        let within = |row: &Named| {
             index.iter().zip(&range.prefix).all(|(column, value)| row[column] == *value)
                 && bounded.is_none_or(|column| {
                     range.lower.as_ref().is_none_or(|lower| at_least(&row[column], lower))
@@ -387,7 +394,30 @@ impl Fixture {
     }
 }
 
-fn project(row: &Columns, columns: &[String]) -> Result<Vec<Value>> {
+/// Packed where the host packs what tasks read most.
+fn column(values: Vec<Value>) -> Column {
+    let integers = values.iter().map(|value| match value {
+        Value::Integer(integer) => Some(*integer),
+        _ => None,
+    });
+    let bytes = values.iter().map(|value| match value {
+        Value::Bytes(bytes) => Some(bytes.as_slice()),
+        _ => None,
+    });
+    match (integers.collect::<Option<Vec<_>>>(), bytes.collect::<Option<Vec<_>>>()) {
+        (Some(integers), _) if !values.is_empty() => Column::Integers(integers),
+        (_, Some(bytes)) if !values.is_empty() => {
+            let ends = bytes.iter().scan(0, |end, bytes| {
+                *end += bytes.len() as u32;
+                Some(*end)
+            });
+            Column::Bytes(PackedBytes { ends: ends.collect(), bytes: bytes.concat() })
+        }
+        _ => Column::Values(values),
+    }
+}
+
+fn project(row: &Named, columns: &[String]) -> Result<Vec<Value>> {
     let value = |column: &String| {
         row.get(column)
             .cloned()
@@ -396,7 +426,7 @@ fn project(row: &Columns, columns: &[String]) -> Result<Vec<Value>> {
     columns.iter().map(value).collect()
 }
 
-fn holds(condition: &Condition, row: &Columns) -> bool {
+fn holds(condition: &Condition, row: &Named) -> bool {
     let value = &row[&condition.column];
     match condition.comparison {
         Comparison::Equal => *value == condition.value,

@@ -20,7 +20,7 @@ fn with_version(name: &str, version: &str) -> Vec<u8> {
     for at in 0..bytes.len() - 40 {
         if bytes[at..].starts_with(b"besom:task/") {
             let name = &mut bytes[at..at + 40];
-            if let Some(offset) = name.windows(6).position(|window| window == b"@1.1.0") {
+            if let Some(offset) = name.windows(6).position(|window| window == b"@1.2.0") {
                 name[offset + 1..offset + 6].copy_from_slice(version.as_bytes());
                 found += 1;
             }
@@ -41,8 +41,8 @@ async fn a_file_that_is_no_plugin_is_told_what_it_is() {
         (b"#!/bin/sh".into(), "no WebAssembly"),
         (b"\0asm\x0d\0\x01\0".into(), "no task: it does not export `besom:task/housekeeping`"),
         (torn, "cannot be compiled"),
-        (built_for("1.3.0"), "built for besom:task 1.3, this host has 1.1: rebuild or upgrade"),
-        (built_for("2.0.0"), "built for besom:task 2.0, this host has 1.1: rebuild or upgrade"),
+        (built_for("1.3.0"), "built for besom:task 1.3, this host has 1.2: rebuild or upgrade"),
+        (built_for("2.0.0"), "built for besom:task 2.0, this host has 1.2: rebuild or upgrade"),
     ];
     for (bytes, says) in cases {
         let error = runtime.load(bytes).await.unwrap_err().to_string();

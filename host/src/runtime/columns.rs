@@ -1,0 +1,122 @@
+//! A page by columns. Values of one kind cross the boundary as one list: a list of numbers is
+//! copied whole, and texts and bytes are one allocation for all instead of one for each.
+
+use besom_core::value::{Row, Value};
+
+use super::bindings::besom::task::store::{Column, PackedBytes, PackedTexts};
+use super::convert;
+
+/// The columns of rows that have so many values each.
+pub(super) fn to_wit(width: usize, rows: Vec<Row>) -> Vec<Column> {
+    let mut columns: Vec<Vec<Value>> = (0..width).map(|_| Vec::with_capacity(rows.len())).collect();
+    for row in rows {
+        for (column, value) in columns.iter_mut().zip(row) {
+            column.push(value);
+        }
+    }
+    columns.into_iter().map(column).collect()
+}
+
+fn column(values: Vec<Value>) -> Column {
+    let packed = match values.first() {
+        Some(Value::Integer(_)) => all(&values, |value| match value {
+            Value::Integer(integer) => Some(*integer),
+            _ => None,
+        })
+        .map(Column::Integers),
+        Some(Value::Timestamp(_)) => all(&values, |value| match value {
+            Value::Timestamp(time) => Some(time.micros()),
+            _ => None,
+        })
+        .map(Column::Timestamps),
+        Some(Value::Text(_)) => texts(&values).map(Column::Texts),
+        Some(Value::Bytes(_)) => bytes(&values).map(Column::Bytes),
+        _ => None,
+    };
+    packed.unwrap_or_else(|| Column::Values(values.into_iter().map(convert::to_wit).collect()))
+}
+
+/// What is made of every value, if it is of all.
+fn all<'v, T>(values: &'v [Value], of: impl Fn(&'v Value) -> Option<T>) -> Option<Vec<T>> {
+    values.iter().map(of).collect()
+}
+
+fn texts(values: &[Value]) -> Option<PackedTexts> {
+    let texts = all(values, |value| match value {
+        Value::Text(text) => Some(text.as_str()),
+        _ => None,
+    })?;
+    Some(PackedTexts { ends: ends(texts.iter().map(|text| text.len()))?, text: texts.concat() })
+}
+
+fn bytes(values: &[Value]) -> Option<PackedBytes> {
+    let bytes = all(values, |value| match value {
+        Value::Bytes(bytes) => Some(bytes.as_slice()),
+        _ => None,
+    })?;
+    Some(PackedBytes { ends: ends(bytes.iter().map(|bytes| bytes.len()))?, bytes: bytes.concat() })
+}
+
+/// Where each of these lengths ends, if that can be told.
+fn ends(lengths: impl Iterator<Item = usize>) -> Option<Vec<u32>> {
+    let mut end = 0_u32;
+    lengths
+        .map(|length| {
+            end = end.checked_add(u32::try_from(length).ok()?)?;
+            Some(end)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::time::Time;
+
+    use super::*;
+
+    #[test]
+    fn values_of_one_kind_are_one_list_and_others_stay_as_they_are() {
+        let text = |text: &str| Value::Text(text.to_owned());
+        let rows = vec![
+            vec![
+                Value::Integer(7),
+                Value::Timestamp(Time(1)),
+                text("é"),
+                Value::Bytes(vec![1, 2]),
+                Value::Integer(1),
+                Value::Bool(true),
+            ],
+            vec![
+                Value::Integer(-8),
+                Value::Timestamp(Time(-2)),
+                text(""),
+                Value::Bytes(Vec::new()),
+                Value::Null,
+                Value::Bool(false),
+            ],
+            vec![
+                Value::Integer(9),
+                Value::Timestamp(Time(3)),
+                text("ab"),
+                Value::Bytes(vec![3]),
+                Value::Integer(2),
+                Value::Bool(true),
+            ],
+        ];
+        let said: Vec<String> =
+            to_wit(6, rows).iter().map(|column| format!("{column:?}")).collect();
+        assert!(said[0].contains("Integers([7, -8, 9])"), "{}", said[0]);
+        assert!(said[1].contains("Timestamps([1, -2, 3])"), "{}", said[1]);
+        assert!(said[2].contains("[2, 2, 4]") && said[2].contains("\"éab\""), "{}", said[2]);
+        assert!(said[3].contains("[2, 2, 3]") && said[3].contains("[1, 2, 3]"), "{}", said[3]);
+        assert!(said[4].contains("Values") && said[4].contains("Null"), "{}", said[4]);
+        assert!(said[5].contains("Values"), "{}", said[5]);
+    }
+
+    #[test]
+    fn a_page_without_rows_has_all_columns() {
+        let columns = to_wit(2, Vec::new());
+        assert_eq!(columns.len(), 2);
+        assert!(columns.iter().all(|column| matches!(column, Column::Values(v) if v.is_empty())));
+    }
+}
