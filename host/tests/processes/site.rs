@@ -31,7 +31,7 @@ topics = ["cleaned"]
 [collections.things]
 tenant = "tenant"
 key = ["id"]
-columns = { id = "integer", state = "integer" }
+columns = { id = "integer", name = "text", data = "bytes", state = "integer" }
 [collections.secrets]
 key = ["id"]
 columns = { id = "integer" }
@@ -39,8 +39,9 @@ columns = { id = "integer" }
 
 /// The tables of these collections.
 const THINGS: &str = "
-CREATE TABLE things (tenant TEXT, id INTEGER, state INTEGER, PRIMARY KEY (tenant, id));
-INSERT INTO things VALUES ('first', 1, 0);
+CREATE TABLE things (tenant TEXT, id INTEGER, name TEXT, data BLOB, state INTEGER,
+  PRIMARY KEY (tenant, id));
+INSERT INTO things VALUES ('first', 1, 'one', x'01', 0);
 CREATE TABLE secrets (id INTEGER PRIMARY KEY);
 ";
 

@@ -5,6 +5,7 @@
 //! the same document in the formats ([`format`](mod@format)). A document about which there is
 //! any doubt is left as it is, with the reason.
 
+pub mod allocator;
 pub mod automerge;
 pub mod checksum;
 mod clients;
@@ -143,11 +144,6 @@ impl Task for Compaction {
 }
 
 besom_sdk::export!(Compaction);
-
-/// Documents are trees of small pieces: allocating them took a quarter of the time.
-#[cfg(all(target_family = "wasm", not(target_feature = "atomics")))]
-#[global_allocator]
-static ALLOCATOR: talc::wasm::WasmDynamicTalc = talc::wasm::new_wasm_dynamic_allocator();
 
 /// The setting that has the mode of a format.
 fn mode_setting(format: Format) -> String {

@@ -184,8 +184,16 @@ impl Snapshot for Things {
         self.read().await?;
         // The ids of tenant b begin where those of a end.
         let first = if tenant == Some(&Tenant::from("b")) { ROWS } else { 0 };
-        let rows: Vec<Row> = (first..first + ROWS).map(|id| vec![Value::Integer(id)]).collect();
-        let keys = if range.keys { rows.clone() } else { vec![] };
+        let ids = || first..first + ROWS;
+        let value = |id: i64, column: &String| match column.as_str() {
+            "name" => Value::Text(format!("é{id}")),
+            "data" => Value::Bytes(vec![7; id as usize]),
+            "state" if id % 2 == 1 => Value::Null,
+            _ => Value::Integer(id),
+        };
+        let row = |id| range.columns.iter().map(|column| value(id, column)).collect();
+        let rows: Vec<Row> = ids().map(row).collect();
+        let keys = ids().filter(|_| range.keys).map(|id| vec![Value::Integer(id)]).collect();
         Ok(RangePage { scanned: rows.len() as u64, rows, keys, next: None })
     }
 

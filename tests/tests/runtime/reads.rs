@@ -15,6 +15,7 @@ async fn a_read_beyond_the_grants_is_refused_with_a_stable_code() {
         ("read-secrets", "not-granted"),
         // Granted, not asked for.
         ("read-others", "not-granted"),
+        ("read-secret-columns", "not-granted"),
         ("read-column", "not-granted"),
         ("activity", "not-granted"),
         ("read-for-nobody", "no-such-item"),
@@ -27,6 +28,13 @@ async fn a_read_beyond_the_grants_is_refused_with_a_stable_code() {
     for (key, code) in cases {
         assert_eq!(told(key).await, code, "{key}");
     }
+}
+
+#[tokio::test]
+async fn a_page_by_columns_has_what_its_rows_have() {
+    let names: String = (0..10).map(|id| format!("é{id}")).collect();
+    let said = format!("10 rows, 45, {names}, 45, {}, true", 5 * 1_000 + 2 + 4 + 6 + 8);
+    assert_eq!(told("read-columns").await, said);
 }
 
 #[tokio::test]

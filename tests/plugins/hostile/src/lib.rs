@@ -12,7 +12,13 @@ impl Task for Hostile {
         Manifest::new("hostile", env!("CARGO_PKG_VERSION"))
             .doc("Misbehaves on demand.")
             .setting(Setting::text("scan", "well"))
-            .collection(Access::to("things").read().update().delete().columns(["id", "state"]))
+            .collection(
+                Access::to("things")
+                    .read()
+                    .update()
+                    .delete()
+                    .columns(["id", "name", "data", "state"]),
+            )
             .collection(Access::to("secrets").read())
             .topic("cleaned")
     }
@@ -128,6 +134,10 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
             store::rows(Some(item), Range::of("things").columns(["id"]).limit(1_000_000))
                 .collect::<Result<Vec<_>>>(),
         ),
+        "read-columns" => columns(item)?,
+        "read-secret-columns" => told(
+            store::columns(Some(item), Range::of("secrets").columns(["id"])).next().transpose(),
+        ),
         "insert" => Proposal::new().insert("things", [("id", Value::Integer(1))]).into(),
         "delete-elsewhere" => Proposal::new().delete("elsewhere", vec![Value::Integer(1)]).into(),
         "delete-secrets" => Proposal::new().delete("secrets", vec![Value::Integer(1)]).into(),
@@ -159,6 +169,25 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
         "settings" => Verdict::skip(ctx.setting::<String>("scan")?),
         _ => Verdict::skip_settled("behaved"),
     })
+}
+
+/// The rows of `things` by columns: how many, the sum of their ids, and what is packed.
+fn columns(item: &Item) -> Result<Verdict> {
+    let range = Range::of("things").columns(["id", "name", "data", "state"]).limit(3).collecting();
+    let mut pages = store::columns(Some(item), range);
+    let (mut rows, mut ids, mut names, mut data, mut states) = (0, 0, String::new(), 0, 0);
+    for page in pages.by_ref() {
+        let mut page = page?;
+        rows += page.len();
+        ids += page.integers("id")?.iter().sum::<i64>();
+        for row in 0..page.len() {
+            names.push_str(&page.get::<String>(row, "name")?);
+            states += page.get::<Option<i64>>(row, "state")?.unwrap_or(1_000);
+        }
+        data += page.take_bytes("data")?.bytes.len();
+    }
+    let collected = pages.read_set().is_some();
+    Ok(Verdict::skip(format!("{rows} rows, {ids}, {names}, {data}, {states}, {collected}")))
 }
 
 /// What was answered to the only message.
