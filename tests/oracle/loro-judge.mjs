@@ -49,7 +49,32 @@ const unlikeTrimmed = (kept, fresh, authors) => {
 const isRecord = value => typeof value === 'object' && value !== null && Object.getPrototypeOf(value) === Object.prototype
 
 const each = (docs, run) => {
-  try { return run(...docs) } finally { for (const doc of docs) doc.free() }
+  try { return run(...docs) } finally { docs.forEach(freed) }
+}
+// What Loro panicked in cannot be freed; the panic is what is to be told.
+const freed = doc => { try { doc.free() } catch { /* it stays */ } }
+
+// Loro panics now and then where two replicas of one untouched log hear of each other: there is
+// nothing then that a result could be compared with. So few documents may be like that that
+// the judge still judges.
+const UNJUDGED_MAX = 1 / 100
+class Unjudged extends Error {}
+const unjudged = new Set()
+
+// What replicas of the untouched log come to, if Loro can tell.
+const untouched = make => () => {
+  try { return make() } catch (error) {
+    if (!(error instanceof WebAssembly.RuntimeError)) throw error
+    throw new Unjudged(error.stack)
+  }
+}
+// A check; null as well where there is nothing to compare with.
+const orUnjudged = check => given => {
+  try { return check(given) } catch (error) {
+    if (!(error instanceof Unjudged)) throw error
+    unjudged.add(given.document)
+    return null
+  }
 }
 
 const cursors = (before, after) => {
@@ -77,22 +102,22 @@ const checks = {
     const changes = doc => [...doc.getAllChanges()].sort(([a], [b]) => (a < b ? -1 : 1))
     return difference(changes(before), changes(after), 'changes')
   }),
-  'a replica with the old log and one with the new go on alike': ({ old, compacted, once }) => {
+  'a replica with the old log and one with the new go on alike': orUnjudged(({ old, compacted, once }) => {
     const met = (first, second) => {
       meet(first, second)
       return [first, second].map(pictureOf)
     }
-    const [controlKept, controlFresh] = once('met', () => each([built(old, FIRST), built(old, SECOND)], met))
+    const [controlKept, controlFresh] = once('met', untouched(() => each([built(old, FIRST), built(old, SECOND)], met)))
     const [kept, fresh] = each([built(old, FIRST), built([compacted], SECOND)], met)
     const authors = beginners(compacted)
     return unlikeTrimmed(kept, fresh, authors) ?? unlike(controlKept, kept) ?? unlikeTrimmed(controlFresh, fresh, authors)
-  },
+  }),
   'the other way round as well': ({ old, compacted }) =>
     each([built([compacted], FIRST), built(old, SECOND)], (fresh, kept) => {
       meet(fresh, kept)
       return unlikeTrimmed(pictureOf(kept), pictureOf(fresh), beginners(compacted))
     }),
-  'every attached client goes on from what it has': ({ old, compacted, seen, once }) => {
+  'every attached client goes on from what it has': orUnjudged(({ old, compacted, seen, once }) => {
     const gone = (client, doc) => {
       if (!reaches(client.oplogVersion(), doc)) return null
       editAll(client, random(4))
@@ -102,7 +127,7 @@ const checks = {
     }
     const authors = beginners(compacted)
     for (const [nth, rows] of seen.entries()) {
-      const control = once(`gone ${nth}`, () => each([built(rows, CLIENT), built(old, FIRST)], gone))
+      const control = once(`gone ${nth}`, untouched(() => each([built(rows, CLIENT), built(old, FIRST)], gone)))
       const found = each([built(rows, CLIENT), built([compacted], FIRST)], gone)
       if (found === null || control === null) return 'it lacks what the history begins with'
       const [[client, fresh], [controlClient, controlFresh]] = [found, control]
@@ -110,7 +135,7 @@ const checks = {
       if (differs !== null) return differs
     }
     return null
-  },
+  }),
   'it can be passed on': ({ old, compacted }) =>
     each([built([compacted], FIRST), built(old, SECOND)], (fresh, before) => {
       editAll(fresh, random(6))
@@ -142,7 +167,8 @@ for (let nth = 0; nth < results.length / 2; nth++) {
   for (const [mode, compacted] of [['merge', results[2 * nth]], ['trim', results[2 * nth + 1]]]) {
     if (compacted.length === 0) continue
     judged++
-    judging.judge(`${nth} (${mode})`, checks, { old, compacted, seen, once })
+    judging.judge(`${nth} (${mode})`, checks, { document: nth, old, compacted, seen, once })
   }
 }
-judging.end(`${judged} judged`)
+if (unjudged.size > Math.max(1, judged * UNJUDGED_MAX)) judging.failed(`Loro panics over ${[...unjudged]} as they were: too many`)
+judging.end(`${judged} judged, of ${unjudged.size} documents Loro cannot tell`)
