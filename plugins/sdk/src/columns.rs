@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::bindings::besom::task::store::Column;
+use crate::row::{not_read, place, typed};
 use crate::value::kind;
 use crate::{Error, FromValue, Result, Value};
 
@@ -51,8 +52,8 @@ impl ColumnPage {
 
     /// A column of byte strings, none of them null, taken out of the page.
     pub fn take_bytes(&mut self, name: &str) -> Result<Packed> {
-        let at = self.place(name)?;
-        match &mut self.columns[at] {
+        let at = place(&self.names, name)?;
+        match self.columns.get_mut(at).ok_or_else(|| not_read(&self.names, name))? {
             Column::Bytes(packed) => {
                 let bytes = std::mem::take(&mut packed.bytes);
                 let ends = std::mem::take(&mut packed.ends);
@@ -71,15 +72,7 @@ impl ColumnPage {
 
     /// The value of a row as `T`; `Option<T>` where it may be null.
     pub fn get<T: FromValue>(&self, row: usize, name: &str) -> Result<T> {
-        let value = self.value(row, name)?;
-        T::from_value(&value).ok_or_else(|| {
-            let found = kind(&value);
-            let wanted = T::WANTED;
-            Error::permanent(
-                "unexpected-value",
-                format!("the column {name} holds {found}, where {wanted} is expected"),
-            )
-        })
+        typed(name, &self.value(row, name)?)
     }
 
     /// The value of a row as it is.
@@ -106,18 +99,9 @@ impl ColumnPage {
         })
     }
 
-    fn place(&self, name: &str) -> Result<usize> {
-        let place = self.names.iter().position(|known| known == name);
-        place.filter(|at| *at < self.columns.len()).ok_or_else(|| {
-            Error::permanent(
-                "no-such-column",
-                format!("the column {name} was not read; read were {}", self.names.join(", ")),
-            )
-        })
-    }
-
     fn column(&self, name: &str) -> Result<&Column> {
-        Ok(&self.columns[self.place(name)?])
+        let at = place(&self.names, name)?;
+        self.columns.get(at).ok_or_else(|| not_read(&self.names, name))
     }
 }
 

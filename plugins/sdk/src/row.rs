@@ -21,17 +21,7 @@ impl Row {
     /// The value of a column as `T`; `Option<T>` where it may be null. The error names the
     /// column, what was wanted and what was found.
     pub fn get<T: FromValue>(&self, column: &str) -> Result<T> {
-        let value = self.borrow(column)?;
-        T::from_value(value).ok_or_else(|| {
-            Error::permanent(
-                "unexpected-value",
-                format!(
-                    "the column {column} holds {}, where {} is expected",
-                    kind(value),
-                    T::WANTED
-                ),
-            )
-        })
+        typed(column, self.borrow(column)?)
     }
 
     /// The value of a column as it is.
@@ -40,20 +30,33 @@ impl Row {
     }
 
     fn borrow(&self, column: &str) -> Result<&Value> {
-        self.columns
-            .iter()
-            .position(|name| name == column)
-            .and_then(|at| self.values.get(at))
-            .ok_or_else(|| {
-                Error::permanent(
-                    "no-such-column",
-                    format!(
-                        "the column {column} was not read; read were {}",
-                        self.columns.join(", ")
-                    ),
-                )
-            })
+        let at = place(&self.columns, column)?;
+        self.values.get(at).ok_or_else(|| not_read(&self.columns, column))
     }
+}
+
+/// Where a column stands among those that were read.
+pub(crate) fn place(columns: &[String], column: &str) -> Result<usize> {
+    let place = columns.iter().position(|name| name == column);
+    place.ok_or_else(|| not_read(columns, column))
+}
+
+pub(crate) fn not_read(columns: &[String], column: &str) -> Error {
+    Error::permanent(
+        "no-such-column",
+        format!("the column {column} was not read; read were {}", columns.join(", ")),
+    )
+}
+
+/// The value of a column as `T`.
+pub(crate) fn typed<T: FromValue>(column: &str, value: &Value) -> Result<T> {
+    T::from_value(value).ok_or_else(|| {
+        let (found, wanted) = (kind(value), T::WANTED);
+        Error::permanent(
+            "unexpected-value",
+            format!("the column {column} holds {found}, where {wanted} is expected"),
+        )
+    })
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 
 use loro::{
-    ID, IdSpan, JsonChange, JsonListOp, JsonMapOp, JsonMovableListOp, JsonOpContent, JsonTextOp,
+    ID, JsonChange, JsonListOp, JsonMapOp, JsonMovableListOp, JsonOpContent, JsonTextOp,
     JsonTreeOp, LoroDoc, LoroValue,
 };
 
-use super::history::SPAN_OPS;
+use super::history;
 
 /// Counts over a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,13 +61,9 @@ impl Census {
         let mut census = Census::default();
         let mut marks = Marks::default();
         for (peer, end) in doc.oplog_vv().iter() {
-            let mut next = start.get(peer).copied().unwrap_or(0);
-            while next < *end {
-                let until = (*end).min(next.saturating_add(SPAN_OPS));
-                for change in doc.export_json_in_id_span(IdSpan::new(*peer, next, until)) {
-                    census.change(change, &mut marks);
-                }
-                next = until;
+            let from = start.get(peer).copied().unwrap_or(0);
+            for change in history::changes(doc, *peer, from, *end) {
+                census.change(change, &mut marks);
             }
         }
         let stretches = 2 * census.marks + 1;

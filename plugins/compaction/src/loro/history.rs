@@ -14,7 +14,21 @@ use super::canon::Canon;
 use crate::outcome::{Code, LeftAlone};
 
 /// Operations that are held in memory at once.
-pub const SPAN_OPS: i32 = 4_096;
+const SPAN_OPS: i32 = 4_096;
+
+/// The changes of a peer from counter `from` up to, but not with, `end`; they are cut where what is
+/// held in memory at once ends.
+pub fn changes(
+    doc: &LoroDoc,
+    peer: PeerID,
+    from: i32,
+    end: i32,
+) -> impl Iterator<Item = JsonChange> {
+    (from..end).step_by(SPAN_OPS as usize).flat_map(move |from| {
+        let until = end.min(from.saturating_add(SPAN_OPS));
+        doc.export_json_in_id_span(IdSpan::new(peer, from, until))
+    })
+}
 
 /// Writes the operations that are in `until` and not in `from`, peer by peer.
 ///

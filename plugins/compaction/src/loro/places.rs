@@ -9,11 +9,11 @@
 
 use loro::cursor::PosType;
 use loro::{
-    Container, ContainerID, IdSpan, JsonOpContent, JsonTextOp, LoroDoc, LoroResult, LoroText,
-    PeerID, VersionVector,
+    Container, ContainerID, JsonOpContent, JsonTextOp, LoroDoc, LoroResult, LoroText, PeerID,
+    VersionVector,
 };
 
-use super::history::SPAN_OPS;
+use super::{history, state};
 use crate::outcome::{Code, LeftAlone};
 
 /// Inserts into both documents, which stand at the same version, wherever a mark begins or ends,
@@ -58,16 +58,11 @@ fn stranger(vv: &VersionVector) -> PeerID {
     (0..).find(|peer| vv.get(peer).is_none_or(|end| *end == 0)).unwrap_or_default()
 }
 
-fn texts(doc: &LoroDoc) -> Vec<(ContainerID, LoroText)> {
-    let living = doc.analyze().containers.into_iter().filter(|(_, container)| !container.dropped);
-    let mut texts: Vec<_> = living
-        .filter_map(|(id, _)| match doc.get_container(id.clone()) {
-            Some(Container::Text(text)) => Some((id, text)),
-            _ => None,
-        })
-        .collect();
-    texts.sort_by_cached_key(|(id, _)| id.to_bytes());
-    texts
+fn texts(doc: &LoroDoc) -> impl Iterator<Item = (ContainerID, LoroText)> {
+    state::living(doc).into_iter().filter_map(|id| match doc.get_container(id.clone()) {
+        Some(Container::Text(text)) => Some((id, text)),
+        _ => None,
+    })
 }
 
 /// Where in a text, in characters, marks begin or end; each place once, ascending.
@@ -139,19 +134,13 @@ fn insertions(doc: &LoroDoc, text: &LoroText, places: &[usize]) -> LoroResult<Ve
         text.insert(*place, "x")?;
     }
     doc.commit();
-    let mut found = Vec::new();
-    let (mut from, end) = (start, next(doc));
-    while from < end {
-        let until = end.min(from.saturating_add(SPAN_OPS));
-        for change in doc.export_json_in_id_span(IdSpan::new(doc.peer_id(), from, until)) {
-            for op in change.ops {
-                if let JsonOpContent::Text(JsonTextOp::Insert { pos, .. }) = op.content {
-                    found.push(pos);
-                }
-            }
-        }
-        from = until;
-    }
+    let ops = history::changes(doc, doc.peer_id(), start, next(doc)).flat_map(|change| change.ops);
+    let mut found: Vec<u32> = ops
+        .filter_map(|op| match op.content {
+            JsonOpContent::Text(JsonTextOp::Insert { pos, .. }) => Some(pos),
+            _ => None,
+        })
+        .collect();
     found.reverse();
     Ok(found)
 }

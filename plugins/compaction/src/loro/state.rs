@@ -18,17 +18,7 @@ use crate::outcome::{Code, LeftAlone};
 /// # Errors
 /// A container of a type that this Loro does not know.
 pub fn write(canon: &mut Canon, doc: &LoroDoc) -> Result<(), LeftAlone> {
-    // By identity, not by walking down from the value of the document: roots of one name
-    // but several types hide each other there.
-    let mut living: Vec<ContainerID> = doc
-        .analyze()
-        .containers
-        .into_iter()
-        .filter(|(_, container)| !container.dropped)
-        .map(|(id, _)| id)
-        .collect();
-    living.sort_by_cached_key(ContainerID::to_bytes);
-    for id in living {
+    for id in living(doc) {
         let Some(container) = doc.get_container(id.clone()) else {
             let words = format!("container {id} is listed but cannot be had");
             return Err(LeftAlone::new(Code::Unsupported, words));
@@ -53,6 +43,16 @@ pub fn write(canon: &mut Canon, doc: &LoroDoc) -> Result<(), LeftAlone> {
         }
     }
     Ok(())
+}
+
+/// All containers that can be reached, in the order of their identities. Not by walking down from the
+/// value of the document: roots of one name but several types hide each other there.
+pub fn living(doc: &LoroDoc) -> Vec<ContainerID> {
+    let containers = doc.analyze().containers.into_iter();
+    let mut living: Vec<ContainerID> =
+        containers.filter(|(_, container)| !container.dropped).map(|(id, _)| id).collect();
+    living.sort_by_cached_key(ContainerID::to_bytes);
+    living
 }
 
 fn is_empty(container: &Container) -> bool {
