@@ -17,7 +17,7 @@ use besom::ports::store::{
 };
 use besom::store::postgres::{Options, PostgresStore};
 use besom_core::collection::{Collection, Column, Encoding};
-use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, Term};
+use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, Seq, Term};
 use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::time::Time;
@@ -263,12 +263,7 @@ async fn besom_store(database: &Database, workers: usize, batch: u32) -> Result<
     for worker in 0..workers {
         let mine: Vec<Stream> = streams.iter().skip(worker).step_by(workers).cloned().collect();
         let (store, node, epochs) = (Arc::clone(&store), node.clone(), epochs.clone());
-        all.spawn(async move {
-            for stream in mine {
-                drain(&store, &node, stream.clone(), epochs[&stream.partition], batch).await?;
-            }
-            Ok::<_, anyhow::Error>(())
-        });
+        all.spawn(work(store, node, mine, epochs, batch));
     }
     while let Some(done) = all.join_next().await {
         done??;
@@ -318,38 +313,64 @@ fn candidate(id: i64) -> Candidate {
     }
 }
 
-/// Works one stream off.
-async fn drain(
-    store: &PostgresStore,
-    node: &NodeName,
-    stream: Stream,
-    epoch: OwnerEpoch,
+/// One worker: as in a host whose lane executes one batch at once, the next one is read, noted
+/// as begun and decided while one is at its commit, and it is of another stream.
+async fn work(
+    store: Arc<PostgresStore>,
+    node: NodeName,
+    mine: Vec<Stream>,
+    epochs: BTreeMap<Partition, OwnerEpoch>,
     size: u32,
 ) -> Result<()> {
-    let mut acked = stream.acked;
-    while acked < stream.tail {
-        let (task, part) = (&stream.task, stream.partition);
-        let waiting = store.read_log(task, part, acked, size, usize::MAX).await?;
-        acked.0 += waiting.len() as u64;
-        let id = CommitId(u128::from(part.0) << 64 | u128::from(acked.0));
-        let items: Vec<_> = waiting.iter().map(|w| (w.source, &w.item)).collect();
-        store.begin(id, node, &items).await?;
-        let entries = waiting
-            .into_iter()
-            .map(|waiting| Entry {
-                source: waiting.source,
-                epoch,
-                decision: add(&waiting.item.identity.key),
-                item: waiting.item,
-            })
-            .collect();
-        let batch =
-            Batch { id, node: node.clone(), entries, idle: Vec::new(), activity_in_store: false };
+    let (ready, mut batches) = tokio::sync::mpsc::channel(1);
+    let reader = Arc::clone(&store);
+    let decide = tokio::spawn(async move {
+        let mut cursors: Vec<_> = mine.iter().map(|stream| (stream, stream.acked)).collect();
+        while !cursors.is_empty() {
+            for (stream, acked) in &mut cursors {
+                // The one before it is at its commit.
+                let room = ready.reserve().await?;
+                let batch = decided(&reader, &node, stream, &epochs, *acked, size).await?;
+                acked.0 += batch.entries.len() as u64;
+                room.send(batch);
+            }
+            cursors.retain(|(stream, acked)| *acked < stream.tail);
+        }
+        Ok::<_, anyhow::Error>(())
+    });
+    while let Some(batch) = batches.recv().await {
         let committed = store.commit(&batch).await?;
         let all = committed.outcomes.iter().all(|outcome| *outcome == Outcome::Committed);
         ensure!(all, "not everything was committed");
     }
-    Ok(())
+    decide.await?
+}
+
+/// The next batch of a stream, read, noted as begun and decided.
+async fn decided(
+    store: &PostgresStore,
+    node: &NodeName,
+    stream: &Stream,
+    epochs: &BTreeMap<Partition, OwnerEpoch>,
+    acked: Seq,
+    size: u32,
+) -> Result<Batch> {
+    let (task, part) = (&stream.task, stream.partition);
+    let waiting = store.read_log(task, part, acked, size, usize::MAX).await?;
+    let id = CommitId(u128::from(part.0) << 64 | u128::from(acked.0));
+    let items: Vec<_> = waiting.iter().map(|w| (w.source, &w.item)).collect();
+    store.begin(id, node, &items).await?;
+    let epoch = epochs[&part];
+    let entries = waiting
+        .into_iter()
+        .map(|waiting| Entry {
+            source: waiting.source,
+            epoch,
+            decision: add(&waiting.item.identity.key),
+            item: waiting.item,
+        })
+        .collect();
+    Ok(Batch { id, node: node.clone(), entries, idle: Vec::new(), activity_in_store: false })
 }
 
 fn add(key: &str) -> Decision {

@@ -4,13 +4,13 @@ use super::*;
 
 impl Executor {
     /// Whether another batch may be begun in the lane: so many are executed at once, and so
-    /// many more may wait for their time or be at their commit. Heavy work alternates between
+    /// many more may wait for their time or be at their commit. Work alternates between
     /// the guest's processor and the store's writer: while one batch is at its commit, the
     /// next is executed already, but only one more, because its changes stand in memory.
     pub(super) fn has_room(&self, lane: Lane) -> bool {
         let (most, ahead) = match lane {
             Lane::Due => (self.settings.due_batches, self.settings.due_batches_ready),
-            Lane::Normal => (self.settings.normal_batches, 0),
+            Lane::Normal => (self.settings.normal_batches, 1),
             Lane::Heavy => (self.settings.heavy_batches, 1),
         };
         let (mut all, mut executing) = (0, 0);

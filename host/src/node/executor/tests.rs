@@ -409,8 +409,9 @@ fn tasks_of_a_lane_take_turns() {
         let waiting = logged(&task, &format!("{task}{seq}"), u32::from(task == "b"), seq);
         order.push(task);
         bench.step(Event::LogRead(ticket, Ok(vec![waiting])));
-        let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["k"])))).remove(0);
-        commands = bench.step(for_ticket(all_committed(&batch), ticket));
+        commands = bench.step(Event::Acted(ticket, acted(&["k"])));
+        let (_, batch) = commits(&commands).remove(0);
+        commands.extend(bench.step(for_ticket(all_committed(&batch), ticket)));
     }
     assert_eq!(order, ["a", "b", "a", "b"]);
 }
@@ -490,8 +491,14 @@ fn no_batch_has_more_items_than_one_commit_may_have() {
 }
 
 #[test]
-fn while_a_heavy_batch_is_at_its_commit_one_more_is_executed() {
-    let mut bench = Bench::new(&[definition("grind", Lane::Heavy)]);
+fn while_a_batch_is_at_its_commit_one_more_is_executed() {
+    let settings = Settings { normal_batches: 1, heavy_batches: 1, ..Settings::default() };
+    for lane in [Lane::Normal, Lane::Heavy] {
+        one_more_is_executed(Bench::with(settings.clone(), &[definition("grind", lane)]));
+    }
+}
+
+fn one_more_is_executed(mut bench: Bench) {
     let commands = bench.fed(&[("grind", 0, 9), ("grind", 1, 9)], vec![], vec![]);
     let first = read_log(&commands);
     bench.step(Event::LogRead(first, Ok(vec![logged("grind", "a", 0, 1)])));

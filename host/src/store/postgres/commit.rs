@@ -264,6 +264,7 @@ impl<'a> Attempt<'a> {
         };
         let applied: Vec<usize> = works.iter().map(|work| work.entry).collect();
         let mut outcomes: Vec<Option<Outcome>> = vec![None; batch.entries.len()];
+        let mut done = Vec::new();
         for (at, entry) in batch.entries.iter().enumerate() {
             if let Some(why) = owned.left_out(at) {
                 outcomes[at] = Some(Outcome::Left(why));
@@ -271,19 +272,32 @@ impl<'a> Attempt<'a> {
             }
             let task = self.task(entry);
             books.took(task, &entry.item, entry.source);
+            // The history of the last wave waits for its images.
             let last_wave = applied.binary_search(&at).is_ok();
-            if last_wave || matches!(decided.get(&at), Some(Ok(_))) {
+            let applied = matches!(decided.get(&at), Some(Ok(_)));
+            if last_wave || applied {
                 books.leaves(task, &entry.item, entry.source);
             }
-            // The history of the last wave waits for its images.
-            if !last_wave {
+            if applied {
+                done.push(at);
+            } else if !last_wave {
                 outcomes[at] = Some(self.settle(&mut books, at, task, &mut decided)?);
             }
         }
         let taken = books.take_all(&mut pipeline, owned.ranges);
         books.tally.write_runs(&mut pipeline);
         let ended = pipeline.push(END_RUNS, params![books.tally.runs_left(), Some(now.0)]);
-        let answers = session.run(pipeline).await.map_err(|e| self.blamed(e))?;
+        // The server takes the items while the history of those that are done is written down.
+        let (answers, settled) = futures::future::join(session.run(pipeline), async {
+            for at in done {
+                let task = self.task(&batch.entries[at]);
+                outcomes[at] = Some(self.settle(&mut books, at, task, &mut decided)?);
+            }
+            Step::Ok(())
+        })
+        .await;
+        let answers = answers.map_err(|e| self.blamed(e))?;
+        settled?;
         if let Some(asked) = &asked {
             self.read_effects(&works, asked, &answers, &mut decided)?;
         }

@@ -76,9 +76,9 @@ pub(super) struct Books {
     gone: Leaving,
     /// Versions that are blocked from now on.
     settled: Settled,
-    /// Identities that nothing blocks any more.
+    /// Identities that nothing blocks any more, where anything of their tasks is blocked.
     lifted: Identities,
-    /// What was done, and may have been set aside before.
+    /// What was done, where anything of its task is set aside.
     done: Identities,
     outbox: Outbox,
 }
@@ -225,8 +225,10 @@ impl Books {
     ) -> Job<Outcome> {
         self.tally.of(task, item.identity.tenant.as_ref()).committed += 1;
         // What was done is no longer left alone, given up or set aside.
-        self.lifted.push(task, &item.identity);
-        self.done.push(task, &item.identity);
+        self.lift(task, item);
+        if self.blocks.dead {
+            self.done.push(task, &item.identity);
+        }
         let history = self.history(at, task, item, End::Committed, remarks)?;
         for change in changes {
             if let Change::Emit { topic, key, payload } = change {
@@ -264,7 +266,7 @@ impl Books {
                 self.tally.of(task, tenant).skipped += 1;
                 self.leaves(task, item, source);
                 if *settled {
-                    self.lifted.push(task, &item.identity);
+                    self.lift(task, item);
                     self.block(task, item, false);
                 }
                 let remarks =
@@ -299,6 +301,13 @@ impl Books {
     /// Somebody has given the item up: its version is not planned again.
     pub(super) fn give_up(&mut self, task: i32, item: &Item) {
         self.block(task, item, true);
+    }
+
+    /// Nothing of the item's versions blocks it any more.
+    fn lift(&mut self, task: i32, item: &Item) {
+        if self.blocks.settled {
+            self.lifted.push(task, &item.identity);
+        }
     }
 
     fn block(&mut self, task: i32, item: &Item, given_up: bool) {
@@ -408,11 +417,11 @@ impl Books {
             let (sql, params) = self.history.insert(self.commit);
             pipeline.push(sql, params);
         }
-        if self.blocks.settled && !self.lifted.is_empty() {
+        if !self.lifted.is_empty() {
             let i = self.lifted;
             pipeline.push(LIFTED, params![i.tasks, i.tenants, i.keys, i.dues]);
         }
-        if self.blocks.dead && !self.done.is_empty() {
+        if !self.done.is_empty() {
             let i = self.done;
             pipeline.push(RESOLVE, params![i.tasks, i.tenants, i.keys, i.dues, self.now.0]);
         }
