@@ -8,6 +8,15 @@
 pub const NAMES: [&str; 5] =
     ["compaction", "client-deactivation", "share-expiry", "ttl-transitions", "reconciler"];
 
+/// Those whose fuel is not counted unless a task says so: they compute for long, and are no code of
+/// a stranger's.
+const UNCOUNTED: [&str; 1] = ["compaction"];
+
+/// Whether a task of that plugin has no limit of fuel by default.
+pub fn is_uncounted(name: &str) -> bool {
+    UNCOUNTED.contains(&name)
+}
+
 /// How to get a binary that has them.
 pub const FIX: &str =
     "run `cargo plugins` (after `rustup target add wasm32-wasip2`), then build again";

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use besom::cli::assembly::Assembly;
 use besom::cli::{Format, Global};
+use besom::config::limits::default_limits;
 use besom::doc::{self, Name, Shown};
 use besom::host::perform::call_of;
-use besom::ports::guests::{Call, Limits, StopFlag, Usage};
+use besom::ports::guests::{Call, Lane, Limits, StopFlag, Usage};
 use besom::ports::store::{Batch, Decision, Entry, Outcome, SlotDecision, Store, Waiting};
 use besom::store::postgres::PostgresStore;
 use besom::store::sqlite::{Options as StoreOptions, SqliteStore};
@@ -286,6 +287,15 @@ impl Site {
         self.decide_under(limits, std::slice::from_ref(waiting)).await.remove(0)
     }
 
+    /// The same of the only item that is planned, with its fuel counted, which it is not by
+    /// default.
+    pub async fn decide_one_counted(&self) -> Decided {
+        let waiting = self.planned_one().await;
+        let fuel = default_limits(Lane::Heavy).fuel;
+        let limits = Limits { fuel, ..self.limits().clone() };
+        self.decide_under(limits, std::slice::from_ref(&waiting)).await.remove(0)
+    }
+
     /// The same of several items of one task in one call; the use of each is that of all.
     pub async fn decide_all(&self, waiting: &[Waiting]) -> Vec<Decided> {
         let task = &waiting.first().expect("an item").item.identity.task;
@@ -312,10 +322,15 @@ impl Site {
 
     /// Plans, and decides about the one item that waits.
     pub async fn decide_one(&self) -> Decided {
+        let waiting = self.planned_one().await;
+        self.decide(&waiting).await
+    }
+
+    async fn planned_one(&self) -> Waiting {
         self.plan().await;
-        let waiting = self.waiting().await;
+        let mut waiting = self.waiting().await;
         assert_eq!(waiting.len(), 1, "{waiting:?}");
-        self.decide(&waiting[0]).await
+        waiting.remove(0)
     }
 
     /// Commits what was decided.

@@ -23,7 +23,7 @@ use crate::model::collections_for;
 use crate::ports::coordination::{Coordination, LeaderRecord};
 use crate::ports::embedded::{Embedded, LeaseLedger};
 use crate::ports::store::{self, Store};
-use crate::runtime::{LoadError, Runtime, Settings};
+use crate::runtime::{LoadError, Metering, Runtime, Settings};
 use crate::store::{postgres, sqlite};
 
 /// Opens the store of a configuration, creating the file and the engine's tables where they
@@ -250,7 +250,12 @@ impl Loader {
     async fn load(&self, name: &str, dir: &Path) -> Result<Plugin, PluginFault> {
         let built_in = crate::built_in::component(name);
         let loaded = match built_in {
-            Some(Ok(bytes)) => self.runtime.load(bytes).await,
+            Some(Ok(bytes)) => {
+                // As its tasks will ask for it, if they do not say otherwise.
+                let uncounted = crate::built_in::is_uncounted(name);
+                let metering = if uncounted { Metering::Time } else { Metering::Fuel };
+                self.runtime.load_metered(bytes, metering).await
+            }
             Some(Err(message)) => {
                 let fix = crate::built_in::FIX.to_owned();
                 return Err(PluginFault { message: message.to_owned(), fix });

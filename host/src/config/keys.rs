@@ -31,6 +31,8 @@ pub enum Slot<T: 'static> {
     U32(fn(&mut T) -> &mut u32, u32, u32),
     /// A whole number with inclusive bounds.
     U64(fn(&mut T) -> &mut u64, u64, u64),
+    /// The same, or 0 for no bound.
+    U64OrNone(fn(&mut T) -> &mut u64, u64, u64),
     /// A number of bytes with inclusive bounds.
     Bytes(fn(&mut T) -> &mut u64, u64, u64),
     /// True or false.
@@ -89,13 +91,17 @@ impl<T> Key<T> {
                 Err(Fault::new(format!("`{}` is a duration and needs a unit", self.name))
                     .fix(format!("write \"{n}s\" if seconds are meant")))
             }
-            (Slot::U32(..) | Slot::U64(..) | Slot::Bytes(..), Node::Integer(n)) if *n < 0 => {
+            (
+                Slot::U32(..) | Slot::U64(..) | Slot::U64OrNone(..) | Slot::Bytes(..),
+                Node::Integer(n),
+            ) if *n < 0 => {
                 Err(Fault::new(format!("`{}` cannot be negative", self.name))
                     .fix("write 0 or more"))
             }
-            (Slot::U32(..) | Slot::U64(..) | Slot::Bytes(..), Node::Integer(n)) => {
-                self.read_text(target, &n.to_string())
-            }
+            (
+                Slot::U32(..) | Slot::U64(..) | Slot::U64OrNone(..) | Slot::Bytes(..),
+                Node::Integer(n),
+            ) => self.read_text(target, &n.to_string()),
             (Slot::Bytes(..), Node::Text(text)) => self.read_text(target, text),
             (Slot::Texts(at), Node::Array(items)) => {
                 let mut texts = Vec::with_capacity(items.len());
@@ -146,6 +152,15 @@ impl<T> Key<T> {
             }
             Slot::U64(at, min, max) => {
                 *at(target) = within(number(text)?, *min, *max, |n| n.to_string())?;
+            }
+            Slot::U64OrNone(at, min, max) => {
+                *at(target) = match number(text)? {
+                    0 => 0,
+                    value => within(value, *min, *max, |n| n.to_string()).map_err(|fault| {
+                        let fix = fault.fix.unwrap_or_default();
+                        Fault::new(fault.message).fix(format!("{fix}; 0 is no limit"))
+                    })?,
+                };
             }
             Slot::Bytes(at, min, max) => {
                 let value = bytes(text).map_err(|m| Fault::new(m).fix(SIZE_FIX))?;
@@ -219,7 +234,7 @@ impl<T> Slot<T> {
     pub fn noun(&self) -> &'static str {
         match self {
             Slot::Duration(..) => "a duration such as \"30s\"",
-            Slot::U32(..) | Slot::U64(..) => "a whole number",
+            Slot::U32(..) | Slot::U64(..) | Slot::U64OrNone(..) => "a whole number",
             Slot::Bytes(..) => "a size such as \"64MiB\"",
             Slot::Bool(_) => "true or false",
             Slot::Text(_) | Slot::OptionalText(_) => "text",

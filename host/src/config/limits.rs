@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::keys::{Fault, Key, Slot};
 use super::tree::Table;
 use super::walk::Walker;
+use crate::built_in;
 use crate::ports::guests::{Lane, Limits};
 
 /// Limits, with the wall-clock time as it is written.
@@ -30,8 +31,8 @@ pub static KEYS: &[Key<LimitsTable>] = &[
     Key {
         name: "fuel",
         default: "2000000000",
-        doc: "Fuel of one call: about one unit for each instruction.",
-        slot: Slot::U64(|l| &mut l.limits.fuel, 10_000, u64::MAX / 2),
+        doc: "Fuel of one call: about one unit for each instruction. 0: not counted.",
+        slot: Slot::U64OrNone(|l| &mut l.limits.fuel, 10_000, u64::MAX / 2),
     },
     Key {
         name: "hostcall_fuel",
@@ -102,9 +103,18 @@ pub fn default_limits(lane: Lane) -> Limits {
     settle(defaults(lane))
 }
 
-/// Reads a task's limits over the defaults of its lane.
-pub fn read(walker: &mut Walker<'_>, path: &str, table: &Table, lane: Lane) -> Limits {
+/// Reads a task's limits over the defaults of its lane and plugin.
+pub fn read(
+    walker: &mut Walker<'_>,
+    path: &str,
+    table: &Table,
+    lane: Lane,
+    plugin: &str,
+) -> Limits {
     let mut limits = defaults(lane);
+    if built_in::is_uncounted(plugin) {
+        limits.limits.fuel = 0;
+    }
     walker.read(&format!("{path}.limits"), table, KEYS, &[], &mut limits);
     settle(limits)
 }

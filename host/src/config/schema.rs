@@ -127,6 +127,12 @@ fn object<T>(doc: &str, keys: &[Key<T>], more: Map<String, Value>) -> Value {
             }),
             Slot::U32(_, min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
             Slot::U64(_, min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+            Slot::U64OrNone(_, min, max) => json!({
+                "anyOf": [
+                    { "type": "integer", "minimum": min, "maximum": max },
+                    { "const": 0 },
+                ],
+            }),
             Slot::Bytes(_, min, max) => json!({
                 "anyOf": [
                     { "type": "integer", "minimum": min, "maximum": max },

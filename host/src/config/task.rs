@@ -310,7 +310,8 @@ impl RawTask {
     /// Notes what is wrong with the limits, for whoever does not know the plugin: its lane
     /// decides about their defaults only.
     pub fn judge_limits(&self, walker: &mut Walker<'_>) {
-        limits::read(walker, &format!("tasks.{}", self.name), &self.limits, Lane::Normal);
+        let path = format!("tasks.{}", self.name);
+        limits::read(walker, &path, &self.limits, Lane::Normal, &self.plain.plugin);
     }
 
     /// The plugin cannot be used.
@@ -330,7 +331,7 @@ impl RawTask {
         let manifest = &plugin.manifest;
         let path = format!("tasks.{}", self.name);
         let read = settings::read(walker, &path, &self.name_span, &self.settings, manifest);
-        let limits = limits::read(walker, &path, &self.limits, manifest.lane);
+        let limits = limits::read(walker, &path, &self.limits, manifest.lane, &self.plain.plugin);
         let (grants, topics) = self.grants(walker, plugin, collections);
         let optional = manifest.collections.iter().flat_map(|request| {
             let columns = request.columns.iter().map(|column| (&request.collection, column));

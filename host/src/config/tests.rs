@@ -59,7 +59,7 @@ fn plugin(name: &str) -> Result<Plugin, PluginFault> {
         Ok(Plugin { manifest: Arc::new(manifest), digest: format!("digest of {name}"), built_in })
     };
     match name {
-        "sweep" => found(manifest(), true),
+        "sweep" | "compaction" => found(manifest(), true),
         "mine.wasm" => found(manifest(), false),
         "choosy" => {
             let mut manifest = manifest();
@@ -346,7 +346,7 @@ besom.toml:5:11: error: `backoff` is longer than `backoff_max`
     |           ^^^^ raise backoff_max
 besom.toml:7:8: error: 1 is too little
   7 | fuel = 1
-    |        ^ the least is 10000
+    |        ^ the least is 10000; 0 is no limit
 "#,
     );
 }
@@ -520,6 +520,26 @@ grants = { documents = [\"read\"], changes = [\"delete\", \"read\"], topics = [\
     let b = &config.tasks["b"];
     assert_eq!((b.schedule.as_deref(), b.timezone.as_str()), (None, "UTC"));
     assert_eq!(b.grants, a.grants);
+}
+
+#[test]
+fn fuel_is_counted_but_where_nobody_is_suspected_or_a_task_says_no() {
+    let grants =
+        "changes = [\"read\", \"delete\"]\ndocuments = [\"read\"]\ntopics = [\"doc-changed\"]";
+    for (plugin, limits, expected) in [
+        ("sweep", "", 200_000_000_000),
+        ("sweep", "fuel = 0", 0),
+        ("mine.wasm", "", 200_000_000_000),
+        ("compaction", "", 0),
+        ("compaction", "fuel = 5_000_000", 5_000_000),
+    ] {
+        let text = format!(
+            "[tasks.a]\nplugin = \"{plugin}\"\n[tasks.a.limits]\n{limits}\n[tasks.a.grants]\n{grants}\n"
+        );
+        let config = load(&text).unwrap_or_else(|problems| panic!("{text}{problems}"));
+        let limits = &config.tasks.values().next().expect("the task").limits;
+        assert_eq!((limits.fuel, limits.wall_ms), (expected, 120_000), "{plugin}");
+    }
 }
 
 #[test]

@@ -18,12 +18,15 @@ pub fn note(acted: &mut Acted, lane: Lane, took: Duration) {
     }
     let integer = |n: u64| Value::Integer(i64::try_from(n).unwrap_or(i64::MAX));
     let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-    let cost = [
-        ("act_ms", took_ms),
-        ("act_fuel", acted.usage.fuel),
-        ("act_memory_bytes", acted.usage.memory_bytes),
-        ("act_items", acted.verdicts.len() as u64),
-    ];
+    let fuel = Some(acted.usage.fuel).filter(|fuel| *fuel > 0);
+    let cost: Vec<(&str, u64)> = [("act_ms", took_ms)]
+        .into_iter()
+        .chain(fuel.map(|fuel| ("act_fuel", fuel)))
+        .chain([
+            ("act_memory_bytes", acted.usage.memory_bytes),
+            ("act_items", acted.verdicts.len() as u64),
+        ])
+        .collect();
     for verdict in &mut acted.verdicts {
         if let Ok(Verdict::Propose(proposal)) = verdict {
             let notes = cost.iter().map(|(name, value)| Field::new(*name, integer(*value)));
@@ -47,11 +50,16 @@ mod tests {
             on_guard_failed: OnGuardFailed::Retry(0),
             notes: vec![Field::new("mode", Value::Text("merge".into()))],
         };
-        for (lane, expected) in [(Lane::Normal, vec![]), (Lane::Heavy, vec![1_500, 7, 0, 2])] {
+        for (lane, fuel, expected) in [
+            (Lane::Normal, 7, vec![]),
+            (Lane::Heavy, 7, vec![1_500, 7, 0, 2]),
+            // It was not counted.
+            (Lane::Heavy, 0, vec![1_500, 0, 2]),
+        ] {
             let skip = Verdict::Skip { reason: "r".into(), settled: false };
             let mut acted = Acted {
                 verdicts: vec![Ok(Verdict::Propose(proposal.clone())), Ok(skip.clone())],
-                usage: Usage { fuel: 7, ..Usage::default() },
+                usage: Usage { fuel, ..Usage::default() },
             };
             note(&mut acted, lane, Duration::from_micros(1_500_999));
             let [Ok(Verdict::Propose(noted)), Ok(other)] = &acted.verdicts[..] else {

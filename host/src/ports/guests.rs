@@ -137,7 +137,7 @@ impl Manifest {
 pub struct Limits {
     /// Linear memory of one instance, all memories together, in bytes.
     pub memory_bytes: u64,
-    /// Fuel of one call into the guest.
+    /// Fuel of one call into the guest; 0: it is not counted, and time alone ends the call.
     pub fuel: u64,
     /// Fuel for what one host call may lift out of the guest.
     pub hostcall_fuel: u64,
@@ -255,7 +255,7 @@ pub enum Error {
 /// What a call has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// Fuel.
+    /// Fuel; 0: it was not counted.
     pub fuel: u64,
     /// The most linear memory, in bytes.
     pub memory_bytes: u64,

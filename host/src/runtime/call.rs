@@ -11,9 +11,10 @@ use besom_core::time::Time;
 use wasmtime::{Store, UpdateDeadline};
 
 use super::access::Access;
-use super::bindings::Task;
 use super::bindings::besom::task::types as wit;
+use super::bindings::{Task, TaskPre};
 use super::capture::Capture;
+use super::engine::Metering;
 use super::fault;
 use super::guest::{Clock, Guest, Meter, Scope, View};
 use super::memory::MemoryLimiter;
@@ -67,6 +68,8 @@ pub(super) enum Answer {
 /// What all calls of one activation have in common.
 pub(super) struct Caller {
     pub(super) plugin: Arc<Plugin>,
+    pub(super) pre: TaskPre<Guest>,
+    pub(super) metering: Metering,
     pub(super) task: TaskName,
     pub(super) access: Arc<Access>,
     pub(super) limits: Limits,
@@ -94,11 +97,14 @@ impl Caller {
         let asked = tokio::select! {
             // The guest first: if it has an answer, that is its answer.
             biased;
-            answer = enter(&self.plugin, &mut store, &question) => Asked::Ended(answer),
+            answer = enter(&self.pre, &mut store, &question) => Asked::Ended(answer),
             reason = self.stop.raised() => Asked::Stopped(reason.to_owned()),
             () = tokio::time::sleep(wall.saturating_add(GRACE)) => Asked::TimedOut,
         };
-        let fuel = self.limits.fuel - store.get_fuel().unwrap_or(0).min(self.limits.fuel);
+        let fuel = match self.metering {
+            Metering::Fuel => self.limits.fuel.saturating_sub(store.get_fuel().unwrap_or(0)),
+            Metering::Time => 0,
+        };
         let guest = store.into_data();
         let answer = match asked {
             Asked::Ended(Ok(answer)) => Ok(answer),
@@ -140,9 +146,11 @@ impl Caller {
             stop: self.stop.clone(),
             log: self.log.clone(),
         };
-        let mut store = Store::new(self.plugin.pre.engine(), guest);
+        let mut store = Store::new(self.pre.engine(), guest);
         store.limiter(|guest| &mut guest.memory);
-        store.set_fuel(self.limits.fuel).expect("the engine counts fuel");
+        if self.metering == Metering::Fuel {
+            store.set_fuel(self.limits.fuel).expect("the engine counts fuel");
+        }
         store.set_hostcall_fuel(usize::try_from(self.limits.hostcall_fuel).unwrap_or(usize::MAX));
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|context| {
@@ -161,11 +169,11 @@ enum Asked {
 }
 
 async fn enter(
-    plugin: &Plugin,
+    pre: &TaskPre<Guest>,
     store: &mut Store<Guest>,
     question: &Question<'_>,
 ) -> wasmtime::Result<Answer> {
-    let task: Task = plugin.pre.instantiate_async(&mut *store).await?;
+    let task: Task = pre.instantiate_async(&mut *store).await?;
     let housekeeping = task.besom_task_housekeeping();
     let answer = match question {
         Question::Describe => Ok(Answer::Manifest(housekeeping.call_describe(store).await?)),

@@ -76,8 +76,28 @@ impl Default for Settings {
     }
 }
 
+/// Whether the instructions of a guest are counted. To count them costs a guest that computes
+/// a fifth to a quarter of its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Metering {
+    /// Its calls end with their fuel, at the same instruction each time.
+    Fuel,
+    /// Its calls end with their time. All other limits are as they are.
+    Time,
+}
+
+impl Metering {
+    /// Both.
+    pub(super) const ALL: [Metering; 2] = [Metering::Fuel, Metering::Time];
+
+    /// How a task of these limits is metered.
+    pub(super) fn of(limits: &Limits) -> Metering {
+        if limits.fuel == 0 { Metering::Time } else { Metering::Fuel }
+    }
+}
+
 /// An engine with the features that a task may use.
-pub(super) fn engine(settings: &Settings) -> wasmtime::Result<Engine> {
+pub(super) fn engine(settings: &Settings, metering: Metering) -> wasmtime::Result<Engine> {
     let memory = usize::try_from(settings.memory_bytes_max).unwrap_or(usize::MAX);
     let parts = settings.instances_max.saturating_mul(PARTS_MAX);
     let mut pool = PoolingAllocationConfig::new();
@@ -97,7 +117,7 @@ pub(super) fn engine(settings: &Settings) -> wasmtime::Result<Engine> {
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
         .memory_init_cow(true)
         .wasm_component_model(true)
-        .consume_fuel(true)
+        .consume_fuel(metering == Metering::Fuel)
         .epoch_interruption(true)
         .max_wasm_stack(STACK_BYTES)
         .async_stack_size(FIBER_STACK_BYTES)

@@ -58,7 +58,7 @@ use self::bisect::Bisection;
 use self::cache::Cache;
 use self::call::{Answer, Caller, Outcome, Question};
 use self::guest::{Guest, Scope, View};
-use self::plugin::Plugin;
+use self::plugin::{Bytes, Plugin};
 use self::ticker::Ticker;
 use self::verdict::Court;
 use crate::ports::activity::Activity;
@@ -69,7 +69,7 @@ use crate::ports::lines::RunLog;
 use crate::ports::store::Snapshot;
 
 pub use self::contract::{CONTRACT, Mismatch, Version};
-pub use self::engine::Settings;
+pub use self::engine::{Metering, Settings};
 pub use self::plugin::{LoadError, Loaded, digest};
 
 /// The loaded plugins, and what is needed to call them. Its clones are the same runtime.
@@ -78,9 +78,8 @@ pub struct Runtime(Arc<Inner>);
 
 struct Inner {
     settings: Settings,
-    engine: Engine,
-    linker: Linker<Guest>,
-    cache: Option<Cache>,
+    /// By metering.
+    compilers: [Compiler; 2],
     ticker: Arc<Ticker>,
     /// Asked before the pool, which has an error where a semaphore has a queue.
     permits: Arc<Semaphore>,
@@ -88,6 +87,26 @@ struct Inner {
     threads: Threads,
     /// For heavy tasks and for compiling: whatever else wants a processor goes first.
     patient: Threads,
+}
+
+/// What turns components into code of one metering.
+struct Compiler {
+    engine: Engine,
+    linker: Linker<Guest>,
+    cache: Option<Cache>,
+}
+
+impl Compiler {
+    fn start(settings: &Settings, metering: Metering) -> wasmtime::Result<Compiler> {
+        let engine = engine::engine(settings, metering)?;
+        let linker = engine::linker(&engine)?;
+        let cache = settings.cache.as_deref().and_then(|directory| {
+            Cache::open(directory, &engine)
+                .inspect_err(|error| tracing::warn!(%error, "plugins are compiled at every start"))
+                .ok()
+        });
+        Ok(Compiler { engine, linker, cache })
+    }
 }
 
 /// How far heavy tasks stand back: a guest that computes for seconds on every processor must
@@ -140,22 +159,19 @@ impl Runtime {
     /// Starts the guests' threads. Nothing is loaded yet.
     pub fn start(settings: Settings) -> anyhow::Result<Runtime> {
         let start = |error: wasmtime::Error| anyhow::anyhow!("cannot start wasmtime: {error:#}");
-        let engine = engine::engine(&settings).map_err(start)?;
-        let linker = engine::linker(&engine).map_err(start)?;
-        let cache = settings.cache.as_deref().and_then(|directory| {
-            Cache::open(directory, &engine)
-                .inspect_err(|error| tracing::warn!(%error, "plugins are compiled at every start"))
-                .ok()
-        });
+        let [fuel, time] = Metering::ALL;
+        let compilers = [
+            Compiler::start(&settings, fuel).map_err(start)?,
+            Compiler::start(&settings, time).map_err(start)?,
+        ];
+        let engines = compilers.each_ref().map(|compiler| &compiler.engine);
         Ok(Runtime(Arc::new(Inner {
-            ticker: Arc::new(Ticker::start(&engine, settings.tick)?),
+            ticker: Arc::new(Ticker::start(engines, settings.tick)?),
             permits: Arc::new(Semaphore::new(settings.instances_max as usize)),
             plugins: RwLock::default(),
             threads: Threads::start("besom-guest", settings.threads, 0)?,
             patient: Threads::start("besom-patient", settings.threads, PATIENT_NICE)?,
-            cache,
-            linker,
-            engine,
+            compilers,
             settings,
         })))
     }
@@ -167,27 +183,37 @@ impl Runtime {
         self.load(bytes).await
     }
 
-    /// Loads a plugin: checks the contract, compiles off the path (or takes the compiled
-    /// form from the cache), checks the types, calls `describe` under limits. The same bytes
-    /// twice are one plugin; other versions stay callable beside it.
+    /// Loads a plugin whose tasks are metered by fuel, as far as is known: see
+    /// [`Runtime::load_metered`].
     pub async fn load(
         &self,
-        bytes: impl AsRef<[u8]> + Send + 'static,
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
     ) -> Result<Loaded, LoadError> {
-        let (digest, pre) = self
+        self.load_metered(bytes, Metering::Fuel).await
+    }
+
+    /// Loads a plugin: checks the contract, compiles off the path (or takes the compiled
+    /// form from the cache), checks the types, calls `describe` under limits. The same bytes
+    /// twice are one plugin; other versions stay callable beside it. A task that is metered
+    /// otherwise has it compiled once more, at its first call.
+    pub async fn load_metered(
+        &self,
+        bytes: impl AsRef<[u8]> + Send + Sync + 'static,
+        metering: Metering,
+    ) -> Result<Loaded, LoadError> {
+        let bytes: Bytes = Arc::new(bytes);
+        let (digest, compiled) = self
             .blocking(move |inner| {
-                let bytes = bytes.as_ref();
-                let digest = digest(bytes);
+                let digest = digest((*bytes).as_ref());
                 if inner.plugin(&digest).is_some() {
                     return Ok((digest, None));
                 }
-                let cache = inner.cache.as_ref();
-                plugin::prepare(&inner.engine, &inner.linker, cache, &digest, bytes)
-                    .map(|pre| (digest, Some(pre)))
+                let pre = inner.compile(&digest, &bytes, metering)?;
+                Ok((digest, Some((bytes, pre))))
             })
             .await?;
-        if let Some(pre) = pre {
-            let plugin = self.describe(pre).await?;
+        if let Some((bytes, pre)) = compiled {
+            let plugin = self.describe(bytes, metering, pre).await?;
             let mut plugins = self.0.plugins.write().unwrap_or_else(PoisonError::into_inner);
             plugins.entry(digest.clone()).or_insert(plugin);
         }
@@ -227,7 +253,12 @@ impl Runtime {
     }
 
     /// What the plugin says of itself, under the limits of `describe`.
-    async fn describe(&self, pre: TaskPre<Guest>) -> Result<Arc<Plugin>, LoadError> {
+    async fn describe(
+        &self,
+        bytes: Bytes,
+        metering: Metering,
+        pre: TaskPre<Guest>,
+    ) -> Result<Arc<Plugin>, LoadError> {
         let unknown = Arc::new(Manifest {
             name: String::new(),
             version: String::new(),
@@ -240,9 +271,11 @@ impl Runtime {
             lane: Lane::Normal,
             extra: vec![],
         });
-        let plugin = Arc::new(Plugin { pre, manifest: Arc::clone(&unknown) });
+        let plugin = Plugin::new(Arc::clone(&unknown), Arc::clone(&bytes), metering, pre.clone());
         let caller = Caller {
-            plugin: Arc::clone(&plugin),
+            plugin: Arc::new(plugin),
+            pre: pre.clone(),
+            metering,
             task: TaskName::from("describe"),
             access: Arc::new(Access { grants: Arc::default(), manifest: unknown, topics: vec![] }),
             limits: self.0.settings.describe.clone(),
@@ -253,7 +286,6 @@ impl Runtime {
             stop: StopFlag::default(),
             log: RunLog::default(),
         };
-        let pre = plugin.pre.clone();
         let described = self
             .run(caller, |caller| async move {
                 let outcome = caller.ask(Scope::Nothing, Question::Describe).await;
@@ -266,7 +298,9 @@ impl Runtime {
             .map_err(LoadError::Describe)?;
         let manifest = convert::manifest(described).map_err(|e| LoadError::Manifest(vec![e]))?;
         match manifest::faults(&manifest) {
-            faults if faults.is_empty() => Ok(Arc::new(Plugin { pre, manifest: manifest.into() })),
+            faults if faults.is_empty() => {
+                Ok(Arc::new(Plugin::new(manifest.into(), bytes, metering, pre)))
+            }
             faults => Err(LoadError::Manifest(faults)),
         }
     }
@@ -306,7 +340,22 @@ impl Runtime {
         }
     }
 
-    fn caller(
+    /// The plugin's code for a call of that metering.
+    async fn code(
+        &self,
+        plugin: &Arc<Plugin>,
+        digest: &str,
+        metering: Metering,
+    ) -> Result<TaskPre<Guest>, Error> {
+        let compile = || {
+            let (bytes, digest) = (Arc::clone(&plugin.bytes), digest.to_owned());
+            self.blocking(move |inner| inner.compile(&digest, &bytes, metering))
+        };
+        let compiled = plugin.compiled[metering as usize].get_or_try_init(compile).await;
+        compiled.cloned().map_err(|error| Error::Infrastructure(error.to_string()))
+    }
+
+    async fn caller(
         &self,
         call: &Call,
         snapshot: Arc<dyn Snapshot>,
@@ -314,7 +363,15 @@ impl Runtime {
     ) -> Result<Caller, Error> {
         let plugin = self.0.plugin(&call.digest);
         let plugin = plugin.ok_or_else(|| Error::NotLoaded(call.digest.clone()))?;
+        let metering = Metering::of(&call.limits);
+        let pre = tokio::select! {
+            biased;
+            reason = call.stop.raised() => return Err(Error::Stopped(reason.to_owned())),
+            pre = self.code(&plugin, &call.digest, metering) => pre?,
+        };
         Ok(Caller {
+            pre,
+            metering,
             task: call.task.clone(),
             access: Arc::new(Access {
                 grants: Arc::clone(&call.grants),
@@ -337,6 +394,16 @@ impl Inner {
     fn plugin(&self, digest: &str) -> Option<Arc<Plugin>> {
         let plugins = self.plugins.read().unwrap_or_else(PoisonError::into_inner);
         plugins.get(digest).cloned()
+    }
+
+    fn compile(
+        &self,
+        digest: &str,
+        bytes: &Bytes,
+        metering: Metering,
+    ) -> Result<TaskPre<Guest>, LoadError> {
+        let Compiler { engine, linker, cache } = &self.compilers[metering as usize];
+        plugin::prepare(engine, linker, cache.as_ref(), digest, (**bytes).as_ref())
     }
 }
 
@@ -386,7 +453,7 @@ impl Guests for Runtime {
         after: Option<&Tenant>,
         limit: u32,
     ) -> Result<Vec<Tenant>, Error> {
-        let caller = self.caller(call, view, activity)?;
+        let caller = self.caller(call, view, activity).await?;
         let context = context(call, None);
         let after = after.cloned();
         self.run(caller, move |caller| async move {
@@ -413,7 +480,7 @@ impl Guests for Runtime {
         cursor: Option<&[u8]>,
         limit: u32,
     ) -> Result<Page, Error> {
-        let caller = self.caller(call, view, activity)?;
+        let caller = self.caller(call, view, activity).await?;
         let context = context(call, tenant);
         let (tenant, cursor) = (tenant.cloned(), cursor.map(<[u8]>::to_vec));
         self.run(caller, move |caller| async move {
@@ -444,7 +511,7 @@ impl Guests for Runtime {
         if items.is_empty() {
             return Ok(Acted { verdicts: Vec::new(), usage: Usage::default() });
         }
-        let caller = self.caller(call, view, activity)?;
+        let caller = self.caller(call, view, activity).await?;
         let batch = Batch {
             context: context(call, None),
             tenants: items.iter().map(|item| item.identity.tenant.clone()).collect(),

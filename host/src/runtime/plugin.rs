@@ -4,19 +4,40 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
+use tokio::sync::OnceCell;
 use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
 use super::bindings::TaskPre;
 use super::cache::Cache;
 use super::contract::{self, CONTRACT, Mismatch};
+use super::engine::Metering;
 use super::guest::Guest;
 use crate::ports::guests::{Error, Manifest};
 
+/// The bytes of a component, while they may have to be compiled once more.
+pub(super) type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
 /// A plugin, ready for fresh instances.
 pub(super) struct Plugin {
-    pub(super) pre: TaskPre<Guest>,
     pub(super) manifest: Arc<Manifest>,
+    pub(super) bytes: Bytes,
+    /// By metering, as it is compiled; the other one when a task asks for it.
+    pub(super) compiled: [OnceCell<TaskPre<Guest>>; 2],
+}
+
+impl Plugin {
+    /// One that is compiled for one metering.
+    pub(super) fn new(
+        manifest: Arc<Manifest>,
+        bytes: Bytes,
+        metering: Metering,
+        pre: TaskPre<Guest>,
+    ) -> Plugin {
+        let mut compiled = [OnceCell::new(), OnceCell::new()];
+        compiled[metering as usize] = OnceCell::new_with(Some(pre));
+        Plugin { manifest, bytes, compiled }
+    }
 }
 
 /// What was loaded.

@@ -1,6 +1,6 @@
 //! The epoch: what makes a guest look up from its work.
 //!
-//! A dedicated OS thread advances the engine's epoch while guests run, and sleeps without
+//! A dedicated OS thread advances the engines' epochs while guests run, and sleeps without
 //! a timer while none does, so that an idle host stays idle. It is no task of an async
 //! runtime, because a guest that spins on every worker would keep such a task from
 //! running, and nothing would ever interrupt the guest. What a guest has to hear when it
@@ -39,7 +39,7 @@ impl Shared {
         self.beat.store(micros, Ordering::Relaxed);
     }
 
-    fn run(&self, engine: &EngineWeak) {
+    fn run(&self, engines: &[EngineWeak]) {
         while !self.ended.load(Ordering::Acquire) {
             if self.running.load(Ordering::Acquire) == 0 {
                 // `Ticker::enter` leaves a token, so a guest that enters here is not missed.
@@ -47,9 +47,11 @@ impl Shared {
                 continue;
             }
             std::thread::sleep(self.tick);
-            match engine.upgrade() {
-                Some(engine) => engine.increment_epoch(),
-                None => return,
+            for engine in engines {
+                match engine.upgrade() {
+                    Some(engine) => engine.increment_epoch(),
+                    None => return,
+                }
             }
             self.beat();
         }
@@ -58,7 +60,10 @@ impl Shared {
 
 impl Ticker {
     /// Starts the thread.
-    pub(super) fn start(engine: &Engine, tick: Duration) -> std::io::Result<Ticker> {
+    pub(super) fn start<const N: usize>(
+        engines: [&Engine; N],
+        tick: Duration,
+    ) -> std::io::Result<Ticker> {
         let shared = Arc::new(Shared {
             tick,
             started: Instant::now(),
@@ -66,10 +71,10 @@ impl Ticker {
             ended: AtomicBool::new(false),
             beat: AtomicU64::new(0),
         });
-        let (of_thread, engine) = (Arc::clone(&shared), engine.weak());
+        let (of_thread, engines) = (Arc::clone(&shared), engines.map(Engine::weak));
         let thread = std::thread::Builder::new()
             .name("besom-epoch".into())
-            .spawn(move || of_thread.run(&engine))?;
+            .spawn(move || of_thread.run(&engines))?;
         let handle = thread.thread().clone();
         Ok(Ticker { shared, thread: Some(thread), handle })
     }

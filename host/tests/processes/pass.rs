@@ -182,7 +182,7 @@ fn a_compaction_is_verified_again_until_its_row_says_something_else() {
     let (code, shown) = site.json(&["doc", "show", "first/sound"]);
     let notes = &shown["last_compaction"]["notes"];
     assert_eq!((code, &notes["mode"]), (0, &"merge".into()), "{shown:#}");
-    for cost in ["act_ms", "act_fuel", "act_memory_bytes", "act_items"] {
+    for cost in ["act_ms", "act_memory_bytes", "act_items"] {
         assert!(notes[cost].as_u64().is_some(), "{cost}: {notes:#}");
     }
     assert_eq!(shown["attached"], serde_json::json!([]), "{shown:#}");

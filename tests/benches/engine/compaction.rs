@@ -160,7 +160,7 @@ async fn compare(case: &Case) -> Result<()> {
     let site = Site::on(Place::Sqlite, &case.settings()).await;
     let settings = Settings::default();
     let job = Job { updates: &updates, wish: case.wish(), settings: &settings };
-    let (mut bytes_after, mut fuel, mut memory) = (0, 0, 0);
+    let (mut bytes_after, mut memory) = (0, 0);
     for turn in 0..case.turns {
         for number in 0..documents {
             site.create(&name(turn, number), format.as_str(), log).await;
@@ -187,8 +187,7 @@ async fn compare(case: &Case) -> Result<()> {
         let shown = site.shown(&name(turn, 0)).await;
         let notes = notes(&shown);
         ensure!(notes["mode"] == Value::Text(mode.as_str().into()), "{notes:?}");
-        (bytes_after, fuel, memory) =
-            (compacted, decided[0].usage.fuel, decided[0].usage.memory_bytes);
+        (bytes_after, memory) = (compacted, decided[0].usage.memory_bytes);
         acts.push(ms(act));
         commits.push(ms(both.saturating_sub(act)));
         natives.push(ms(native));
@@ -209,7 +208,6 @@ async fn compare(case: &Case) -> Result<()> {
         .with("end_to_end_to_native", median(to_decision))
         .with("bytes_before", bytes_before as f64)
         .with("bytes_after", bytes_after as f64)
-        .with("fuel_g", fuel as f64 / 1e9)
         .with("guest_mib", memory as f64 / f64::from(1 << 20))
         .show();
     Ok(())

@@ -40,6 +40,26 @@ async fn a_misdeed_is_named_and_its_neighbours_go_on() {
 }
 
 #[tokio::test]
+async fn without_fuel_every_other_bound_holds() {
+    let uncounted = || Limits { fuel: 0, ..limits() };
+    for (key, limits, cause) in [
+        ("spin", Limits { wall_ms: 500, ..uncounted() }, "deadline"),
+        ("sleep", Limits { wall_ms: 500, ..uncounted() }, "deadline"),
+        ("remember", uncounted(), "memory"),
+        ("recurse", uncounted(), "stack"),
+        ("long-line", uncounted(), "limit"),
+        ("call-home", uncounted(), "limit"),
+    ] {
+        let acted = act(limits, &["one", key, "three"]).await.unwrap();
+        assert_eq!((&acted.verdicts[0], &acted.verdicts[2]), (&behaved(), &behaved()), "{key}");
+        assert_eq!(acted.verdicts[1].as_ref().expect_err(key).cause, cause, "{key}");
+        assert_eq!(acted.usage.fuel, 0, "{key}");
+    }
+    // The same plugin, counted: as it was loaded.
+    assert!(act(limits(), &["one"]).await.unwrap().usage.fuel > 0);
+}
+
+#[tokio::test]
 async fn a_trap_names_the_line_of_the_plugins_source() {
     const SOURCE: &str = include_str!("../../plugins/hostile/src/lib.rs");
     for (key, code) in

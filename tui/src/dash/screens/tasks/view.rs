@@ -247,10 +247,15 @@ fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style
 fn limit_words(task: &Task) -> String {
     let limits = &task.limits;
     let known = |n: u64, words: String| if n == 0 { "?".to_owned() } else { words };
+    // A call ends by its time where fuel is not counted; one that has no time is not known.
+    let fuel = match (limits.fuel, limits.wall_ms) {
+        (0, 1..) => "not counted".to_owned(),
+        (fuel, _) => known(fuel, text::count(fuel)),
+    };
     let wall = std::time::Duration::from_millis(limits.wall_ms);
     format!(
         "fuel {}  mem {}  timeout {}  attempts {}  overlap {}  jitter {}",
-        known(limits.fuel, text::count(limits.fuel)),
+        fuel,
         known(limits.memory_bytes, text::bytes(limits.memory_bytes)),
         known(limits.wall_ms, text::span(wall)),
         known(u64::from(limits.attempts), limits.attempts.to_string()),

@@ -171,6 +171,11 @@ impl Figures<'_> {
             let high = used.part().is_some_and(|part| part >= 0.9);
             let style = if high { theme.warn } else { theme.text };
             line.push((format!("{name} "), theme.dim));
+            // Of a task whose limits are known.
+            if name == "fuel" && limits.fuel == 0 && limits.wall_ms > 0 {
+                line.push(("not counted  ".into(), theme.text));
+                continue;
+            }
             match (used.part(), used.limit) {
                 (Some(part), Some(limit)) => {
                     line.push((bar::gauge(part, 6), if high { theme.warn } else { theme.bar }));
