@@ -7,50 +7,51 @@ use super::bindings::besom::task::store::{Column, PackedBytes, PackedTexts};
 use super::convert;
 
 /// The columns of rows that have so many values each.
-pub(super) fn to_wit(width: usize, rows: Vec<Row>) -> Vec<Column> {
-    let mut columns: Vec<Vec<Value>> = (0..width).map(|_| Vec::with_capacity(rows.len())).collect();
-    for row in rows {
-        for (column, value) in columns.iter_mut().zip(row) {
-            column.push(value);
-        }
-    }
-    columns.into_iter().map(column).collect()
+pub(super) fn to_wit(width: usize, mut rows: Vec<Row>) -> Vec<Column> {
+    (0..width).map(|at| column(&mut rows, at)).collect()
 }
 
-fn column(values: Vec<Value>) -> Column {
-    let packed = match values.first() {
-        Some(Value::Integer(_)) => all(&values, |value| match value {
+fn column(rows: &mut [Row], at: usize) -> Column {
+    let packed = match rows.first().map(|row| &row[at]) {
+        Some(Value::Integer(_)) => all(rows, at, |value| match value {
             Value::Integer(integer) => Some(*integer),
             _ => None,
         })
         .map(Column::Integers),
-        Some(Value::Timestamp(_)) => all(&values, |value| match value {
+        Some(Value::Timestamp(_)) => all(rows, at, |value| match value {
             Value::Timestamp(time) => Some(time.micros()),
             _ => None,
         })
         .map(Column::Timestamps),
-        Some(Value::Text(_)) => texts(&values).map(Column::Texts),
-        Some(Value::Bytes(_)) => bytes(&values).map(Column::Bytes),
+        Some(Value::Text(_)) => texts(rows, at).map(Column::Texts),
+        Some(Value::Bytes(_)) => bytes(rows, at).map(Column::Bytes),
         _ => None,
     };
-    packed.unwrap_or_else(|| Column::Values(values.into_iter().map(convert::to_wit).collect()))
+    packed.unwrap_or_else(|| {
+        let values = rows.iter_mut().map(|row| std::mem::replace(&mut row[at], Value::Null));
+        Column::Values(values.map(convert::to_wit).collect())
+    })
 }
 
-/// What is made of every value, if it is of all.
-fn all<'v, T>(values: &'v [Value], of: impl Fn(&'v Value) -> Option<T>) -> Option<Vec<T>> {
-    values.iter().map(of).collect()
+/// What is made of every value of a column, if it is of all.
+fn all<'v, T>(rows: &'v [Row], at: usize, of: impl Fn(&'v Value) -> Option<T>) -> Option<Vec<T>> {
+    let mut made = Vec::with_capacity(rows.len());
+    for row in rows {
+        made.push(of(&row[at])?);
+    }
+    Some(made)
 }
 
-fn texts(values: &[Value]) -> Option<PackedTexts> {
-    let texts = all(values, |value| match value {
+fn texts(rows: &[Row], at: usize) -> Option<PackedTexts> {
+    let texts = all(rows, at, |value| match value {
         Value::Text(text) => Some(text.as_str()),
         _ => None,
     })?;
     Some(PackedTexts { ends: ends(texts.iter().map(|text| text.len()))?, text: texts.concat() })
 }
 
-fn bytes(values: &[Value]) -> Option<PackedBytes> {
-    let bytes = all(values, |value| match value {
+fn bytes(rows: &[Row], at: usize) -> Option<PackedBytes> {
+    let bytes = all(rows, at, |value| match value {
         Value::Bytes(bytes) => Some(bytes.as_slice()),
         _ => None,
     })?;
@@ -58,14 +59,14 @@ fn bytes(values: &[Value]) -> Option<PackedBytes> {
 }
 
 /// Where each of these lengths ends, if that can be told.
-fn ends(lengths: impl Iterator<Item = usize>) -> Option<Vec<u32>> {
+fn ends(lengths: impl ExactSizeIterator<Item = usize>) -> Option<Vec<u32>> {
     let mut end = 0_u32;
-    lengths
-        .map(|length| {
-            end = end.checked_add(u32::try_from(length).ok()?)?;
-            Some(end)
-        })
-        .collect()
+    let mut ends = Vec::with_capacity(lengths.len());
+    for length in lengths {
+        end = end.checked_add(u32::try_from(length).ok()?)?;
+        ends.push(end);
+    }
+    Some(ends)
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ fn extend(set: &mut ReadSet, keys: Vec<RowKey>) {
     {
         set.prefix = first[..first.len().saturating_sub(1)].to_vec();
     }
-    for key in keys {
+    for mut key in keys {
         let shared = set.prefix.iter().zip(&key).take_while(|(a, b)| a == b).count();
         if shared < set.prefix.len() {
             let moved: Vec<Value> = set.prefix.drain(shared..).collect();
@@ -106,7 +106,8 @@ fn extend(set: &mut ReadSet, keys: Vec<RowKey>) {
                 rest.splice(..0, moved.iter().cloned());
             }
         }
-        set.rest.push(key[shared..].to_vec());
+        key.drain(..shared);
+        set.rest.push(key);
     }
 }
 

@@ -54,6 +54,7 @@
 //! counts, and so does the change by which a client is detached.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 
@@ -190,6 +191,27 @@ pub struct Plan<'a> {
 /// `checkpoint` is the lowest of the attached clients; none: nobody is attached.
 pub fn presence_until(target: i64, checkpoint: Option<i64>) -> i64 {
     checkpoint.map_or(target, |checkpoint| checkpoint.min(target))
+}
+
+/// The numbers up to `target` that no edit has, from the lowest to the highest: below the edits,
+/// from their first hole to their last, and above them. `edits` ascend. Whatever else the log
+/// holds is there, as a number is one row's: to look for it anywhere else is to read the edits
+/// once more. Below the edits there is no lower end but that of numbers.
+pub fn gaps(edits: &[Row], target: i64) -> Vec<RangeInclusive<i64>> {
+    let (Some(first), Some(last)) = (edits.first(), edits.last()) else {
+        return vec![i64::MIN..=target];
+    };
+    let mut gaps = vec![i64::MIN..=first.server_seq.saturating_sub(1)];
+    let holes = || {
+        let pairs = edits.windows(2).map(|pair| (pair[0].server_seq, pair[1].server_seq));
+        pairs.filter(|(before, after)| after.saturating_sub(*before) > 1)
+    };
+    if let (Some((before, _)), Some((_, after))) = (holes().next(), holes().next_back()) {
+        gaps.push(before + 1..=after - 1);
+    }
+    gaps.push(last.server_seq.saturating_add(1)..=target);
+    gaps.retain(|gap| !gap.is_empty());
+    gaps
 }
 
 /// Decides about a document. `rows` are all its changes up to `server_seq`, ascending;

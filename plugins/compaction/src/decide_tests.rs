@@ -211,3 +211,21 @@ fn the_version_changes_when_the_log_has_doubled() {
     // Fewer than the minimum: somebody triggered it by hand.
     assert_eq!(version(3, 0), "0.0.0.s");
 }
+
+#[test]
+fn gaps_are_below_the_edits_from_hole_to_hole_and_above_them() {
+    let min = i64::MIN;
+    for (edits, target, expected) in [
+        ("", 5, vec![min..=5]),
+        ("1e 2e 3e", 3, vec![min..=0]),
+        ("4e 5e", 9, vec![min..=3, 6..=9]),
+        ("1e 3e 4e", 4, vec![min..=0, 2..=2]),
+        ("2e 4e 5e 6e 9e", 12, vec![min..=1, 3..=8, 10..=12]),
+    ] {
+        assert_eq!(gaps(&rows(edits), target), expected, "{edits}");
+    }
+    // At the ends of what a number can be.
+    let mut edges = rows("1e 2e");
+    (edges[0].server_seq, edges[1].server_seq) = (i64::MIN, i64::MAX);
+    assert_eq!(gaps(&edges, i64::MAX)[1], i64::MIN + 1..=i64::MAX - 1);
+}

@@ -7,6 +7,7 @@
 
 pub mod allocator;
 pub mod automerge;
+mod canon;
 pub mod checksum;
 mod clients;
 pub mod decide;

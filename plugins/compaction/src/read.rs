@@ -74,16 +74,28 @@ pub(crate) fn log(
     let attached = clients::attached(item, doc_id)?;
     let presence_until = decide::presence_until(target, attached.checkpoint);
     let mut rows = edits.rows;
-    let passed = presence_of(doc_id).upper(presence_until).collecting();
-    let mut range = store::rows(Some(item), passed);
-    let before = rows.len();
-    read_presence(&mut range, &mut rows)?;
-    let passed_presence = range.read_set().filter(|_| rows.len() > before);
-    if presence_until < target {
-        let kept = presence_of(doc_id).lower(presence_until + 1).upper(target);
-        read_presence(&mut store::rows(Some(item), kept), &mut rows)?;
+    let (edits_end, mut passed_end) = (rows.len(), rows.len());
+    let mut passed_presence = None;
+    for gap in decide::gaps(&rows, target) {
+        let within = |from: i64, to: i64| {
+            let range = presence_of(doc_id).upper(to);
+            if from > i64::MIN { range.lower(from) } else { range }
+        };
+        let (from, to) = (*gap.start(), *gap.end());
+        if from <= presence_until {
+            let passed = within(from, to.min(presence_until)).collecting_into(passed_presence);
+            let mut range = store::rows(Some(item), passed);
+            read_presence(&mut range, &mut rows)?;
+            passed_presence = range.read_set();
+            passed_end = rows.len();
+        }
+        if to > presence_until {
+            let kept = within(from.max(presence_until + 1), to);
+            read_presence(&mut store::rows(Some(item), kept), &mut rows)?;
+        }
     }
-    if rows.len() > before {
+    let passed_presence = passed_presence.filter(|_| passed_end > edits_end);
+    if rows.len() > edits_end {
         rows.sort_by_key(|row| row.server_seq);
     }
     Ok(Ok(Log {

@@ -80,6 +80,12 @@ impl Range {
         self.collect = true;
         self
     }
+
+    /// Collects the rows into a read set that holds others of the collection; none: into a new one.
+    pub fn collecting_into(mut self, read_set: Option<ReadSetId>) -> Range {
+        (self.collect, self.into) = (true, read_set);
+        self
+    }
 }
 
 /// A page of a range.

@@ -9,7 +9,7 @@ use super::error::Job;
 use super::hint;
 use super::mapping::{Mapping, Table, quote};
 use super::plan::refuse_full_scan;
-use super::values::decode;
+use super::values::cells;
 use crate::ports::store::Error;
 
 /// A refusal is the caller's fault, on any attempt.
@@ -65,10 +65,7 @@ pub(super) fn get_many(
         let mut rows = statement.query(params_from_iter(params.iter()))?;
         found.push(match rows.next()? {
             None => None,
-            Some(row) => {
-                let cell = |(i, kind)| Ok(decode(kind, row.get_ref(i)?));
-                Some(kinds.iter().enumerate().map(cell).collect::<rusqlite::Result<Row>>()?)
-            }
+            Some(row) => Some(cells(row, 0, kinds.iter())?),
         });
     }
     Ok(found)

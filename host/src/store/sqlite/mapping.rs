@@ -241,11 +241,7 @@ impl Table {
 
     /// Every mapped column of the row under the statement.
     pub(super) fn row(&self, row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<Value>> {
-        self.columns
-            .iter()
-            .enumerate()
-            .map(|(i, (_, column))| row.get_ref(i).map(|cell| super::values::decode(column, cell)))
-            .collect()
+        super::values::cells(row, 0, self.columns.iter().map(|(_, column)| column))
     }
 }
 

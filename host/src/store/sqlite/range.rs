@@ -8,7 +8,7 @@
 
 use besom_core::collection::Column;
 use besom_core::ids::Tenant;
-use besom_core::value::{Row, Value};
+use besom_core::value::Value;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, params_from_iter};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use super::lookup::{invalid, selected};
 use super::mapping::{Mapping, Params, Table, quote};
 use super::plan::refuse_full_scan;
 use super::tenants::next_tenant;
-use super::values::{Round, decode};
+use super::values::{Round, cells};
 use crate::ports::store::{Range, RangePage};
 
 /// Where a page ended.
@@ -307,20 +307,16 @@ impl<'a> Reading<'a> {
                 return Ok(self.last.take());
             }
             self.page.scanned += 1;
-            let at = |from: usize, columns: &[Column]| -> rusqlite::Result<Row> {
-                let cell = |(i, column)| Ok(decode(column, row.get_ref(from + i)?));
-                columns.iter().enumerate().map(cell).collect()
-            };
             let (keys_at, order_at) = (self.columns.len(), self.columns.len() + self.key.len());
             let end = order_at + self.order.len();
             if !row.get::<_, Option<bool>>(end)?.unwrap_or(false) {
                 continue;
             }
-            let values = at(0, &self.columns)?;
+            let values = cells(row, 0, self.columns.iter())?;
             self.bytes += values.iter().map(Value::weight).sum::<usize>();
             self.page.rows.push(values);
             if self.range.keys {
-                self.page.keys.push(at(keys_at, &self.key)?);
+                self.page.keys.push(cells(row, keys_at, self.key.iter())?);
             }
             // Only where the page may end here: the next page goes on behind this row.
             if self.full() {

@@ -79,6 +79,20 @@ pub(super) fn decode(column: &Column, cell: ValueRef<'_>) -> Value {
     }
 }
 
+/// The values of neighbouring cells, from `from` on, by their columns.
+pub(super) fn cells<'c>(
+    row: &rusqlite::Row<'_>,
+    from: usize,
+    columns: impl ExactSizeIterator<Item = &'c Column>,
+) -> rusqlite::Result<Vec<Value>> {
+    // Not collected: what may fail has no length beforehand, and rows come by the hundred thousand.
+    let mut values = Vec::with_capacity(columns.len());
+    for (at, column) in columns.enumerate() {
+        values.push(decode(column, row.get_ref(from + at)?));
+    }
+    Ok(values)
+}
+
 /// A tenant in the engine's tables: its text, or 0 for none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct TenantCell(pub Option<Tenant>);

@@ -8,10 +8,10 @@
 
 use std::collections::VecDeque;
 
-use automerge::{Automerge, ObjId, ObjType, Prop, ROOT, ReadDoc, ScalarValueRef, Value, ValueRef};
-use sha2::{Digest as _, Sha256};
+use automerge::{ActorId, Automerge, ObjId, ObjType, Prop, ROOT, ReadDoc, ScalarValueRef, Value, ValueRef};
 
 use super::chunk::Hash;
+use crate::canon::Canon;
 use crate::outcome::{Code, LeftAlone};
 
 /// Whether operations' names count.
@@ -41,18 +41,18 @@ pub fn walk(doc: &Automerge, identities: Identities) -> Result<Content, LeftAlon
     let mut walk = Walk {
         doc,
         identities,
-        hash: Sha256::new(),
+        canon: Canon::new("automerge content 2"),
+        actor: None,
         objects: VecDeque::from([(ROOT, ObjType::Map)]),
         conflict: None,
         unknown: None,
         marks: 0,
     };
-    walk.hash.update(b"automerge content 1");
     while let Some((id, kind)) = walk.objects.pop_front() {
         walk.object(&id, kind)?;
     }
     Ok(Content {
-        digest: walk.hash.finalize().into(),
+        digest: walk.canon.finish(),
         conflict: walk.conflict,
         unknown: walk.unknown,
         marks: walk.marks,
@@ -62,7 +62,9 @@ pub fn walk(doc: &Automerge, identities: Identities) -> Result<Content, LeftAlon
 struct Walk<'a> {
     doc: &'a Automerge,
     identities: Identities,
-    hash: Sha256,
+    canon: Canon,
+    /// The last that was named: most operations are of the same actor as the one before.
+    actor: Option<ActorId>,
     /// Objects that were met and not read yet: what is nested deeply takes no stack.
     objects: VecDeque<(ObjId, ObjType)>,
     conflict: Option<String>,
@@ -72,7 +74,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn object(&mut self, id: &ObjId, kind: ObjType) -> Result<(), LeftAlone> {
-        self.tag(match kind {
+        self.canon.tag(match kind {
             ObjType::Map => b'M',
             ObjType::Table => b'B',
             ObjType::List => b'L',
@@ -88,8 +90,8 @@ impl Walk<'_> {
         match kind {
             ObjType::Map | ObjType::Table => {
                 for item in doc.map_range(id, ..) {
-                    self.tag(b'k');
-                    self.bytes(item.key.as_bytes());
+                    self.canon.tag(b'k');
+                    self.canon.bytes(item.key.as_bytes());
                     if item.conflict {
                         self.all(id, Prop::Map(item.key.to_string()))?;
                     } else {
@@ -100,7 +102,7 @@ impl Walk<'_> {
             ObjType::List | ObjType::Text => {
                 let mut at = 0;
                 for item in doc.list_range(id, ..) {
-                    self.tag(b'e');
+                    self.canon.tag(b'e');
                     let place = at;
                     at += if kind == ObjType::Text { width(&item.value) } else { 1 };
                     if item.conflict {
@@ -111,20 +113,20 @@ impl Walk<'_> {
                 }
                 if kind == ObjType::Text {
                     let text = doc.text(id).map_err(unreadable)?;
-                    self.bytes(text.as_bytes());
+                    self.canon.bytes(text.as_bytes());
                 }
-                self.number(doc.length(id) as u64);
+                self.canon.unsigned(doc.length(id) as u64);
                 for mark in doc.marks(id).map_err(unreadable)? {
                     self.marks += 1;
-                    self.tag(b'm');
-                    self.number(mark.start as u64);
-                    self.number(mark.end as u64);
-                    self.bytes(mark.name.as_bytes());
+                    self.canon.tag(b'm');
+                    self.canon.unsigned(mark.start as u64);
+                    self.canon.unsigned(mark.end as u64);
+                    self.canon.bytes(mark.name.as_bytes());
                     self.scalar(&ScalarValueRef::from(mark.value().clone()));
                 }
             }
         }
-        self.tag(b'.');
+        self.canon.tag(b'.');
         Ok(())
     }
 
@@ -134,8 +136,8 @@ impl Walk<'_> {
         if values.len() > 1 && self.conflict.is_none() {
             self.conflict = Some(format!("{} values of {prop} in object {id}", values.len()));
         }
-        self.tag(b'c');
-        self.number(values.len() as u64);
+        self.canon.tag(b'c');
+        self.canon.unsigned(values.len() as u64);
         for (value, id) in values {
             match value {
                 Value::Object(kind) => self.value(&ValueRef::Object(kind), id),
@@ -151,12 +153,18 @@ impl Walk<'_> {
         if self.identities == Identities::Kept
             && let ObjId::Id(counter, actor, _) = &id
         {
-            self.number(*counter);
-            self.bytes(actor.to_bytes());
+            self.canon.unsigned(*counter);
+            if self.actor.as_ref() == Some(actor) {
+                self.canon.tag(b'=');
+            } else {
+                self.canon.tag(b'a');
+                self.canon.bytes(actor.to_bytes());
+                self.actor = Some(actor.clone());
+            }
         }
         match value {
             ValueRef::Object(kind) => {
-                self.tag(b'o');
+                self.canon.tag(b'o');
                 self.objects.push_back((id, *kind));
             }
             ValueRef::Scalar(scalar) => self.scalar(scalar),
@@ -166,56 +174,43 @@ impl Walk<'_> {
     fn scalar(&mut self, scalar: &ScalarValueRef<'_>) {
         match scalar {
             ScalarValueRef::Bytes(bytes) => {
-                self.tag(b'b');
-                self.bytes(bytes);
+                self.canon.tag(b'b');
+                self.canon.bytes(bytes);
             }
             ScalarValueRef::Str(text) => {
-                self.tag(b's');
-                self.bytes(text.as_bytes());
+                self.canon.tag(b's');
+                self.canon.bytes(text.as_bytes());
             }
             ScalarValueRef::Int(number) => {
-                self.tag(b'i');
-                self.hash.update(number.to_le_bytes());
+                self.canon.tag(b'i');
+                self.canon.number(*number);
             }
             ScalarValueRef::Uint(number) => {
-                self.tag(b'u');
-                self.hash.update(number.to_le_bytes());
+                self.canon.tag(b'u');
+                self.canon.unsigned(*number);
             }
             ScalarValueRef::F64(number) => {
-                self.tag(b'f');
-                self.hash.update(number.to_bits().to_le_bytes());
+                self.canon.tag(b'f');
+                self.canon.float(*number);
             }
             ScalarValueRef::Counter(number) => {
-                self.tag(b'+');
-                self.hash.update(number.to_le_bytes());
+                self.canon.tag(b'+');
+                self.canon.number(*number);
             }
             ScalarValueRef::Timestamp(number) => {
-                self.tag(b't');
-                self.hash.update(number.to_le_bytes());
+                self.canon.tag(b't');
+                self.canon.number(*number);
             }
-            ScalarValueRef::Boolean(is) => self.tag(if *is { b'1' } else { b'0' }),
-            ScalarValueRef::Null => self.tag(b'n'),
+            ScalarValueRef::Boolean(is) => self.canon.tag(if *is { b'1' } else { b'0' }),
+            ScalarValueRef::Null => self.canon.tag(b'n'),
             ScalarValueRef::Unknown { type_code, bytes } => {
                 let words = || format!("a value of type {type_code}");
                 self.unknown.get_or_insert_with(words);
-                self.tag(b'?');
-                self.tag(*type_code);
-                self.bytes(bytes);
+                self.canon.tag(b'?');
+                self.canon.tag(*type_code);
+                self.canon.bytes(bytes);
             }
         }
-    }
-
-    fn tag(&mut self, tag: u8) {
-        self.hash.update([tag]);
-    }
-
-    fn number(&mut self, number: u64) {
-        self.hash.update(number.to_le_bytes());
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.number(bytes.len() as u64);
-        self.hash.update(bytes);
     }
 }
 

@@ -1,76 +1,17 @@
-//! A hash over typed pieces, each told apart from the next.
+//! What Loro's documents consist of, as pieces of a hash.
 //!
-//! Decides: how a number, a text and a value are written, bit by bit. A float is its bits, so
-//! that -0 is not 0 and every NaN is itself; a map is in the order of its keys, which mean
-//! nothing by their order in Loro.
+//! Decides: how a value is written, bit by bit. A float is its bits, so that -0 is not 0 and
+//! every NaN is itself; a map is in the order of its keys, which mean nothing by their order
+//! in Loro.
 
 use loro::{ContainerID, ID, LoroValue, TreeID, TreeParentId};
-use sha2::{Digest as _, Sha256};
 
-/// A SHA-256 that is fed pieces.
-pub struct Canon {
-    hash: Sha256,
-    /// Small pieces are gathered: the hash works in blocks.
-    buffer: Vec<u8>,
-}
-
-/// Gathered up to here, in bytes.
-const BUFFER_BYTES: usize = 4096;
+use crate::canon::Canon;
 
 impl Canon {
-    /// Of nothing yet; `domain` keeps digests of different things apart.
-    pub fn new(domain: &str) -> Canon {
-        let mut canon = Canon { hash: Sha256::new(), buffer: Vec::with_capacity(BUFFER_BYTES) };
-        canon.text(domain);
-        canon
-    }
-
-    fn raw(&mut self, bytes: &[u8]) {
-        if self.buffer.len() + bytes.len() > BUFFER_BYTES {
-            self.hash.update(&self.buffer);
-            self.buffer.clear();
-        }
-        if bytes.len() > BUFFER_BYTES {
-            self.hash.update(bytes);
-        } else {
-            self.buffer.extend_from_slice(bytes);
-        }
-    }
-
-    /// What comes next.
-    pub fn tag(&mut self, tag: u8) {
-        self.raw(&[tag]);
-    }
-
-    /// A whole number.
-    pub fn number(&mut self, number: i64) {
-        self.raw(&number.to_le_bytes());
-    }
-
-    /// A length or an unsigned number.
-    pub fn unsigned(&mut self, number: u64) {
-        self.raw(&number.to_le_bytes());
-    }
-
-    /// A float, by its bits.
-    pub fn float(&mut self, float: f64) {
-        self.raw(&float.to_bits().to_le_bytes());
-    }
-
-    /// Bytes after their length.
-    pub fn bytes(&mut self, bytes: &[u8]) {
-        self.unsigned(bytes.len() as u64);
-        self.raw(bytes);
-    }
-
-    /// A text after its length.
-    pub fn text(&mut self, text: &str) {
-        self.bytes(text.as_bytes());
-    }
-
     /// An operation's identity.
     pub fn id(&mut self, id: ID) {
-        self.unsigned(id.peer);
+        self.wide(id.peer);
         self.number(i64::from(id.counter));
     }
 
@@ -85,7 +26,9 @@ impl Canon {
     /// A peer that may be missing.
     pub fn peer_or_none(&mut self, peer: Option<u64>) {
         self.tag(u8::from(peer.is_some()));
-        self.unsigned(peer.unwrap_or_default());
+        if let Some(peer) = peer {
+            self.wide(peer);
+        }
     }
 
     /// A container's identity, with its type.
@@ -164,19 +107,13 @@ impl Canon {
             self.value(value);
         }
     }
-
-    /// The digest, in hexadecimal.
-    pub fn finish(mut self) -> String {
-        self.hash.update(&self.buffer);
-        self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(value: &LoroValue) -> String {
+    fn of(value: &LoroValue) -> [u8; 32] {
         let mut canon = Canon::new("test");
         canon.value(value);
         canon.finish()
@@ -211,12 +148,5 @@ mod tests {
         let (forth, back) = ([("a", 1), ("b", 2), ("", 3)], [("", 3), ("b", 2), ("a", 1)]);
         assert_eq!(of(&map(&forth)), of(&map(&back)));
         assert_ne!(of(&map(&[("a", 1), ("b", 2)])), of(&map(&[("a", 2), ("b", 1)])));
-    }
-
-    #[test]
-    fn pieces_longer_than_the_buffer_count_whole() {
-        let long = "x".repeat(3 * BUFFER_BYTES);
-        let other = format!("{}y", &long[1..]);
-        assert_ne!(of(&LoroValue::String(long.into())), of(&LoroValue::String(other.into())));
     }
 }

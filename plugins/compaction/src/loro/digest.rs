@@ -6,8 +6,8 @@
 
 use loro::{Frontiers, LoroDoc, VersionVector};
 
-use super::canon::Canon;
 use super::{history, state};
+use crate::canon::Canon;
 use crate::outcome::LeftAlone;
 
 /// Where a document's history begins.
@@ -49,12 +49,12 @@ impl Start {
 /// # Errors
 /// Where it cannot be read.
 pub fn digest(doc: &LoroDoc, start: &Start) -> Result<String, LeftAlone> {
-    let mut canon = Canon::new("loro");
+    let mut canon = Canon::new("loro 2");
     version(&mut canon, &doc.oplog_vv(), &doc.oplog_frontiers());
     version(&mut canon, &start.vv, &start.frontiers);
     state::write(&mut canon, doc)?;
     history::write(&mut canon, doc, &start.vv, &doc.oplog_vv())?;
-    Ok(canon.finish())
+    Ok(canon.finish_hex())
 }
 
 /// SHA-256 of what the document shows as it stands, wherever it is checked out.
@@ -64,7 +64,7 @@ pub fn digest(doc: &LoroDoc, start: &Start) -> Result<String, LeftAlone> {
 pub fn shown(doc: &LoroDoc) -> Result<String, LeftAlone> {
     let mut canon = Canon::new("loro state");
     state::write(&mut canon, doc)?;
-    Ok(canon.finish())
+    Ok(canon.finish_hex())
 }
 
 fn version(canon: &mut Canon, vv: &VersionVector, frontiers: &Frontiers) {
@@ -72,7 +72,7 @@ fn version(canon: &mut Canon, vv: &VersionVector, frontiers: &Frontiers) {
     peers.sort_unstable();
     canon.unsigned(peers.len() as u64);
     for (peer, end) in peers {
-        canon.unsigned(*peer);
+        canon.wide(*peer);
         canon.number(i64::from(*end));
     }
     let mut heads: Vec<_> = frontiers.iter().collect();

@@ -10,7 +10,7 @@ use loro::{
     JsonOp, JsonOpContent, JsonTextOp, JsonTreeOp, LoroDoc, PeerID, VersionVector,
 };
 
-use super::canon::Canon;
+use crate::canon::Canon;
 use crate::outcome::{Code, LeftAlone};
 
 /// Operations that are held in memory at once.
@@ -50,7 +50,7 @@ pub fn write(
         if start >= end {
             continue;
         }
-        canon.unsigned(peer);
+        canon.wide(peer);
         canon.number(i64::from(start));
         canon.number(i64::from(end));
         let mut walk = Walk { next: start, before: None, container: None };
@@ -164,13 +164,13 @@ impl Walk {
                 canon.tag(6);
                 canon.unsigned(u64::from(from));
                 canon.unsigned(u64::from(to));
-                canon.unsigned(elem_id.peer);
+                canon.wide(elem_id.peer);
                 canon.unsigned(u64::from(elem_id.lamport));
                 1
             }
             JsonOpContent::MovableList(JsonMovableListOp::Set { elem_id, value }) => {
                 canon.tag(7);
-                canon.unsigned(elem_id.peer);
+                canon.wide(elem_id.peer);
                 canon.unsigned(u64::from(elem_id.lamport));
                 canon.value(&value);
                 1

@@ -9,9 +9,9 @@ use std::collections::HashSet;
 
 use loro::{EncodedBlobMode, ExportMode, LoroDoc, LoroError};
 
-use super::canon::Canon;
 use super::rows::{self, Facts};
 use super::{history, rebuild};
+use crate::canon::Canon;
 use crate::outcome::{Code, LeftAlone};
 
 /// Checks every row, if any holds what another one holds.

@@ -10,7 +10,7 @@ use loro::{
     LoroTree, LoroValue, ValueOrContainer,
 };
 
-use super::canon::Canon;
+use crate::canon::Canon;
 use crate::outcome::{Code, LeftAlone};
 
 /// Writes every living container.
@@ -88,8 +88,16 @@ fn write_text(canon: &mut Canon, text: &LoroText) {
         }
     }
     canon.tag(3);
+    // Most characters were typed behind the one before them.
+    let mut expected = None;
     for at in 0..text.len_utf16() {
-        canon.id_or_none(text.get_cursor(at, Side::Middle).and_then(|cursor| cursor.id));
+        let id = text.get_cursor(at, Side::Middle).and_then(|cursor| cursor.id);
+        if id.is_some() && id == expected {
+            canon.tag(2);
+        } else {
+            canon.id_or_none(id);
+        }
+        expected = id.map(|id| id.inc(1));
     }
 }
 
