@@ -8,7 +8,9 @@
 
 use std::collections::VecDeque;
 
-use automerge::{ActorId, Automerge, ObjId, ObjType, Prop, ROOT, ReadDoc, ScalarValueRef, Value, ValueRef};
+use automerge::{
+    ActorId, Automerge, ObjId, ObjType, Prop, ROOT, ReadDoc, ScalarValueRef, Value, ValueRef,
+};
 
 use super::chunk::Hash;
 use crate::canon::Canon;
