@@ -19,8 +19,8 @@ pub enum Value {
     Decimal(String),
     /// UTF-8 text.
     Text(String),
-    /// Raw bytes.
-    Bytes(Vec<u8>),
+    /// Raw bytes. Written as a whole, in the same form as one by one.
+    Bytes(#[serde(with = "serde_bytes")] Vec<u8>),
     /// An instant.
     Timestamp(Time),
     /// A UUID's 16 bytes.

@@ -3,6 +3,8 @@
 //! Decides: what is collected for deletion (exactly what was read), and when reading stops
 //! because there is too much. All reads of one act share a snapshot of the database.
 
+use std::ops::RangeInclusive;
+
 use besom_sdk::ReadSetId;
 use besom_sdk::prelude::*;
 use besom_sdk::store::ColumnPage;
@@ -74,35 +76,16 @@ pub(crate) fn log(
     let attached = clients::attached(item, doc_id)?;
     let presence_until = decide::presence_until(target, attached.checkpoint);
     let mut rows = edits.rows;
-    let (edits_end, mut passed_end) = (rows.len(), rows.len());
-    let mut passed_presence = None;
-    for gap in decide::gaps(&rows, target) {
-        let within = |from: i64, to: i64| {
-            let range = presence_of(doc_id).upper(to);
-            if from > i64::MIN { range.lower(from) } else { range }
-        };
-        let (from, to) = (*gap.start(), *gap.end());
-        if from <= presence_until {
-            let passed = within(from, to.min(presence_until)).collecting_into(passed_presence);
-            let mut range = store::rows(Some(item), passed);
-            read_presence(&mut range, &mut rows)?;
-            passed_presence = range.read_set();
-            passed_end = rows.len();
-        }
-        if to > presence_until {
-            let kept = within(from.max(presence_until + 1), to);
-            read_presence(&mut store::rows(Some(item), kept), &mut rows)?;
-        }
-    }
-    let passed_presence = passed_presence.filter(|_| passed_end > edits_end);
-    if rows.len() > edits_end {
+    let presence = read_presence(item, doc_id, decide::gaps(&rows, target), presence_until)?;
+    if !presence.rows.is_empty() {
+        rows.extend(presence.rows);
         rows.sort_by_key(|row| row.server_seq);
     }
     Ok(Ok(Log {
         rows,
         snapshot: snapshots.last,
         edits: edits_set,
-        passed_presence,
+        passed_presence: presence.passed,
         snapshots: snapshots.read_set,
         snapshot_numbers: snapshots.numbers,
         attached,
@@ -128,21 +111,62 @@ fn edits_of(doc_id: &[Value], target: i64, checksums: bool) -> Range {
         .collecting()
 }
 
-fn presence_of(doc_id: &[Value]) -> Range {
-    changes_of(doc_id).equal("kind", Kind::Presence.as_str()).columns(["server_seq", "lamport"])
+/// The presence changes of a document.
+#[derive(Default)]
+struct Presence {
+    rows: Vec<decide::Row>,
+    /// Those up to the number that every attached client has passed, where there are any.
+    passed: Option<ReadSetId>,
 }
 
-fn read_presence(range: &mut store::Rows, rows: &mut Vec<decide::Row>) -> Result<()> {
-    for row in range {
-        let row = row?;
-        rows.push(decide::Row {
-            server_seq: row.get("server_seq")?,
-            kind: Kind::Presence,
-            lamport: row.get("lamport")?,
-            payload: Bytes::new(),
-        });
+/// Reads presence where it can be: in the gaps between the edits' numbers. What has a number of up
+/// to `until` is collected.
+fn read_presence(
+    item: &Item,
+    doc_id: &[Value],
+    gaps: Vec<RangeInclusive<i64>>,
+    until: i64,
+) -> Result<Presence> {
+    let (mut presence, mut read_set) = (Presence::default(), None);
+    for gap in gaps {
+        let (from, to) = gap.into_inner();
+        if from <= until {
+            let passed = presence_within(doc_id, from, to.min(until)).collecting_into(read_set);
+            let mut range = store::rows(Some(item), passed);
+            presence.take(&mut range)?;
+            read_set = range.read_set();
+            presence.passed = read_set.filter(|_| !presence.rows.is_empty());
+        }
+        if to > until {
+            let kept = presence_within(doc_id, from.max(until + 1), to);
+            presence.take(&mut store::rows(Some(item), kept))?;
+        }
     }
-    Ok(())
+    Ok(presence)
+}
+
+fn presence_within(doc_id: &[Value], from: i64, to: i64) -> Range {
+    let range = changes_of(doc_id)
+        .upper(to)
+        .equal("kind", Kind::Presence.as_str())
+        .columns(["server_seq", "lamport"]);
+    // Of the lowest number there is, a column need not be able to hold it.
+    if from > i64::MIN { range.lower(from) } else { range }
+}
+
+impl Presence {
+    fn take(&mut self, range: &mut store::Rows) -> Result<()> {
+        for row in range {
+            let row = row?;
+            self.rows.push(decide::Row {
+                server_seq: row.get("server_seq")?,
+                kind: Kind::Presence,
+                lamport: row.get("lamport")?,
+                payload: Bytes::new(),
+            });
+        }
+        Ok(())
+    }
 }
 
 /// The snapshots of a document.

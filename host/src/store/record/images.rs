@@ -122,3 +122,34 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<BeforeImage>, Broken> {
     }
     Ok(images)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Values as they were written before bytes were written as a whole.
+    #[derive(Serialize)]
+    #[expect(dead_code, reason = "the variants are counted")]
+    enum Former {
+        Null,
+        Bool(bool),
+        Integer(i64),
+        Float(f64),
+        Decimal(String),
+        Text(String),
+        Bytes(Vec<u8>),
+    }
+
+    #[test]
+    fn bytes_are_read_however_they_were_written() {
+        for bytes in [vec![], vec![0], vec![0x80; 200], (0..=255).collect::<Vec<u8>>()] {
+            let value = Value::Bytes(bytes.clone());
+            let written = postcard::to_stdvec(&Former::Bytes(bytes.clone())).unwrap();
+            assert_eq!(postcard::to_stdvec(&value).unwrap(), written);
+            assert_eq!(postcard::from_bytes::<Value>(&written).unwrap(), value);
+            let written = serde_json::to_string(&Former::Bytes(bytes)).unwrap();
+            assert_eq!(serde_json::to_string(&value).unwrap(), written);
+            assert_eq!(serde_json::from_str::<Value>(&written).unwrap(), value);
+        }
+    }
+}
