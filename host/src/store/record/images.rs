@@ -3,7 +3,10 @@
 //! The record is a sequence: the name and columns of a table once, then its rows as they come,
 //! so that 260,000 rows neither repeat their column names nor stand in memory as values.
 
+use std::borrow::Cow;
+
 use besom_core::ids::Tenant;
+use besom_core::time::Time;
 use besom_core::value::{Field, RowKey, Value};
 use serde::{Deserialize, Serialize};
 
@@ -36,16 +39,49 @@ pub(crate) struct Origin<'a> {
     pub(crate) key: &'a [String],
 }
 
+/// A value that the database has not handed over: it is packed like a [`Value`], without being
+/// made one.
+#[derive(Serialize)]
+pub(crate) enum Lent<'a> {
+    Null,
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+    Decimal(Cow<'a, str>),
+    Text(&'a str),
+    Bytes(#[serde(with = "serde_bytes")] &'a [u8]),
+    Timestamp(Time),
+    Uuid([u8; 16]),
+    Json(&'a str),
+}
+
+impl Lent<'_> {
+    pub(crate) fn into_value(self) -> Value {
+        match self {
+            Lent::Null => Value::Null,
+            Lent::Bool(bool) => Value::Bool(bool),
+            Lent::Integer(integer) => Value::Integer(integer),
+            Lent::Float(float) => Value::Float(float),
+            Lent::Decimal(decimal) => Value::Decimal(decimal.into_owned()),
+            Lent::Text(text) => Value::Text(text.to_owned()),
+            Lent::Bytes(bytes) => Value::Bytes(bytes.to_vec()),
+            Lent::Timestamp(time) => Value::Timestamp(time),
+            Lent::Uuid(uuid) => Value::Uuid(uuid),
+            Lent::Json(json) => Value::Json(json.to_owned()),
+        }
+    }
+}
+
+/// `R` is a row's values, in the order of the columns.
 #[derive(Serialize, Deserialize)]
-enum Record {
+enum Record<R> {
     Table {
         collection: String,
         tenant: Option<Tenant>,
         key: Vec<String>,
         columns: Vec<String>,
     },
-    /// The row's values, in the order of the columns.
-    Row(Vec<Value>),
+    Row(R),
     /// There was no row with this key.
     Absent(RowKey),
 }
@@ -65,22 +101,43 @@ impl Images {
         columns: impl Iterator<Item = &'a String>,
         row: Result<Vec<Value>, RowKey>,
     ) -> Result<(), Broken> {
-        if self.collection.as_deref() != Some(origin.collection) {
-            self.collection = Some(origin.collection.to_owned());
-            self.record(&Record::Table {
-                collection: origin.collection.to_owned(),
-                tenant: origin.tenant.cloned(),
-                key: origin.key.to_vec(),
-                columns: columns.cloned().collect(),
-            })?;
-        }
+        self.table(origin, columns)?;
         self.record(&match row {
             Ok(values) => Record::Row(values),
             Err(key) => Record::Absent(key),
         })
     }
 
-    fn record(&mut self, record: &Record) -> Result<(), Broken> {
+    /// Adds a row as it is, straight from the database.
+    pub(crate) fn push_lent<'a>(
+        &mut self,
+        origin: &Origin<'_>,
+        columns: impl Iterator<Item = &'a String>,
+        row: &[Lent<'_>],
+    ) -> Result<(), Broken> {
+        self.table(origin, columns)?;
+        self.record(&Record::Row(row))
+    }
+
+    /// Names the table of the rows to come, unless it is that of those before.
+    fn table<'a>(
+        &mut self,
+        origin: &Origin<'_>,
+        columns: impl Iterator<Item = &'a String>,
+    ) -> Result<(), Broken> {
+        if self.collection.as_deref() != Some(origin.collection) {
+            self.collection = Some(origin.collection.to_owned());
+            self.record(&Record::<()>::Table {
+                collection: origin.collection.to_owned(),
+                tenant: origin.tenant.cloned(),
+                key: origin.key.to_vec(),
+                columns: columns.cloned().collect(),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record<impl Serialize>) -> Result<(), Broken> {
         self.bytes = postcard::to_extend(record, std::mem::take(&mut self.bytes))?;
         Ok(())
     }
@@ -98,7 +155,7 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<BeforeImage>, Broken> {
     let mut images = Vec::new();
     let mut head = (String::new(), None, Vec::new(), Vec::new());
     while !rest.is_empty() {
-        let (record, after) = postcard::take_from_bytes::<Record>(rest)?;
+        let (record, after) = postcard::take_from_bytes::<Record<Vec<Value>>>(rest)?;
         rest = after;
         let (key, row) = match record {
             Record::Table { collection, tenant, key, columns } => {
@@ -126,6 +183,38 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<BeforeImage>, Broken> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_lent_is_packed_like_what_is_owned() {
+        let lent = || {
+            [
+                Lent::Null,
+                Lent::Bool(true),
+                Lent::Integer(-7),
+                Lent::Float(-0.5),
+                Lent::Decimal("12.50".into()),
+                Lent::Text("é"),
+                Lent::Bytes(&[0, 255]),
+                Lent::Timestamp(Time(-1)),
+                Lent::Uuid([7; 16]),
+                Lent::Json("{}"),
+            ]
+        };
+        let values: Vec<Value> = lent().into_iter().map(Lent::into_value).collect();
+        let names: Vec<String> = (0..values.len()).map(|at| format!("c{at}")).collect();
+        let origin = Origin { collection: "c", tenant: None, key: &names[2..3] };
+        let (mut of_lent, mut of_values) = (Images::default(), Images::default());
+        for _ in 0..2 {
+            of_lent.push_lent(&origin, names.iter(), &lent()).unwrap();
+            of_values.push(&origin, names.iter(), Ok(values.clone())).unwrap();
+        }
+        let packed = of_lent.pack();
+        assert_eq!(packed, of_values.pack());
+        for image in unpack(&packed).unwrap() {
+            let row: Vec<Value> = image.row.unwrap().into_iter().map(|f| f.value).collect();
+            assert_eq!((row, image.key), (values.clone(), vec![Value::Integer(-7)]));
+        }
+    }
 
     /// Values as they were written before bytes were written as a whole.
     #[derive(Serialize)]

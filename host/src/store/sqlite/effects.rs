@@ -256,7 +256,7 @@ impl<'a> Effects<'a> {
             let mut statement = self.conn.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(params.iter()))?;
             while let Some(row) = rows.next()? {
-                images.push(&table.origin(self.tenant), table.names(), Ok(table.row(row)?))?;
+                images.push_lent(&table.origin(self.tenant), table.names(), &table.lent(row)?)?;
             }
         }
         let sql = format!("DELETE FROM {} WHERE {condition}", table.name);

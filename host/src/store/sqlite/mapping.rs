@@ -15,7 +15,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use super::error::Job;
 use super::hint::{self, Created};
 use super::values::{Round, encode, tenant_cell};
-use crate::store::record::images::Origin;
+use crate::store::record::images::{Lent, Origin};
 
 /// Parameters in the order of the statement's question marks.
 pub(super) type Params<'a> = Vec<ToSqlOutput<'a>>;
@@ -242,6 +242,11 @@ impl Table {
     /// Every mapped column of the row under the statement.
     pub(super) fn row(&self, row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<Value>> {
         super::values::cells(row, 0, self.columns.iter().map(|(_, column)| column))
+    }
+
+    /// The same while the row is there.
+    pub(super) fn lent<'a>(&self, row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Vec<Lent<'a>>> {
+        super::values::lent_cells(row, self.columns.iter().map(|(_, column)| column))
     }
 }
 

@@ -9,6 +9,7 @@ use rusqlite::types::{FromSql, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 
 pub(super) use crate::store::record::encoding::Round;
 use crate::store::record::encoding::{scaled, unscaled, uuid_parse, uuid_text};
+use crate::store::record::images::Lent;
 
 /// The value as the column stores it, or why it does not fit.
 pub(super) fn encode<'a>(
@@ -47,33 +48,35 @@ pub(super) fn encode<'a>(
 /// The value of a cell. A cell that does not hold what its column promises (SQLite does not
 /// insist) comes as what it is: it is then one item's problem, not the whole page's.
 pub(super) fn decode(column: &Column, cell: ValueRef<'_>) -> Value {
+    lent(column, cell).into_value()
+}
+
+/// The same while the cell is there.
+fn lent<'a>(column: &Column, cell: ValueRef<'a>) -> Lent<'a> {
     match (column.kind, cell) {
-        (_, ValueRef::Null) => Value::Null,
-        (Kind::Bool, ValueRef::Integer(i @ (0 | 1))) => Value::Bool(i == 1),
-        (Kind::Float, ValueRef::Integer(i)) => Value::Float(i as f64),
-        (Kind::Decimal, ValueRef::Integer(i)) => Value::Decimal(i.to_string()),
-        (Kind::Decimal, ValueRef::Real(f)) => Value::Decimal(f.to_string()),
+        (_, ValueRef::Null) => Lent::Null,
+        (Kind::Bool, ValueRef::Integer(i @ (0 | 1))) => Lent::Bool(i == 1),
+        (Kind::Float, ValueRef::Integer(i)) => Lent::Float(i as f64),
+        (Kind::Decimal, ValueRef::Integer(i)) => Lent::Decimal(i.to_string().into()),
+        (Kind::Decimal, ValueRef::Real(f)) => Lent::Decimal(f.to_string().into()),
         (Kind::Timestamp, ValueRef::Integer(i)) => {
-            Value::Timestamp(Time(unscaled(i, column.encoding)))
+            Lent::Timestamp(Time(unscaled(i, column.encoding)))
         }
-        (Kind::Uuid, ValueRef::Blob(b)) => match b.try_into() {
-            Ok(uuid) => Value::Uuid(uuid),
-            Err(_) => Value::Bytes(b.to_vec()),
-        },
-        (_, ValueRef::Integer(i)) => Value::Integer(i),
-        (_, ValueRef::Real(f)) => Value::Float(f),
-        (_, ValueRef::Blob(b)) => Value::Bytes(b.to_vec()),
-        (kind, ValueRef::Text(t)) => match String::from_utf8(t.to_vec()) {
-            Err(e) => Value::Bytes(e.into_bytes()),
+        (Kind::Uuid, ValueRef::Blob(b)) => b.try_into().map_or(Lent::Bytes(b), Lent::Uuid),
+        (_, ValueRef::Integer(i)) => Lent::Integer(i),
+        (_, ValueRef::Real(f)) => Lent::Float(f),
+        (_, ValueRef::Blob(b)) => Lent::Bytes(b),
+        (kind, ValueRef::Text(t)) => match str::from_utf8(t) {
+            Err(_) => Lent::Bytes(t),
             Ok(s) => match kind {
-                Kind::Decimal => Value::Decimal(s),
-                Kind::Json => Value::Json(s),
-                Kind::Uuid => uuid_parse(&s).map_or(Value::Text(s), Value::Uuid),
+                Kind::Decimal => Lent::Decimal(s.into()),
+                Kind::Json => Lent::Json(s),
+                Kind::Uuid => uuid_parse(s).map_or(Lent::Text(s), Lent::Uuid),
                 Kind::Timestamp => match s.parse::<jiff::Timestamp>() {
-                    Ok(t) => Value::Timestamp(Time::from_jiff(t)),
-                    Err(_) => Value::Text(s),
+                    Ok(t) => Lent::Timestamp(Time::from_jiff(t)),
+                    Err(_) => Lent::Text(s),
                 },
-                _ => Value::Text(s),
+                _ => Lent::Text(s),
             },
         },
     }
@@ -85,10 +88,27 @@ pub(super) fn cells<'c>(
     from: usize,
     columns: impl ExactSizeIterator<Item = &'c Column>,
 ) -> rusqlite::Result<Vec<Value>> {
+    of_each(row, from, columns, decode)
+}
+
+/// The same of a whole row, while it is there.
+pub(super) fn lent_cells<'a, 'c>(
+    row: &'a rusqlite::Row<'_>,
+    columns: impl ExactSizeIterator<Item = &'c Column>,
+) -> rusqlite::Result<Vec<Lent<'a>>> {
+    of_each(row, 0, columns, lent)
+}
+
+fn of_each<'a, 'c, T>(
+    row: &'a rusqlite::Row<'_>,
+    from: usize,
+    columns: impl ExactSizeIterator<Item = &'c Column>,
+    of: impl Fn(&Column, ValueRef<'a>) -> T,
+) -> rusqlite::Result<Vec<T>> {
     // Not collected: what may fail has no length beforehand, and rows come by the hundred thousand.
     let mut values = Vec::with_capacity(columns.len());
     for (at, column) in columns.enumerate() {
-        values.push(decode(column, row.get_ref(from + at)?));
+        values.push(of(column, row.get_ref(from + at)?));
     }
     Ok(values)
 }
