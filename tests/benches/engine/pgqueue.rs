@@ -7,7 +7,7 @@
 //! `BESOM_QUEUE_PEERS` names a command that measures other queues on the same server, which it
 //! finds by `PGPORT` on 127.0.0.1; it is run in every round, and shows its figures itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,12 +17,13 @@ use besom::ports::store::{
 };
 use besom::store::postgres::{Options, PostgresStore};
 use besom_core::collection::{Collection, Column, Encoding};
-use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, Seq, Term};
+use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, Term};
 use besom_core::item::Candidate;
 use besom_core::proposal::{Change, Condition, Guard, OnGuardFailed, Proposal, Settle};
 use besom_core::time::Time;
 use besom_core::value::{Field, Kind, Value};
 use besom_tests::servers::postgres::{Database, Disk, Server, Setup};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use super::report::{Figures, cpu, median};
@@ -261,9 +262,14 @@ async fn besom_store(database: &Database, workers: usize, batch: u32) -> Result<
     let mut all = JoinSet::new();
     let watch = Watch::start(database)?;
     for worker in 0..workers {
-        let mine: Vec<Stream> = streams.iter().skip(worker).step_by(workers).cloned().collect();
+        let mine: VecDeque<Stream> =
+            streams.iter().skip(worker).step_by(workers).cloned().collect();
         let (store, node, epochs) = (Arc::clone(&store), node.clone(), epochs.clone());
-        all.spawn(work(store, node, mine, epochs, batch));
+        let waiting = Mutex::new(mine);
+        let worker = Arc::new(Worker { store, node, epochs, batch, waiting });
+        for _ in 0..FLIGHTS {
+            all.spawn(Arc::clone(&worker).fly());
+        }
     }
     while let Some(done) = all.join_next().await {
         done??;
@@ -313,64 +319,60 @@ fn candidate(id: i64) -> Candidate {
     }
 }
 
-/// One worker: as in a host whose lane executes one batch at once, the next one is read, noted
-/// as begun and decided while one is at its commit, and it is of another stream.
-async fn work(
+/// Batches in flight of one worker.
+const FLIGHTS: usize = 2;
+
+/// What a host does whose lane executes one batch at once: it has two in flight, of different
+/// streams; only one of them is read and decided at a time, beside the other's commit.
+struct Worker {
     store: Arc<PostgresStore>,
     node: NodeName,
-    mine: Vec<Stream>,
     epochs: BTreeMap<Partition, OwnerEpoch>,
-    size: u32,
-) -> Result<()> {
-    let (ready, mut batches) = tokio::sync::mpsc::channel(1);
-    let reader = Arc::clone(&store);
-    let decide = tokio::spawn(async move {
-        let mut cursors: Vec<_> = mine.iter().map(|stream| (stream, stream.acked)).collect();
-        while !cursors.is_empty() {
-            for (stream, acked) in &mut cursors {
-                // The one before it is at its commit.
-                let room = ready.reserve().await?;
-                let batch = decided(&reader, &node, stream, &epochs, *acked, size).await?;
-                acked.0 += batch.entries.len() as u64;
-                room.send(batch);
-            }
-            cursors.retain(|(stream, acked)| *acked < stream.tail);
-        }
-        Ok::<_, anyhow::Error>(())
-    });
-    while let Some(batch) = batches.recv().await {
-        let committed = store.commit(&batch).await?;
-        let all = committed.outcomes.iter().all(|outcome| *outcome == Outcome::Committed);
-        ensure!(all, "not everything was committed");
-    }
-    decide.await?
+    batch: u32,
+    /// The streams of which nothing is in flight.
+    waiting: Mutex<VecDeque<Stream>>,
 }
 
-/// The next batch of a stream, read, noted as begun and decided.
-async fn decided(
-    store: &PostgresStore,
-    node: &NodeName,
-    stream: &Stream,
-    epochs: &BTreeMap<Partition, OwnerEpoch>,
-    acked: Seq,
-    size: u32,
-) -> Result<Batch> {
-    let (task, part) = (&stream.task, stream.partition);
-    let waiting = store.read_log(task, part, acked, size, usize::MAX).await?;
-    let id = CommitId(u128::from(part.0) << 64 | u128::from(acked.0));
-    let items: Vec<_> = waiting.iter().map(|w| (w.source, &w.item)).collect();
-    store.begin(id, node, &items).await?;
-    let epoch = epochs[&part];
-    let entries = waiting
-        .into_iter()
-        .map(|waiting| Entry {
-            source: waiting.source,
-            epoch,
-            decision: add(&waiting.item.identity.key),
-            item: waiting.item,
-        })
-        .collect();
-    Ok(Batch { id, node: node.clone(), entries, idle: Vec::new(), activity_in_store: false })
+impl Worker {
+    /// One batch after the other, until every stream is at its end or in flight.
+    async fn fly(self: Arc<Worker>) -> Result<()> {
+        loop {
+            let (mut stream, batch) = {
+                let mut waiting = self.waiting.lock().await;
+                let Some(stream) = waiting.pop_front() else { return Ok(()) };
+                let batch = self.decided(&stream).await?;
+                (stream, batch)
+            };
+            let committed = self.store.commit(&batch).await?;
+            let all = committed.outcomes.iter().all(|outcome| *outcome == Outcome::Committed);
+            ensure!(all, "not everything was committed");
+            stream.acked.0 += batch.entries.len() as u64;
+            if stream.acked < stream.tail {
+                self.waiting.lock().await.push_back(stream);
+            }
+        }
+    }
+
+    /// The next batch of a stream, read, noted as begun and decided.
+    async fn decided(&self, stream: &Stream) -> Result<Batch> {
+        let (task, part, acked) = (&stream.task, stream.partition, stream.acked);
+        let waiting = self.store.read_log(task, part, acked, self.batch, usize::MAX).await?;
+        let id = CommitId(u128::from(part.0) << 64 | u128::from(acked.0));
+        let items: Vec<_> = waiting.iter().map(|w| (w.source, &w.item)).collect();
+        self.store.begin(id, &self.node, &items).await?;
+        let epoch = self.epochs[&part];
+        let entries = waiting
+            .into_iter()
+            .map(|waiting| Entry {
+                source: waiting.source,
+                epoch,
+                decision: add(&waiting.item.identity.key),
+                item: waiting.item,
+            })
+            .collect();
+        let node = self.node.clone();
+        Ok(Batch { id, node, entries, idle: Vec::new(), activity_in_store: false })
+    }
 }
 
 fn add(key: &str) -> Decision {

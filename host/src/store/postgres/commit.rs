@@ -107,8 +107,10 @@ pub(super) async fn commit(
         Some(Fault::CommitLost | Fault::CommitUnconfirmed) | None => {}
     }
     let (mut care, mut repeats) = (Care::default(), 0);
+    let number = |entry: &Entry| setting.tasks.get(&entry.item.identity.task).copied();
+    let tasks: Vec<i32> = batch.entries.iter().map(|entry| number(entry).unwrap_or(0)).collect();
     loop {
-        let attempt = Attempt { batch, setting, care: &care };
+        let attempt = Attempt { batch, tasks: &tasks, setting, care: &care };
         match attempt.run(&mut session).await {
             Ok(committed) => return Ok(committed),
             Err(stop) => {
@@ -166,6 +168,8 @@ pub(super) async fn find(session: &Session, clock: &Clock, id: CommitId) -> Job<
 /// One attempt at a batch.
 struct Attempt<'a> {
     batch: &'a Batch,
+    /// The number of each entry's task.
+    tasks: &'a [i32],
     setting: &'a Setting<'a>,
     care: &'a Care,
 }
@@ -192,7 +196,7 @@ impl<'a> Attempt<'a> {
         let tasks: Vec<i32> = self.setting.tasks.values().copied().collect();
         let needed = self.numbers_needed() as i32;
         first.push(opening(), params![self.setting.clock.given(), mark(batch.id), needed, tasks]);
-        let owners = ownership::ask(&mut first, batch, self.setting.tasks);
+        let owners = ownership::ask(&mut first, batch, self.tasks);
         let together = !self.care.savepoints;
         let direct = (together && !self.care.stepwise)
             .then(|| direct::ask(&mut first, self.setting.mapping, &waves, &is_idle))
@@ -208,7 +212,7 @@ impl<'a> Attempt<'a> {
         let now = besom_core::time::Time(opened.try_get(0)?);
         let ids = opened.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default();
         let blocks = Blocks::read(opened, 4)?;
-        let owned = owners.read(&answers, batch, self.setting.tasks, now)?;
+        let owned = owners.read(&answers, batch, self.tasks, now)?;
         let mut books = Books::open(ids, batch.entries.len(), blocks, now)?;
         if self.care.savepoints {
             self.lock(session, &waves).await?;
@@ -217,11 +221,11 @@ impl<'a> Attempt<'a> {
         let mut decided = Decided::new();
         if let (Some(direct), [wave]) = (direct, waves.as_mut_slice()) {
             let done = direct.read(&answers, wave)?;
-            if done.keys().any(|entry| owned.left_out(*entry).is_some()) {
+            if done.iter().any(|(entry, _)| owned.left_out(*entry).is_some()) {
                 return Err(Stop::Repeat(Care { stepwise: true, ..self.care.clone() }));
             }
-            wave.retain(|work| !done.contains_key(&work.entry));
             decided.extend(done.into_iter().map(|(entry, images)| (entry, Ok(images))));
+            wave.retain(|work| !decided.contains_key(&work.entry));
         }
         waves.retain(|wave| !wave.is_empty());
         let mut last: Option<(Vec<Work<'a>>, Pipeline<'a>, effects::Asked)> = None;
@@ -270,7 +274,7 @@ impl<'a> Attempt<'a> {
                 outcomes[at] = Some(Outcome::Left(why));
                 continue;
             }
-            let task = self.task(entry);
+            let task = self.tasks[at];
             books.took(task, &entry.item, entry.source);
             // The history of the last wave waits for its images.
             let last_wave = applied.binary_search(&at).is_ok();
@@ -290,7 +294,7 @@ impl<'a> Attempt<'a> {
         // The server takes the items while the history of those that are done is written down.
         let (answers, settled) = futures::future::join(session.run(pipeline), async {
             for at in done {
-                let task = self.task(&batch.entries[at]);
+                let task = self.tasks[at];
                 outcomes[at] = Some(self.settle(&mut books, at, task, &mut decided)?);
             }
             Step::Ok(())
@@ -303,9 +307,8 @@ impl<'a> Attempt<'a> {
         }
         check_taken(&taken, &answers)?;
         for work in &works {
-            let entry = &batch.entries[work.entry];
-            let outcome = self.settle(&mut books, work.entry, self.task(entry), &mut decided)?;
-            outcomes[work.entry] = Some(outcome);
+            let (at, task) = (work.entry, self.tasks[work.entry]);
+            outcomes[at] = Some(self.settle(&mut books, at, task, &mut decided)?);
         }
 
         let outcomes = outcomes.into_iter().flatten().collect();
@@ -338,10 +341,6 @@ impl<'a> Attempt<'a> {
             Decision::Settle(_) => 0,
         });
         numbers_needed(self.batch.entries.len(), messages.sum())
-    }
-
-    fn task(&self, entry: &Entry) -> i32 {
-        self.setting.tasks.get(&entry.item.identity.task).copied().unwrap_or(0)
     }
 
     /// What is known to be idle: the caller's observations, of one entry each, or what the

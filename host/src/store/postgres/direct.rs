@@ -272,8 +272,8 @@ impl Asked {
         &self,
         answers: &[Vec<Row>],
         works: &[Work<'_>],
-    ) -> Job<BTreeMap<usize, Option<Images>>> {
-        let mut done = BTreeMap::new();
+    ) -> Job<Vec<(usize, Option<Images>)>> {
+        let mut done = Vec::with_capacity(works.len());
         for Answers { place, table, rows } in &self.tables {
             for row in &answers[*place] {
                 let work = &works[rows[row.try_get::<_, i32>(0)? as usize]];
@@ -282,7 +282,7 @@ impl Asked {
                     let values = table.values(row, 1)?;
                     images.push(&table.origin(work.tenant), table.names(), Ok(values))?;
                 }
-                done.insert(work.entry, images);
+                done.push((work.entry, images));
             }
         }
         Ok(done)

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use besom_core::ids::{OwnerEpoch, TaskName};
+use besom_core::ids::OwnerEpoch;
 use besom_core::item::Source;
 use besom_core::time::Time;
 use tokio_postgres::Row;
@@ -48,19 +48,15 @@ pub(super) struct Asked {
     there: Option<usize>,
 }
 
-/// Asks who owns what the batch touches, and moves the cursors.
-pub(super) fn ask(
-    pipeline: &mut Pipeline<'_>,
-    batch: &Batch,
-    tasks: &HashMap<TaskName, i32>,
-) -> Asked {
+/// Asks who owns what the batch touches, and moves the cursors; `tasks` has the number of each
+/// entry's task.
+pub(super) fn ask(pipeline: &mut Pipeline<'_>, batch: &Batch, tasks: &[i32]) -> Asked {
     let mut streams: BTreeMap<(i32, u32), Stream> = BTreeMap::new();
     let mut parts: Vec<i32> = Vec::new();
     let mut others = Identities::default();
     let (mut places, mut numbers, mut at) = (Vec::new(), Vec::new(), Vec::new());
     for (i, entry) in batch.entries.iter().enumerate() {
-        let item = &entry.item;
-        let task = tasks.get(&item.identity.task).copied().unwrap_or(0);
+        let (item, task) = (&entry.item, tasks[i]);
         parts.push(item.partition.0 as i32);
         match entry.source {
             Source::Log(seq) => {
@@ -132,7 +128,7 @@ impl Asked {
         &self,
         answers: &[Vec<Row>],
         batch: &Batch,
-        tasks: &HashMap<TaskName, i32>,
+        tasks: &[i32],
         now: Time,
     ) -> Job<Ownership> {
         let mut owned: HashMap<u32, OwnerEpoch> = HashMap::new();
@@ -153,10 +149,9 @@ impl Asked {
         }
         let owns = |part: u32, epoch: OwnerEpoch| owned.get(&part) == Some(&epoch);
         let mut strangers: HashSet<(i32, u32)> = HashSet::new();
-        for entry in &batch.entries {
+        for (task, entry) in tasks.iter().zip(&batch.entries) {
             if !owns(entry.item.partition.0, entry.epoch) {
-                let task = tasks.get(&entry.item.identity.task).copied().unwrap_or(0);
-                strangers.insert((task, entry.item.partition.0));
+                strangers.insert((*task, entry.item.partition.0));
             }
         }
         let mut seen: HashSet<Source> = HashSet::new();
@@ -166,7 +161,7 @@ impl Asked {
             .enumerate()
             .map(|(i, entry)| {
                 let partition = entry.item.partition.0;
-                let task = tasks.get(&entry.item.identity.task).copied().unwrap_or(0);
+                let task = tasks[i];
                 match entry.source {
                     // A stream is left out whole.
                     Source::Log(_) if moved.contains(&(task, partition)) => None,

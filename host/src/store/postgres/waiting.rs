@@ -201,8 +201,9 @@ pub(super) async fn begin(
     node: &NodeName,
     items: &[(Source, &Item)],
 ) -> Job<()> {
-    let begun: Vec<Begun> =
-        items.iter().map(|(s, item)| (*s, item.partition, item.identity.clone())).collect();
+    // As a list of `Begun` is read.
+    let begun: Vec<(Source, Partition, &Identity)> =
+        items.iter().map(|(source, item)| (*source, item.partition, &item.identity)).collect();
     session
         .execute(
             "INSERT INTO @.inflight (commit_id, node, items) VALUES ($1, $2, $3)

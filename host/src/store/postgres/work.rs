@@ -5,6 +5,7 @@
 //! as if one item came after the other. The caller cuts its batches so that one wave is the rule.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use besom_core::collection::Collections;
 use besom_core::ids::Tenant;
@@ -25,9 +26,9 @@ pub(super) struct Work<'a> {
 /// Cuts works into waves, in their order.
 pub(super) fn waves<'a>(works: Vec<Work<'a>>, collections: &Collections) -> Vec<Vec<Work<'a>>> {
     let mut waves: Vec<Vec<Work<'a>>> = Vec::new();
-    let mut written = Written::default();
+    let (mut written, mut footprint) = (Written::default(), Footprint::default());
     for work in works {
-        let footprint = Footprint::of(&work, collections);
+        footprint.fill(&work, collections);
         if waves.is_empty() || footprint.all().any(|extent| written.touches(extent)) {
             waves.push(Vec::new());
             written = Written::default();
@@ -43,6 +44,26 @@ pub(super) fn waves<'a>(works: Vec<Work<'a>>, collections: &Collections) -> Vec<
 }
 
 type Mark = u128;
+
+/// Marks are hashes already.
+type Marks = HashSet<Mark, BuildHasherDefault<Marked>>;
+
+#[derive(Default)]
+struct Marked(u64);
+
+impl Hasher for Marked {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |all, byte| all.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u128(&mut self, mark: u128) {
+        self.0 = mark as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// Rows of a collection in a tenant: all, those whose key begins with a value, or one.
 struct Extent {
@@ -63,9 +84,9 @@ struct Footprint {
 #[derive(Default)]
 struct Written {
     /// Marks with a written row among theirs.
-    containing: HashSet<Mark>,
+    containing: Marks,
     /// Marks of which every row may be written.
-    covered: HashSet<Mark>,
+    covered: Marks,
 }
 
 impl Written {
@@ -89,37 +110,41 @@ impl Extent {
     }
 
     /// The rows whose key begins with these values; the key has so many columns.
-    fn new(
-        collection: &str,
+    fn new<'v>(
+        table: &str,
         tenant: Option<&Tenant>,
-        begin: &[&Value],
+        begin: impl IntoIterator<Item = &'v Value>,
         columns: usize,
         whole: bool,
     ) -> Extent {
-        let at = |level: u8, values: &[&Value]| mark(collection, tenant, level, values);
-        let first = begin.first().map(|value| at(1, &[value]));
-        let row = (begin.len() == columns && columns > 1).then(|| at(2, begin));
-        Extent { marks: [Some(at(0, &[])), first, row], whole }
+        // Each part with its length: what begins alike and goes on is never the same.
+        let mut parts = Vec::with_capacity(128);
+        part(&mut parts, table.as_bytes());
+        part(&mut parts, tenant.map_or("", Tenant::as_str).as_bytes());
+        let mut marks = [Some(mark(&parts)), None, None];
+        for (at, value) in begin.into_iter().enumerate() {
+            match value {
+                Value::Text(text) => part(&mut parts, text.as_bytes()),
+                Value::Integer(i) => part(&mut parts, &i.to_le_bytes()),
+                other => part(&mut parts, format!("{other:?}").as_bytes()),
+            }
+            if at == 0 {
+                marks[1] = Some(mark(&parts));
+            } else if at + 1 == columns {
+                marks[2] = Some(mark(&parts));
+            }
+        }
+        Extent { marks, whole }
     }
 }
 
-fn mark(collection: &str, tenant: Option<&Tenant>, level: u8, values: &[&Value]) -> Mark {
-    let mut whole = Vec::with_capacity(128);
-    let mut part = |bytes: &[u8]| {
-        whole.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-        whole.extend_from_slice(bytes);
-    };
-    part(&[level]);
-    part(collection.as_bytes());
-    part(tenant.map_or("", Tenant::as_str).as_bytes());
-    for value in values {
-        match value {
-            Value::Text(text) => part(text.as_bytes()),
-            Value::Integer(i) => part(&i.to_le_bytes()),
-            other => part(format!("{other:?}").as_bytes()),
-        }
-    }
-    xxhash_rust::xxh3::xxh3_128(&whole)
+fn part(parts: &mut Vec<u8>, bytes: &[u8]) {
+    parts.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+    parts.extend_from_slice(bytes);
+}
+
+fn mark(parts: &[u8]) -> Mark {
+    xxhash_rust::xxh3::xxh3_128(parts)
 }
 
 impl Footprint {
@@ -127,11 +152,13 @@ impl Footprint {
         self.reads.iter().chain(&self.writes)
     }
 
-    fn of(work: &Work<'_>, collections: &Collections) -> Footprint {
-        let mut footprint = Footprint::default();
+    /// Becomes that of a work; the memory is that of the one before.
+    fn fill(&mut self, work: &Work<'_>, collections: &Collections) {
+        let Footprint { reads, writes } = self;
+        (reads.clear(), writes.clear());
         let look = Look { collections, tenant: work.tenant };
         for guard in &work.proposal.guards {
-            footprint.reads.extend(match guard {
+            reads.extend(match guard {
                 Guard::Columns { collection, key, .. } => look.row(collection, key),
                 Guard::Exists(filter) | Guard::Absent(filter) => look.filter(filter),
                 Guard::Complete(set) => look.set(set),
@@ -139,7 +166,7 @@ impl Footprint {
             });
         }
         for change in &work.proposal.changes {
-            footprint.writes.extend(match change {
+            writes.extend(match change {
                 Change::Insert { collection, fields } | Change::Upsert { collection, fields } => {
                     look.inserted(collection, fields)
                 }
@@ -152,7 +179,6 @@ impl Footprint {
                 Change::Emit { .. } => None,
             });
         }
-        footprint
     }
 }
 
@@ -163,7 +189,12 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn extent(&self, collection: &str, begin: &[&Value], whole: bool) -> Option<Extent> {
+    fn extent<'v>(
+        &self,
+        collection: &str,
+        begin: impl IntoIterator<Item = &'v Value>,
+        whole: bool,
+    ) -> Option<Extent> {
         let definition = self.collections.get(collection)?;
         let tenant = self.tenant.filter(|_| definition.tenant.is_some());
         // Two collections may be mapped to one table.
@@ -171,7 +202,7 @@ impl Look<'_> {
     }
 
     fn row(&self, collection: &str, key: &[Value]) -> Option<Extent> {
-        self.extent(collection, &key.iter().collect::<Vec<_>>(), true)
+        self.extent(collection, key, true)
     }
 
     fn filter(&self, filter: &Filter) -> Option<Extent> {
@@ -180,12 +211,11 @@ impl Look<'_> {
             .conditions
             .iter()
             .find(|c| c.column == *first && c.comparison == Comparison::Equal);
-        let begin: Vec<&Value> = equal.map(|c| &c.value).into_iter().collect();
-        self.extent(&filter.collection, &begin, true)
+        self.extent(&filter.collection, equal.map(|c| &c.value), true)
     }
 
     fn set(&self, set: &ReadSet) -> Option<Extent> {
-        self.extent(&set.collection, &set.prefix.iter().take(1).collect::<Vec<_>>(), true)
+        self.extent(&set.collection, set.prefix.iter().take(1), true)
     }
 
     /// A key that the database completes is no other item's.
@@ -193,14 +223,15 @@ impl Look<'_> {
         let key = &self.collections.get(collection)?.key;
         let given = |name: &String| fields.iter().find(|f| f.name == *name).map(|f| &f.value);
         let begin: Vec<&Value> = key.iter().map_while(given).collect();
-        self.extent(collection, &begin, begin.len() == key.len())
+        let whole = begin.len() == key.len();
+        self.extent(collection, begin, whole)
     }
 
     fn updated(&self, collection: &str, key: &[Value], fields: &[Field]) -> Option<Extent> {
         let definition = self.collections.get(collection)?;
         // A row that moves may go anywhere.
         if fields.iter().any(|field| definition.key.contains(&field.name)) {
-            return self.extent(collection, &[], true);
+            return self.extent(collection, [], true);
         }
         self.row(collection, key)
     }

@@ -4,10 +4,12 @@
 //! so that 260,000 rows neither repeat their column names nor stand in memory as values.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
 use besom_core::ids::Tenant;
 use besom_core::time::Time;
 use besom_core::value::{Field, RowKey, Value};
+use lz4_flex::block::{CompressTable, compress_into_with_table, get_maximum_output_size};
 use serde::{Deserialize, Serialize};
 
 use crate::ports::store::{BeforeImage, Error};
@@ -74,16 +76,30 @@ impl Lent<'_> {
 
 /// `R` is a row's values, in the order of the columns.
 #[derive(Serialize, Deserialize)]
-enum Record<R> {
+enum Record<'a, R> {
     Table {
-        collection: String,
-        tenant: Option<Tenant>,
-        key: Vec<String>,
-        columns: Vec<String>,
+        collection: Cow<'a, str>,
+        tenant: Option<Cow<'a, Tenant>>,
+        key: Cow<'a, [String]>,
+        columns: Vec<Cow<'a, str>>,
     },
     Row(R),
     /// There was no row with this key.
     Absent(RowKey),
+}
+
+/// What an item of one small row needs, packed or not.
+const BYTES: usize = 128;
+
+/// What small records are packed with, kept: the compressor's table is larger than they are.
+struct Scratch {
+    table: CompressTable,
+    out: Vec<u8>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> =
+        RefCell::new(Scratch { table: CompressTable::small(), out: Vec::new() });
 }
 
 /// The before-images of one item, while they are collected.
@@ -127,24 +143,39 @@ impl Images {
     ) -> Result<(), Broken> {
         if self.collection.as_deref() != Some(origin.collection) {
             self.collection = Some(origin.collection.to_owned());
-            self.record(&Record::<()>::Table {
-                collection: origin.collection.to_owned(),
-                tenant: origin.tenant.cloned(),
-                key: origin.key.to_vec(),
-                columns: columns.cloned().collect(),
-            })?;
+            // Most items have one small row.
+            self.bytes.reserve(BYTES);
+            let table: Record<'_, ()> = Record::Table {
+                collection: origin.collection.into(),
+                tenant: origin.tenant.map(Cow::Borrowed),
+                key: origin.key.into(),
+                columns: columns.map(Cow::from).collect(),
+            };
+            self.record(&table)?;
         }
         Ok(())
     }
 
-    fn record(&mut self, record: &Record<impl Serialize>) -> Result<(), Broken> {
+    fn record(&mut self, record: &Record<'_, impl Serialize>) -> Result<(), Broken> {
         self.bytes = postcard::to_extend(record, std::mem::take(&mut self.bytes))?;
         Ok(())
     }
 
     /// The packed record.
     pub(crate) fn pack(self) -> Vec<u8> {
-        lz4_flex::compress_prepend_size(&self.bytes)
+        let Ok(size) = u16::try_from(self.bytes.len()) else {
+            return lz4_flex::compress_prepend_size(&self.bytes);
+        };
+        SCRATCH.with_borrow_mut(|Scratch { table, out }| {
+            out.clear();
+            out.extend(u32::from(size).to_le_bytes());
+            out.resize(4 + get_maximum_output_size(self.bytes.len()), 0);
+            match compress_into_with_table(&self.bytes, &mut out[4..], table) {
+                Ok(packed) => out[..4 + packed].to_vec(),
+                // There is room for whatever it is.
+                Err(_) => lz4_flex::compress_prepend_size(&self.bytes),
+            }
+        })
     }
 }
 
@@ -155,11 +186,12 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<BeforeImage>, Broken> {
     let mut images = Vec::new();
     let mut head = (String::new(), None, Vec::new(), Vec::new());
     while !rest.is_empty() {
-        let (record, after) = postcard::take_from_bytes::<Record<Vec<Value>>>(rest)?;
+        let (record, after) = postcard::take_from_bytes::<Record<'_, Vec<Value>>>(rest)?;
         rest = after;
         let (key, row) = match record {
             Record::Table { collection, tenant, key, columns } => {
-                head = (collection, tenant, key, columns);
+                let tenant = tenant.map(Cow::into_owned);
+                head = (collection.into_owned(), tenant, key.into_owned(), columns);
                 continue;
             }
             Record::Absent(key) => (key, None),
@@ -168,7 +200,7 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<BeforeImage>, Broken> {
                     .3
                     .iter()
                     .zip(values)
-                    .map(|(name, value)| Field::new(name, value))
+                    .map(|(name, value)| Field::new(&**name, value))
                     .collect();
                 let of = |name: &String| fields.iter().find(|f| f.name == *name);
                 let key = head.2.iter().filter_map(of).map(|f| f.value.clone()).collect();
