@@ -11,6 +11,7 @@ use super::session::{Session, Tx, params};
 use super::tasks::Tasks;
 use super::values::Cell;
 use crate::ports::store::{Error, LogRoom, Stream, Waiting};
+use crate::store::record::begun::{self, Begun};
 
 fn listed(partitions: Option<&[Partition]>) -> Option<Vec<i32>> {
     partitions.map(|all| all.iter().map(|p| p.0 as i32).collect())
@@ -186,9 +187,6 @@ async fn by_time(
 
 // ---------------------------------------------------------------------------- in flight
 
-/// Where an item waits and what it is: one of a begun batch.
-pub(super) type Begun = (Source, Partition, Identity);
-
 /// A mark as a column of type `uuid` holds it.
 pub(super) fn mark(id: CommitId) -> Cell {
     Cell::Uuid(id.0.to_be_bytes())
@@ -201,14 +199,11 @@ pub(super) async fn begin(
     node: &NodeName,
     items: &[(Source, &Item)],
 ) -> Job<()> {
-    // As a list of `Begun` is read.
-    let begun: Vec<(Source, Partition, &Identity)> =
-        items.iter().map(|(source, item)| (*source, item.partition, &item.identity)).collect();
     session
         .execute(
             "INSERT INTO @.inflight (commit_id, node, items) VALUES ($1, $2, $3)
              ON CONFLICT (commit_id) DO UPDATE SET node = excluded.node, items = excluded.items",
-            params![mark(id), node.as_str().to_owned(), postcard::to_stdvec(&begun)?],
+            params![mark(id), node.as_str().to_owned(), begun::pack(items)?],
         )
         .await?;
     Ok(())
@@ -232,7 +227,7 @@ pub(super) async fn bury(tx: &Tx, alive: &[NodeName]) -> Job<Vec<Identity>> {
         .await?;
     let mut counted = Vec::new();
     for row in rows {
-        let begun: Vec<Begun> = postcard::from_bytes(&row.try_get::<_, Vec<u8>>(0)?)?;
+        let begun = begun::unpack(row.try_get(0)?)?;
         counted.extend(count_deaths(tx, &begun).await?);
     }
     Ok(counted)

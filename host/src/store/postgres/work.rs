@@ -155,7 +155,8 @@ impl Footprint {
     /// Becomes that of a work; the memory is that of the one before.
     fn fill(&mut self, work: &Work<'_>, collections: &Collections) {
         let Footprint { reads, writes } = self;
-        (reads.clear(), writes.clear());
+        reads.clear();
+        writes.clear();
         let look = Look { collections, tenant: work.tenant };
         for guard in &work.proposal.guards {
             reads.extend(match guard {

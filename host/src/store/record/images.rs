@@ -248,6 +248,27 @@ mod tests {
         }
     }
 
+    /// The compressor's table is kept from record to record, as long as they are small.
+    #[test]
+    fn records_of_every_size_come_back_whatever_was_packed_before_them() {
+        let names = ["id".to_owned(), "bytes".to_owned()];
+        let origin = Origin { collection: "c", tenant: Some(&Tenant::from("t")), key: &names[..1] };
+        let whole = usize::from(u16::MAX);
+        let sizes = [whole - 40, 0, whole + 1, 1, whole, 300, 3 * whole, 64, whole - 1];
+        for (id, size) in sizes.into_iter().chain(whole - 60..whole - 20).enumerate() {
+            let bytes = (0..size).map(|at| (at * at / 7) as u8).collect();
+            let row = vec![Value::Integer(id as i64), Value::Bytes(bytes)];
+            let mut images = Images::default();
+            images.push(&origin, names.iter(), Ok(row.clone())).unwrap();
+            let [image] = unpack(&images.pack()).unwrap().try_into().unwrap();
+            let values: Vec<Value> = image.row.unwrap().into_iter().map(|f| f.value).collect();
+            assert_eq!(
+                (values, image.tenant, image.collection),
+                (row, Some("t".into()), "c".into())
+            );
+        }
+    }
+
     /// Values as they were written before bytes were written as a whole.
     #[derive(Serialize)]
     #[expect(dead_code, reason = "the variants are counted")]

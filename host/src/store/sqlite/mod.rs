@@ -74,6 +74,7 @@ use self::queue::Lane;
 use self::readers::Readers;
 use self::writer::{Tx, Writer};
 use crate::ports::store::*;
+use crate::store::record::begun;
 
 /// The store on one SQLite file.
 pub struct SqliteStore {
@@ -352,7 +353,8 @@ impl Store for SqliteStore {
     }
 
     async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()> {
-        let (node, begun) = (node.clone(), waiting::begun(items));
+        let begun = begun::pack(items).map_err(|e| Error::from(Failure::from(e)))?;
+        let node = node.clone();
         let lane = lane(items.iter().map(|(source, _)| source));
         self.writer.run_light(lane, move |tx| waiting::begin(tx, id, &node, &begun)).await
     }

@@ -1,7 +1,7 @@
 //! What waits to be executed: streams, timers, retries; and what is being executed.
 
 use besom_core::ids::{CommitId, NodeName, Partition, Seq, TaskName};
-use besom_core::item::{Identity, Item, Source};
+use besom_core::item::{Identity, Source};
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -10,6 +10,7 @@ use super::items::{self, Progress};
 use super::values::tenant_cell;
 use super::writer::Tx;
 use crate::ports::store::{Error, Stream, Waiting};
+use crate::store::record::begun;
 
 /// Partitions as a JSON list for `json_each`; none: all.
 fn listed(partitions: Option<&[Partition]>) -> Option<String> {
@@ -144,22 +145,14 @@ pub(super) fn task_id(conn: &Connection, task: &TaskName) -> Job<Option<i64>> {
 
 // ---------------------------------------------------------------------------- in flight
 
-/// Where an item waits and what it is: one of a begun batch.
-pub(super) type Begun = (Source, Partition, Identity);
-
-/// What a batch is about to execute.
-pub(super) fn begun(items: &[(Source, &Item)]) -> Vec<Begun> {
-    items.iter().map(|(s, item)| (*s, item.partition, item.identity.clone())).collect()
-}
-
-/// Notes a batch as begun.
-pub(super) fn begin(tx: &mut Tx<'_>, id: CommitId, node: &NodeName, begun: &[Begun]) -> Job<()> {
+/// Notes a batch as begun; `begun` is its record.
+pub(super) fn begin(tx: &mut Tx<'_>, id: CommitId, node: &NodeName, begun: &[u8]) -> Job<()> {
     tx.conn
         .prepare_cached(
             "INSERT INTO besom_inflight VALUES (?1, ?2, ?3)
              ON CONFLICT (commit_id) DO UPDATE SET node = excluded.node, items = excluded.items",
         )?
-        .execute(params![id.0.to_be_bytes(), node.as_str(), postcard::to_stdvec(begun)?])?;
+        .execute(params![id.0.to_be_bytes(), node.as_str(), begun])?;
     Ok(())
 }
 
@@ -187,7 +180,7 @@ pub(super) fn bury(tx: &mut Tx<'_>, alive: &[NodeName]) -> Job<Vec<Identity>> {
     }
     let mut counted = Vec::new();
     for (id, items) in dead {
-        for (source, partition, identity) in postcard::from_bytes::<Vec<Begun>>(&items)? {
+        for (source, partition, identity) in begun::unpack(&items)? {
             if count_death(tx, source, partition, &identity)? {
                 counted.push(identity);
             }
