@@ -1,6 +1,7 @@
 //! The server is away, and comes back: nothing is lost that was confirmed, nothing is doubled,
 //! and the same store goes on.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,7 +14,8 @@ use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{text, thing};
 use besom_tests::conformance::world::{apply, candidate, skip};
 use besom_tests::conformance::{World, block_on};
-use besom_tests::servers::postgres::{Disk, Server};
+use besom_tests::servers::postgres::{Database, Disk, Server};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
 
 /// A server that may be killed.
@@ -65,6 +67,54 @@ fn a_store_goes_on_when_its_server_is_back() {
         let committed = store.commit(&batch).await.unwrap();
         assert_eq!(committed.outcomes, [Outcome::Skipped("done".into())]);
         world.balanced().await;
+    });
+}
+
+/// The socket of a server as somebody between passes it on: all that is said, but not that the
+/// server has ended a connection.
+fn without_ends(database: &Database) -> (String, tempfile::TempDir) {
+    let (url, place) = (database.url(), tempfile::tempdir().unwrap());
+    let part = |name: &str| url.split(['?', '&']).find_map(|part| part.strip_prefix(name)).unwrap();
+    let (host, socket) = (part("host="), format!(".s.PGSQL.{}", part("port=")));
+    let between = UnixListener::bind(place.path().join(&socket)).unwrap();
+    let server = Path::new(host).join(socket);
+    tokio::spawn(async move {
+        while let Ok((client, _)) = between.accept().await {
+            let (mut said, mut heard) = client.into_split();
+            let (mut answers, mut asked) = UnixStream::connect(&server).await.unwrap().into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut said, &mut asked).await });
+            tokio::spawn(async move {
+                let _ = tokio::io::copy(&mut answers, &mut heard).await;
+                std::future::pending::<()>().await;
+                drop(heard);
+            });
+        }
+    });
+    (url.replace(host, &place.path().display().to_string()), place)
+}
+
+/// The server says that it ends a connection, and its end is read later: until then it is not
+/// handed out again.
+#[test]
+fn a_connection_that_is_said_to_end_is_not_used_again() {
+    block_on(async {
+        let database = Server::shared().database();
+        let (url, _place) = without_ends(&database);
+        let store = PostgresStore::open(&url, options()).await.unwrap();
+        let (product, operator) = (database.connect().await, database.connect().await);
+        product.batch_execute("BEGIN; LOCK TABLE besom.stream_tail").await.unwrap();
+        let ended = async {
+            let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            while operator.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+                tokio::task::yield_now().await;
+            }
+            product.batch_execute("ROLLBACK").await.unwrap();
+        };
+        let (asked, ()) = tokio::join!(store.backlog(None), ended);
+        assert!(matches!(asked, Err(Error::Unavailable(_))), "{asked:?}");
+        let again = tokio::time::timeout(Duration::from_secs(20), store.backlog(None)).await;
+        assert_eq!(again.expect("another connection answers").unwrap(), []);
     });
 }
 

@@ -1,6 +1,6 @@
 //! What a PostgreSQL error means, by its SQLSTATE: the item, the infrastructure or the program.
 
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 
 use crate::ports::store::Error;
 use crate::store::record::images::Broken;
@@ -93,6 +93,14 @@ pub(super) fn fault(e: &tokio_postgres::Error) -> Fault {
         return Fault::Program;
     }
     fault_of(e.code())
+}
+
+/// Whether the connection is at its end with this error, or has been before it.
+pub(super) fn ends_connection(e: &tokio_postgres::Error) -> bool {
+    match e.as_db_error() {
+        Some(said) => matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic)),
+        None => fault(e) == Fault::Away,
+    }
 }
 
 fn driver(e: &tokio_postgres::Error) -> bool {

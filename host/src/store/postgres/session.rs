@@ -16,7 +16,7 @@ use tokio_postgres::{Row, Statement};
 
 use super::clock::{Clock, NOW};
 use super::connect::Losses;
-use super::error::{Failure, Job, classify_commit};
+use super::error::{Failure, Job, classify_commit, ends_connection};
 use crate::ports::store::{Error, Result};
 
 /// Prepared statements kept per connection; then the memory starts anew.
@@ -56,16 +56,25 @@ impl Session {
         self.object.as_ref().ok_or_else(gone)
     }
 
+    /// Notes at once what says that the connection is lost: its end itself may be read later,
+    /// and until then it would be handed out again.
+    fn heard<T>(&self, answer: Answer<T>) -> Answer<T> {
+        if answer.as_ref().is_err_and(ends_connection) {
+            self.losses.note();
+        }
+        answer
+    }
+
     /// Prepares a statement, unless this connection has it already.
     async fn prepare(&self, sql: &str) -> Job<Statement> {
         let sql = sql.replace("@.", &self.prefix);
-        Ok(self.client()?.prepare_cached(&sql).await?)
+        Ok(self.heard(self.client()?.prepare_cached(&sql).await)?)
     }
 
     /// One statement, one round trip.
     pub(super) async fn query(&self, sql: &str, params: Vec<Param<'_>>) -> Job<Vec<Row>> {
         let statement = self.prepare(sql).await?;
-        Ok(self.client()?.query(&statement, &referred(&params)).await?)
+        Ok(self.heard(self.client()?.query(&statement, &referred(&params)).await)?)
     }
 
     /// The first row of one statement.
@@ -76,19 +85,20 @@ impl Session {
     /// One statement; how many rows it has changed.
     pub(super) async fn execute(&self, sql: &str, params: Vec<Param<'_>>) -> Job<u64> {
         let statement = self.prepare(sql).await?;
-        Ok(self.client()?.execute(&statement, &referred(&params)).await?)
+        Ok(self.heard(self.client()?.execute(&statement, &referred(&params)).await)?)
     }
 
     /// The plan of a statement, as JSON.
     pub(super) async fn explain(&self, sql: &str, params: &[Param<'_>]) -> Job<Vec<Row>> {
         let client = self.client()?;
-        let statement = client.prepare(&format!("EXPLAIN (FORMAT JSON) {sql}")).await?;
-        Ok(client.query(&statement, &referred(params)).await?)
+        let prepared = client.prepare(&format!("EXPLAIN (FORMAT JSON) {sql}")).await;
+        let statement = self.heard(prepared)?;
+        Ok(self.heard(client.query(&statement, &referred(params)).await)?)
     }
 
     /// Statements without parameters and results.
     pub(super) async fn batch(&self, sql: &str) -> Job<()> {
-        Ok(self.client()?.batch_execute(&sql.replace("@.", &self.prefix)).await?)
+        Ok(self.heard(self.client()?.batch_execute(&sql.replace("@.", &self.prefix)).await)?)
     }
 
     /// Begins a transaction with what `pipeline` asks first, in one round trip.
@@ -108,7 +118,7 @@ impl Session {
         self.ask(pipeline).await?.into_iter().map(|rows| rows.map_err(Failure::from)).collect()
     }
 
-    async fn ask(&self, pipeline: Pipeline<'_>) -> Job<Vec<Answer>> {
+    async fn ask(&self, pipeline: Pipeline<'_>) -> Job<Vec<Answer<Vec<Row>>>> {
         let mut statements = Vec::with_capacity(pipeline.steps.len());
         for step in &pipeline.steps {
             statements.push(match &step.what {
@@ -131,7 +141,7 @@ impl Session {
                 }
             });
         }
-        Ok(in_order(futures).await)
+        Ok(in_order(futures).await.into_iter().map(|answer| self.heard(answer)).collect())
     }
 
     /// The same for a pipeline with a COMMIT at `commit`: all answers behind it, or the first
@@ -155,7 +165,7 @@ impl Session {
     /// Commits; the connection is free again.
     pub(super) async fn commit(&mut self) -> Result<()> {
         let client = self.client().map_err(Error::from)?;
-        client.batch_execute("COMMIT").await.map_err(|e| classify_commit(&e))?;
+        self.heard(client.batch_execute("COMMIT").await).map_err(|e| classify_commit(&e))?;
         self.open = false;
         Ok(())
     }
@@ -199,11 +209,11 @@ fn referred<'a>(params: &'a [Param<'_>]) -> Vec<&'a (dyn ToSql + Sync)> {
     params.iter().map(|param| &**param as &(dyn ToSql + Sync)).collect()
 }
 
-type Answer = std::result::Result<Vec<Row>, tokio_postgres::Error>;
-type Pending<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
+type Answer<T> = std::result::Result<T, tokio_postgres::Error>;
+type Pending<'a> = Pin<Box<dyn Future<Output = Answer<Vec<Row>>> + Send + 'a>>;
 
 /// Polls in order, so that what is sent first is asked first, and waits for all.
-async fn in_order(mut futures: Vec<Pending<'_>>) -> Vec<Answer> {
+async fn in_order(mut futures: Vec<Pending<'_>>) -> Vec<Answer<Vec<Row>>> {
     let mut done: Vec<Option<_>> = futures.iter().map(|_| None).collect();
     std::future::poll_fn(|context| {
         let mut pending = false;
