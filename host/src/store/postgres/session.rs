@@ -179,7 +179,7 @@ impl Session {
     pub(super) async fn rollback(&mut self) {
         if self.open
             && let Some(object) = &self.object
-            && object.batch_execute("ROLLBACK").await.is_ok()
+            && self.heard(object.batch_execute("ROLLBACK").await).is_ok()
         {
             self.open = false;
         }

@@ -353,7 +353,7 @@ impl Store for SqliteStore {
     }
 
     async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()> {
-        let begun = begun::pack(items).map_err(|e| Error::from(Failure::from(e)))?;
+        let begun = begun::pack(items).map_err(Failure::from)?;
         let node = node.clone();
         let lane = lane(items.iter().map(|(source, _)| source));
         self.writer.run_light(lane, move |tx| waiting::begin(tx, id, &node, &begun)).await
