@@ -10,7 +10,7 @@ mod request;
 mod tls;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +43,14 @@ pub struct HttpCourier {
     ways: BTreeMap<String, Way>,
     /// None: no way needs it.
     tls: Option<TlsConnector>,
+}
+
+/// Looks whether the token of a file could be sent.
+///
+/// # Errors
+/// Why not, with the file.
+pub fn look_at_token(file: &Path) -> Result<(), String> {
+    request::token(file).map(drop)
 }
 
 impl HttpCourier {

@@ -321,3 +321,61 @@ fn an_edit_that_cannot_be_leaves_the_file_and_says_where_and_why() {
     assert_eq!(code, 78, "{said}");
     assert!(!file.exists());
 }
+
+/// As the README writes it: a directory that is no absolute one, without an end.
+#[test]
+fn a_demo_in_a_relative_directory_goes_on_and_is_taken_up_again() {
+    use std::io::{BufRead as _, BufReader};
+    use std::os::unix::process::ExitStatusExt as _;
+
+    let parent = tempfile::tempdir().expect("a directory");
+    for turn in ["first", "again"] {
+        let mut demo = Command::new(env!("CARGO_BIN_EXE_besom"))
+            .args(["demo", "--dir", "shown/here", "--plain"])
+            .current_dir(parent.path())
+            .env_remove("BESOM_CONFIG")
+            .env("XDG_CACHE_HOME", parent.path())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .expect("the binary runs");
+        let (lines, heard) = std::sync::mpsc::channel();
+        let stderr = BufReader::new(demo.stderr.take().expect("piped"));
+        std::thread::spawn(move || {
+            stderr.lines().map_while(Result::ok).try_for_each(|line| lines.send(line))
+        });
+        let mut said: Vec<String> = Vec::new();
+        // Its end is the end of its lines.
+        while let Ok(line) = heard.recv_timeout(std::time::Duration::from_secs(120)) {
+            said.push(line);
+            if said.last().is_some_and(|line| line.contains("term=")) {
+                break;
+            }
+        }
+        let pid = rustix::process::Pid::from_child(&demo);
+        // Where it has ended already, its exit code tells.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let status = demo.wait().expect("it ends");
+        // The signal may come before the host listens to it.
+        let asked = status.success() || status.signal() == Some(15);
+        let led = said.last().is_some_and(|line| line.contains("term="));
+        assert!(asked && led, "{turn}: {status}: {}", said.join("\n"));
+        assert!(said.len() > 3 && said[0].contains("shown/here"), "{turn}: {}", said.join("\n"));
+    }
+    let check = |expected: i32| {
+        let out = Command::new(env!("CARGO_BIN_EXE_besom"))
+            .args(["--config", "shown/here/besom.toml", "check"])
+            .current_dir(parent.path())
+            .output()
+            .expect("the binary runs");
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(expected), "{said}");
+        said
+    };
+    check(0);
+    // What a host would not start with is found before.
+    std::fs::remove_file(parent.path().join("shown/here/orchestrator.token")).expect("removed");
+    let said = check(78);
+    assert!(said.contains("orchestrator.token: No such file"), "{said}");
+    assert!(said.contains("token_file"), "{said}");
+}

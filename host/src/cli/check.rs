@@ -7,6 +7,7 @@ use super::output;
 use super::{Exit, Failure, Global};
 use crate::config::schedule::remark;
 use crate::config::{Diagnostic, Overrides, Problems, Resolved, printable, read};
+use crate::courier::look_at_token;
 
 /// `besom check`.
 #[derive(Debug, clap::Args)]
@@ -23,6 +24,7 @@ impl Args {
         let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
         let loader = Loader::start(&parsed)?;
         let mut resolved = loader.resolve(parsed).await;
+        tokens(&mut resolved);
         notes(&mut resolved, Time::from_jiff(jiff::Timestamp::now()));
         let mut unreachable = None;
         if self.store {
@@ -78,6 +80,16 @@ fn shown(diagnostic: &Diagnostic) -> serde_json::Value {
     let mut json = serde_json::to_value(diagnostic).unwrap_or_default();
     json["text"] = diagnostic.to_string().into();
     json
+}
+
+/// A host does not start with a token that it cannot send.
+fn tokens(resolved: &mut Resolved) {
+    let topics = resolved.partial().topics.clone();
+    for (name, route) in &topics {
+        if let Some(Err(message)) = route.token_file.as_deref().map(look_at_token) {
+            resolved.token_fault(name, format!("the topic `{name}`: {message}"));
+        }
+    }
 }
 
 /// What is allowed but deserves a look.

@@ -69,6 +69,14 @@ impl Args {
             return cluster::run(global, &self.dir, hosts, self.exit, self.plain, &replayed).await;
         }
         let place = Place::claim(&self.dir).map_err(|error| Failure::Usage(error.to_string()))?;
+        say(&match place.is_unfinished() {
+            true => format!(
+                "filling {} with documents, clients, shares and workspaces of {} tenants",
+                self.dir.display(),
+                demo::seed::TENANTS.len()
+            ),
+            false => format!("taking up the demo in {}", self.dir.display()),
+        });
         let store = SqliteStore::open(place.database(), Options::default())?;
         store.set_collections(Arc::new(default_collections()));
         let port: Arc<dyn Store> = store.clone();
@@ -83,6 +91,7 @@ impl Args {
             place.enliven(orchestrator).map_err(|error| Failure::Failed(error.to_string()))?;
         }
         let global = Global { config: place.config(), ..global.clone() };
+        say("loading the built-in tasks");
         let assembly = Assembly::new(&global, true).await?;
         if let Some(seeded) = &prepared.seeded {
             let activity = assembly.ports.activity.as_ref();

@@ -181,6 +181,13 @@ impl RawTopic {
     }
 }
 
+impl RawTopic {
+    /// Where the file of its token is named.
+    pub(super) fn token(&self) -> Option<(String, Span)> {
+        Some((self.name.clone(), self.spans.get("token_file")?.clone()))
+    }
+}
+
 /// The routes, as far as nothing is wrong with them.
 pub(super) fn routes(
     topics: Vec<RawTopic>,

@@ -97,6 +97,8 @@ pub struct Parsed {
     sections: Sections,
     tasks: Vec<RawTask>,
     collections: Table,
+    /// Where the topics' token files are named.
+    tokens: BTreeMap<String, Span>,
     problems: Vec<Diagnostic>,
 }
 
@@ -151,10 +153,11 @@ impl RawConfig {
         problems.extend(syntax);
         override_sections(&mut sections, overrides, &mut problems);
         judge(&sections, &source, &places, &mut problems);
+        let tokens = topics.iter().filter_map(RawTopic::token).collect();
         sections.topics = delivery::routes(topics, &sections, &source, &mut problems);
         let dir = origin.parent().unwrap_or(Path::new(""));
         sections.settle_paths(dir);
-        Parsed { origin: origin.to_owned(), source, sections, tasks, collections, problems }
+        Parsed { origin: origin.to_owned(), source, sections, tasks, collections, tokens, problems }
     }
 }
 
@@ -354,7 +357,8 @@ impl Parsed {
         let mut config = Config::from_sections(self.origin, self.sections, collections);
         config.tasks = tasks;
         config.manifests = manifests;
-        Resolved { config, source: self.source, places, schedules, problems: self.problems }
+        let (source, tokens, problems) = (self.source, self.tokens, self.problems);
+        Resolved { config, source, places, schedules, tokens, problems }
     }
 }
 
@@ -365,6 +369,7 @@ pub struct Resolved {
     source: Source,
     places: BTreeMap<String, CollectionPlaces>,
     schedules: BTreeMap<TaskName, Span>,
+    tokens: BTreeMap<String, Span>,
     problems: Vec<Diagnostic>,
 }
 
@@ -394,6 +399,14 @@ impl Resolved {
             }
         }
         used
+    }
+
+    /// Adds what is wrong with the file of a topic's token.
+    pub fn token_fault(&mut self, topic: &str, message: impl Into<String>) {
+        let span = self.tokens.get(topic);
+        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        let fix = "name the file as seen from this one, or absolute";
+        self.problems.push(Diagnostic::error(place, message).fix(fix));
     }
 
     /// Adds a warning about a task's schedule.

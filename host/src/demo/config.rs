@@ -2,6 +2,7 @@
 //! of minutes.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use super::orchestrator::{self, Orchestrator};
 use crate::config::template::{TaskTemplate, Template, TopicTemplate, template};
@@ -49,9 +50,10 @@ pub(super) fn shortened() -> Template {
 }
 
 /// The same for a demo that goes on: with somebody to call, the reconciler can do its work.
-pub(super) fn lively(of: Template, orchestrator: &Orchestrator) -> Template {
+/// `token` is where its token is, absolute or as seen from the file.
+pub(super) fn lively(of: Template, orchestrator: &Orchestrator, token: &Path) -> Template {
     let host = orchestrator.address().to_string();
-    let token = format!("{:?}", orchestrator.token().display().to_string());
+    let token = format!("{:?}", token.display().to_string());
     let quoted = |text: &str| format!("\"{text}\"");
     let pair = |key: &str, value: String| (key.to_owned(), value);
     let mut of = of.set("delivery.hosts", format!("[{host:?}]")).task(
@@ -95,7 +97,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let token = dir.path().join("orchestrator.token");
         let orchestrator = Orchestrator::start(orchestrator::ANYWHERE, &token, 1).await.unwrap();
-        let text = marked(&lively(shortened(), &orchestrator));
+        let text = marked(&lively(shortened(), &orchestrator, &token));
         let parsed = RawConfig::parse(&text, "besom.toml".as_ref(), &Overrides::default());
         assert!(parsed.problems().is_empty(), "{:?}", parsed.problems());
         let file: toml::Table = toml::from_str(&text).unwrap();

@@ -119,7 +119,7 @@ impl Place {
         if written != config::text() {
             return Ok(());
         }
-        let lively = config::lively(config::shortened(), orchestrator);
+        let lively = config::lively(config::shortened(), orchestrator, Path::new(TOKEN));
         std::fs::write(&path, config::marked(&lively)).map_err(|e| io_error(&path, e))
     }
 

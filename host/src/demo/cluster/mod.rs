@@ -75,7 +75,8 @@ pub fn lively_configuration(
     cache: &Path,
     orchestrator: &Orchestrator,
 ) -> String {
-    config::marked(&config::lively(template(servers, name, cache, None), orchestrator))
+    let token = orchestrator.token();
+    config::marked(&config::lively(template(servers, name, cache, None), orchestrator, token))
 }
 
 fn template(servers: &Servers, name: &str, cache: &Path, lease: Lease<'_>) -> Template {
