@@ -94,16 +94,16 @@ pub enum Verb {
     /// Items set aside: list, show, retry, discard.
     #[command(subcommand)]
     Dead(dead::Verb),
-    /// Messages that tasks have emitted: list.
+    /// Messages that tasks have emitted: list, retry.
     #[command(subcommand)]
     Outbox(outbox::Verb),
     /// What people have asked of the leader: who, when, why, and what came of it.
     #[command(subcommand)]
     Commands(commands::Verb),
-    /// Runs: list, show, cancel.
+    /// Runs: list, show, logs, cancel.
     #[command(subcommand)]
     Runs(runs::Verb),
-    /// Documents: import, export, show.
+    /// Documents: import, export, show, verify, left-alone.
     #[command(subcommand)]
     Doc(doc::Verb),
     /// Schedules: the next times of an expression.
