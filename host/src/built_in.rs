@@ -2,7 +2,11 @@
 //!
 //! They are compiled by a build step of their own (`cargo plugins`), because a build script
 //! that calls cargo waits for its own lock. A binary that was built before them says so
-//! when a task names one.
+//! when a task names one. They are packed (deflate), because their line tables are several times
+//! their code, and unpacked where they have to be compiled.
+
+use std::io::Read as _;
+use std::sync::OnceLock;
 
 /// Their names, as a task gives them.
 pub const NAMES: [&str; 5] =
@@ -23,11 +27,49 @@ pub const FIX: &str =
 
 include!(concat!(env!("OUT_DIR"), "/built_in.rs"));
 
-/// The component of a built-in plugin; an error where this binary has none; none for a
-/// name that is not built in.
-pub fn component(name: &str) -> Option<Result<&'static [u8], &'static str>> {
+/// A built-in plugin.
+pub struct BuiltIn {
+    /// Its name, as a task gives it.
+    pub name: &'static str,
+    /// SHA-256 of the component, in hexadecimal.
+    pub digest: &'static str,
+    component: Packed,
+    unpacked: OnceLock<Vec<u8>>,
+}
+
+/// Deflated bytes, and how many they are unpacked.
+struct Packed {
+    bytes: &'static [u8],
+    size: usize,
+}
+
+impl Packed {
+    fn unpack(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.size);
+        let read = flate2::read::DeflateDecoder::new(self.bytes).read_to_end(&mut bytes);
+        // Packed by the build script of this very binary.
+        assert!(read.is_ok_and(|read| read == self.size), "this binary is damaged");
+        bytes
+    }
+}
+
+impl BuiltIn {
+    /// The component.
+    pub fn component(&self) -> &[u8] {
+        self.unpacked.get_or_init(|| self.component.unpack())
+    }
+}
+
+impl AsRef<[u8]> for BuiltIn {
+    fn as_ref(&self) -> &[u8] {
+        self.component()
+    }
+}
+
+/// A built-in plugin; an error where this binary has none; none for a name that is not built in.
+pub fn find(name: &str) -> Option<Result<&'static BuiltIn, &'static str>> {
     let index = NAMES.iter().position(|n| *n == name)?;
-    Some(COMPONENTS[index].ok_or("the built-in plugins are not in this binary"))
+    Some(PLUGINS[index].as_ref().ok_or("the built-in plugins are not in this binary"))
 }
 
 #[cfg(test)]
@@ -36,10 +78,13 @@ mod tests {
 
     #[test]
     fn only_built_in_names_have_components() {
-        assert!(component("compaction").is_some());
-        assert!(component("mine.wasm").is_none());
-        for component in COMPONENTS.into_iter().flatten() {
-            assert!(component.starts_with(b"\0asm"));
+        assert!(find("compaction").is_some());
+        assert!(find("mine.wasm").is_none());
+        for (plugin, name) in PLUGINS.iter().zip(NAMES) {
+            let Some(plugin) = plugin else { continue };
+            assert_eq!(plugin.name, name);
+            assert!(plugin.component().starts_with(b"\0asm"));
+            assert_eq!(plugin.digest, crate::runtime::digest(plugin.component()));
         }
     }
 }

@@ -4,7 +4,7 @@
 mod activity;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use besom_core::activity::Timeouts;
@@ -216,8 +216,10 @@ pub struct Loader {
 impl Loader {
     /// Starts a runtime with the bounds of a configuration.
     pub fn start(parsed: &Parsed) -> Result<Loader, Failure> {
+        let (cache, is_named) = parsed.cache_dir();
+        let users_cache = if is_named { None } else { users_cache() };
         let mut settings =
-            Settings { cache: Some(parsed.cache_dir().into()), ..Settings::default() };
+            Settings { users_cache, cache: Some(cache.into()), ..Settings::default() };
         let threads = parsed.sections().host.guest_threads;
         if threads > 0 {
             settings.threads = threads as usize;
@@ -248,13 +250,13 @@ impl Loader {
     }
 
     async fn load(&self, name: &str, dir: &Path) -> Result<Plugin, PluginFault> {
-        let built_in = crate::built_in::component(name);
+        let built_in = crate::built_in::find(name);
         let loaded = match built_in {
-            Some(Ok(bytes)) => {
+            Some(Ok(built_in)) => {
                 // As its tasks will ask for it, if they do not say otherwise.
                 let uncounted = crate::built_in::is_uncounted(name);
                 let metering = if uncounted { Metering::Time } else { Metering::Fuel };
-                self.runtime.load_metered(bytes, metering).await
+                self.runtime.load_built_in(built_in, metering).await
             }
             Some(Err(message)) => {
                 let fix = crate::built_in::FIX.to_owned();
@@ -273,7 +275,16 @@ impl Loader {
     }
 }
 
-fn file(name: &str, dir: &Path) -> Result<std::path::PathBuf, PluginFault> {
+/// Where this user's programs keep what they can make again.
+fn users_cache() -> Option<PathBuf> {
+    let absolute = |variable: &str| {
+        std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
+    };
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(caches.join("besom"))
+}
+
+fn file(name: &str, dir: &Path) -> Result<PathBuf, PluginFault> {
     let fix = |fix: String| PluginFault { message: format!("there is no plugin `{name}`"), fix };
     if !name.ends_with(".wasm") {
         let near = crate::config::keys::nearest(name, crate::built_in::NAMES);

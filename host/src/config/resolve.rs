@@ -283,9 +283,9 @@ impl Parsed {
         &self.sections.plugins.dir
     }
 
-    /// Where compiled plugins are kept.
-    pub fn cache_dir(&self) -> &Path {
-        &self.sections.runtime.cache
+    /// The directory for compiled plugins, and whether the file names it.
+    pub fn cache_dir(&self) -> (&Path, bool) {
+        (&self.sections.runtime.cache, self.sections.runtime.cache_named)
     }
 
     /// The sections, as far as they could be read.

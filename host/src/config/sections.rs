@@ -132,6 +132,9 @@ pub struct Retention {
 pub struct Runtime {
     /// Where compiled plugins are kept: private, and only what this node wrote is loaded.
     pub cache: PathBuf,
+    /// Whether the file names it: otherwise the user's own cache is taken before it.
+    #[serde(skip)]
+    pub cache_named: bool,
 }
 
 /// The user's plugins.
@@ -451,7 +454,7 @@ pub static SECTIONS: &[Section] = &[
         keys: &[Key {
             name: "cache",
             default: "",
-            doc: "A private directory for compiled plugins; by default besom-cache beside the database.",
+            doc: "A private directory for compiled plugins; by default besom in the user's cache ($XDG_CACHE_HOME, ~/.cache), or else besom-cache beside the database.",
             slot: Slot::Path(|s| &mut s.runtime.cache),
         }],
     },
@@ -488,6 +491,7 @@ impl Sections {
             false => &self.store.path,
         };
         self.store.path = dir.join(file);
+        self.runtime.cache_named = !self.runtime.cache.as_os_str().is_empty();
         let beside = self.store.path.parent().unwrap_or(dir).to_owned();
         for (path, name) in [
             (&mut self.activity.socket, "besom-activity.sock"),

@@ -6,6 +6,9 @@
 //! under another's name, a torn write. It does not keep out somebody with the rights of
 //! this user, who might replace the host itself.
 //!
+//! The directory is the user's own and serves all of the user's stores. Of several processes
+//! that start at once, one compiles and the others wait for it, up to a bound.
+//!
 //! Nothing here is needed: whatever is wrong with the cache, the component is compiled anew.
 
 use std::fs;
@@ -13,6 +16,7 @@ use std::hash::Hash;
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 
 use rand::TryRngCore as _;
 use rand::rngs::OsRng;
@@ -21,8 +25,14 @@ use wasmtime::Engine;
 use wasmtime::component::Component;
 use xxhash_rust::xxh3::Xxh3;
 
-/// Entries kept; the oldest go.
+use super::engine::Settings;
+
+/// Entries kept; those that were not used for the longest time go.
 const ENTRIES_MAX: usize = 64;
+/// That an entry is used is noted at most so often.
+const USED_EVERY: Duration = Duration::from_secs(24 * 3600);
+/// How often it is looked whether another process has finished compiling.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 const KEY_FILE: &str = "key";
 const MAC_BYTES: usize = 32;
 
@@ -35,6 +45,36 @@ pub(super) struct Cache {
 }
 
 impl Cache {
+    /// Opens the user's directory, or else the other one. None, if neither can be had.
+    pub(super) fn of(settings: &Settings, engine: &Engine) -> Option<Cache> {
+        if let Some(path) = &settings.users_cache {
+            match Cache::open_users(path, engine) {
+                Ok(cache) => return Some(cache),
+                Err(error) => tracing::debug!(path = %path.display(), %error, "not kept here"),
+            }
+        }
+        Cache::open(settings.cache.as_deref()?, engine)
+            .inspect_err(|error| tracing::warn!(%error, "plugins are compiled at every start"))
+            .ok()
+    }
+
+    /// Opens a directory that nobody named, if nobody else could have put it there.
+    fn open_users(directory: &Path, engine: &Engine) -> io::Result<Cache> {
+        // The first that is there: what is made below it is this user's.
+        let found = directory.ancestors().find_map(|path| path.canonicalize().ok());
+        for path in found.as_deref().into_iter().flat_map(Path::ancestors) {
+            let found = fs::metadata(path)?;
+            let own = found.uid() == rustix::process::geteuid().as_raw();
+            // In a directory like /tmp, everybody writes but nobody moves what is another's.
+            let closed = found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0;
+            if !closed || !(own || found.uid() == 0) {
+                let said = format!("others can change {}", path.display());
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
+            }
+        }
+        Cache::open(directory, engine)
+    }
+
     /// Opens the directory, or makes it.
     pub(super) fn open(directory: &Path, engine: &Engine) -> io::Result<Cache> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
@@ -66,11 +106,51 @@ impl Cache {
             tracing::warn!(entry = %name, "not written by this node: compiled anew");
             return None;
         }
+        self.used(&name);
         // SAFETY: the bytes are those that `Component::serialize` has returned to this node,
         // for an engine of the same compatibility hash: `store` alone computes a code that
         // matches. They are in memory, so nobody changes them after the comparison.
         let loaded = unsafe { Component::deserialize(engine, code) };
         loaded.inspect_err(|error| tracing::warn!(entry = %name, %error, "cannot be loaded")).ok()
+    }
+
+    /// The right to compile the component with that digest while other processes wait for it;
+    /// none after `wait_max`, or where files cannot be locked.
+    pub(super) fn turn(&self, digest: &str, wait_max: Duration) -> Option<fs::File> {
+        let path = self.directory.join(format!("{digest}-{}.lock", self.compatibility));
+        let file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .ok()?;
+        let until = Instant::now() + wait_max;
+        let mut said = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Some(file),
+                Err(fs::TryLockError::WouldBlock) if Instant::now() < until => {
+                    if !std::mem::replace(&mut said, true) {
+                        tracing::info!(%digest, "another process compiles this plugin: waiting for it");
+                    }
+                    std::thread::sleep(LOOK_EVERY);
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Notes that an entry is in use, so that others go before it.
+    fn used(&self, name: &str) {
+        let path = self.directory.join(name);
+        let old = fs::metadata(&path)
+            .and_then(|found| found.modified())
+            .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > USED_EVERY));
+        if old && let Ok(file) = fs::OpenOptions::new().append(true).open(&path) {
+            // If it fails the entry goes earlier, and is compiled again.
+            let _ = file.set_modified(SystemTime::now());
+        }
     }
 
     /// Keeps the compiled form.
@@ -80,7 +160,7 @@ impl Cache {
         let mut entry = Vec::with_capacity(MAC_BYTES + code.len());
         entry.extend_from_slice(&self.mac(&name, &code));
         entry.extend_from_slice(&code);
-        publish(&self.directory, &name, &entry)?;
+        publish(&self.directory, &name, &entry, |from, to| fs::rename(from, to))?;
         self.evict()
     }
 
@@ -103,7 +183,15 @@ impl Cache {
         }
         entries.sort_unstable();
         let over = entries.len().saturating_sub(ENTRIES_MAX);
-        entries.drain(..over).try_for_each(|(_, path)| fs::remove_file(path))
+        for (_, path) in entries.drain(..over) {
+            // Another process may have removed it, or waits for its turn on the lock.
+            let _ = fs::remove_file(path.with_extension("lock"));
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
     }
 }
 
@@ -132,7 +220,16 @@ fn key(directory: &Path) -> io::Result<[u8; 32]> {
         {
             return Ok(key);
         }
-        publish(directory, KEY_FILE, &random::<32>()?)?;
+        // Of several processes that begin at once, the first one's key is everybody's; one that
+        // is not whole is replaced.
+        let put: fn(&Path, &Path) -> io::Result<()> = match directory.join(KEY_FILE).exists() {
+            true => |from, to| fs::rename(from, to),
+            false => |from, to| fs::hard_link(from, to).and_then(|()| fs::remove_file(from)),
+        };
+        match publish(directory, KEY_FILE, &random::<32>()?, put) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
     }
     Err(io::Error::other("the key of the cache cannot be read back"))
 }
@@ -145,7 +242,12 @@ fn random<const N: usize>() -> io::Result<[u8; N]> {
 }
 
 /// Writes a file of this user alone, which appears whole or not at all.
-fn publish(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+fn publish(
+    directory: &Path,
+    name: &str,
+    bytes: &[u8],
+    put: fn(&Path, &Path) -> io::Result<()>,
+) -> io::Result<()> {
     let unique = u64::from_le_bytes(random()?);
     let temporary = directory.join(format!(".{name}.{unique:016x}"));
     let written = fs::OpenOptions::new()
@@ -157,7 +259,7 @@ fn publish(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
             file.write_all(bytes)?;
             file.sync_all()
         })
-        .and_then(|()| fs::rename(&temporary, directory.join(name)));
+        .and_then(|()| put(&temporary, &directory.join(name)));
     if written.is_err() {
         // It may never have been created; what matters is the error before.
         let _ = fs::remove_file(&temporary);
@@ -234,6 +336,45 @@ mod tests {
             assert!(later.load(&engine, "d").is_none(), "{what}");
             assert!(later.load(&engine, "e").is_none(), "{what}");
         }
+    }
+
+    #[test]
+    fn a_directory_that_others_could_exchange_is_refused_and_the_next_one_taken() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (engine, directory) = (Engine::default(), tempfile::tempdir().unwrap());
+        let open = directory.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+        let (users, beside) = (open.join("cache/besom"), directory.path().join("beside"));
+        let settings = Settings {
+            users_cache: Some(users.clone()),
+            cache: Some(beside.clone()),
+            ..Settings::default()
+        };
+        assert_eq!(Cache::of(&settings, &engine).unwrap().directory, beside);
+        assert!(!users.exists());
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(Cache::of(&settings, &engine).unwrap().directory, users);
+        assert!(Cache::of(&Settings::default(), &engine).is_none());
+    }
+
+    #[test]
+    fn one_process_compiles_while_the_others_wait_within_a_bound() {
+        let (engine, directory) = (Engine::default(), tempfile::tempdir().unwrap());
+        let directory = directory.path().join("cache");
+        let cache = Cache::open(&directory, &engine).unwrap();
+        let turn = cache.turn("d", Duration::ZERO).unwrap();
+        // A lock belongs to the file that was opened: another one stands for another process.
+        let other = Cache::open(&directory, &engine).unwrap();
+        assert!(other.turn("d", Duration::ZERO).is_none());
+        assert!(other.turn("e", Duration::ZERO).is_some());
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| other.turn("d", Duration::from_secs(60)).is_some());
+            cache.store("d", &Component::new(&engine, EMPTY).unwrap()).unwrap();
+            drop(turn);
+            assert!(waits.join().unwrap());
+        });
+        assert!(other.load(&engine, "d").is_some());
     }
 
     #[test]

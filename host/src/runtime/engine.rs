@@ -1,29 +1,17 @@
-//! The engine that all plugins share, and the bounds that belong to the host and not to
+//! The engines that all plugins share, and the bounds that belong to the host and not to
 //! a task.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use wasmtime::Engine;
 use wasmtime::component::Linker;
-use wasmtime::{
-    Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails,
-};
 
 use super::bindings::Task;
+use super::code;
 use super::guest::Guest;
 use super::imports::Imports;
-use super::memory::PARTS_MAX;
 use crate::ports::guests::Limits;
-
-/// Native stack of a guest. Deep recursion ends here with a trap.
-const STACK_BYTES: usize = 1024 * 1024;
-/// The stack it runs on: room for what the host does under its calls besides.
-const FIBER_STACK_BYTES: usize = 2 * STACK_BYTES;
-/// Elements that the pool reserves for one table. Pages are committed when they are used.
-const POOL_TABLE_ELEMENTS: usize = 100_000;
-/// Bytes of a linear memory that stay resident in the pool between two instances: setting
-/// them to zero is cheaper than giving them back and faulting them in.
-const KEEP_RESIDENT_BYTES: usize = 256 * 1024;
 
 /// The bounds of the host. Each of them has a default.
 #[derive(Debug, Clone)]
@@ -43,8 +31,15 @@ pub struct Settings {
     pub bisect_walls_max: u32,
     /// The largest component file, in bytes.
     pub component_bytes_max: u64,
-    /// Where compiled components are kept; none: they are compiled at every start.
+    /// A directory of this user's for compiled components, derived from the environment. It is
+    /// taken before `cache`, if nobody else can put another one in its place.
+    pub users_cache: Option<PathBuf>,
+    /// Where compiled components are kept; none, and no `users_cache`: they are compiled at every
+    /// start.
     pub cache: Option<PathBuf>,
+    /// How long one process waits for another that compiles the same component, before it
+    /// compiles it itself.
+    pub compile_wait_max: Duration,
     /// The bounds of `describe`, which no task's limits cover yet.
     pub describe: Limits,
 }
@@ -59,7 +54,9 @@ impl Default for Settings {
             host_calls_max: 100_000,
             bisect_walls_max: 16,
             component_bytes_max: 256 << 20,
+            users_cache: None,
             cache: None,
+            compile_wait_max: Duration::from_secs(120),
             describe: Limits {
                 memory_bytes: 256 << 20,
                 fuel: 1_000_000_000,
@@ -98,34 +95,8 @@ impl Metering {
 
 /// An engine with the features that a task may use.
 pub(super) fn engine(settings: &Settings, metering: Metering) -> wasmtime::Result<Engine> {
-    let memory = usize::try_from(settings.memory_bytes_max).unwrap_or(usize::MAX);
-    let parts = settings.instances_max.saturating_mul(PARTS_MAX);
-    let mut pool = PoolingAllocationConfig::new();
-    pool.total_component_instances(settings.instances_max)
-        .total_stacks(settings.instances_max)
-        .total_core_instances(parts)
-        .total_tables(settings.instances_max.saturating_mul(16))
-        .total_memories(settings.instances_max.saturating_mul(2))
-        .max_core_instances_per_component(PARTS_MAX)
-        .max_tables_per_component(16)
-        .max_memories_per_component(2)
-        .max_memory_size(memory)
-        .table_elements(POOL_TABLE_ELEMENTS)
-        .linear_memory_keep_resident(KEEP_RESIDENT_BYTES);
-    let mut config = Config::new();
-    config
-        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
-        .memory_init_cow(true)
-        .wasm_component_model(true)
-        .consume_fuel(metering == Metering::Fuel)
-        .epoch_interruption(true)
-        .max_wasm_stack(STACK_BYTES)
-        .async_stack_size(FIBER_STACK_BYTES)
-        // The same bits on every machine, so that a replay means something.
-        .cranelift_nan_canonicalization(true)
-        .relaxed_simd_deterministic(true)
-        .wasm_backtrace_details(WasmBacktraceDetails::Enable);
-    Engine::new(&config)
+    let counts = metering == Metering::Fuel;
+    Engine::new(&code::config(settings.instances_max, settings.memory_bytes_max, counts))
 }
 
 /// What a task may import: the contract, and all of WASI 0.2, because toolchains import

@@ -6,11 +6,10 @@
 
 use wasmtime::ResourceLimiter;
 
+use super::code::PARTS_MAX;
+
 /// Elements of one table. Toolchains use a few thousand, one for each indirect callee.
 const TABLE_ELEMENTS_MAX: usize = 100_000;
-/// Core instances, memories and tables of one component. A component of a scripting
-/// language is linked from some dozens.
-pub(super) const PARTS_MAX: u32 = 100;
 
 /// The account of one store.
 pub(super) struct MemoryLimiter {

@@ -20,6 +20,7 @@ mod bisect;
 mod cache;
 mod call;
 mod capture;
+mod code;
 mod columns;
 mod contract;
 mod convert;
@@ -58,9 +59,10 @@ use self::bisect::Bisection;
 use self::cache::Cache;
 use self::call::{Answer, Caller, Outcome, Question};
 use self::guest::{Guest, Scope, View};
-use self::plugin::{Bytes, Plugin};
+use self::plugin::{Bytes, Plugin, Workshop};
 use self::ticker::Ticker;
 use self::verdict::Court;
+use crate::built_in::BuiltIn;
 use crate::ports::activity::Activity;
 use crate::ports::guests::{
     Acted, Call, Error, Fault, Guests, Lane, Manifest, Page, StopFlag, UNMAPPED_COLUMN, Usage,
@@ -100,11 +102,7 @@ impl Compiler {
     fn start(settings: &Settings, metering: Metering) -> wasmtime::Result<Compiler> {
         let engine = engine::engine(settings, metering)?;
         let linker = engine::linker(&engine)?;
-        let cache = settings.cache.as_deref().and_then(|directory| {
-            Cache::open(directory, &engine)
-                .inspect_err(|error| tracing::warn!(%error, "plugins are compiled at every start"))
-                .ok()
-        });
+        let cache = Cache::of(settings, &engine);
         Ok(Compiler { engine, linker, cache })
     }
 }
@@ -179,8 +177,19 @@ impl Runtime {
     /// Loads a plugin from a file.
     pub async fn load_file(&self, path: impl Into<PathBuf>) -> Result<Loaded, LoadError> {
         let (path, bytes_max) = (path.into(), self.0.settings.component_bytes_max);
+        let called = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let bytes = self.blocking(move |_| plugin::read(&path, bytes_max)).await?;
-        self.load(bytes).await
+        self.load_called(called.unwrap_or_default(), Arc::new(bytes), Metering::Fuel, None).await
+    }
+
+    /// Loads a plugin that is part of this program. It is unpacked only if it has to be compiled.
+    pub async fn load_built_in(
+        &self,
+        built_in: &'static BuiltIn,
+        metering: Metering,
+    ) -> Result<Loaded, LoadError> {
+        let bytes = Arc::new(built_in);
+        self.load_called(built_in.name.to_owned(), bytes, metering, Some(built_in)).await
     }
 
     /// Loads a plugin whose tasks are metered by fuel, as far as is known: see
@@ -201,14 +210,27 @@ impl Runtime {
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
         metering: Metering,
     ) -> Result<Loaded, LoadError> {
-        let bytes: Bytes = Arc::new(bytes);
+        self.load_called("of these bytes".to_owned(), Arc::new(bytes), metering, None).await
+    }
+
+    async fn load_called(
+        &self,
+        called: String,
+        bytes: Bytes,
+        metering: Metering,
+        built_in: Option<&'static BuiltIn>,
+    ) -> Result<Loaded, LoadError> {
         let (digest, compiled) = self
             .blocking(move |inner| {
-                let digest = digest((*bytes).as_ref());
+                let digest = match built_in {
+                    Some(built_in) => built_in.digest.to_owned(),
+                    None => digest((*bytes).as_ref()),
+                };
                 if inner.plugin(&digest).is_some() {
                     return Ok((digest, None));
                 }
-                let pre = inner.compile(&digest, &bytes, metering)?;
+                let workshop = inner.workshop(metering);
+                let pre = plugin::prepare(&workshop, &called, &digest, &bytes)?;
                 Ok((digest, Some((bytes, pre))))
             })
             .await?;
@@ -349,7 +371,10 @@ impl Runtime {
     ) -> Result<TaskPre<Guest>, Error> {
         let compile = || {
             let (bytes, digest) = (Arc::clone(&plugin.bytes), digest.to_owned());
-            self.blocking(move |inner| inner.compile(&digest, &bytes, metering))
+            let called = plugin.manifest.name.clone();
+            self.blocking(move |inner| {
+                plugin::prepare(&inner.workshop(metering), &called, &digest, &bytes)
+            })
         };
         let compiled = plugin.compiled[metering as usize].get_or_try_init(compile).await;
         compiled.cloned().map_err(|error| Error::Infrastructure(error.to_string()))
@@ -396,14 +421,10 @@ impl Inner {
         plugins.get(digest).cloned()
     }
 
-    fn compile(
-        &self,
-        digest: &str,
-        bytes: &Bytes,
-        metering: Metering,
-    ) -> Result<TaskPre<Guest>, LoadError> {
+    fn workshop(&self, metering: Metering) -> Workshop<'_> {
         let Compiler { engine, linker, cache } = &self.compilers[metering as usize];
-        plugin::prepare(engine, linker, cache.as_ref(), digest, (**bytes).as_ref())
+        let wait_max = self.settings.compile_wait_max;
+        Workshop { engine, linker, cache: cache.as_ref(), wait_max }
     }
 }
 

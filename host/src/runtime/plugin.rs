@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
@@ -92,36 +93,64 @@ pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, LoadError> {
     std::fs::read(path).map_err(error)
 }
 
-/// Everything before the first instance: may take seconds, and blocks.
+/// How a component becomes code.
+pub(super) struct Workshop<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) linker: &'a Linker<Guest>,
+    pub(super) cache: Option<&'a Cache>,
+    /// How long another process that compiles the same is waited for.
+    pub(super) wait_max: Duration,
+}
+
+/// Everything before the first instance: may take seconds, and blocks. `called` is what the log
+/// calls the plugin.
 pub(super) fn prepare(
-    engine: &Engine,
-    linker: &Linker<Guest>,
-    cache: Option<&Cache>,
+    workshop: &Workshop<'_>,
+    called: &str,
     digest: &str,
-    bytes: &[u8],
+    bytes: &Bytes,
 ) -> Result<TaskPre<Guest>, LoadError> {
-    contract::preamble(bytes)?;
-    let component = match cache.and_then(|cache| cache.load(engine, digest)) {
+    let found = workshop.cache.and_then(|cache| cache.load(workshop.engine, digest));
+    let component = match found {
         Some(component) => component,
-        None => compile(engine, cache, digest, bytes)?,
+        None => {
+            let bytes = (**bytes).as_ref();
+            contract::preamble(bytes)?;
+            compile(workshop, called, digest, bytes)?
+        }
     };
-    contract::names(engine, &component)?;
+    fit(workshop, &component)
+}
+
+/// Holds a component against the contract.
+fn fit(workshop: &Workshop<'_>, component: &Component) -> Result<TaskPre<Guest>, LoadError> {
+    contract::names(workshop.engine, component)?;
     let typed = |error: wasmtime::Error| LoadError::Type(format!("{error:#}"));
-    TaskPre::new(linker.instantiate_pre(&component).map_err(typed)?).map_err(typed)
+    TaskPre::new(workshop.linker.instantiate_pre(component).map_err(typed)?).map_err(typed)
 }
 
 fn compile(
-    engine: &Engine,
-    cache: Option<&Cache>,
+    workshop: &Workshop<'_>,
+    called: &str,
     digest: &str,
     bytes: &[u8],
 ) -> Result<Component, LoadError> {
-    let component = Component::from_binary(engine, bytes)
+    let turn = workshop.cache.and_then(|cache| cache.turn(digest, workshop.wait_max));
+    if turn.is_some()
+        && let Some(component) = workshop.cache.and_then(|c| c.load(workshop.engine, digest))
+    {
+        return Ok(component);
+    }
+    let started = Instant::now();
+    tracing::info!(plugin = %called, mib = bytes.len() >> 20, "compiling, first time on this machine");
+    let component = Component::from_binary(workshop.engine, bytes)
         .map_err(|error| LoadError::Compile(format!("{error:#}")))?;
-    if let Some(cache) = cache
+    tracing::info!(plugin = %called, ms = started.elapsed().as_millis() as u64, "compiled");
+    if let Some(cache) = workshop.cache
         && let Err(error) = cache.store(digest, &component)
     {
         tracing::warn!(%digest, %error, "the compiled component cannot be kept");
     }
+    drop(turn);
     Ok(component)
 }

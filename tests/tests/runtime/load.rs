@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use besom::built_in;
 use besom::ports::guests::{Error, Guests as _};
-use besom::runtime::{Runtime, Settings};
+use besom::runtime::{Metering, Runtime, Settings};
 use besom_tests::{plugin, plugin_path};
 
 use super::host::{Nobody, behaved, call, items, limits, start, things};
@@ -132,10 +132,32 @@ async fn the_built_in_tasks_are_embedded_and_load() {
     let cache = Some(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("compiled"));
     let runtime = Runtime::start(Settings { cache, ..Settings::default() }).unwrap();
     for name in built_in::NAMES {
-        let component = built_in::component(name).unwrap().expect(built_in::FIX);
-        assert!(component == plugin(name), "{name} is not the component that was built");
-        let loaded = runtime.load(component).await.unwrap_or_else(|e| panic!("{name}: {e}"));
+        let built_in = built_in::find(name).unwrap().expect(built_in::FIX);
+        assert!(built_in.component() == plugin(name), "{name} is not the component that was built");
+        let loaded = runtime.load(built_in).await.unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(loaded.manifest.name, name);
     }
     assert_eq!(runtime.loaded().len(), built_in::NAMES.len());
+}
+
+/// What is in the binary is unpacked and compiled once; each start after that takes the code.
+#[tokio::test]
+async fn a_built_in_task_is_compiled_once_for_each_metering() {
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("compiled");
+    let kept = || {
+        let entries = std::fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|e| e == "cwasm")).count()
+    };
+    let plugin = built_in::find("share-expiry").unwrap().expect(built_in::FIX);
+    for (metering, expected) in [(Metering::Fuel, 1), (Metering::Fuel, 1), (Metering::Time, 2)] {
+        let settings = Settings { cache: Some(cache.clone()), ..Settings::default() };
+        let runtime = Runtime::start(settings).unwrap();
+        let loaded = runtime.load_built_in(plugin, metering).await.unwrap();
+        assert_eq!(
+            (loaded.manifest.name.as_str(), &*loaded.digest),
+            ("share-expiry", plugin.digest)
+        );
+        assert_eq!(kept(), expected);
+    }
 }
