@@ -5,12 +5,15 @@
 //! at its end; the cursor inside the tenant is durable and belongs to the store. Nothing
 //! here knows what a candidate is.
 //!
+//! The order of the tenants is the database's, by a collation that is not known here: tenants
+//! are never compared for order. Once around has been gone when one comes that came before.
+//!
 //! ```text
 //!            cursor                          a run of three tenants
 //!   a  b  c  |  d  e                         visits d, e, a and ends at a
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use crate::ids::Tenant;
 
@@ -92,6 +95,8 @@ pub struct Cycle {
     wrapped: bool,
     exhausted: bool,
     waiting: VecDeque<Tenant>,
+    /// Every tenant that came in this run.
+    seen: HashSet<Tenant>,
     visited: u32,
     error: Option<String>,
     pending: Option<Command>,
@@ -112,6 +117,7 @@ impl Cycle {
             begin,
             exhausted: false,
             waiting: VecDeque::new(),
+            seen: HashSet::new(),
             visited: 0,
             error: None,
             pending: None,
@@ -131,6 +137,7 @@ impl Cycle {
             wrapped: true,
             exhausted: true,
             waiting: VecDeque::new(),
+            seen: HashSet::new(),
             visited: 0,
             error: None,
             pending: None,
@@ -200,16 +207,25 @@ impl Cycle {
 
     fn take_in(&mut self, tenants: Vec<Tenant>) {
         let full = tenants.len() >= Self::TENANTS_PAGE as usize;
-        let mut last = None;
+        let last = tenants.last().cloned();
+        let mut new = false;
         for tenant in tenants {
-            if self.wrapped && self.begin.as_ref().is_some_and(|begin| tenant > *begin) {
+            let begins = self.begin.as_ref() == Some(&tenant);
+            if self.seen.insert(tenant.clone()) {
+                new = true;
+                self.waiting.push_back(tenant);
+                if begins && self.wrapped {
+                    self.exhausted = true;
+                    return;
+                }
+            } else if self.wrapped && self.begin.is_some() {
+                // The first half again: the tenant where the cycle began is gone.
                 self.exhausted = true;
                 return;
             }
-            last = Some(tenant.clone());
-            self.waiting.push_back(tenant);
         }
-        if full {
+        // A page of nothing but tenants that came before leads nowhere.
+        if full && new {
             self.at = last;
         } else if self.wrapped {
             self.exhausted = true;
@@ -342,6 +358,92 @@ mod tests {
         let (visits, end) = run(quota, &[], Some("m"));
         assert!(visits.is_empty());
         assert_eq!(end, Command::End { cursor: Some("m".into()), error: None });
+    }
+
+    /// Tenants of a database whose order is anything: `order[i]` is the i-th.
+    fn visits_of(order: &[String], quota: u32, begin: Option<Tenant>) -> (Vec<Tenant>, Command) {
+        let mut out = Vec::new();
+        let quota = Quota { tenants: quota, ..QUOTA };
+        let mut cycle = Cycle::over_tenants(quota, begin, &mut out);
+        let mut visits = Vec::new();
+        loop {
+            let event = match out.pop().expect("a command") {
+                Command::Tenants { after, limit } => {
+                    let behind = after.map_or(0, |after| {
+                        let at = order.iter().position(|name| *name == after.as_str());
+                        at.expect("a tenant of this database") + 1
+                    });
+                    let page = order[behind..].iter().take(limit as usize);
+                    Event::Tenants(page.map(|name| Tenant::from(name.as_str())).collect())
+                }
+                Command::Scan { tenant, .. } => {
+                    visits.extend(tenant);
+                    Event::Page { planned: 0, left: 0, more: false }
+                }
+                end @ Command::End { .. } => return (visits, end),
+            };
+            cycle.step(event, &mut out);
+        }
+    }
+
+    #[test]
+    fn whatever_the_order_of_the_database_every_tenant_has_its_turn() {
+        // A small generator of our own: the order is arbitrary, and the same in every run.
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        for _ in 0..300 {
+            let count = 1 + random(600);
+            let mut order: Vec<String> = (0..count).map(|n| format!("t{n:03}")).collect();
+            for at in (1..count).rev() {
+                order.swap(at, random(at + 1));
+            }
+            let quota = 1 + random(2 * count);
+            let mut cursor = Some(order[random(count)].as_str().into());
+            let mut turns = Vec::new();
+            // So many runs have room for every tenant.
+            for _ in 0..count.div_ceil(quota) {
+                let (visits, end) = visits_of(&order, quota as u32, cursor);
+                let mut each = visits.clone();
+                each.sort();
+                each.dedup();
+                assert_eq!(each.len(), visits.len(), "one run visits no tenant twice");
+                assert_eq!(visits.len(), quota.min(count), "a run uses its quota");
+                let Command::End { cursor: next, error: None } = end else { panic!("{end:?}") };
+                assert_eq!(next.as_ref(), visits.last());
+                cursor = next;
+                turns.extend(visits);
+            }
+            turns.sort();
+            turns.dedup();
+            assert_eq!(turns.len(), count, "quota {quota} of {order:?}");
+        }
+    }
+
+    #[test]
+    fn a_source_that_repeats_itself_does_not_hold_the_run() {
+        let names: Vec<Tenant> = (0..256).map(|n| Tenant::from(format!("{n:04}"))).collect();
+        for begin in [None, Some("0003".into())] {
+            let mut out = Vec::new();
+            let quota = Quota { tenants: u32::MAX, ..QUOTA };
+            let mut cycle = Cycle::over_tenants(quota, begin, &mut out);
+            let mut visits = 0;
+            while !cycle.has_ended() {
+                let event = match out.pop().expect("a command") {
+                    Command::Tenants { .. } => Event::Tenants(names.clone()),
+                    _ => {
+                        visits += 1;
+                        Event::Page { planned: 0, left: 0, more: false }
+                    }
+                };
+                cycle.step(event, &mut out);
+            }
+            assert_eq!(visits, 256);
+        }
     }
 
     #[test]

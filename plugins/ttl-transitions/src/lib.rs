@@ -9,7 +9,7 @@
 
 pub mod decide;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use besom_sdk::prelude::*;
 use besom_sdk::{Page, activity::State};
@@ -116,13 +116,28 @@ impl Task for TtlTransitions {
         Ok(Some(Candidate::of(&[row.value("workspace_id")?])?.version(seen.join("|"))))
     }
 
+    /// Tenants of either part. Their order is the database's, which is not known here: it is that
+    /// of all tenants of the collection.
     fn tenants(ctx: &Context, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
-        let mut tenants = Vec::new();
-        for part in parts(ctx)? {
-            tenants.extend(store::tenants(&part, after, limit)?);
+        let [running, standby] = parts(ctx)?;
+        let running = store::tenants(&running, after, limit)?;
+        let standby = store::tenants(&standby, after, limit)?;
+        if running.is_empty() || running == standby {
+            return Ok(standby);
         }
-        tenants.sort_unstable();
-        tenants.dedup();
+        if standby.is_empty() {
+            return Ok(running);
+        }
+        let mut wanted: BTreeSet<String> = running.into_iter().chain(standby).collect();
+        let all = Range::of("workspaces").columns(["workspace_id"]);
+        let mut tenants = Vec::new();
+        let mut at = after.map(str::to_owned);
+        while !wanted.is_empty() && tenants.len() < limit as usize {
+            let page = store::tenants(&all, at.as_deref(), limit)?;
+            let Some(last) = page.last() else { break };
+            at = Some(last.clone());
+            tenants.extend(page.into_iter().filter(|tenant| wanted.remove(tenant)));
+        }
         tenants.truncate(limit as usize);
         Ok(tenants)
     }
