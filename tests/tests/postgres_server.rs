@@ -9,5 +9,7 @@ mod crash;
 mod nudges;
 #[path = "postgres_server/refusals.rs"]
 mod refusals;
+#[path = "postgres_server/types.rs"]
+mod types;
 #[path = "postgres_server/views.rs"]
 mod views;

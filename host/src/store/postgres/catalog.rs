@@ -11,10 +11,12 @@ pub(super) struct ColumnFound {
     pub(super) name: String,
     /// The name of its type in `pg_type`; of a domain, its base type's.
     pub(super) ty: String,
-    /// The type as it is written in SQL.
+    /// The type as a cast names it, without a length of its own: of a domain, its base type.
     pub(super) full: String,
     /// Whether it may hold NULL.
     pub(super) nullable: bool,
+    /// Whether a `numeric` holds whole numbers only: its scale is 0.
+    pub(super) whole: bool,
 }
 
 /// A valid index over all rows.
@@ -92,6 +94,7 @@ pub(super) async fn tables(
             ty: row.try_get(2)?,
             full: row.try_get(3)?,
             nullable: row.try_get(4)?,
+            whole: row.try_get(5)?,
         };
         each(row.try_get(0)?, &|table| table.columns.push(column.clone()));
     }
@@ -107,11 +110,15 @@ pub(super) async fn tables(
     Ok(found)
 }
 
+// With a modifier of -1 `char(8)` is `bpchar` and `bit(8)` is `"bit"`. Without a modifier they
+// are `character` and `bit`, which in a cast mean a length of one, to which values are cut.
 const COLUMNS: &str = "SELECT a.attrelid, a.attname::text,
-    coalesce(b.typname, t.typname)::text, format_type(a.atttypid, NULL),
-    NOT a.attnotnull
+    coalesce(b.typname, t.typname)::text, format_type(coalesce(b.oid, t.oid), -1),
+    NOT a.attnotnull,
+    coalesce(b.oid, t.oid) = 'numeric'::regtype AND m.typmod >= 4 AND (m.typmod - 4) & 2047 = 0
   FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
   LEFT JOIN pg_type b ON b.oid = t.typbasetype AND t.typtype = 'd'
+  CROSS JOIN LATERAL (SELECT CASE WHEN b.oid IS NULL THEN a.atttypmod ELSE t.typtypmod END) m(typmod)
   WHERE a.attrelid = ANY($1::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
   ORDER BY a.attrelid, a.attnum";
 

@@ -31,6 +31,12 @@ pub(super) async fn check(session: &Session, collections: &Collections) -> Job<V
         };
         found.columns(&table.columns);
         match table.kind.as_str() {
+            "f" => {
+                let name = &collection.table;
+                let said = "is a foreign table: the other server commits on its own, and no guard \
+                            or fence of this one holds there; name a table of this database";
+                found.fault("table", format!("{name:?} {said}"));
+            }
             "r" | "p" => {
                 found.key(&table.indexes);
                 found.indexes(table);
@@ -80,8 +86,17 @@ impl Found<'_> {
             format!("the table {table:?} has no column {name:?}{nearest}")
         };
         let find = |name: &str| columns.iter().find(|c| c.name == name);
-        if let Some(tenant) = self.collection.tenant.as_deref().filter(|t| find(t).is_none()) {
-            self.fault("tenant", missing(tenant));
+        if let Some(tenant) = self.collection.tenant.as_deref() {
+            match find(tenant) {
+                None => self.fault("tenant", missing(tenant)),
+                // A tenant is a text, or what is written as one in one way only.
+                Some(found) if INTEGERS.contains(&found.ty.as_str()) => {}
+                Some(found) => {
+                    if let Some(message) = unlike(found, Kind::Text, Encoding::Native) {
+                        self.fault("tenant", message);
+                    }
+                }
+            }
         }
         for (name, column) in &self.collection.columns {
             match find(name) {
@@ -208,9 +223,10 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
+const INTEGERS: [&str; 3] = ["int2", "int4", "int8"];
+
 /// Why a column of this type cannot hold that kind in that encoding.
 fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String> {
-    const INTEGERS: [&str; 3] = ["int2", "int4", "int8"];
     const TEXTS: [&str; 5] = ["text", "varchar", "bpchar", "citext", "name"];
     const KNOWN: [&str; 12] = [
         "bool",
@@ -230,8 +246,8 @@ fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String
     let among = |all: &[&str]| all.contains(&ty);
     let fits = match kind {
         Kind::Bool => ty == "bool" || among(&INTEGERS),
-        Kind::Integer => among(&INTEGERS) || ty == "numeric",
-        Kind::Float => among(&["float4", "float8", "numeric"]),
+        Kind::Integer => among(&INTEGERS) || column.whole,
+        Kind::Float => among(&["float4", "float8"]),
         Kind::Decimal => ty == "numeric" || among(&INTEGERS) || among(&TEXTS),
         // Enums and whatever else is written as text and read as text.
         Kind::Text => among(&TEXTS) || ty == "uuid" || !(among(&INTEGERS) || among(&KNOWN)),
@@ -241,7 +257,7 @@ fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String
         Kind::Uuid => ty == "uuid" || among(&TEXTS),
         Kind::Timestamp => match encoding {
             Encoding::Rfc3339 => among(&TEXTS),
-            Encoding::Seconds | Encoding::Millis => among(&INTEGERS) || ty == "numeric",
+            Encoding::Seconds | Encoding::Millis => among(&INTEGERS) || column.whole,
             Encoding::Native | Encoding::Raw => {
                 among(&["timestamptz", "timestamp", "date", "int8"])
             }
@@ -249,6 +265,12 @@ fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String
     };
     let kind = format!("{kind:?}").to_lowercase();
     let encoding = format!("{encoding:?}").to_lowercase();
+    if !fits && ty == "numeric" {
+        return Some(format!(
+            "the column is of type numeric and mapped as {kind} ({encoding}), which would round \
+             its values: map it as decimal, or give it the type numeric(20, 0)"
+        ));
+    }
     (!fits).then(|| {
         format!(
             "the column is of type {} and mapped as {kind} ({encoding}): correct the type or the \
@@ -269,6 +291,7 @@ mod tests {
             ty: ty.into(),
             full: ty.into(),
             nullable: true,
+            whole: ty == "numeric(20,0)",
         };
         for (ty, kind, encoding, fits) in [
             ("int4", Kind::Integer, Encoding::Native, true),
@@ -282,6 +305,14 @@ mod tests {
             ("uuid", Kind::Uuid, Encoding::Raw, false),
             ("jsonb", Kind::Json, Encoding::Native, true),
             ("bytea", Kind::Bytes, Encoding::Native, true),
+            ("bit", Kind::Text, Encoding::Native, true),
+            ("bpchar", Kind::Uuid, Encoding::Native, true),
+            ("date", Kind::Timestamp, Encoding::Native, true),
+            ("numeric", Kind::Decimal, Encoding::Native, true),
+            ("numeric", Kind::Integer, Encoding::Native, false),
+            ("numeric", Kind::Float, Encoding::Native, false),
+            ("numeric", Kind::Timestamp, Encoding::Seconds, false),
+            ("numeric(20,0)", Kind::Integer, Encoding::Native, true),
         ] {
             let said = unlike(&column(ty), kind, encoding);
             assert_eq!(said.is_none(), fits, "{kind:?} ({encoding:?}) on {ty}: {said:?}");

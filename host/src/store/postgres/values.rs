@@ -204,7 +204,10 @@ impl Form {
     pub(super) fn read(&self, column: &str) -> String {
         match self.wire {
             _ if self.plain => column.to_owned(),
-            Wire::Instant if self.cast.is_some() => format!("({column} AT TIME ZONE 'UTC')"),
+            // A date, too, travels as the instant at which it begins.
+            Wire::Instant if self.cast.is_some() => {
+                format!("({column}::timestamp AT TIME ZONE 'UTC')")
+            }
             wire => format!("{column}::{}", wire.sql()),
         }
     }
@@ -239,6 +242,8 @@ impl Form {
                 _ => Cell::Text(uuid_text(u)),
             },
             (Kind::Timestamp, Value::Timestamp(t)) => match self.wire {
+                // The ends of our time are `-infinity` and `infinity`, as they are in the protocol.
+                Wire::Instant if t.0 == i64::MIN || t.0 == i64::MAX => Cell::Instant(t.0),
                 Wire::Instant => {
                     let micros = t.0.checked_sub(EPOCH_MICROS).filter(|m| INSTANTS.contains(m));
                     Cell::Instant(micros.ok_or_else(|| format!("{t} is beyond its type"))?)
@@ -266,6 +271,7 @@ impl Form {
             }
             (_, Cell::Integer(i)) => Value::Integer(i),
             (_, Cell::Float(f)) => Value::Float(f),
+            (_, Cell::Instant(end @ (i64::MIN | i64::MAX))) => Value::Timestamp(Time(end)),
             (_, Cell::Instant(micros)) => {
                 Value::Timestamp(Time(micros.saturating_add(EPOCH_MICROS)))
             }
@@ -345,7 +351,22 @@ mod tests {
         let form = Form::unknown(Kind::Timestamp, Encoding::Native);
         // The server's range is ours of later epoch: it lacks the far past.
         let encoded = |time| form.encode(&Value::Timestamp(time), Round::Down);
-        assert!(encoded(Time(i64::MIN)).is_err());
-        assert!(encoded(Time::MAX).is_ok());
+        assert!(encoded(Time(i64::MIN + 1)).is_err());
+        assert!(encoded(Time(i64::MAX - 1)).is_ok());
+    }
+
+    #[test]
+    fn infinity_comes_back_as_it_was() {
+        let form = Form::unknown(Kind::Timestamp, Encoding::Native);
+        for end in [i64::MIN, i64::MAX] {
+            let value = form.decode(Cell::Instant(end));
+            assert_eq!(form.encode(&value, Round::Down), Ok(Cell::Instant(end)));
+        }
+    }
+
+    #[test]
+    fn a_date_is_read_as_an_instant() {
+        let form = Form::of(Kind::Timestamp, Encoding::Native, "date", "date");
+        assert_eq!(form.read("t.d"), "(t.d::timestamp AT TIME ZONE 'UTC')");
     }
 }
