@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use besom_core::time::Time;
 use serde::Serialize;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
@@ -16,6 +17,9 @@ use crate::ports::store::{Counts, Store};
 
 /// How often the progress is counted.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
+
+/// Runs that are looked at for a scan that has failed.
+const RUNS: u32 = 200;
 
 /// `besom run`.
 #[derive(Debug, clap::Args)]
@@ -43,6 +47,8 @@ pub struct Passed {
     pub dead: u64,
     /// Waiting now: what is due in the future.
     pub pending: u64,
+    /// Why its scan has failed, if it has: not every row was looked at.
+    pub error: Option<String>,
 }
 
 impl Args {
@@ -60,7 +66,8 @@ impl Args {
         }
         let passed = pass(&assembly).await?;
         output::show(global.output, &passed, || text(&passed))?;
-        Ok(Exit::Fine)
+        let whole = passed.iter().all(|task| task.error.is_none());
+        Ok(if whole { Exit::Fine } else { Exit::Failed })
     }
 }
 
@@ -84,9 +91,11 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     refuse_beside_a_leader(assembly).await?;
     let store = assembly.ports.store.as_ref();
     let before = counts(store).await?;
+    let since = store.now().await?;
     let mut watch = Watch::begin(store, assembly.config.tasks.keys()).await;
     work_off(assembly, assembly.start(true), &mut watch).await?;
-    watch.finish(store).await;
+    let mut failed = failed(store, since).await?;
+    watch.finish(store, &failed).await;
     let after = counts(store).await?;
     let of = |counts: &BTreeMap<String, Counts>, task: &str| {
         counts.get(task).cloned().unwrap_or_default()
@@ -100,9 +109,23 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
             skipped: new.skipped - old.skipped,
             dead: new.dead.saturating_sub(old.dead),
             pending: new.pending,
+            error: failed.remove(task.as_str()),
         }
     });
     Ok(passed.collect())
+}
+
+/// The tasks whose scan has failed since then, with the error of the first one.
+async fn failed(store: &dyn Store, since: Time) -> Result<BTreeMap<String, String>, Failure> {
+    let mut failed = BTreeMap::new();
+    // Newest first: what is noted last is the oldest.
+    for run in store.runs(None, RUNS).await? {
+        let now = run.started_at >= since || run.ended_at.is_some_and(|ended| ended >= since);
+        if let Some(error) = run.error.filter(|_| now) {
+            failed.insert(run.task.to_string(), error);
+        }
+    }
+    Ok(failed)
 }
 
 async fn refuse_beside_a_leader(assembly: &Assembly) -> Result<(), Failure> {
@@ -187,5 +210,11 @@ pub fn text(passed: &[Passed]) -> String {
         let [a, b, c, d, e] = cells.map(|n| n.to_string());
         table.row([row.task.clone(), a, b, c, d, e]);
     }
-    table.render()
+    let mut text = table.render();
+    for row in passed {
+        if let Some(error) = &row.error {
+            text.push_str(&format!("{}: its scan has failed: {error}\n", row.task));
+        }
+    }
+    text
 }

@@ -65,13 +65,17 @@ impl Watch {
         self.draw();
     }
 
-    /// The last picture: everything is through.
-    pub async fn finish(mut self, store: &dyn Store) {
+    /// The last picture: everything is through, but for the tasks that have failed.
+    pub async fn finish(mut self, store: &dyn Store, failed: &BTreeMap<String, String>) {
         self.look(store).await;
         let tasks: Vec<String> =
             self.progress.tasks().iter().map(|task| task.name().to_owned()).collect();
         for task in tasks {
-            self.progress.update(Event::Entered { task, phase: Phase::Finished });
+            let phase = match failed.get(&task) {
+                Some(error) => Phase::Failed(error.clone()),
+                None => Phase::Finished,
+            };
+            self.progress.update(Event::Entered { task, phase });
         }
         self.draw();
     }

@@ -201,3 +201,25 @@ fn a_compaction_is_verified_again_until_its_row_says_something_else() {
     let (code, found) = site.json(&["doc", "verify", "first/sound"]);
     assert_eq!((code, &found["differs"]), (65, &1.into()), "{found:#}");
 }
+
+/// Whatever keeps a scan from its end: here its table is gone, and back for the next pass.
+#[test]
+fn a_pass_whose_scan_has_failed_says_so_and_ends_with_1() {
+    let site =
+        Site::new("[tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"@every 1h\"\n");
+    site.create_tables();
+    let db = site.database();
+    share(&db, "over", Duration::from_secs(60), true);
+    db.execute_batch("ALTER TABLE shares RENAME TO away").expect("the table is taken away");
+    let (code, passed) = site.json(&["run"]);
+    assert_eq!(code, 1, "{passed:#}");
+    let error = of(&passed, "share-expiry")["error"].as_str().expect("why");
+    assert!(error.contains("shares"), "{error}");
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("failed") && !said.contains("done"), "{said}");
+
+    db.execute_batch("ALTER TABLE away RENAME TO shares").expect("it is back");
+    let (code, passed) = site.json(&["run"]);
+    assert_eq!((code, &of(&passed, "share-expiry")["error"]), (0, &Value::Null), "{passed:#}");
+}
