@@ -11,7 +11,7 @@ use deadpool_postgres::{
     Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -75,6 +75,12 @@ impl Target {
             return Err(Error::Invalid(
                 "store.url names no host: write postgres://USER@HOST:PORT/DATABASE".into(),
             ));
+        }
+        // Of several servers it is the primary that is meant: a standby lags behind, and refuses
+        // what is written.
+        let several = config.get_hosts().len().max(config.get_hostaddrs().len()) > 1;
+        if several && config.get_target_session_attrs() == TargetSessionAttrs::Any {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         if config.get_password().is_none()
             && let Some(password) = &options.password
@@ -391,6 +397,21 @@ mod tests {
         assert_eq!(found, (SslMode::Require, Trust::Anybody));
         for wrong in ["postgres://u@h/d?sslmode=maybe", "postgres:///d", "http://x"] {
             assert!(matches!(read(wrong, None), Err(Error::Invalid(_))), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn of_several_servers_the_one_that_can_be_written_is_asked() {
+        let read = |url: &str| {
+            let target = Target::parse(url, &Options::default()).expect(url);
+            target.config.get_target_session_attrs()
+        };
+        for (url, expected) in [
+            ("postgres://u@a/d", TargetSessionAttrs::Any),
+            ("postgres://u@a:5432,b:5432/d", TargetSessionAttrs::ReadWrite),
+            ("postgres://u@a,b/d?target_session_attrs=read-write", TargetSessionAttrs::ReadWrite),
+        ] {
+            assert_eq!(read(url), expected, "{url}");
         }
     }
 

@@ -98,6 +98,8 @@ pub(super) fn fault(e: &tokio_postgres::Error) -> Fault {
 /// Whether the connection is at its end with this error, or has been before it.
 pub(super) fn ends_connection(e: &tokio_postgres::Error) -> bool {
     match e.as_db_error() {
+        // A server that refuses what is written has become a standby: another one is asked.
+        Some(said) if said.code() == &SqlState::READ_ONLY_SQL_TRANSACTION => true,
         Some(said) => matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic)),
         None => fault(e) == Fault::Away,
     }
