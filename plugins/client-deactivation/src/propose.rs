@@ -67,7 +67,8 @@ pub fn detach(
 }
 
 /// Deactivates a client that has nothing attached. Whoever attaches a document locks the
-/// client's row, so the absence holds until the commit.
+/// client's row, by the foreign key or, where an attachment that is there is updated, by hand
+/// (`docs/compaction.md`), so the absence holds until the commit.
 pub fn deactivate(client: Value, client_row: &Row) -> Result<Proposal> {
     let attached =
         Filter::of("attachments").equal("client_id", &client).not_equal("state", DETACHED);
