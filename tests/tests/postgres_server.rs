@@ -5,8 +5,12 @@
 mod bounds;
 #[path = "postgres_server/crash.rs"]
 mod crash;
+#[path = "postgres_server/frozen.rs"]
+mod frozen;
 #[path = "postgres_server/nudges.rs"]
 mod nudges;
+#[path = "postgres_server/pooler.rs"]
+mod pooler;
 #[path = "postgres_server/refusals.rs"]
 mod refusals;
 #[path = "postgres_server/types.rs"]

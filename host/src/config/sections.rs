@@ -289,7 +289,8 @@ pub static SECTIONS: &[Section] = &[
             Key {
                 name: "tcp_user_timeout",
                 default: "\"10s\"",
-                doc: "After how long without an acknowledgement a connection is given up.",
+                doc: "After how long a connection is given up whose other end takes nothing, by \
+                      the node and by the server: so long a frozen node may keep its locks.",
                 slot: Slot::Duration(|s| &mut s.store.tcp_user_timeout, ms(1_000), ms(600_000)),
             },
         ],

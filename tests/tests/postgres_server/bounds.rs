@@ -4,10 +4,10 @@ use std::future::Future;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use besom::ports::store::{Error, Store};
+use besom::ports::store::{Error, Outcome, Store};
 use besom::store::postgres::{Options, PostgresStore};
 use besom_tests::adapters::postgres::{Postgres, patient};
-use besom_tests::conformance::tables::thing;
+use besom_tests::conformance::tables::{text, thing};
 use besom_tests::conformance::world::{apply, candidate, fence, page, set_n};
 use besom_tests::conformance::{World, block_on};
 use besom_tests::servers::postgres::Server;
@@ -122,6 +122,66 @@ fn a_frozen_leader_holds_the_next_one_up_for_a_bounded_time() {
         assert!(thawed.is_err(), "{thawed:?}");
         world.lead(3, "node-2").await;
         assert_eq!(world.log("task").await.len(), 1, "only what was planned before");
+        world.balanced().await;
+    });
+}
+
+/// Where the database's default lets a commit return before it is on the disk, the store's does
+/// not: a trigger of the product's writes down what it finds.
+#[test]
+fn a_commit_waits_for_the_disk_whatever_the_default_is() {
+    block_on(async {
+        let fixture = Postgres::open_with(patient()).await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        let found = product.query_one("SHOW synchronous_commit", &[]).await.unwrap();
+        assert_eq!(found.get::<_, &str>(0), "off", "the tests' server does not wait");
+        world.write(vec![thing("t", 1)]).await;
+        product
+            .batch_execute(
+                "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+                   'BEGIN NEW.title = current_setting($$synchronous_commit$$); RETURN NEW; END';
+                 CREATE TRIGGER note BEFORE UPDATE ON things FOR EACH ROW EXECUTE FUNCTION note()",
+            )
+            .await
+            .unwrap();
+        world.settle(candidate("k"), apply(vec![], vec![set_n("t", 2)])).await;
+        assert_eq!(world.rows("things", &["title"]).await, [[text("on")]]);
+    });
+}
+
+/// A constraint that waits for the end of a transaction, in a schema that the store's role may
+/// not name, is no matter of a batch of which one item is violated.
+#[test]
+fn deferred_constraints_of_a_schema_out_of_reach_hinder_no_batch() {
+    block_on(async {
+        let fixture = Postgres::open_with(patient()).await;
+        let product = fixture.database().connect().await;
+        let url = format!("{}&options=-c%20role%3Dmodest", fixture.database().url());
+        let mut world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("t", 1)]).await;
+        product
+            .batch_execute(
+                "DO 'BEGIN CREATE ROLE modest; EXCEPTION WHEN duplicate_object THEN END';
+                 GRANT USAGE ON SCHEMA besom, public TO modest;
+                 GRANT ALL ON ALL TABLES IN SCHEMA besom, public TO modest;
+                 GRANT ALL ON ALL SEQUENCES IN SCHEMA besom TO modest;
+                 CREATE SCHEMA hidden;
+                 CREATE TABLE hidden.x (id int UNIQUE DEFERRABLE INITIALLY DEFERRED)",
+            )
+            .await
+            .unwrap();
+        let modest = PostgresStore::open(&url, patient()).await.unwrap();
+        modest.set_collections(besom_tests::conformance::tables::collections());
+        world.planned("task", vec![candidate("a"), candidate("b")]).await;
+        let items = world.log("task").await;
+        let again = apply(vec![], vec![thing("t", 5)]);
+        let fresh = apply(vec![], vec![thing("u", 5)]);
+        let entries = vec![world.entry(&items[0], again), world.entry(&items[1], fresh)];
+        let committed = modest.commit(&world.batch(entries)).await.unwrap();
+        assert!(!matches!(committed.outcomes[0], Outcome::Committed), "{committed:?}");
+        assert_eq!(committed.outcomes[1], Outcome::Committed);
+        world.reopen().await;
         world.balanced().await;
     });
 }

@@ -22,6 +22,9 @@ use super::session::Session;
 use super::tls::{Trust, client, distrust};
 use crate::ports::store::{Error, Result};
 
+/// How many probes of a silent connection go unanswered before it is given up.
+const PROBES: u32 = 3;
+
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
@@ -351,13 +354,24 @@ fn pool(
 
 /// A session's settings. Writers join by key only: their plans are nested loops over indexes
 /// whatever the statistics say, and are made once.
+///
+/// No timeout of statements or transactions ends a server that waits for its client to take an
+/// answer, or for the rest of a message: TCP has to notice that the client takes nothing. A
+/// frozen host's kernel goes on answering, so only `tcp_user_timeout` bounds an answer that is
+/// not taken; the keep-alives bound the rest of a message that a vanished host will never send.
+/// (Sockets of the machine ignore all four.)
 fn settings(options: &Options, write: bool) -> String {
+    let untaken = options.tcp_user_timeout;
     let mut sql = format!(
         "SET statement_timeout = {}; SET lock_timeout = {}; SET timezone = 'UTC'; \
          SET default_transaction_isolation = 'read committed'; SET client_encoding = 'UTF8'; \
-         SET jit = off;",
+         SET jit = off; SET tcp_user_timeout = {}; SET tcp_keepalives_idle = {}; \
+         SET tcp_keepalives_interval = {}; SET tcp_keepalives_count = {PROBES};",
         options.statement_timeout.as_millis(),
         options.lock_timeout.as_millis(),
+        untaken.as_millis(),
+        (untaken / 2).as_secs().max(1),
+        (untaken / (2 * PROBES)).as_secs().max(1),
     );
     if write {
         sql.push_str(&format!(
@@ -366,6 +380,11 @@ fn settings(options: &Options, write: bool) -> String {
              SET enable_seqscan = off",
             options.idle_in_transaction_timeout.as_millis()
         ));
+        // What is committed may be told to others at once: it has to outlive a crash.
+        sql.push_str(
+            "; SELECT set_config('synchronous_commit', 'on', false) \
+             WHERE current_setting('synchronous_commit') = 'off'",
+        );
     } else {
         sql.push_str("SET default_transaction_read_only = on");
     }

@@ -1,5 +1,7 @@
 //! The fence, and who owns which partition.
 
+use std::time::Duration;
+
 use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, Term};
 use besom_core::time::Time;
 use tokio_postgres::Row;
@@ -27,7 +29,12 @@ pub(super) fn check_fence(answer: &[Row]) -> Job<()> {
     if answer.is_empty() { Err(Error::Fenced.into()) } else { Ok(()) }
 }
 
-/// How long a raise waits for the write of the leader before.
+/// How long a raise waits for the write of the leader before, and a claim for commits.
+///
+/// Whoever shares a row lets others share it too, past those who wait for it alone: a steady
+/// stream of writes could keep them waiting. None outlasts it: a leader that is replaced has
+/// stopped by its own clock, an owner that is replaced begins no further commit, and both are
+/// asked again until then.
 const RAISE_WAIT: &str = "SET LOCAL lock_timeout = '1s'";
 
 const RAISE: &str = "WITH raised AS (INSERT INTO @.fence AS f (term, token_hash, node, raised_at)
@@ -55,6 +62,7 @@ pub(super) async fn raise_fence(
     node: &NodeName,
     partitions: Option<&[Partition]>,
     count: u32,
+    unheard_max: Duration,
 ) -> Result<Raised> {
     if let Some(partition) = partitions.into_iter().flatten().find(|p| p.0 >= count) {
         return Err(Error::Invalid(format!("the store has no partition {partition}")));
@@ -71,6 +79,11 @@ pub(super) async fn raise_fence(
     let taken = whole.push(TAKE_OVER, params![name, term, token, wanted]);
     whole.simple("COMMIT");
     match session.begin(whole).await {
+        Err(failure) if waited_in_vain(&failure) => {
+            session.rollback().await;
+            end_unheard(&session, unheard_max).await?;
+            Err(failure.into())
+        }
         Ok(answers) => {
             session.ended();
             if answers[raised].is_empty() {
@@ -85,6 +98,35 @@ pub(super) async fn raise_fence(
             Err(failure.into())
         }
     }
+}
+
+/// Whether a lock was not to be had in time.
+fn waited_in_vain(failure: &Failure) -> bool {
+    let code = |e: &tokio_postgres::Error| e.code().is_some_and(|c| c.code() == "55P03");
+    matches!(failure, Failure::Sql(e) if code(e))
+}
+
+/// Ends the writers of this store whose answer nobody takes, or whose request never ends, for so
+/// long, with the fence or partitions in their hands. What bounds them over TCP does nothing on a
+/// socket of the machine, and a frozen node's kernel keeps its connections up.
+async fn end_unheard(session: &Session, unheard_max: Duration) -> Job<()> {
+    let ended = session
+        .query(
+            "SELECT a.pid, pg_terminate_backend(a.pid) FROM pg_stat_activity a
+             WHERE a.datname = current_database() AND a.usename = current_user
+               AND a.state = 'active' AND a.wait_event_type = 'Client'
+               AND a.state_change < clock_timestamp() - make_interval(secs => $1)
+               AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid
+                 AND l.locktype = 'relation' AND l.mode = 'RowShareLock'
+                 AND l.relation IN ('@.fence'::regclass, '@.partition'::regclass))",
+            params![unheard_max.as_secs_f64()],
+        )
+        .await?;
+    for row in &ended {
+        let pid: i32 = row.try_get(0)?;
+        tracing::warn!(pid, "the server ends a write whose node takes no answer: it is frozen");
+    }
+    Ok(())
 }
 
 /// Partitions and their epochs, in order.
@@ -122,27 +164,69 @@ pub(super) async fn partition_table(session: &Session) -> Job<Vec<PartitionRow>>
     Ok(table)
 }
 
-/// Takes over what still has the epoch seen and was claimed by an older ring.
+/// Takes over what still has the epoch seen and was claimed by an older ring. First whatever is
+/// free, so that one commit that hangs keeps one partition unowned and not a whole share; then,
+/// for a bounded time, what a commit holds.
 pub(super) async fn claim_partitions(
+    session: Session,
+    clock: &Clock,
+    node: &NodeName,
+    at: RingPosition,
+    claims: &[Claim],
+    unheard_max: Duration,
+) -> Result<Vec<(Partition, OwnerEpoch)>> {
+    let tx = Tx::begin(session, clock).await?;
+    let done = claim(&tx, node, at, claims, "SKIP LOCKED").await;
+    let (mut taken, session) = tx.finish_with(done).await?;
+    let missing = |claim: &&Claim| taken.iter().all(|(taken, _)| *taken != claim.partition);
+    let held: Vec<Claim> = claims.iter().filter(missing).copied().collect();
+    if held.is_empty() {
+        return Ok(taken);
+    }
+    let mut first = Pipeline::default();
+    first.simple(RAISE_WAIT);
+    let (mut tx, _) = Tx::begin_with(session, clock, first).await?;
+    match claim(&tx, node, at, &held, "").await {
+        Ok(more) => {
+            tx.session.commit().await?;
+            taken.extend(more);
+        }
+        Err(failure) => {
+            tx.session.rollback().await;
+            if !waited_in_vain(&failure) {
+                return Err(failure.into());
+            }
+            // Whoever asks finds them missing, and asks again.
+            end_unheard(&tx.session, unheard_max).await?;
+        }
+    }
+    taken.sort_unstable();
+    Ok(taken)
+}
+
+async fn claim(
     tx: &Tx,
     node: &NodeName,
     at: RingPosition,
     claims: &[Claim],
+    locked: &str,
 ) -> Job<Vec<(Partition, OwnerEpoch)>> {
     let ids: Vec<i32> = claims.iter().map(|claim| claim.partition.0 as i32).collect();
     let seen: Vec<i64> = claims.iter().map(|claim| claim.seen.0 as i64).collect();
     // In the order of their numbers, as commits lock them; compared again under the lock.
     let rows = tx
         .query(
-            "WITH asked AS (SELECT * FROM unnest($2::int4[], $3::int8[]) AS a (id, seen)),
+            &format!(
+                "WITH asked AS (SELECT * FROM unnest($2::int4[], $3::int8[]) AS a (id, seen)),
                locked AS (SELECT p.id FROM @.partition p JOIN asked USING (id)
-                 ORDER BY p.id FOR UPDATE OF p)
+                 ORDER BY p.id FOR UPDATE OF p {locked})
              UPDATE @.partition p SET owner = $1, owner_epoch = p.owner_epoch + 1,
                ring_term = $4, ring_rev = $5
              FROM locked JOIN asked USING (id)
              WHERE p.id = locked.id AND p.owner_epoch = asked.seen
                AND (coalesce(p.ring_term, 0), coalesce(p.ring_rev, 0)) < ($4::int8, $5::int8)
-             RETURNING p.id, p.owner_epoch",
+             RETURNING p.id, p.owner_epoch"
+            ),
             params![node.as_str().to_owned(), ids, seen, at.term.0 as i64, at.revision as i64],
         )
         .await?;

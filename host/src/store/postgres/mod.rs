@@ -36,6 +36,7 @@ mod outbox;
 mod ownership;
 mod plan;
 mod planning;
+mod pooler;
 mod prune;
 mod range;
 mod readset;
@@ -103,6 +104,8 @@ pub struct PostgresStore {
     /// Since when the activity endpoint listens, if it does.
     listening_since: OnceLock<Time>,
     faults: Faults,
+    /// How long the server may wait for a node to take an answer, while others wait for it.
+    unheard_max: Duration,
 }
 
 impl PostgresStore {
@@ -189,7 +192,9 @@ impl Store for PostgresStore {
     ) -> Result<Raised> {
         let session = self.pools.take(Use::Lead).await?;
         let count = self.founded.partitions;
-        leadership::raise_fence(session, &self.clock, fence, node, partitions, count).await
+        let unheard_max = self.unheard_max;
+        leadership::raise_fence(session, &self.clock, fence, node, partitions, count, unheard_max)
+            .await
     }
 
     async fn fence(&self) -> Result<Option<FenceState>> {
@@ -210,9 +215,9 @@ impl Store for PostgresStore {
         at: RingPosition,
         claims: &[Claim],
     ) -> Result<Vec<(Partition, OwnerEpoch)>> {
-        let tx = Tx::begin(self.pools.take(Use::Lead).await?, &self.clock).await?;
-        let done = leadership::claim_partitions(&tx, node, at, claims).await;
-        tx.finish(done).await
+        let session = self.pools.take(Use::Lead).await?;
+        let unheard_max = self.unheard_max;
+        leadership::claim_partitions(session, &self.clock, node, at, claims, unheard_max).await
     }
 
     async fn arrivals(&self, since: u64) -> Result<Arrivals> {

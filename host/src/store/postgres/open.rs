@@ -11,6 +11,7 @@ use super::connect::{Dial, Pools, Target};
 use super::mapping::quote;
 use super::nudge::Nudges;
 use super::options::Options;
+use super::pooler;
 use super::schema::{Wanted, migrate};
 use super::session::{only, params};
 use crate::ports::store::{Error, Result};
@@ -30,6 +31,12 @@ impl PostgresStore {
         let pools = Pools::new(&dial, &options, &schema)?;
         let clock = Clock::new(options.time.clone());
         let mut session = pools.first().await?;
+        pooler::refuse(&mut session, &pools, options.connect_timeout).await.map_err(|error| {
+            match error {
+                Error::Invalid(said) => Error::Invalid(format!("{}: {said}", target.shown)),
+                other => other,
+            }
+        })?;
         let named = |error: Error| match error {
             Error::Invalid(said) => Error::Invalid(format!("{}: {said}", target.shown)),
             other => other,
@@ -54,6 +61,7 @@ impl PostgresStore {
             opened: Instant::now(),
             listening_since: OnceLock::new(),
             faults: options.faults,
+            unheard_max: options.tcp_user_timeout,
         }))
     }
 }

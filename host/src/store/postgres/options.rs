@@ -43,7 +43,8 @@ pub struct Options {
     /// After how long the server ends a write transaction that its client has left alone: a
     /// frozen leader must not block the next one's fence for longer.
     pub idle_in_transaction_timeout: Duration,
-    /// After how long without an acknowledgement a connection is given up.
+    /// After how long without an acknowledgement a connection is given up, by this node and by
+    /// the server: so long a frozen or vanished node may keep what it has locked.
     pub tcp_user_timeout: Duration,
     /// The time-outs of the activity that is kept in the store.
     pub activity: Timeouts,

@@ -2,8 +2,13 @@
 //!
 //! A message is pending while it is neither delivered nor given up. In its lane (task, tenant,
 //! topic, key) it is first when the one before it is at its end: messages end in their order, so
-//! one look at the nearest is enough.
+//! one look at the nearest is enough. A message that became visible behind a later one of its
+//! lane, whose attempt is under way, waits for that attempt.
+//!
+//! Payloads are read when the claim is committed: a claim that its node does not take in, however
+//! large, does not hold the fence.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use besom_core::delivery::{Attempt, Claimed, Delivery, End, Reply, State};
@@ -23,6 +28,8 @@ const FIRST: &str = "SELECT o.id FROM @.outbox o
     WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = $1 AND o.next_at <= $2
       AND coalesce((SELECT p.delivered_at IS NOT NULL OR p.given_up_at IS NOT NULL
         FROM @.outbox p WHERE p.lane = o.lane AND p.id < o.id ORDER BY p.id DESC LIMIT 1), true)
+      AND NOT EXISTS (SELECT 1 FROM @.outbox l WHERE l.lane = o.lane AND l.id > o.id
+        AND l.attempts > 0 AND l.next_at > $2 AND l.delivered_at IS NULL AND l.given_up_at IS NULL)
     ORDER BY o.next_at, o.id LIMIT $3";
 
 /// Whether there is anything to claim: most of the time there is not.
@@ -50,12 +57,20 @@ pub(super) async fn claim(
     }
     let mut first = Pipeline::default();
     hold_fence(&mut first, fence);
-    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
     let done = match check_fence(&answers[0]) {
         Ok(()) => claimed(&tx, room, hold).await,
         Err(fenced) => Err(fenced),
     };
-    tx.finish(done).await
+    let claimed = match done {
+        Ok(claimed) => claimed,
+        Err(failure) => {
+            tx.session.rollback().await;
+            return Err(failure.into());
+        }
+    };
+    tx.session.commit().await?;
+    Ok(with_payloads(&tx.session, claimed).await?)
 }
 
 async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Claimed>> {
@@ -63,7 +78,7 @@ async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Cla
         "WITH first AS ({FIRST}) UPDATE @.outbox t SET attempts = t.attempts + 1, next_at = $4
          FROM first WHERE t.id = first.id
          RETURNING t.id, t.at, (SELECT name FROM @.task WHERE id = t.task), t.tenant, t.key,
-           t.payload, t.attempts"
+           t.attempts"
     );
     let mut claimed = Vec::new();
     for (topic, limit) in room {
@@ -78,13 +93,31 @@ async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Cla
                 tenant: tenant_of(row.try_get(3)?),
                 topic: topic.clone(),
                 key: plain(row.try_get(4)?),
-                payload: row.try_get(5)?,
-                attempt: row.try_get::<_, i32>(6)? as u32,
+                payload: Vec::new(),
+                attempt: row.try_get::<_, i32>(5)? as u32,
             });
         }
         claimed[begin..].sort_unstable_by_key(|message| message.id);
     }
     Ok(claimed)
+}
+
+/// The claimed messages with their payloads, which never change. One that is gone was ended and
+/// pruned by somebody else meanwhile.
+async fn with_payloads(session: &Session, claimed: Vec<Claimed>) -> Job<Vec<Claimed>> {
+    if claimed.is_empty() {
+        return Ok(claimed);
+    }
+    let ids: Vec<i64> = claimed.iter().map(|message| message.id as i64).collect();
+    let sql = "SELECT id, payload FROM @.outbox WHERE id = ANY($1::int8[])";
+    let mut payloads = HashMap::with_capacity(ids.len());
+    for row in session.query(sql, params![ids]).await? {
+        payloads.insert(row.try_get::<_, i64>(0)? as u64, row.try_get::<_, Vec<u8>>(1)?);
+    }
+    let with = |message: Claimed| {
+        payloads.remove(&message.id).map(|payload| Claimed { payload, ..message })
+    };
+    Ok(claimed.into_iter().filter_map(with).collect())
 }
 
 /// Makes messages pending again that were given up, unless a later one of their lane is there.

@@ -300,11 +300,16 @@ impl Tx {
     }
 
     /// Commits what was done well, or rolls back.
-    pub(super) async fn finish<T>(mut self, done: Job<T>) -> Result<T> {
+    pub(super) async fn finish<T>(self, done: Job<T>) -> Result<T> {
+        self.finish_with(done).await.map(|(value, _)| value)
+    }
+
+    /// The same; the connection is for something else from then on.
+    pub(super) async fn finish_with<T>(mut self, done: Job<T>) -> Result<(T, Session)> {
         match done {
             Ok(value) => {
                 self.session.commit().await?;
-                Ok(value)
+                Ok((value, self.session))
             }
             Err(failure) => {
                 self.session.rollback().await;
