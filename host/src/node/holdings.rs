@@ -300,7 +300,8 @@ impl Holdings {
         self.looking = false;
         self.look_at = if self.look_again { now } else { now + self.settings.poll_every };
         if let Ok(arrived) = result {
-            self.mark = self.mark.max(arrived.arrivals.mark);
+            // It may be lower than before: a store that was restored counts on from there.
+            self.mark = arrived.arrivals.mark;
             notices.push(Notice::Arrived(arrived));
         }
     }

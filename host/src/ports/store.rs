@@ -348,7 +348,7 @@ impl CommandEffect {
 }
 
 /// What an applied command has done.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Applied {
     /// Runs started.
     pub runs: Vec<RunId>,
@@ -776,7 +776,8 @@ pub trait Store: Send + Sync {
     ) -> Result<Vec<(Partition, OwnerEpoch)>>;
 
     /// What a leader has put into the queues since that mark (0: since ever). For owners that
-    /// do not lead.
+    /// do not lead. The mark to ask with next comes back: it is lower where the store has lost
+    /// what it had (restored, or a standby that lagged), and then anything may have come.
     async fn arrivals(&self, since: u64) -> Result<Arrivals>;
 
     /// Returns when something may have arrived, or a command may have been put down; at the
@@ -794,8 +795,10 @@ pub trait Store: Send + Sync {
     async fn active_runs(&self) -> Result<Vec<Run>>;
 
     /// Writes decided slots, starts runs and stores task states. The ids of the runs come
-    /// back in their order. A second run of [`Trigger::Schedule`], or of
-    /// [`Trigger::Takeover`], for one task and slot is [`Error::Invalid`].
+    /// back in their order. A run of [`Trigger::Schedule`], or of [`Trigger::Takeover`], that
+    /// the same term has started for that task and slot is not started twice: its id comes
+    /// back. One of an earlier term is [`Error::Invalid`]. Slots that are written already are
+    /// not written twice: a decision whose answer was lost may be repeated.
     async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>>;
 
     /// The cursor of (task, tenant); none: at the beginning.
@@ -836,7 +839,7 @@ pub trait Store: Send + Sync {
     async fn command(&self, id: u64) -> Result<Option<CommandRow>>;
 
     /// Applies a command's effect and marks it applied with that result. A command that is
-    /// marked already is left alone ([`Applied`] is empty then).
+    /// marked already is left alone: what it has done then comes back.
     async fn apply_command(
         &self,
         fence: &Fence,

@@ -52,6 +52,7 @@ macro_rules! store_conformance {
                 an_older_ring_takes_nothing,
                 a_claimed_partition_is_executed_by_its_new_owner_only,
                 arrivals_tell_what_was_planned_or_revived_since,
+                a_mark_that_the_store_does_not_know_means_that_anything_may_have_come,
             }
             commands {
                 a_command_waits_until_a_leader_applies_it,
@@ -205,6 +206,7 @@ macro_rules! store_conformance {
             slots {
                 a_run_starts_with_its_definition,
                 a_slot_that_ran_gets_the_id_of_its_run,
+                a_decision_that_is_repeated_changes_nothing,
                 a_slot_has_one_scheduled_run,
                 equal_consecutive_outcomes_share_a_row,
                 slots_are_found_by_the_time_they_touch,

@@ -41,7 +41,9 @@ impl State {
         self.check_fence(fence)?;
         let row = match self.commands.get(&id) {
             None => return Err(Error::Invalid(format!("there is no command {id}"))),
-            Some(row) if row.applied_at.is_some() => return Ok(Applied::default()),
+            Some(row) if row.applied_at.is_some() => {
+                return Ok(self.done.get(&id).cloned().unwrap_or_default());
+            }
             Some(row) => row.clone(),
         };
         let mut applied = Applied::default();
@@ -78,6 +80,7 @@ impl State {
             row.result = Some(result.to_owned());
             row.refused = effect.is_refusal();
         }
+        self.done.insert(id, applied.clone());
         Ok(applied)
     }
 

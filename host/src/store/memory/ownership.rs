@@ -77,6 +77,11 @@ impl State {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
+        let mark = self.arrivals.len() as u64;
+        if since > mark {
+            let any = Some(Time(i64::MIN));
+            return Arrivals { mark, log: true, timer: any, retry: any };
+        }
         let new = self.arrivals.iter().skip(usize::try_from(since).unwrap_or(usize::MAX));
         let all = Arrivals { mark: since, ..Arrivals::default() };
         new.fold(all, |all, one| Arrivals {

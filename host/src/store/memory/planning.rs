@@ -25,14 +25,8 @@ impl State {
         now: Time,
     ) -> Result<Vec<RunId>> {
         self.check_fence(fence)?;
-        for (at, new) in decision.runs.iter().enumerate() {
-            let same = |task, slot, trigger| {
-                matches!(new.trigger, Trigger::Schedule | Trigger::Takeover)
-                    && (&new.task, new.slot, &new.trigger) == (task, slot, trigger)
-            };
-            if self.runs.values().any(|r| same(&r.task, r.slot, &r.trigger))
-                || decision.runs[..at].iter().any(|r| same(&r.task, r.slot, &r.trigger))
-            {
+        for new in &decision.runs {
+            if self.run_of_slot(new).is_some_and(|run| run.term != fence.term) {
                 let NewRun { task, slot, .. } = new;
                 return Err(Error::Invalid(format!(
                     "the slot {slot} of {task} has its run already"
@@ -57,7 +51,20 @@ impl State {
         Ok(ids)
     }
 
+    /// The run that a slot has: one that is scheduled, or started at a takeover, is its only
+    /// one.
+    fn run_of_slot(&self, new: &NewRun) -> Option<&Run> {
+        let only = matches!(new.trigger, Trigger::Schedule | Trigger::Takeover);
+        self.runs.values().find(|run| {
+            only && (&new.task, new.slot, &new.trigger) == (&run.task, run.slot, &run.trigger)
+        })
+    }
+
     fn start(&mut self, new: &NewRun, term: Term, now: Time) -> RunId {
+        // This leadership has started it: the answer was lost.
+        if let Some(run) = self.run_of_slot(new) {
+            return run.id;
+        }
         let id = RunId(self.next_id(Numbered::Run));
         let run = Run {
             id,
@@ -81,13 +88,18 @@ impl State {
         id
     }
 
-    /// Equal consecutive outcomes of a task share one row.
+    /// Equal consecutive outcomes of a task share one row. What is written already is not
+    /// written again.
     fn record_slot(&mut self, slot: SlotRecord) {
-        let last = self.slots.iter_mut().rev().find(|last| last.task == slot.task);
         let same = |last: &SlotRecord| {
             (&last.outcome, &last.reason, last.run, last.term)
                 == (&slot.outcome, &slot.reason, slot.run, slot.term)
         };
+        let mut of_task = self.slots.iter().filter(|known| known.task == slot.task);
+        if of_task.any(|known| same(known) && known.from <= slot.from && known.to >= slot.to) {
+            return;
+        }
+        let last = self.slots.iter_mut().rev().find(|last| last.task == slot.task);
         match last {
             Some(last) if same(last) => {
                 last.to = slot.to;

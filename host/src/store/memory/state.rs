@@ -17,7 +17,7 @@ use super::outbox::Message;
 use super::ownership::Owner;
 use super::tables::Tables;
 use crate::ports::store::{
-    Arrivals, BeforeImage, CommandRow, Committed, Counts, DeadLetter, Error, FenceState,
+    Applied, Arrivals, BeforeImage, CommandRow, Committed, Counts, DeadLetter, Error, FenceState,
     HistoryRow, NodeRow, Raised, Result,
 };
 
@@ -88,6 +88,8 @@ pub(super) struct State {
     pub(super) slots: Vec<SlotRecord>,
     pub(super) cursors: BTreeMap<Account, Vec<u8>>,
     pub(super) commands: BTreeMap<u64, CommandRow>,
+    /// What each applied command has done.
+    pub(super) done: BTreeMap<u64, Applied>,
 
     pub(super) streams: BTreeMap<(TaskName, Partition), StreamState>,
     /// When the next rows of a task's budget are free.
@@ -132,6 +134,7 @@ impl State {
             slots: Vec::new(),
             cursors: BTreeMap::new(),
             commands: BTreeMap::new(),
+            done: BTreeMap::new(),
             streams: BTreeMap::new(),
             free_at: BTreeMap::new(),
             timers: BTreeMap::new(),

@@ -45,7 +45,7 @@ pub(super) async fn submit(
 }
 
 const COMMAND: &str =
-    "SELECT id, command, by, reason, at, applied_at, result, refused FROM @.command";
+    "SELECT id, command, by, reason, at, applied_at, result, refused, done FROM @.command";
 
 /// Commands that no leader has applied, oldest first.
 pub(super) async fn pending(session: &Session, limit: u32) -> Job<Vec<CommandRow>> {
@@ -119,11 +119,16 @@ async fn applied(
     effect: &CommandEffect,
     result: &str,
 ) -> Job<Applied> {
-    let Some(row) = command(&tx.session, id).await? else {
+    // A copy of this that is still at its COMMIT is waited for.
+    let sql = format!("{COMMAND} WHERE id = $1 FOR UPDATE");
+    let number = i64::try_from(id).unwrap_or(i64::MAX);
+    let Some(row) = tx.row(&sql, params![number]).await? else {
         return Err(invalid(format!("there is no command {id}")));
     };
+    let done: Option<String> = row.try_get(8)?;
+    let row = read(&row)?;
     if row.applied_at.is_some() {
-        return Ok(Applied::default());
+        return done.map_or_else(|| Ok(Applied::default()), |done| parse(&done));
     }
     let number = |task: &TaskName| tasks.get(task).copied().unwrap_or(0);
     let mut applied = Applied::default();
@@ -147,8 +152,15 @@ async fn applied(
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     tx.execute(
-        "UPDATE @.command SET applied_at = $2, result = $3, refused = $4 WHERE id = $1",
-        params![id as i64, tx.now.0, escaped(result).into_owned(), effect.is_refusal()],
+        "UPDATE @.command SET applied_at = $2, result = $3, refused = $4, done = $5
+         WHERE id = $1",
+        params![
+            id as i64,
+            tx.now.0,
+            escaped(result).into_owned(),
+            effect.is_refusal(),
+            json(&applied)?
+        ],
     )
     .await?;
     Ok(applied)
@@ -178,7 +190,7 @@ async fn resume(tx: &Tx, task: i32) -> Job<()> {
 
 /// Dead letters into the retries; those whose identity waits already are left.
 async fn retry_dead(tx: &Tx, selector: &DeadSelector) -> Job<u64> {
-    let letters = dead_letters(&tx.session, selector, Letters::Open, None, None).await?;
+    let letters = held_letters(tx, selector).await?;
     // Newest first: of several of one identity the newest goes.
     let mut seen = HashSet::new();
     let ids: Vec<i64> = letters
@@ -221,13 +233,13 @@ async fn retry_dead(tx: &Tx, selector: &DeadSelector) -> Job<u64> {
 }
 
 async fn discard_dead(tx: &Tx, selector: &DeadSelector, row: &CommandRow) -> Job<u64> {
-    let letters = dead_letters(&tx.session, selector, Letters::Open, None, None).await?;
+    let letters = held_letters(tx, selector).await?;
     if letters.is_empty() {
         return Ok(0);
     }
     let nothing = Blocks { settled: false, dead: false };
-    let numbers = tx.numbers(numbers_needed(letters.len(), 0)).await?;
-    let mut books = Books::open(numbers, letters.len(), nothing, tx.now)?;
+    let numbers = tx.numbers(numbers_needed(letters.len())).await?;
+    let mut books = Books::open(numbers, nothing, tx.now)?;
     let reason = format!("{}: {}", row.by, row.reason);
     for (at, (task, letter)) in letters.iter().enumerate() {
         let delta = books.tally.of(*task, letter.item.identity.tenant.as_ref());
@@ -248,6 +260,12 @@ async fn discard_dead(tx: &Tx, selector: &DeadSelector, row: &CommandRow) -> Job
     Ok(letters.len() as u64)
 }
 
+/// Open dead letters that match, newest first, which nobody else resolves, moves or discards
+/// from now on.
+async fn held_letters(tx: &Tx, selector: &DeadSelector) -> Job<Vec<(i32, DeadLetter)>> {
+    select_letters(&tx.session, selector, (Letters::Open, None, None), "FOR UPDATE OF d").await
+}
+
 /// Dead letters that match and are older than `before`, newest first, with the numbers of their
 /// tasks; at most `limit`
 /// where given.
@@ -257,6 +275,15 @@ pub(super) async fn dead_letters(
     letters: Letters,
     before: Option<u64>,
     limit: Option<u32>,
+) -> Job<Vec<(i32, DeadLetter)>> {
+    select_letters(session, selector, (letters, before, limit), "").await
+}
+
+async fn select_letters(
+    session: &Session,
+    selector: &DeadSelector,
+    (letters, before, limit): (Letters, Option<u64>, Option<u32>),
+    held: &str,
 ) -> Job<Vec<(i32, DeadLetter)>> {
     let ids: Option<Vec<i64>> = match selector.ids.as_slice() {
         [] => None,
@@ -273,7 +300,7 @@ pub(super) async fn dead_letters(
                  WHERE ($1::int8[] IS NULL OR d.id = ANY($1)) AND ($2::text IS NULL OR t.name = $2)
                    AND ($3::text IS NULL OR (d.error_hash = md5($3) AND d.error = $3))
                    AND ($5 OR d.resolved_at IS NULL) AND d.id < $6
-                 ORDER BY d.id DESC LIMIT $4",
+                 ORDER BY d.id DESC LIMIT $4 {held}",
                 items::COLUMNS
             ),
             params![ids, task, error, limit.map(i64::from), letters == Letters::All, before],

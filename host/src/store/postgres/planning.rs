@@ -10,14 +10,14 @@ use tokio_postgres::Row;
 
 use super::arrivals;
 use super::clock::Clock;
-use super::error::{Job, invalid};
+use super::error::{Failure, Job, invalid};
 use super::items::{Identities, route};
 use super::leadership::{check_fence, hold_fence};
 use super::session::{NUMBERS, Pipeline, Session, Tx, numbers, params};
 use super::tally::Tally;
 use super::tasks::Tasks;
 use super::text::{NO_DUE, due_number, escaped, tenant_text};
-use crate::ports::store::{PlanPage, Planned, Result};
+use crate::ports::store::{Error, PlanPage, Planned, Result};
 
 /// The cursor of (task, tenant).
 pub(super) async fn cursor(
@@ -74,10 +74,20 @@ pub(super) async fn plan_page(
     first.push(KNOWN, params![task, tenants, keys, dues, versions]);
     let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
     let done = match decide(&answers, page, task, partitions) {
-        Ok((planning, planned)) => planning.write(&mut tx, page, &planned).await.map(|()| planned),
+        Ok((planning, planned)) => match planning.write(&mut tx, page, &planned).await {
+            // A dead letter of an identity was put back since the page was compared.
+            Err(Failure::Sql(e)) if is_waiting(&e) => {
+                Err(Error::Busy("what a page plans has begun to wait meanwhile".into()).into())
+            }
+            written => written.map(|()| planned),
+        },
         Err(failure) => Err(failure),
     };
     tx.finish(done).await
+}
+
+fn is_waiting(e: &tokio_postgres::Error) -> bool {
+    e.as_db_error().is_some_and(|e| e.constraint() == Some("item_pkey"))
 }
 
 fn identity(task: &TaskName, candidate: &Candidate) -> Identity {

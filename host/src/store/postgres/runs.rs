@@ -15,7 +15,7 @@ use super::tally::{END_RUNS, fold};
 use super::tasks::Tasks;
 use super::text::{tenant_of, tenant_text};
 use crate::ports::store::{
-    NewRun, Pause, Result, Run, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+    NewRun, Pause, Result, Run, SlotDecision, SlotOutcome, SlotRecord, TaskState,
 };
 
 /// The tasks that a decision names.
@@ -76,18 +76,6 @@ fn number(tasks: &HashMap<TaskName, i32>, task: &TaskName) -> Job<i32> {
 async fn start(tx: &Tx, tasks: &HashMap<TaskName, i32>, term: Term, run: &NewRun) -> Job<RunId> {
     let task = number(tasks, &run.task)?;
     let trigger = json(&run.trigger)?;
-    if matches!(run.trigger, Trigger::Schedule | Trigger::Takeover) {
-        let twice = tx
-            .row(
-                "SELECT 1 FROM @.run WHERE task = $1 AND slot = $2 AND trigger = $3",
-                params![task, run.slot.0, trigger.clone()],
-            )
-            .await?;
-        if twice.is_some() {
-            let (name, slot) = (&run.task, run.slot);
-            return Err(invalid(format!("{name} has a run for the slot {slot}")));
-        }
-    }
     let hash = Sha256::digest(run.definition.as_bytes()).to_vec();
     tx.execute(
         "INSERT INTO @.definition (definition, hash) VALUES ($1, $2) ON CONFLICT (hash) DO NOTHING",
@@ -98,15 +86,34 @@ async fn start(tx: &Tx, tasks: &HashMap<TaskName, i32>, term: Term, run: &NewRun
         .row(
             "INSERT INTO @.run (task, slot, trigger, term, digest, definition, started_at)
              SELECT $1, $2, $3, $4, $5, d.id, $7 FROM @.definition d WHERE d.hash = $6
-             RETURNING id",
-            params![task, run.slot.0, trigger, term.0 as i64, run.digest.clone(), hash, tx.now.0],
+             ON CONFLICT DO NOTHING RETURNING id",
+            params![
+                task,
+                run.slot.0,
+                trigger.clone(),
+                term.0 as i64,
+                run.digest.clone(),
+                hash,
+                tx.now.0
+            ],
         )
         .await?;
+    if let Some(row) = row {
+        return Ok(RunId(row.try_get::<_, i64>(0)? as u64));
+    }
+    // The slot has its run. Where this leadership has started it, its answer was lost.
+    let run_of_slot = "SELECT id, term FROM @.run WHERE task = $1 AND slot = $2 AND trigger = $3";
+    let row = tx.row(run_of_slot, params![task, run.slot.0, trigger]).await?;
     let row = row.ok_or_else(|| invalid("a run without its definition"))?;
+    if row.try_get::<_, i64>(1)? != term.0 as i64 {
+        let (name, slot) = (&run.task, run.slot);
+        return Err(invalid(format!("{name} has a run for the slot {slot}")));
+    }
     Ok(RunId(row.try_get::<_, i64>(0)? as u64))
 }
 
-/// Adds a row to the slot history, or prolongs an equal last one.
+/// Adds a row to the slot history, or prolongs an equal last one. What is written already is
+/// not written again.
 async fn write_slot(
     tx: &Tx,
     tasks: &HashMap<TaskName, i32>,
@@ -117,6 +124,17 @@ async fn write_slot(
     let outcome = json(&slot.outcome)?;
     let run = run.map(|r| r.0 as i64);
     let (term, count) = (slot.term.0 as i64, slot.count as i64);
+    let written = tx
+        .row(
+            "SELECT 1 FROM @.slot WHERE task = $1 AND to_slot >= $2 AND from_slot <= $3
+               AND outcome = $4 AND reason = $5 AND run IS NOT DISTINCT FROM $6 AND term = $7
+             LIMIT 1",
+            params![task, slot.to.0, slot.from.0, outcome.clone(), slot.reason.clone(), run, term],
+        )
+        .await?;
+    if written.is_some() {
+        return Ok(());
+    }
     let merged = tx
         .execute(
             "UPDATE @.slot SET to_slot = $2, count = count + $3

@@ -92,7 +92,11 @@ pub(super) fn apply(
         return Err(Error::Invalid(format!("there is no command {id}")).into());
     };
     if row.applied_at.is_some() {
-        return Ok(Applied::default());
+        let done: Option<String> = tx
+            .conn
+            .prepare_cached("SELECT done FROM besom_command WHERE id = ?1")?
+            .query_row([id], |r| r.get(0))?;
+        return done.map_or_else(|| Ok(Applied::default()), |done| parse(&done));
     }
     let mut applied = Applied::default();
     match effect {
@@ -110,9 +114,10 @@ pub(super) fn apply(
     }
     tx.conn
         .prepare_cached(
-            "UPDATE besom_command SET applied_at = ?2, result = ?3, refused = ?4 WHERE id = ?1",
+            "UPDATE besom_command SET applied_at = ?2, result = ?3, refused = ?4, done = ?5
+             WHERE id = ?1",
         )?
-        .execute(params![id, tx.now.0, result, effect.is_refusal()])?;
+        .execute(params![id, tx.now.0, result, effect.is_refusal(), json(&applied)?])?;
     Ok(applied)
 }
 

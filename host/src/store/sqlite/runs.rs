@@ -52,15 +52,21 @@ fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
     let task = tx.task(&run.task)?;
     let trigger = json(&run.trigger)?;
     if matches!(run.trigger, Trigger::Schedule | Trigger::Takeover) {
-        let twice = tx
+        let started: Option<(u64, u64)> = tx
             .conn
             .prepare_cached(
-                "SELECT 1 FROM besom_run WHERE task = ?1 AND slot = ?2 AND trigger = ?3",
+                "SELECT id, term FROM besom_run WHERE task = ?1 AND slot = ?2 AND trigger = ?3",
             )?
-            .exists(params![task, run.slot.0, trigger])?;
-        if twice {
-            let (name, slot) = (&run.task, run.slot);
-            return Err(Error::Invalid(format!("{name} has a run for the slot {slot}")).into());
+            .query_row(params![task, run.slot.0, trigger], |r| Ok((r.get(0)?, r.get(1)?)))
+            .optional()?;
+        match started {
+            // This leadership has started it: the answer was lost.
+            Some((id, of)) if of == term.0 => return Ok(RunId(id)),
+            Some(_) => {
+                let (name, slot) = (&run.task, run.slot);
+                return Err(Error::Invalid(format!("{name} has a run for the slot {slot}")).into());
+            }
+            None => {}
         }
     }
     let hash = Sha256::digest(run.definition.as_bytes());
@@ -87,11 +93,22 @@ fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
     Ok(RunId(u64::try_from(tx.conn.last_insert_rowid()).unwrap_or(0)))
 }
 
-/// Adds a row to the slot history, or prolongs an equal last one.
+/// Adds a row to the slot history, or prolongs an equal last one. What is written already is
+/// not written again.
 fn write_slot(tx: &mut Tx<'_>, slot: &SlotRecord, run: Option<RunId>) -> Job<()> {
     let task = tx.task(&slot.task)?;
     let outcome = json(&slot.outcome)?;
     let run = run.map(|r| r.0);
+    let written = tx
+        .conn
+        .prepare_cached(
+            "SELECT 1 FROM besom_slot WHERE task = ?1 AND to_slot >= ?2 AND from_slot <= ?3
+               AND outcome = ?4 AND reason = ?5 AND run IS ?6 AND term = ?7",
+        )?
+        .exists(params![task, slot.to.0, slot.from.0, outcome, slot.reason, run, slot.term.0])?;
+    if written {
+        return Ok(());
+    }
     let merged = tx
         .conn
         .prepare_cached(

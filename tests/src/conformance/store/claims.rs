@@ -5,6 +5,7 @@ use std::time::Duration;
 use besom::ports::store::{Claim, Command, CommandEffect, DeadSelector, LeftOut, Outcome};
 use besom_core::ids::{NodeName, OwnerEpoch, Partition, Term};
 use besom_core::ownership::RingPosition;
+use besom_core::time::Time;
 
 use crate::conformance::World;
 use crate::conformance::world::{apply, candidate, dead, due};
@@ -111,4 +112,20 @@ pub async fn arrivals_tell_what_was_planned_or_revived_since(world: &mut World) 
     store.apply_command(&world.fence, id, &effect, "tried again").await.unwrap();
     let retry = store.arrivals(before).await.unwrap();
     assert!(retry.retry.is_some_and(|earliest| earliest <= world.now), "{retry:?}");
+}
+
+/// Who has seen more than the store remembers looks at everything: it was restored, and counts
+/// on from where it was then.
+pub async fn a_mark_that_the_store_does_not_know_means_that_anything_may_have_come(
+    world: &mut World,
+) {
+    world.planned("task", vec![candidate("k")]).await;
+    let store = world.store();
+    let known = store.arrivals(0).await.unwrap().mark;
+    let lost = store.arrivals(known + 7).await.unwrap();
+    let any = |at: Option<Time>| at.is_some_and(|earliest| earliest <= world.now);
+    assert!(lost.log && any(lost.timer) && any(lost.retry), "{lost:?}");
+    let next = store.arrivals(lost.mark).await.unwrap().mark;
+    world.planned("other", vec![candidate("k")]).await;
+    assert!(store.arrivals(next).await.unwrap().log);
 }

@@ -84,7 +84,8 @@ pub async fn a_command_is_applied_once(world: &mut World) {
     assert_eq!(apply(world, id, effect()).await.dead, 1);
     let waiting = world.retries().await.remove(0);
     world.commit(vec![(&waiting, dead("still corrupt"))]).await;
-    assert_eq!(apply(world, id, effect()).await, Applied::default());
+    let before = Applied { dead: 1, ..Applied::default() };
+    assert_eq!(apply(world, id, effect()).await, before, "what it has done is told again");
     assert!(world.retries().await.is_empty());
     let nothing = world.store().apply_command(&world.fence, 9_999, &effect(), "done").await;
     assert!(matches!(nothing, Err(Error::Invalid(_))), "{nothing:?}");
@@ -98,6 +99,11 @@ pub async fn a_trigger_starts_a_run(world: &mut World) {
     let active = world.store().active_runs().await.unwrap();
     assert_eq!(applied.runs, active.iter().map(|run| run.id).collect::<Vec<_>>());
     assert_eq!(applied.runs.len(), 1);
+    // Whoever has lost the answer is told of the run that there is.
+    let decision = SlotDecision { runs: vec![new_run("task", world.now)], ..Default::default() };
+    world.reopen().await;
+    assert_eq!(apply(world, id, CommandEffect::Slots(decision)).await, applied);
+    assert_eq!(world.store().active_runs().await.unwrap().len(), 1);
 }
 
 /// A pause says who, why and since when, and no decision about slots lifts it.

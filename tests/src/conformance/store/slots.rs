@@ -55,10 +55,32 @@ pub async fn a_slot_that_ran_gets_the_id_of_its_run(world: &mut World) {
     assert_eq!(slots(world).await[0].run, Some(ids[0]));
 }
 
-/// A schedule's slot is run once.
+/// A decision whose answer was lost is repeated: it is answered with what it has done.
+pub async fn a_decision_that_is_repeated_changes_nothing(world: &mut World) {
+    let new = NewRun { trigger: Trigger::Schedule, ..new_run("task", at(60)) };
+    let at_start = NewRun { trigger: Trigger::Takeover, ..new_run("task", at(60)) };
+    let skipped = [0, 30].map(|seconds| slot(seconds, SlotOutcome::Skipped, "busy"));
+    let decision = SlotDecision {
+        slots: skipped.into_iter().chain([slot(60, SlotOutcome::Ran, "")]).collect(),
+        runs: vec![new, at_start],
+        states: vec![],
+    };
+    let first = world.store().decide_slots(&world.fence, &decision).await.unwrap();
+    let written = slots(world).await;
+    world.advance(Duration::from_secs(1));
+    let again = world.store().decide_slots(&world.fence, &decision).await.unwrap();
+    assert_eq!(again, first);
+    assert_eq!(slots(world).await, written);
+    assert_eq!(written.iter().map(|slot| slot.count).collect::<Vec<_>>(), [1, 2]);
+    let active = world.store().active_runs().await.unwrap();
+    assert_eq!(active.iter().map(|run| run.id).collect::<Vec<_>>(), first);
+}
+
+/// A schedule's slot is run once: another leadership does not start it again.
 pub async fn a_slot_has_one_scheduled_run(world: &mut World) {
     let new = NewRun { trigger: Trigger::Schedule, ..new_run("task", at(30)) };
     decide(world, vec![], vec![new.clone()]).await;
+    world.lead(2, "node-2").await;
     let again = SlotDecision { runs: vec![new.clone()], ..Default::default() };
     let refused = world.store().decide_slots(&world.fence, &again).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
