@@ -4,14 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom::ports::store::{Batch, BeforeImage, Committed, Decision, Error, Outcome};
+use besom::ports::store::{
+    Batch, BeforeImage, Claim, Command, CommandEffect, Committed, DeadSelector, Decision, Error,
+    NewRun, Outcome, RingPosition, SlotDecision, SlotOutcome, SlotRecord, Trigger,
+};
 use besom::store::postgres::Options;
-use besom_core::ids::RunId;
+use besom_core::ids::{Partition, RunId, Term};
 use besom_core::proposal::{Change, Condition, Filter, Guard};
 use besom_core::value::{Field, Value};
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{counter, parent, text, thing};
-use besom_tests::conformance::world::{apply, candidate, fence, in_one_stream, n_is, set_n, skip};
+use besom_tests::conformance::world::{
+    apply, candidate, dead, fence, in_one_stream, n_is, new_run, page, set_n, skip, task,
+};
 use besom_tests::conformance::{World, block_on};
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
@@ -435,5 +440,290 @@ fn the_same_items_committed_twice_at_once_take_effect_once() {
         assert_eq!(applied, 1);
         assert_eq!(stage.world.rows("things", &["n"]).await, [[Value::Integer(1)]]);
         stage.world.balanced().await;
+    });
+}
+
+/// A decision that is repeated while its first copy is at its COMMIT starts no second run.
+#[test]
+fn a_decision_repeated_beside_its_first_copy_is_written_once() {
+    block_on(async {
+        let stage = stage().await;
+        let slot = stage.world.now;
+        let decision = SlotDecision {
+            slots: vec![SlotRecord {
+                task: task("task"),
+                from: slot,
+                to: slot,
+                count: 1,
+                outcome: SlotOutcome::Ran,
+                reason: String::new(),
+                run: None,
+                term: Term(1),
+            }],
+            runs: vec![NewRun { trigger: Trigger::Schedule, ..new_run("task", slot) }],
+            states: Vec::new(),
+        };
+        let decide = || {
+            let (store, leader) = (stage.world.store(), stage.world.fence.clone());
+            let decision = decision.clone();
+            tokio::spawn(async move { store.decide_slots(&leader, &decision).await })
+        };
+        // Behind its run, the first copy waits; its answer will come, but not in time.
+        stage.product("BEGIN; LOCK TABLE besom.slot IN SHARE MODE").await;
+        let first = decide();
+        stage.until_waiting(1).await;
+        let second = decide();
+        stage.until_waiting(2).await;
+        stage.product("COMMIT").await;
+        let first = first.await.unwrap().unwrap();
+        assert_eq!(second.await.unwrap().unwrap(), first);
+        assert_eq!(stage.world.store().active_runs().await.unwrap().len(), 1);
+        let slots = stage.world.store().slots(&task("task"), slot, slot, 10).await.unwrap();
+        assert_eq!(slots.len(), 1, "{slots:?}");
+    });
+}
+
+/// A command that is repeated while its first copy is at its COMMIT is applied once.
+#[test]
+fn a_command_repeated_beside_its_first_copy_is_applied_once() {
+    block_on(async {
+        let stage = stage().await;
+        for key in ["a", "b"] {
+            stage.world.settle(candidate(key), dead("broken")).await;
+        }
+        let selector = DeadSelector::default();
+        let command = Command::DiscardDead(selector.clone());
+        let id = stage.world.store().submit(&command, "ann", "useless").await.unwrap();
+        let effect = CommandEffect::DiscardDead(selector);
+        let apply = || {
+            let (store, leader) = (stage.world.store(), stage.world.fence.clone());
+            let effect = effect.clone();
+            tokio::spawn(async move { store.apply_command(&leader, id, &effect, "done").await })
+        };
+        stage.product("BEGIN; LOCK TABLE besom.history IN SHARE MODE").await;
+        let first = apply();
+        stage.until_waiting(1).await;
+        let second = apply();
+        stage.until_waiting(2).await;
+        stage.product("COMMIT").await;
+        let first = first.await.unwrap().unwrap();
+        assert_eq!(first.dead, 2);
+        assert_eq!(second.await.unwrap().unwrap(), first);
+        assert_eq!(stage.world.history().await.len(), 4, "two set aside, two discarded");
+        stage.world.balanced().await;
+    });
+}
+
+/// A dead letter that a commit resolves while a command discards it is resolved, not both.
+#[test]
+fn a_dead_letter_resolved_beside_its_discard_is_counted_once() {
+    block_on(async {
+        let stage = stage().await;
+        stage.world.settle(candidate("k"), dead("broken")).await;
+        stage.product("BEGIN; UPDATE besom.dead SET resolved_at = 1").await;
+        let selector = DeadSelector::default();
+        let command = Command::DiscardDead(selector.clone());
+        let id = stage.world.store().submit(&command, "ann", "useless").await.unwrap();
+        let (store, leader) = (stage.world.store(), stage.world.fence.clone());
+        let discard = tokio::spawn(async move {
+            let effect = CommandEffect::DiscardDead(selector);
+            store.apply_command(&leader, id, &effect, "done").await
+        });
+        stage.until_waiting(1).await;
+        stage.product("COMMIT").await;
+        assert_eq!(discard.await.unwrap().unwrap().dead, 0);
+        assert_eq!(stage.world.history().await.len(), 1, "nothing was discarded");
+    });
+}
+
+/// Who comes back while the commit waits for the row is not put to sleep.
+#[test]
+fn what_wakes_up_while_the_commit_waits_for_its_row_is_not_idle() {
+    // What changes one row by its key is judged and changed at once, the rest step by step.
+    for (name, also) in [("together", vec![]), ("in steps", vec![nobody_attached()])] {
+        block_on(async {
+            let mut stage = stage().await;
+            stage.world.write(vec![parent("p"), thing("t", 1)]).await;
+            stage.world.advance(Duration::from_secs(600));
+            let activity = stage.world.fixture.activity();
+            let guards = [vec![Guard::Idle("ws".into())], also].concat();
+            let batch = stage.batch(apply(guards, vec![set_n("t", 9)])).await;
+            let batch = Batch { activity_in_store: true, ..batch };
+
+            stage.product("BEGIN; UPDATE things SET title = 'x' WHERE id = 't'").await;
+            let commit = stage.commit(&batch);
+            stage.until_waiting(1).await;
+            activity.connect("ws", "c").await.unwrap();
+            stage.product("COMMIT").await;
+
+            let committed = commit.await.unwrap().unwrap();
+            assert_eq!(committed.outcomes, [Outcome::Skipped("guard".into())], "{name}");
+            assert_eq!(stage.world.rows("things", &["n"]).await, [[Value::Integer(1)]], "{name}");
+            stage.world.balanced().await;
+        });
+    }
+}
+
+/// Who comes back while the commit that found it idle is at work comes back after it.
+#[test]
+fn a_sign_of_life_waits_for_the_commit_that_found_none() {
+    block_on(async {
+        let mut stage = stage().await;
+        stage.world.write(vec![parent("p"), thing("t", 1)]).await;
+        stage.world.advance(Duration::from_secs(600));
+        let activity = stage.world.fixture.activity();
+        let guards = vec![Guard::Idle("ws".into())];
+        let batch = stage.batch(apply(guards, vec![set_n("t", 9)])).await;
+        let batch = Batch { activity_in_store: true, ..batch };
+        // The books wait; the guard has been judged.
+        stage.product("BEGIN; LOCK TABLE besom.history IN SHARE MODE").await;
+        let commit = stage.commit(&batch);
+        stage.until_waiting(1).await;
+        let seen = tokio::spawn(async move { activity.connect("ws", "c").await });
+        stage.until_waiting(2).await;
+        stage.product("COMMIT").await;
+        assert_eq!(commit.await.unwrap().unwrap().outcomes, [Outcome::Committed]);
+        seen.await.unwrap().unwrap();
+    });
+}
+
+/// The image of an upsert is the row that it has overwritten, also where that came in between.
+#[test]
+fn an_upsert_keeps_the_row_that_somebody_else_inserts_meanwhile() {
+    block_on(async {
+        let stage = stage().await;
+        let fields = vec![
+            Field::new("id", text("t")),
+            Field::new("title", text("besom")),
+            Field::new("n", Value::Integer(2)),
+        ];
+        let upsert = Change::Upsert { collection: "things".into(), fields };
+        let batch = stage.batch(apply(vec![], vec![upsert])).await;
+        let insert = "BEGIN; INSERT INTO things (tenant_id, id, title, n)
+             VALUES ('a', 't', 'theirs', 1)";
+        stage.product(insert).await;
+        let commit = stage.commit(&batch);
+        stage.until_waiting(1).await;
+        stage.product("COMMIT").await;
+        assert_eq!(commit.await.unwrap().unwrap().outcomes, [Outcome::Committed]);
+        let images = stage.world.latest_images().await;
+        assert_eq!(images.len(), 1);
+        assert_eq!(n_before(&images[0]), Value::Integer(1), "{images:?}");
+        assert_eq!(stage.world.rows("things", &["n"]).await, [[Value::Integer(2)]]);
+    });
+}
+
+fn tell(payload: &str) -> Change {
+    Change::Emit { topic: "t".into(), key: "k".into(), payload: payload.into() }
+}
+
+/// Messages of a lane are delivered in the order in which their commits took effect, whichever
+/// began first.
+#[test]
+fn messages_of_a_lane_follow_the_order_of_their_commits() {
+    block_on(async {
+        let stage = stage().await;
+        stage.world.write(vec![thing("s", 1), thing("t", 1)]).await;
+        stage.world.planned("task", vec![candidate("a"), candidate("b")]).await;
+        let items = stage.world.log("task").await;
+        let batch = |at: usize, changes| {
+            stage.world.batch(vec![stage.world.entry(&items[at], apply(vec![], changes))])
+        };
+        let slow = batch(0, vec![set_n("s", 2), set_n("t", 2), tell("slow")]);
+        let fast = batch(1, vec![set_n("t", 3), tell("fast")]);
+        stage.product("BEGIN; UPDATE things SET title = 'x' WHERE id = 's'").await;
+        let commit = stage.commit(&slow);
+        stage.until_waiting(1).await;
+        stage.world.store().commit(&fast).await.unwrap();
+        stage.product("COMMIT").await;
+        commit.await.unwrap().unwrap();
+        let n = Value::Integer(2);
+        assert_eq!(stage.world.rows("things", &["n"]).await[1], [n], "the slow one was later");
+        let told: Vec<_> =
+            stage.world.fixture.outbox().await.into_iter().map(|(_, _, payload)| payload).collect();
+        assert_eq!(told, [b"fast".to_vec(), b"slow".to_vec()]);
+    });
+}
+
+/// A message that becomes visible behind a later one of its lane waits for that one's attempt.
+#[test]
+fn two_messages_of_a_lane_are_not_under_way_at_once() {
+    block_on(async {
+        let mut stage = stage().await;
+        let hold = Duration::from_secs(60);
+        let room = [("t".to_owned(), 8)];
+        let insert = |id: i64| {
+            format!(
+                "INSERT INTO besom.outbox (id, history, at, topic, key, payload, tenant)
+                 VALUES ({id}, 0, 0, 't', 'k', '', 'a')"
+            )
+        };
+        let claimed = async |stage: &Stage| {
+            let store = stage.world.store();
+            let all = store.claim_messages(&stage.world.fence, &room, hold).await.unwrap();
+            all.iter().map(|message| message.id).collect::<Vec<_>>()
+        };
+        stage.product(&insert(1_000_020)).await;
+        assert_eq!(claimed(&stage).await, [1_000_020]);
+        stage.product(&insert(1_000_010)).await;
+        assert_eq!(claimed(&stage).await, [0; 0], "the later one is under way");
+        // Nobody has heard of its attempt: the earlier one is the first now.
+        stage.world.advance(hold + Duration::from_secs(1));
+        assert_eq!(claimed(&stage).await, [1_000_010]);
+    });
+}
+
+/// A batch that hangs keeps one partition from its heir, not all of a share.
+#[test]
+fn one_commit_that_hangs_keeps_one_partition_unowned() {
+    block_on(async {
+        let stage = stage().await;
+        stage.product("BEGIN; SELECT 1 FROM besom.partition WHERE id = 3 FOR SHARE").await;
+        let store = stage.world.store();
+        let table = store.partition_table().await.unwrap();
+        let claims: Vec<Claim> = table[..8]
+            .iter()
+            .map(|row| Claim { partition: row.partition, seen: row.epoch })
+            .collect();
+        let ring = |revision| RingPosition { term: Term(9), revision };
+        let heir = "node-2".into();
+        let taken = store.claim_partitions(&heir, ring(1), &claims).await.unwrap();
+        let taken: Vec<u32> = taken.iter().map(|(Partition(id), _)| *id).collect();
+        assert_eq!(taken, [0, 1, 2, 4, 5, 6, 7]);
+        stage.product("COMMIT").await;
+        let rest = store.claim_partitions(&heir, ring(1), &claims).await.unwrap();
+        assert_eq!(rest.iter().map(|(Partition(id), _)| *id).collect::<Vec<_>>(), [3]);
+    });
+}
+
+/// An item that comes back from the dead while a page plans the same one leaves the page to be
+/// planned again, not its scan at its end.
+#[test]
+fn a_page_beside_a_revived_dead_letter_is_planned_again() {
+    block_on(async {
+        let stage = stage().await;
+        stage.world.settle(candidate("k"), dead("broken")).await;
+        let run = stage.world.run("task").await;
+        // The revival is under way: its row is not to be seen yet.
+        stage
+            .product(
+                "BEGIN; INSERT INTO besom.item (task, due, no, run_at, run, planned_at, part, place,
+                   tenant, key, version, payload)
+                 SELECT task, due, 999999, 0, run, planned_at, part, 2, tenant, key, version, payload
+                 FROM besom.dead",
+            )
+            .await;
+        let (store, leader) = (stage.world.store(), stage.world.fence.clone());
+        let mut newer = candidate("k");
+        newer.version = "v2".into();
+        let asked = page("task", run, vec![newer]);
+        let again = asked.clone();
+        let planning = tokio::spawn(async move { store.plan_page(&leader, &asked).await });
+        stage.until_waiting(1).await;
+        stage.product("COMMIT").await;
+        let busy = planning.await.unwrap();
+        assert!(matches!(busy, Err(Error::Busy(_))), "{busy:?}");
+        let planned = stage.world.store().plan_page(&stage.world.fence, &again).await.unwrap();
+        assert_eq!((planned.planned, planned.deduplicated), (0, 1));
     });
 }

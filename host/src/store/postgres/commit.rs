@@ -18,13 +18,13 @@
 use std::collections::{BTreeMap, HashMap};
 
 use besom_core::ids::{CommitId, TaskName};
-use besom_core::proposal::{Change, Guard, Proposal, Settle};
+use besom_core::proposal::{Guard, Settle};
 use tokio_postgres::Row;
 
 use super::clock::{Clock, NOW};
 use super::direct;
 use super::effects::{self, Effect};
-use super::embedded::{Observation, idle_keys};
+use super::embedded::{self, Observation, idle_keys};
 use super::error::{Failure, Fault as Blame, Job, classify_commit, fault, invalid, words};
 use super::fault::Fault;
 use super::guards::{self, Verdict};
@@ -35,6 +35,7 @@ use super::settle::{BLOCKS, Blocks, Books, Remarks, numbers_needed};
 use super::tally::{END_RUNS, ended_runs};
 use super::waiting::mark;
 use super::work::{Work, waves};
+use crate::ports::activity::State;
 use crate::ports::store::{Batch, Committed, Decision, Entry, Error, Outcome, Result};
 use crate::store::record::images::Images;
 
@@ -194,7 +195,7 @@ impl<'a> Attempt<'a> {
 
         let mut first = Pipeline::default();
         let tasks: Vec<i32> = self.setting.tasks.values().copied().collect();
-        let needed = self.numbers_needed() as i32;
+        let needed = numbers_needed(batch.entries.len()) as i32;
         first.push(opening(), params![self.setting.clock.given(), mark(batch.id), needed, tasks]);
         let owners = ownership::ask(&mut first, batch, self.tasks);
         let together = !self.care.savepoints;
@@ -206,6 +207,9 @@ impl<'a> Attempt<'a> {
             let later = later.iter().flatten();
             guards::ask(&mut first, self.setting.mapping, wave, later, &is_idle)
         });
+        // Once the rows are held: what was idle when it was asked may have woken up since.
+        let awaited = self.awaited(&waves, &is_idle);
+        let still_idle = together.then(|| self.hold_idle(&mut first, &awaited)).flatten();
         let mut answers = session.begin(first).await.map_err(|e| self.blamed(e))?;
         let opened = answers[0].first().ok_or_else(|| invalid("the database gave no answer"))?;
         self.known(opened)?;
@@ -213,9 +217,16 @@ impl<'a> Attempt<'a> {
         let ids = opened.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default();
         let blocks = Blocks::read(opened, 4)?;
         let owned = owners.read(&answers, batch, self.tasks, now)?;
-        let mut books = Books::open(ids, batch.entries.len(), blocks, now)?;
+        let mut books = Books::open(ids, blocks, now)?;
         if self.care.savepoints {
             self.lock(session, &waves).await?;
+            let mut pipeline = Pipeline::default();
+            if let Some(asked) = self.hold_idle(&mut pipeline, &awaited) {
+                let answers = session.run(pipeline).await?;
+                self.still_idle(&asked, &answers, &awaited, &waves)?;
+            }
+        } else if let Some(asked) = &still_idle {
+            self.still_idle(asked, &answers, &awaited, &waves)?;
         }
 
         let mut decided = Decided::new();
@@ -332,17 +343,6 @@ impl<'a> Attempt<'a> {
             .collect()
     }
 
-    fn numbers_needed(&self) -> usize {
-        let emitted = |proposal: &Proposal| {
-            proposal.changes.iter().filter(|c| matches!(c, Change::Emit { .. })).count()
-        };
-        let messages = self.batch.entries.iter().map(|entry| match &entry.decision {
-            Decision::Apply { proposal, .. } => emitted(proposal),
-            Decision::Settle(_) => 0,
-        });
-        numbers_needed(self.batch.entries.len(), messages.sum())
-    }
-
     /// What is known to be idle: the caller's observations, of one entry each, or what the
     /// store's own table says of a key just now.
     async fn idle(
@@ -368,6 +368,60 @@ impl<'a> Attempt<'a> {
         }
         let idle = idle_keys(session, self.setting.clock, keys, &self.setting.observation).await?;
         Ok(idle.into_iter().map(|key| (None, key)).collect())
+    }
+
+    /// The keys of the store's own table that guards were found to hold for.
+    fn awaited(
+        &self,
+        waves: &[Vec<Work<'_>>],
+        is_idle: &dyn Fn(&Work<'_>, &str) -> bool,
+    ) -> Vec<String> {
+        if !self.batch.activity_in_store {
+            return Vec::new();
+        }
+        let guards = waves.iter().flatten().flat_map(|work| {
+            work.proposal.guards.iter().filter_map(move |guard| match guard {
+                Guard::Idle(key) if is_idle(work, key) => Some(key.clone()),
+                _ => None,
+            })
+        });
+        let mut keys: Vec<String> = guards.collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Keeps every sign of life of these keys waiting until the commit ends, and asks for their
+    /// states once more.
+    fn hold_idle(&self, pipeline: &mut Pipeline<'a>, keys: &[String]) -> Option<embedded::Asked> {
+        (!keys.is_empty()).then(|| embedded::hold(pipeline, self.setting.clock, keys))
+    }
+
+    /// Repeats the batch without the items whose things have woken up.
+    fn still_idle(
+        &self,
+        asked: &embedded::Asked,
+        answers: &[Vec<Row>],
+        keys: &[String],
+        waves: &[Vec<Work<'_>>],
+    ) -> Step<()> {
+        let states = asked.read(answers, &self.setting.observation)?;
+        let woken: Vec<&String> = keys
+            .iter()
+            .zip(states)
+            .filter(|(_, state)| *state != State::Idle)
+            .map(|(key, _)| key)
+            .collect();
+        if woken.is_empty() {
+            return Ok(());
+        }
+        let wakes = |guard: &Guard| matches!(guard, Guard::Idle(key) if woken.contains(&key));
+        let mut care = self.care.clone();
+        let works = waves.iter().flatten();
+        care.failed.extend(
+            works.filter(|work| work.proposal.guards.iter().any(wakes)).map(|work| work.entry),
+        );
+        Err(Stop::Repeat(care))
     }
 
     fn known(&self, opened: &Row) -> Step<()> {
@@ -423,6 +477,8 @@ impl<'a> Attempt<'a> {
                     care.violated.insert(work.entry, said);
                 }
                 Effect::Incomplete => care.failed.push(work.entry),
+                // The next attempt reads the row that somebody else has put there.
+                Effect::Overtaken => return Err(Stop::Overtaken),
                 Effect::Unclear => care.savepoints = true,
             }
             again = true;
@@ -507,6 +563,7 @@ impl<'a> Attempt<'a> {
                 Effect::Done(images) => images,
                 Effect::Violated(said) => return Ok(Err(NotApplied::Violation(said))),
                 Effect::Incomplete => return Ok(Err(NotApplied::Guard)),
+                Effect::Overtaken => return Err(Stop::Overtaken),
                 Effect::Unclear => {
                     let said = "a row was not inserted".to_owned();
                     return Ok(Err(NotApplied::Violation(said)));
@@ -632,14 +689,15 @@ fn theirs<T>(done: Job<T>) -> Step<std::result::Result<T, String>> {
 }
 
 /// The command that lets the constraints wait again that are to wait for the end of a
-/// transaction.
+/// transaction. Of the whole database, as a change may fire triggers that change other tables;
+/// but for those in schemas that this role may not name.
 async fn deferred(session: &Session) -> Job<String> {
     let rows = session
         .query(
             "SELECT 'SET CONSTRAINTS ' || string_agg(format('%I.%I', n.nspname, c.conname), ', ')
                || ' DEFERRED'
              FROM pg_constraint c JOIN pg_namespace n ON n.oid = c.connamespace
-             WHERE c.condeferred",
+             WHERE c.condeferred AND has_schema_privilege(n.oid, 'USAGE')",
             params![],
         )
         .await?;

@@ -30,6 +30,9 @@ pub(super) enum Effect {
     Violated(String),
     /// Something of the wave cannot be applied, and this may be what; nothing of it may stay.
     Unclear,
+    /// A row that was not there when it was read for its image was there when it was written;
+    /// nothing of its wave may stay.
+    Overtaken,
     /// A guard that counts what is deleted does not hold; nothing of its wave may stay.
     Incomplete,
 }
@@ -460,6 +463,10 @@ impl Group {
                 for (at, (work, key)) in self.rows.iter().enumerate().filter(|_| self.undo) {
                     let key = key.clone().unwrap_or_default();
                     let row = before.get(&at).cloned();
+                    let inserted = done.get(at).map(|row| row.try_get::<_, bool>(0)).transpose()?;
+                    if row.is_none() && inserted == Some(false) {
+                        results.effects[*work] = Effect::Overtaken;
+                    }
                     results.keep(*work, &self.table, row.ok_or(key))?;
                 }
             }

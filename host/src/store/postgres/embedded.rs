@@ -13,7 +13,7 @@ use super::PostgresStore;
 use super::clock::{Clock, NOW};
 use super::connect::Use;
 use super::error::Job;
-use super::session::{Pipeline, Session, Tx, params};
+use super::session::{Param, Pipeline, Session, Tx, params};
 use super::text::escaped;
 use crate::ports::activity::{State, Timeouts};
 use crate::ports::coordination::LeaderRecord;
@@ -166,10 +166,19 @@ async fn states(
     keys: &[String],
     observation: &Observation,
 ) -> Job<Vec<State>> {
+    read_states(&session.query(&states_sql(), states_of(clock, keys)).await?, observation)
+}
+
+fn states_sql() -> String {
+    format!("{STATES} {NOW} FROM unnest($2::text[]) WITH ORDINALITY k(key, at) ORDER BY k.at")
+}
+
+fn states_of(clock: &Clock, keys: &[String]) -> Vec<Param<'static>> {
     let asked: Vec<String> = keys.iter().map(|key| escaped(key).into_owned()).collect();
-    let sql =
-        format!("{STATES} {NOW} FROM unnest($2::text[]) WITH ORDINALITY k(key, at) ORDER BY k.at");
-    let rows = session.query(&sql, params![clock.given(), asked]).await?;
+    params![clock.given(), asked]
+}
+
+fn read_states(rows: &[Row], observation: &Observation) -> Job<Vec<State>> {
     let state = |row: &Row| -> Job<State> {
         let connections: Vec<i64> = row.try_get(1)?;
         let connections: Vec<Time> = connections.into_iter().map(Time).collect();
@@ -191,6 +200,28 @@ pub(super) async fn idle_keys(
     let states = states(session, clock, &keys, observation).await?;
     let idle = keys.into_iter().zip(states).filter(|(_, state)| *state == State::Idle);
     Ok(idle.map(|(key, _)| key).collect())
+}
+
+/// Where the states of keys that are held will be.
+pub(super) struct Asked(usize);
+
+/// Lets every sign of life of these keys wait until the transaction ends (see [`ALONE`]), and
+/// asks for their states behind that.
+pub(super) fn hold(pipeline: &mut Pipeline<'_>, clock: &Clock, keys: &[String]) -> Asked {
+    let locked: Vec<String> = keys.iter().map(|key| escaped(key).into_owned()).collect();
+    pipeline.push(
+        "SELECT pg_advisory_xact_lock_shared(k.lock) FROM (SELECT DISTINCT hashtextextended(key, 0)
+           AS lock FROM unnest($1::text[]) k(key) ORDER BY 1) k",
+        params![locked],
+    );
+    Asked(pipeline.push(states_sql(), states_of(clock, keys)))
+}
+
+impl Asked {
+    /// The states, in the order of the keys.
+    pub(super) fn read(&self, answers: &[Vec<Row>], observation: &Observation) -> Job<Vec<State>> {
+        read_states(&answers[self.0], observation)
+    }
 }
 
 /// One sign of life of a key at a time: two that close its last connections see each other.

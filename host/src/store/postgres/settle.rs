@@ -64,11 +64,9 @@ pub(super) struct Books {
     blocks: Blocks,
     /// The highest of the numbers.
     last: i64,
-    /// The commit's, then one for each entry, then one for each message: in the order of the
-    /// entries, whichever is settled first. An entry's is that of its history row, and of the
-    /// retry or the dead letter that it becomes: each of these is numbered for itself.
+    /// The commit's, then one for each entry: that of its history row, and of the retry or the
+    /// dead letter that it becomes: each of these is numbered for itself.
     numbers: Vec<i64>,
-    messages: usize,
     history: History,
     retries: Retries,
     dead: Dead,
@@ -155,7 +153,8 @@ struct Dead {
 
 #[derive(Default)]
 struct Outbox {
-    ids: Vec<i64>,
+    /// The places of the entries that they are of: their order.
+    at: Vec<i32>,
     history: Vec<i64>,
     tasks: Vec<i32>,
     tenants: Vec<String>,
@@ -164,19 +163,19 @@ struct Outbox {
     payloads: Vec<Vec<u8>>,
 }
 
-/// How many numbers the books of so many entries and messages need.
-pub(super) fn numbers_needed(entries: usize, messages: usize) -> usize {
-    1 + entries + messages
+/// How many numbers the books of so many entries need. (Messages are numbered when they are
+/// written: see [`OUTBOX`].)
+pub(super) fn numbers_needed(entries: usize) -> usize {
+    1 + entries
 }
 
 impl Books {
     /// Opens the books with numbers that were never used. The commit's row is written by
     /// [`Books::close`].
-    pub(super) fn open(numbers: Vec<i64>, entries: usize, blocks: Blocks, now: Time) -> Job<Books> {
+    pub(super) fn open(numbers: Vec<i64>, blocks: Blocks, now: Time) -> Job<Books> {
         Ok(Books {
             last: numbers.iter().max().copied().unwrap_or_default(),
             commit: number(&numbers, 0)?,
-            messages: numbers_needed(entries, 0),
             tally: Tally::default(),
             now,
             blocks,
@@ -232,8 +231,7 @@ impl Books {
         let history = self.history(at, task, item, End::Committed, remarks)?;
         for change in changes {
             if let Change::Emit { topic, key, payload } = change {
-                self.outbox.ids.push(number(&self.numbers, self.messages)?);
-                self.messages += 1;
+                self.outbox.at.push(at as i32);
                 self.outbox.history.push(history);
                 self.outbox.tasks.push(task);
                 self.outbox.tenants.push(tenant_text(item.identity.tenant.as_ref()));
@@ -432,9 +430,9 @@ impl Books {
                 params![i.tasks, i.tenants, i.keys, i.dues, versions, given_up, self.now.0],
             );
         }
-        if !self.outbox.ids.is_empty() {
-            let Outbox { ids, history, tasks, tenants, topics, keys, payloads } = self.outbox;
-            let rows = params![ids, history, tasks, tenants, topics, keys, payloads, self.now.0];
+        if !self.outbox.at.is_empty() {
+            let Outbox { at, history, tasks, tenants, topics, keys, payloads } = self.outbox;
+            let rows = params![at, history, tasks, tenants, topics, keys, payloads, self.now.0];
             pipeline.push(OUTBOX, rows);
         }
         pipeline.push(
@@ -535,9 +533,13 @@ const LIFTED: &str = "DELETE FROM @.settled s
   USING unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)
   WHERE s.task = u.task AND s.tenant = u.tenant AND s.key = u.key AND s.due = u.due";
 
+/// Messages are numbered here, when every row that the commit changes is its own: two commits
+/// that change one row tell of it in the order in which they changed it.
 const OUTBOX: &str = "INSERT INTO @.outbox (id, history, task, tenant, topic, key, payload, at)
-  SELECT u.*, $8::int8 FROM unnest($1::int8[], $2::int8[], $3::int4[], $4::text[], $5::text[],
-    $6::text[], $7::bytea[]) u";
+  SELECT nextval('@.number'), m.history, m.task, m.tenant, m.topic, m.key, m.payload, $8::int8
+  FROM (SELECT * FROM unnest($1::int4[], $2::int8[], $3::int4[], $4::text[], $5::text[],
+    $6::text[], $7::bytea[]) WITH ORDINALITY
+    u(entry, history, task, tenant, topic, key, payload, i) ORDER BY u.entry, u.i) m";
 
 const COMMIT: &str =
     "INSERT INTO @.commit (no, last, id, at, node, result) VALUES ($1, $2, $3, $4, $5, $6)";
