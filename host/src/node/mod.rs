@@ -356,6 +356,9 @@ impl Node {
                 self.executor.step(now.wall, event, &mut commands);
                 self.of_executor(commands, &mut notices, out);
             }
+            // A commit that landed behind a short loss of the partitions: what it has put back
+            // is in nobody's window.
+            Event::Executor(_, executor::Event::Committed(..)) => self.executor.revived(now.wall),
             Event::Holdings(event) => self.with_holdings(out, |holdings, commands| {
                 holdings.step(now.mono, event, &mut held, commands);
             }),

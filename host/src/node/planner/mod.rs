@@ -251,6 +251,8 @@ pub fn definition_of(run: &Run, current: &Arc<TaskDefinition>) -> Arc<TaskDefini
 impl Planner {
     const HOLD_MIN: Duration = Duration::from_millis(50);
     const HOLD_MAX: Duration = Duration::from_secs(5);
+    /// How often a run whose scan has ended is looked at, until it has ended.
+    const END_PAUSE: Duration = Duration::from_secs(30);
     /// How long a scan waits for the owners to catch up before it looks again.
     const FULL_PAUSE: Duration = Duration::from_secs(1);
 

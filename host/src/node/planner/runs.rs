@@ -19,11 +19,17 @@ impl Planner {
         let id = run.id;
         let mut next = Vec::new();
         let cycle = (!run.scan_done).then(|| self.cycle(&run, &definition, &mut next));
-        self.runs.insert(
-            id,
-            Active { run, definition, cycle, again: None, failures: 0, cancelled: None },
-        );
+        let again = cycle.is_none().then(|| (self.now, Self::look_at_end()));
+        self.runs
+            .insert(id, Active { run, definition, cycle, again, failures: 0, cancelled: None });
         self.go_on(id, next, out);
+    }
+
+    /// Ends the scan of a run once more. Two commits that take the last items of a run at once
+    /// do not see each other, and what the later one would have found out may be lost with its
+    /// connection: then nobody else notices that the run is over.
+    fn look_at_end() -> fair::Command {
+        fair::Command::End { cursor: None, error: None }
     }
 
     fn cycle(
@@ -72,7 +78,8 @@ impl Planner {
                     out.push(Command::Scan(scan));
                 }
                 fair::Command::End { cursor, error } => {
-                    if let Some(task) = self.tasks.get_mut(&active.run.task) {
+                    let task = self.tasks.get_mut(&active.run.task);
+                    if let Some(task) = task.filter(|_| active.cycle.is_some()) {
                         task.state.tenant_cursor.clone_from(&cursor);
                     }
                     let error = active.cancelled.clone().or(error);
@@ -185,8 +192,10 @@ impl Planner {
     ) {
         match result {
             Ok(ended) => {
+                let at = self.now + Self::END_PAUSE;
                 if let Some(active) = self.runs.get_mut(&id) {
                     active.cycle = None;
+                    active.again = Some((at, Self::look_at_end()));
                 }
                 if ended {
                     self.ended(id, notices);
@@ -196,8 +205,11 @@ impl Planner {
                 self.failed(&error, notices);
                 let at = self.hold_until.unwrap_or(self.now);
                 if let Some(active) = self.runs.get_mut(&id) {
-                    active.again =
-                        active.cycle.as_ref().and_then(Cycle::pending).map(|command| (at, command));
+                    let pending = match &active.cycle {
+                        Some(cycle) => cycle.pending(),
+                        None => Some(Self::look_at_end()),
+                    };
+                    active.again = pending.map(|command| (at, command));
                 }
             }
         }
@@ -260,3 +272,6 @@ impl Planner {
         out.push(Command::Decide(fence.clone(), Box::new(decided)));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! A run whose scan has ended is looked at until it has ended itself.
+
+use besom_core::ids::Term;
+use besom_core::plan::{CatchUp, Overlap};
+use besom_core::queue::RetryPolicy;
+
+use super::*;
+use crate::ports::guests::{Lane, Limits};
+
+const BEGIN: Time = Time::from_secs(1_750_000_000);
+const RUN: RunId = RunId(7);
+
+fn definition() -> Arc<TaskDefinition> {
+    Arc::new(TaskDefinition {
+        name: "task".into(),
+        plugin: "task".into(),
+        digest: "d".into(),
+        schedule: None,
+        timezone: "UTC".into(),
+        overlap: Overlap::Skip,
+        catch_up: CatchUp::Skip,
+        jitter: Duration::ZERO,
+        at_start: false,
+        horizon: Duration::from_secs(60),
+        settings: Vec::new(),
+        limits: Limits {
+            memory_bytes: 1,
+            fuel: 1,
+            hostcall_fuel: 1,
+            wall_ms: 1,
+            batch_items: 1,
+            batch_bytes: 1,
+            rows_read: 1,
+            changes: 1,
+            deletes: 1,
+            log_bytes: 1,
+        },
+        grants: Default::default(),
+        topics: Vec::new(),
+        unmapped: Vec::new(),
+        per_tenant: false,
+        activity: false,
+        lane: Lane::Normal,
+        tenants_per_run: 1,
+        candidates_per_tenant: 1,
+        retry: RetryPolicy {
+            attempts_max: 3,
+            backoff: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(60),
+            guard_retries_max: 3,
+            deaths_max: 3,
+        },
+        undo_retention: Duration::ZERO,
+        queue_max: crate::task::QUEUE_MAX_DEFAULT,
+        rows_per_second: None,
+    })
+}
+
+/// A run whose scan has ended, and of which somebody has taken the last item unseen.
+fn forgotten() -> Run {
+    Run {
+        id: RUN,
+        task: "task".into(),
+        slot: BEGIN,
+        trigger: Trigger::Schedule,
+        term: Term(1),
+        digest: "d".into(),
+        definition: String::new(),
+        started_at: BEGIN,
+        ended_at: None,
+        scan_done: true,
+        error: None,
+        planned: 2,
+        deduplicated: 0,
+        blocked: 0,
+        open: 0,
+        scanned: 2,
+    }
+}
+
+fn ends(out: &[Command]) -> usize {
+    out.iter().filter(|c| matches!(c, Command::EndScan { run, .. } if *run == RUN)).count()
+}
+
+#[test]
+fn a_run_that_nobody_has_ended_is_ended_by_the_next_leader_or_in_a_while() {
+    let mut planner = Planner::new(Settings::default());
+    let tasks = BTreeMap::from([(
+        TaskName::from("task"),
+        Scheduled { definition: definition(), schedule: None },
+    )]);
+    let fence = Fence { term: Term(2), token_hash: [0; 32] };
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    let loaded = Loaded { states: Vec::new(), runs: vec![forgotten()] };
+    planner.lead(BEGIN, fence, loaded, &tasks, &mut notices, &mut out);
+    planner.plan(BEGIN, false, &mut out);
+    assert_eq!(ends(&out), 1, "{out:?}");
+
+    // Its last items are under way: it is asked for again, and not at once.
+    let mut out = Vec::new();
+    planner.step(BEGIN, Event::ScanEnded(RUN, Ok(false)), &mut notices, &mut out);
+    planner.plan(BEGIN, false, &mut out);
+    assert_eq!(ends(&out), 0, "{out:?}");
+    let later = BEGIN + Planner::END_PAUSE;
+    planner.plan(later, false, &mut out);
+    assert_eq!(ends(&out), 1, "{out:?}");
+
+    // The store is away: the question is not forgotten.
+    let away = store::Error::Unavailable("away".into());
+    planner.step(later, Event::ScanEnded(RUN, Err(away)), &mut notices, &mut out);
+    let mut out = Vec::new();
+    planner.plan(later + Planner::HOLD_MAX, false, &mut out);
+    assert_eq!(ends(&out), 1, "{out:?}");
+
+    planner.step(later, Event::ScanEnded(RUN, Ok(true)), &mut notices, &mut out);
+    assert!(notices.iter().any(|n| matches!(n, Notice::Ended(RUN))), "{notices:?}");
+    let mut out = Vec::new();
+    planner.plan(later + 2 * Planner::END_PAUSE, false, &mut out);
+    assert_eq!(ends(&out), 0, "{out:?}");
+}
