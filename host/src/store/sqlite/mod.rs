@@ -42,6 +42,7 @@ mod tenants;
 mod tests;
 mod values;
 mod waiting;
+mod wal;
 mod writer;
 
 use std::num::NonZeroU32;

@@ -21,6 +21,7 @@ use super::error::{Job, classify_commit};
 use super::fault::{Fault, Faults};
 use super::open::Options;
 use super::queue::{Lane, Queue};
+use super::wal::Watch;
 use crate::ports::store::{Error, Result};
 
 /// Whether a transaction is on the disk when it returns.
@@ -46,6 +47,7 @@ impl Writer {
     pub(super) fn start(conn: Connection, clock: Clock, options: &Options) -> Result<Writer> {
         let queue = Arc::new(Queue::<Boxed>::new());
         let jobs = Arc::clone(&queue);
+        let wal = Watch::new(&conn);
         let mut writing = Writing {
             conn,
             clock,
@@ -53,6 +55,7 @@ impl Writer {
             faults: options.faults.clone(),
             tasks: HashMap::new(),
             durability: None,
+            wal,
         };
         let thread = std::thread::Builder::new()
             .name("besom-sqlite".into())
@@ -125,6 +128,7 @@ pub(super) struct Writing {
     faults: Faults,
     tasks: HashMap<TaskName, i64>,
     durability: Option<Durability>,
+    wal: Watch,
 }
 
 impl Writing {
@@ -141,7 +145,10 @@ impl Writing {
         let done = job(&mut tx).and_then(|value| tx.finish().map(|()| value));
         match done {
             Ok(value) => match self.commit(fault) {
-                Ok(()) => Ok(value),
+                Ok(()) => {
+                    self.wal.look();
+                    Ok(value)
+                }
                 Err(e) => {
                     self.clean();
                     Err(classify_commit(&e).into())
