@@ -7,6 +7,8 @@ mod bounds;
 mod crash;
 #[path = "postgres_server/frozen.rs"]
 mod frozen;
+#[path = "postgres_server/migrations.rs"]
+mod migrations;
 #[path = "postgres_server/nudges.rs"]
 mod nudges;
 #[path = "postgres_server/pooler.rs"]

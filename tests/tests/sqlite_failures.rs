@@ -4,8 +4,10 @@
 use std::process::Command;
 use std::time::Duration;
 
-use besom::ports::store::Error;
+use besom::ports::store::{Error, Store};
+use besom::store::sqlite::{Options, SqliteStore};
 use besom_core::proposal::Change;
+use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::tables::{fields, text, thing};
@@ -42,6 +44,48 @@ fn another_writer_makes_every_write_busy_and_nothing_is_lost() {
         world.store().commit(&batch).await.expect("the same batch commits");
         let rows = world.rows("things", &["n", "ratio"]).await;
         assert_eq!(rows, [[Value::Integer(2), Value::Float(7.0)]], "both have written");
+        world.balanced().await;
+    });
+}
+
+/// Whoever only looks at a store need not wait until the product has written.
+#[test]
+fn a_store_is_opened_and_read_while_another_writes() {
+    block_on(async {
+        let sqlite = Sqlite::open_waiting(Duration::from_millis(100));
+        let path = sqlite.path().to_owned();
+        let world = World::new(Box::new(sqlite)).await;
+        let other = Connection::open(&path).expect("the file opens");
+        other.execute_batch("BEGIN IMMEDIATE").expect("it writes");
+        let options = Options { busy_max: Duration::from_millis(100), ..Options::default() };
+        let onlooker = SqliteStore::open(&path, options).expect("it is opened");
+        assert_eq!(onlooker.identity(), world.store().identity());
+        onlooker.depths().await.expect("it is read");
+    });
+}
+
+#[test]
+fn a_migration_under_a_running_store_costs_no_item_anything() {
+    block_on(async {
+        let sqlite = Sqlite::open();
+        let product = Connection::open(sqlite.path()).expect("the file opens");
+        let world = World::new(Box::new(sqlite)).await;
+        world.write(vec![thing("t", 1)]).await;
+        world.planned("task", vec![candidate("k")]).await;
+        let item = world.only("task").await;
+        let batch = world.batch(vec![world.entry(&item, apply(vec![], vec![set_n("t", 2)]))]);
+        for (away, back) in [
+            ("ALTER TABLE things RENAME TO elsewhere", "ALTER TABLE elsewhere RENAME TO things"),
+            ("ALTER TABLE things RENAME COLUMN n TO m", "ALTER TABLE things RENAME COLUMN m TO n"),
+        ] {
+            product.execute_batch(away).expect("the product's migration");
+            let refused = world.store().commit(&batch).await;
+            let Err(Error::Refused(Cause::Schema, why)) = &refused else { panic!("{refused:?}") };
+            assert!(why.contains("besom check --store"), "{why}");
+            product.execute_batch(back).expect("and back");
+        }
+        world.store().commit(&batch).await.expect("the same batch commits");
+        assert_eq!(world.rows("things", &["n"]).await, [[Value::Integer(2)]]);
         world.balanced().await;
     });
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
+use besom_core::snapshot::{Cause, Held};
 use besom_core::time::Time;
 use serde::Serialize;
 
@@ -53,6 +54,40 @@ pub struct NodeStatus {
     pub seen_at: Stamp,
     /// What it could not reach then.
     pub missing: Vec<MissingPart>,
+    /// What holds the whole node back; what holds a task stands with the task.
+    pub held: Vec<HeldPart>,
+    /// Why it did not take its configuration file over when that last changed; it works by the
+    /// one before.
+    pub config_fault: Option<String>,
+    /// Earlier starts of the same node that ended without a word.
+    pub earlier: usize,
+}
+
+/// Something that is held, and goes on by itself once its cause is gone.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct HeldPart {
+    /// The node that says so.
+    pub node: String,
+    /// What: `scan`, `execution`, `commit`, `stream 17`.
+    pub what: String,
+    /// What kind of trouble it is.
+    pub cause: Cause,
+    /// Since when.
+    pub since: Stamp,
+    /// What was said last, and how to mend it.
+    pub why: String,
+}
+
+impl HeldPart {
+    fn of(node: &NodeRow, held: &Held) -> HeldPart {
+        HeldPart {
+            node: node.node.to_string(),
+            what: held.what.clone(),
+            cause: held.cause,
+            since: Stamp(held.since),
+            why: held.why.clone(),
+        }
+    }
 }
 
 /// Something that a node cannot reach.
@@ -104,6 +139,8 @@ pub struct TaskStatus {
     pub paused: Option<Pause>,
     /// Whether items wait that no task of the configuration will do.
     pub orphaned: bool,
+    /// What keeps it from going on, in the words of the nodes that are there.
+    pub held: Vec<HeldPart>,
 }
 
 /// Gathers it all.
@@ -121,6 +158,14 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let replaced =
             known && row.state == "leading" && leader.as_deref() != Some(row.node.as_str());
         now.since(row.seen_at) <= silent_max && !replaced
+    };
+    let held_of = |name: Option<&TaskName>| {
+        let said = nodes.iter().filter(|row| alive(row)).flat_map(|row| {
+            let held = row.report.iter().flat_map(|report| &report.held);
+            held.map(move |held| (row, held))
+        });
+        let of = said.filter(|(_, held)| held.task.as_deref() == name.map(TaskName::as_str));
+        of.map(|(row, held)| HeldPart::of(row, held)).collect::<Vec<_>>()
     };
     let depths = store.depths().await?;
     let mut tasks = Vec::new();
@@ -148,19 +193,40 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             }),
             paused,
             orphaned: defined.is_none(),
+            held: held_of(Some(name)),
             ..waiting(name, depth, now)
         });
     }
     // Who has left says nothing; who has been gone for long is a thing of the past, whether
     // or not a leader has forgotten it yet.
-    let nodes = nodes
+    let shown: Vec<&NodeRow> = nodes
         .iter()
         .filter(|n| n.state != "stopped" && now.since(n.seen_at) <= outline.nodes_shown)
+        .collect();
+    // Of several starts of one node the latest is shown, and all that are there.
+    let is_latest = |row: &NodeRow| {
+        let same = shown.iter().filter(|other| other.node.lasting() == row.node.lasting());
+        same.max_by_key(|other| (other.seen_at, &other.node)).is_some_and(|l| l.node == row.node)
+    };
+    let node_held = held_of(None);
+    let nodes = shown
+        .iter()
+        .filter(|row| alive(row) || is_latest(row))
         .map(|n| NodeStatus {
             node: n.node.to_string(),
             state: if alive(n) { n.state.clone() } else { "gone".into() },
             seen_at: Stamp(n.seen_at),
             missing: n.missing.iter().map(MissingPart::from).collect(),
+            held: node_held.iter().filter(|h| h.node == n.node.as_str()).cloned().collect(),
+            config_fault: n.report.as_ref().and_then(|report| report.config_fault.clone()),
+            earlier: if is_latest(n) {
+                let same = |other: &&&NodeRow| {
+                    other.node.lasting() == n.node.lasting() && other.node != n.node
+                };
+                shown.iter().filter(same).filter(|other| !alive(other)).count()
+            } else {
+                0
+            },
         })
         .collect();
     Ok(Report {
@@ -205,6 +271,7 @@ fn waiting(task: &TaskName, depth: Option<&Depth>, now: Time) -> TaskStatus {
         undo_bytes: d.undo_bytes,
         paused: None,
         orphaned: false,
+        held: Vec::new(),
     }
 }
 
@@ -223,7 +290,7 @@ impl Args {
                 let missing = host.iter().flat_map(|host| {
                     host.missing.iter().map(move |missing| {
                         let since = Stamp(missing.since);
-                        format!("\n{} misses {} since {since}", host.node, missing.what)
+                        format!("; {} misses {} since {since}", host.node, missing.what)
                     })
                 });
                 let known: String = missing.collect();
@@ -253,7 +320,13 @@ fn text(report: &Report) -> String {
     }
     let mut nodes = Table::new(&["NODE", "STATE", "SEEN"], "No node was ever seen.");
     for node in &report.nodes {
-        nodes.row([node.node.clone(), node.state.clone(), node.seen_at.beside(report.now)]);
+        let seen = node.seen_at.beside(report.now);
+        let seen = match node.earlier {
+            0 => seen,
+            1 => format!("{seen}, after 1 earlier start that is gone"),
+            n => format!("{seen}, after {n} earlier starts that are gone"),
+        };
+        nodes.row([node.node.clone(), node.state.clone(), seen]);
     }
     let missing: String = report
         .nodes
@@ -265,12 +338,45 @@ fn text(report: &Report) -> String {
             format!("{} misses {} since {since}: {why}\n", node.node, missing.what)
         })
         .collect();
+    let refused: String = report
+        .nodes
+        .iter()
+        .filter_map(|node| Some((node, node.config_fault.as_ref()?)))
+        .map(|(node, fault)| {
+            let lines: Vec<String> =
+                fault.lines().map(|line| format!("  {}", printable(line))).collect();
+            format!(
+                "{} works by its earlier configuration: the file is refused\n{}\n",
+                node.node,
+                lines.join("\n")
+            )
+        })
+        .collect();
+    let node_held = report
+        .nodes
+        .iter()
+        .flat_map(|node| node.held.iter().map(move |held| (node.node.as_str(), held)));
+    let task_held = report
+        .tasks
+        .iter()
+        .flat_map(|task| task.held.iter().map(move |held| (task.task.as_str(), held)));
+    let held: String = node_held
+        .chain(task_held)
+        .map(|(who, held)| {
+            let since = held.since.beside(report.now);
+            let why = printable(&held.why);
+            format!("{who} is held since {since} ({}, by {}): {why}\n", held.what, held.node)
+        })
+        .collect();
     let mut out = format!(
-        "{}\n{}{missing}\n{}",
+        "{}\n{}{missing}{refused}\n{}",
         facts.render(),
         nodes.render(),
         tasks(&report.tasks, report.now)
     );
+    if !held.is_empty() {
+        out.push_str(&format!("\n{held}"));
+    }
     for problem in &report.problems {
         let lines: Vec<String> = problem.lines().map(printable).collect();
         out.push_str(&format!("\n{}\n", lines.join("\n")));
@@ -286,10 +392,11 @@ pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
         "No task is configured.",
     );
     for t in rows {
-        let note = match (&t.paused, t.orphaned) {
-            (Some(pause), _) => format!("paused by {}: {}", pause.by, pause.reason),
-            (None, true) => "orphaned: not in the configuration".to_owned(),
-            (None, false) => String::new(),
+        let note = match (&t.paused, t.orphaned, t.held.first()) {
+            (Some(pause), _, _) => format!("paused by {}: {}", pause.by, pause.reason),
+            (None, true, _) => "orphaned: not in the configuration".to_owned(),
+            (None, false, Some(held)) => format!("held: {}", held.what),
+            (None, false, None) => String::new(),
         };
         table.row([
             t.task.clone(),

@@ -129,7 +129,7 @@ impl StoreLease {
 
 fn failed(e: store::Error) -> Error {
     match e {
-        store::Error::Invalid(said) => Error::Refused(said),
+        store::Error::Invalid(said) | store::Error::Refused(_, said) => Error::Refused(said),
         other => Error::Unavailable(other.to_string()),
     }
 }

@@ -38,7 +38,7 @@ pub(super) async fn attached(
     match read(&*view, name).await {
         Ok(attached) => Ok(Some(attached)),
         // A product need not have these tables.
-        Err(store::Error::Invalid(_)) => Ok(None),
+        Err(store::Error::Invalid(_) | store::Error::Refused(..)) => Ok(None),
         Err(error) => Err(error),
     }
 }

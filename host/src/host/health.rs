@@ -1,13 +1,17 @@
-//! What this host cannot reach, and since when.
+//! What this host cannot reach, and what it has to hold back; and since when.
 //!
 //! A server that is away is asked again and again; it is said when it goes, from time to time
-//! while it stays away, and when it is back.
+//! while it stays away, and when it is back. One that answers now and refuses then (it is
+//! read-only, its disk is full) is away until it has done neither for a while: it is said once,
+//! not at every turn. The same holds for tasks that are held.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use besom_core::ids::TaskName;
+use besom_core::snapshot::{Cause, Held};
 use besom_core::time::{Mono, Time};
 
 use super::clock;
@@ -15,6 +19,13 @@ use crate::ports::store::Missing;
 
 /// How often it is said that something is still away.
 const SAY_EVERY: Duration = Duration::from_secs(30);
+/// What goes again within so long after it came back has not been back.
+const FLAP_MAX: Duration = Duration::from_secs(10);
+/// What comes and goes is back once it has answered for so long.
+const STEADY: Duration = Duration::from_secs(5);
+/// What is held is tried again every few seconds; who does not try any more for so long (its
+/// partitions are another's) does not hold it.
+const RENEWED_MAX: Duration = Duration::from_secs(60);
 
 /// What a host depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,6 +52,19 @@ impl fmt::Display for Part {
 #[derive(Debug, Default)]
 pub struct Health {
     away: Mutex<BTreeMap<Part, Away>>,
+    held: Mutex<BTreeMap<(Option<TaskName>, String), Holding>>,
+}
+
+/// Something that is held, or was a moment ago.
+#[derive(Debug)]
+struct Holding {
+    cause: Cause,
+    why: String,
+    since: Time,
+    renewed: Mono,
+    said: Mono,
+    /// Since when it goes on; none: it is held.
+    free: Option<Mono>,
 }
 
 #[derive(Debug)]
@@ -48,6 +72,16 @@ struct Away {
     since: Time,
     why: String,
     said: Mono,
+    /// Since when it has answered without a failure.
+    back: Option<Mono>,
+    /// Whether it comes and goes.
+    flaps: bool,
+}
+
+impl Away {
+    fn is_away(&self) -> bool {
+        self.back.is_none() || self.flaps
+    }
 }
 
 impl Health {
@@ -61,27 +95,50 @@ impl Health {
 
     /// The part has answered.
     pub fn answered(&self, part: Part) {
-        if let Some(away) = self.lock().remove(&part) {
-            let for_s = clock::wall().since(away.since).as_secs_f64();
-            tracing::info!("{part} answers again, after {for_s:.1} s");
+        self.answered_at(part, clock::wall(), clock::mono());
+    }
+
+    fn answered_at(&self, part: Part, wall: Time, now: Mono) {
+        let mut parts = self.lock();
+        let Some(away) = parts.get_mut(&part) else { return };
+        let back = *away.back.get_or_insert(now);
+        if away.flaps && now.since(back) >= STEADY {
+            away.flaps = false;
+        } else if away.flaps || back != now {
+            if !away.flaps && now.since(back) > FLAP_MAX {
+                parts.remove(&part);
+            }
+            return;
         }
+        let for_s = wall.since(away.since).as_secs_f64();
+        tracing::info!("{part} answers again, after {for_s:.1} s");
     }
 
     /// The part did not answer.
     pub fn missed(&self, part: Part, error: &dyn fmt::Display) {
-        let (wall, now) = (clock::wall(), clock::mono());
+        self.missed_at(part, error, clock::wall(), clock::mono());
+    }
+
+    fn missed_at(&self, part: Part, error: &dyn fmt::Display, wall: Time, now: Mono) {
         let mut parts = self.lock();
+        if parts.get(&part).is_some_and(|away| {
+            !away.flaps && away.back.is_some_and(|back| now.since(back) > FLAP_MAX)
+        }) {
+            parts.remove(&part);
+        }
         let Some(away) = parts.get_mut(&part) else {
-            tracing::warn!(%error, "{part} does not answer; it is asked again");
+            tracing::warn!(%error, "{part} does not answer as it should; it is asked again");
             let why = error.to_string();
-            parts.insert(part, Away { since: wall, why, said: now });
+            let away = Away { since: wall, why, said: now, back: None, flaps: false };
+            parts.insert(part, away);
             return;
         };
+        away.flaps |= away.back.take().is_some();
         away.why = error.to_string();
         if now.since(away.said) >= SAY_EVERY {
             away.said = now;
             let for_s = wall.since(away.since).as_secs();
-            tracing::warn!(%error, "{part} has not answered for {for_s} s");
+            tracing::warn!(%error, "{part} has not answered as it should for {for_s} s");
         }
     }
 
@@ -93,7 +150,107 @@ impl Health {
             since: away.since,
             why: away.why.clone(),
         };
-        parts.iter().map(missing).collect()
+        parts.iter().filter(|(_, away)| away.is_away()).map(missing).collect()
+    }
+
+    /// Something of a task has to be held back: tried again later, at no item's cost. `what`
+    /// names it (`scan`, `stream 17`); said again at each attempt.
+    pub fn hold(&self, task: &TaskName, what: &str, cause: Cause, why: &str) {
+        self.hold_at(Some(task), what, (cause, why), (clock::wall(), clock::mono()));
+    }
+
+    /// It goes on.
+    pub fn free(&self, task: &TaskName, what: &str) {
+        self.free_at(Some(task), what, clock::wall(), clock::mono());
+    }
+
+    /// Something holds the whole node; said again at least every [`RENEWED_MAX`].
+    pub fn hold_node(&self, what: &str, cause: Cause, why: &str) {
+        self.hold_at(None, what, (cause, why), (clock::wall(), clock::mono()));
+    }
+
+    /// It does not hold the node any more.
+    pub fn free_node(&self, what: &str) {
+        self.free_at(None, what, clock::wall(), clock::mono());
+    }
+
+    fn hold_at(
+        &self,
+        task: Option<&TaskName>,
+        what: &str,
+        (cause, why): (Cause, &str),
+        (wall, now): (Time, Mono),
+    ) {
+        let who = || task.map_or("this node".to_owned(), ToString::to_string);
+        let mut held = self.holdings();
+        let key = (task.cloned(), what.to_owned());
+        let again = |known: &Holding| {
+            let last = known.free.unwrap_or(known.renewed);
+            now.since(last) <= RENEWED_MAX
+        };
+        if let Some(known) = held.get_mut(&key).filter(|known| again(known)) {
+            let other = known.why != why;
+            known.renewed = now;
+            known.free = None;
+            known.cause = cause;
+            why.clone_into(&mut known.why);
+            if now.since(known.said) >= SAY_EVERY {
+                known.said = now;
+                let for_s = wall.since(known.since).as_secs();
+                tracing::warn!(%cause, why, "{} is still held, for {for_s} s: {what}", who());
+            } else if other {
+                tracing::debug!(%cause, why, "{} is held for another reason: {what}", who());
+            }
+            return;
+        }
+        tracing::warn!(%cause, why, "{} is held: {what}; it is tried again", who());
+        let why = why.to_owned();
+        held.insert(key, Holding { cause, why, since: wall, renewed: now, said: now, free: None });
+    }
+
+    fn free_at(&self, task: Option<&TaskName>, what: &str, wall: Time, now: Mono) {
+        let mut held = self.holdings();
+        if held.is_empty() {
+            return;
+        }
+        let Some(known) = held.get_mut(&(task.cloned(), what.to_owned())) else { return };
+        if known.free.is_some_and(|since| now.since(since) > RENEWED_MAX) {
+            held.remove(&(task.cloned(), what.to_owned()));
+        } else if known.free.is_none() {
+            known.free = Some(now);
+            let for_s = wall.since(known.since).as_secs_f64();
+            let who = task.map_or("this node".to_owned(), ToString::to_string);
+            tracing::info!("{who} goes on, after {for_s:.1} s: {what}");
+        }
+    }
+
+    /// Whether anything is held, or was a moment ago.
+    pub fn holds_any(&self) -> bool {
+        !self.holdings().is_empty()
+    }
+
+    /// What is held.
+    pub fn held(&self) -> Vec<Held> {
+        self.held_at(clock::mono())
+    }
+
+    fn held_at(&self, now: Mono) -> Vec<Held> {
+        let is_held =
+            |held: &Holding| held.free.is_none() && now.since(held.renewed) <= RENEWED_MAX;
+        let holdings = self.holdings();
+        let held = holdings.iter().filter(|(_, held)| is_held(held));
+        held.map(|((task, what), held)| Held {
+            task: task.as_ref().map(ToString::to_string),
+            what: what.clone(),
+            cause: held.cause,
+            since: held.since,
+            why: held.why.clone(),
+        })
+        .collect()
+    }
+
+    fn holdings(&self) -> MutexGuard<'_, BTreeMap<(Option<TaskName>, String), Holding>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Part, Away>> {
@@ -119,5 +276,46 @@ mod tests {
         health.note(Part::Coordination, &Ok::<_, String>(()));
         health.note(Part::Store, &Ok::<_, String>(()));
         assert_eq!(health.missing(), []);
+    }
+
+    fn secs(s: u64) -> Mono {
+        Mono(s * 1_000_000)
+    }
+
+    #[test]
+    fn what_answers_and_refuses_in_turns_is_away_until_it_has_been_steady() {
+        let health = Health::default();
+        let (full, wall) = ("the disk is full", Time::EPOCH);
+        health.missed_at(Part::Store, &full, wall, secs(0));
+        health.answered_at(Part::Store, wall, secs(1));
+        assert_eq!(health.missing(), [], "the first time it is believed");
+        for second in 2..20 {
+            health.missed_at(Part::Store, &full, wall, secs(second));
+            health.answered_at(Part::Store, wall, secs(second));
+            assert_eq!(health.missing()[0].why, full, "{second}");
+            assert_eq!(health.missing()[0].since, wall);
+        }
+        health.answered_at(Part::Store, wall, secs(23));
+        assert_eq!(health.missing().len(), 1);
+        health.answered_at(Part::Store, wall, secs(24));
+        assert_eq!(health.missing(), []);
+    }
+
+    #[test]
+    fn what_is_held_is_known_until_it_goes_on_or_is_not_tried_any_more() {
+        let (health, task, wall) = (Health::default(), TaskName::from("sweep"), Time::EPOCH);
+        let hold = |why: &str, now| {
+            health.hold_at(Some(&task), "scan", (Cause::Privilege, why), (wall, now));
+        };
+        hold("denied", secs(0));
+        hold("denied", secs(5));
+        let held = health.held_at(secs(6));
+        assert_eq!((held[0].task.as_deref(), held[0].what.as_str()), (Some("sweep"), "scan"));
+        assert_eq!((held[0].cause, held[0].since), (Cause::Privilege, wall));
+        health.free_at(Some(&task), "scan", wall, secs(7));
+        assert_eq!(health.held_at(secs(7)), []);
+        hold("denied", secs(8));
+        assert_eq!(health.held_at(secs(8)).len(), 1);
+        assert_eq!(health.held_at(secs(69)), [], "nobody tries it any more");
     }
 }

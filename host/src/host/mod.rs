@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::ids::Term;
-use besom_core::snapshot::SILENT_MAX_DEFAULT;
+use besom_core::snapshot::{Report, SILENT_MAX_DEFAULT};
 use tokio::sync::{mpsc, watch};
 
 use crate::node::holdings;
@@ -224,7 +224,7 @@ fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
         hostname: setup::hostname(),
         address: place.map(|place| place.addr.clone()).unwrap_or_default(),
         weight: place.map_or(1, |place| place.weight.get()),
-        report: Some(ports.recorder.report()),
+        report: Some(Report { held: ports.health.held(), ..ports.recorder.report() }),
     }
 }
 

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use besom_core::election::CampaignResult;
-use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, TaskName, Tenant};
+use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, Seq, TaskName, Tenant};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::Guard;
 use besom_core::queue::{Decision, apart};
+use besom_core::snapshot::Cause;
 use besom_core::time::{Mono, Time};
 
 use super::cost;
@@ -28,7 +29,7 @@ use crate::ports::coordination::{Campaign, Coordination};
 use crate::ports::guests::{self, Call, Guests, StopFlag};
 use crate::ports::lines::RunLog;
 use crate::ports::members::{Announcement, Members};
-use crate::ports::store::{self, Batch, PlanPage, Planned, Retention, Store};
+use crate::ports::store::{self, Batch, Committed, LogRead, PlanPage, Planned, Retention, Store};
 use crate::task::TaskDefinition;
 
 /// The adapters a node works with, and the bounds of their use.
@@ -76,6 +77,10 @@ pub struct Cluster {
 
 /// History rows, and rows of each other kind, removed in one transaction.
 const PRUNE_ROWS: u32 = 10_000;
+/// What of a task is held, in the words of [`besom_core::snapshot::Held::what`].
+const SCAN: &str = "scan";
+const EXECUTION: &str = "execution";
+const COMMIT: &str = "commit";
 /// Commands read at a time.
 const COMMANDS_PAGE: u32 = 64;
 
@@ -139,7 +144,8 @@ impl Ports {
                 Ok(None) | Err(_) => Raise::Failed,
             },
             Err(error) => {
-                tracing::warn!(%error, term = fence.term.0, "the fence could not be raised");
+                self.heard(&Err::<(), _>(error.clone()));
+                say_waits("the fence could not be raised", &error);
                 Raise::Failed
             }
         }
@@ -241,8 +247,9 @@ impl Ports {
             Execute::ReadLog { ticket, task, streams, limit, each, bytes_max } => {
                 let read = store.read_logs(&task, &streams, each, limit, bytes_max).await;
                 self.heard(&read);
-                if let Err(error) = &read {
-                    tracing::debug!(%error, %task, "the log cannot be read");
+                match &read {
+                    Ok(read) => self.note_streams(&task, &streams, read),
+                    Err(error) => tracing::debug!(%error, %task, "the log cannot be read"),
                 }
                 Executed::LogRead(ticket, read)
             }
@@ -258,6 +265,13 @@ impl Ports {
                 self.recorder.begin(commit, &items);
                 let begun = Instant::now();
                 let mut acted = self.act(commit, &definition, (now, seed), &items, stop).await;
+                match &acted {
+                    Ok(_) => self.health.free(&definition.name, EXECUTION),
+                    Err(guests::Error::Refused(cause, why)) => {
+                        self.health.hold(&definition.name, EXECUTION, *cause, why);
+                    }
+                    Err(_) => {}
+                }
                 match &mut acted {
                     Ok(acted) => {
                         cost::note(acted, definition.lane, begun.elapsed());
@@ -282,6 +296,7 @@ impl Ports {
                     self.observe(&mut batch).await;
                 }
                 let result = store.commit(&batch).await;
+                self.note_commit(&batch, &result);
                 // The instant from which on an item's effects are durable.
                 tracing::debug!(returned = %batch.id, items = batch.entries.len(), "commit");
                 self.heard(&result);
@@ -332,7 +347,10 @@ impl Ports {
         items: &[(Source, Item)],
         stop: &StopFlag,
     ) -> Result<guests::Acted, guests::Error> {
-        let infrastructure = |error: store::Error| guests::Error::Infrastructure(error.to_string());
+        let infrastructure = |error: store::Error| match error {
+            store::Error::Refused(cause, why) => guests::Error::Refused(cause, why),
+            error => guests::Error::Infrastructure(error.to_string()),
+        };
         let noted: Vec<(Source, &Item)> =
             items.iter().map(|(source, item)| (*source, item)).collect();
         self.store.begin(commit, &self.node, &noted).await.map_err(infrastructure)?;
@@ -341,10 +359,48 @@ impl Ports {
         let log = self.log_of(run_of(&items));
         let call = Call { log, ..call_of(definition, now, seed, stop) };
         let result = self.guests.act(&call, view, Arc::clone(&self.activity), &items).await;
-        if let Err(error) = &result {
+        // That the database refuses is said where the task is held.
+        if let Err(error) = &result
+            && !matches!(error, guests::Error::Refused(..))
+        {
             tracing::warn!(task = %definition.name, %error, items = items.len(), "act failed");
         }
         result
+    }
+
+    /// Notes which streams of a task can be read.
+    fn note_streams(&self, task: &TaskName, asked: &[(Partition, Seq)], read: &LogRead) {
+        for broken in &read.broken {
+            let what = format!("stream {}", broken.partition.0);
+            self.health.hold(task, &what, Cause::Stream, &broken.why);
+        }
+        if self.health.holds_any() {
+            let is_broken = |p: &Partition| read.broken.iter().any(|b| b.partition == *p);
+            for (partition, _) in asked.iter().filter(|(partition, _)| !is_broken(partition)) {
+                self.health.free(task, &format!("stream {}", partition.0));
+            }
+        }
+    }
+
+    /// Notes whether the database takes what a task has to commit.
+    fn note_commit(&self, batch: &Batch, result: &store::Result<Committed>) {
+        let Some(task) = batch.entries.first().map(|entry| &entry.item.identity.task) else {
+            return;
+        };
+        match result {
+            Ok(_) => self.health.free(task, COMMIT),
+            Err(store::Error::Refused(cause, why)) => self.health.hold(task, COMMIT, *cause, why),
+            Err(_) => {}
+        }
+    }
+
+    /// Notes whether a task can be scanned.
+    fn note_scan<T>(&self, task: &TaskName, run: RunId, result: &Result<T, ScanError>) {
+        match result {
+            Ok(_) => self.health.free(task, SCAN),
+            Err(ScanError::Refused(cause, why)) => self.health.hold(task, SCAN, *cause, why),
+            Err(error) => say_scan(task, run, error),
+        }
     }
 
     /// Where the lines of calls go that count for a run.
@@ -395,12 +451,12 @@ impl Ports {
             }
             Plan::Tenants { run, definition, after, limit } => {
                 let result = self.tenants(run, &definition, after.as_ref(), limit, stop).await;
-                say_scan(&definition.name, run, result.as_ref().err());
+                self.note_scan(&definition.name, run, &result);
                 PlanEvent::Tenants(run, result)
             }
             Plan::Scan(scan) => {
                 let result = self.scan(&scan, stop).await;
-                say_scan(&scan.definition.name, scan.run, result.as_ref().err());
+                self.note_scan(&scan.definition.name, scan.run, &result);
                 PlanEvent::Planned(scan.run, result)
             }
             Plan::EndScan { fence, run, cursor, error } => {
@@ -493,25 +549,27 @@ pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFla
 /// Says that the store keeps the node waiting; how long, the node decides. A stale term is
 /// no trouble of the store, and its end is said elsewhere.
 fn say_waits(what: &str, error: &store::Error) {
-    // That it is away, the host's health says once.
-    if !matches!(error, store::Error::Fenced | store::Error::Unavailable(_)) {
+    // That it is away, or refuses a task, the host's health says once.
+    use store::Error::{Fenced, Refused, Unavailable};
+    if !matches!(error, Fenced | Unavailable(_) | Refused(..)) {
         tracing::warn!(%error, "{what}; tried again");
     }
 }
 
 /// Says why a scan, or the list of its tenants, did not come about.
-fn say_scan(task: &TaskName, run: RunId, error: Option<&ScanError>) {
+fn say_scan(task: &TaskName, run: RunId, error: &ScanError) {
     match error {
-        Some(ScanError::Failed(error)) => {
+        ScanError::Failed(error) => {
             tracing::warn!(%task, run = run.0, error, "a scan failed");
         }
-        Some(ScanError::Infrastructure(error)) => {
+        ScanError::Infrastructure(error) => {
             tracing::warn!(%task, run = run.0, error, "a scan is interrupted; tried again");
         }
-        Some(ScanError::Full(waiting)) => {
+        ScanError::Full(waiting) => {
             tracing::info!(%task, run = run.0, waiting, "a scan waits until fewer items wait");
         }
-        Some(ScanError::Fenced) | None => {}
+        // That it is refused is said where the task is held.
+        ScanError::Fenced | ScanError::Refused(..) => {}
     }
 }
 
@@ -519,6 +577,7 @@ fn of_store(error: store::Error) -> ScanError {
     match error {
         store::Error::Fenced => ScanError::Fenced,
         store::Error::Invalid(words) => ScanError::Failed(words),
+        store::Error::Refused(cause, words) => ScanError::Refused(cause, words),
         store::Error::Busy(words)
         | store::Error::Unavailable(words)
         | store::Error::Unknown(words) => ScanError::Infrastructure(words),
@@ -529,6 +588,7 @@ fn of_guest(error: guests::Error) -> ScanError {
     match error {
         guests::Error::Guest(fault) => ScanError::Failed(fault.message),
         guests::Error::NotLoaded(_) => ScanError::Failed(error.to_string()),
+        guests::Error::Refused(cause, words) => ScanError::Refused(cause, words),
         guests::Error::Stopped(words) | guests::Error::Infrastructure(words) => {
             ScanError::Infrastructure(words)
         }

@@ -9,6 +9,7 @@ use besom_core::collection::{Grants, Operations};
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::item::{Candidate, Item};
 use besom_core::proposal::Verdict;
+use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 use serde::{Deserialize, Serialize};
@@ -247,6 +248,10 @@ pub enum Error {
     /// The store or the activity failed under the call.
     #[error("{0}")]
     Infrastructure(String),
+    /// The database refuses what the call needs to read: no fault of the guest, and mended at the
+    /// database.
+    #[error("{1}")]
+    Refused(Cause, String),
     /// No such plugin is loaded.
     #[error("the plugin {0} is not loaded")]
     NotLoaded(String),

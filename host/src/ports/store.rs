@@ -23,7 +23,7 @@ use besom_core::ids::{
 use besom_core::item::{Candidate, Identity, Item, Source};
 pub use besom_core::ownership::{Claim, PartitionRow, RingPosition};
 use besom_core::proposal::{Change, Condition, ReadSet};
-use besom_core::snapshot::{DeadGroup, Report};
+use besom_core::snapshot::{Cause, DeadGroup, Report};
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
 use serde::{Deserialize, Serialize};
@@ -43,6 +43,11 @@ pub enum Error {
     /// The transaction may or may not have committed: [`Store::find_commit`] tells.
     #[error("the result of the commit is unknown: {0}")]
     Unknown(String),
+    /// The database refuses the statement as it and its tables are now, whatever the item: a
+    /// privilege is missing, or a table, a column or a type is not what is mapped. Nothing was
+    /// changed; it goes on once that is mended.
+    #[error("the database refuses: {1}")]
+    Refused(Cause, String),
     /// The request cannot be right, on any attempt: a fault of the program, a mapping or
     /// a configuration.
     #[error("{0}")]
@@ -158,11 +163,29 @@ pub struct Waiting {
     pub run_at: Time,
 }
 
+/// A stream that cannot be read: a row is missing, or is not what was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokenStream {
+    /// The partition.
+    pub partition: Partition,
+    /// What is wrong with it, with the place.
+    pub why: String,
+}
+
+/// What several streams of a task gave.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct LogRead {
+    /// What was read, one stream after the other.
+    pub items: Vec<Waiting>,
+    /// The streams that hold themselves back.
+    pub broken: Vec<BrokenStream>,
+}
+
 /// What [`Store::read_logs`] has read so far, and how much it may still read.
 #[derive(Debug)]
 pub struct LogRoom {
     /// What was read.
-    pub items: Vec<Waiting>,
+    pub read: LogRead,
     each: u32,
     limit: u32,
     bytes: usize,
@@ -171,7 +194,7 @@ pub struct LogRoom {
 impl LogRoom {
     /// Room for so many items, of one stream and of all, and about so many bytes.
     pub fn new(each: u32, limit: u32, bytes: usize) -> LogRoom {
-        LogRoom { items: Vec::new(), each, limit, bytes }
+        LogRoom { read: LogRead::default(), each, limit, bytes }
     }
 
     /// Items of all streams together.
@@ -181,27 +204,36 @@ impl LogRoom {
 
     /// Items and bytes that may be read of the next stream; none: the room is used up.
     pub fn left(&self) -> Option<(u32, usize)> {
-        let read = u32::try_from(self.items.len()).unwrap_or(u32::MAX);
+        let read = u32::try_from(self.read.items.len()).unwrap_or(u32::MAX);
         let items = self.limit.saturating_sub(read).min(self.each);
-        let full = items == 0 || (self.bytes == 0 && !self.items.is_empty());
+        let full = items == 0 || (self.bytes == 0 && !self.read.items.is_empty());
         (!full).then_some((items, self.bytes))
     }
 
-    /// Takes what a stream gave; whether the next one may be read.
+    /// Takes what a stream gave; whether the next one may be read. A stream that is broken
+    /// ([`Error::Invalid`]) holds back itself alone.
     ///
     /// # Errors
-    /// The stream's, where nothing was read before it.
-    pub fn take<E: std::fmt::Display>(&mut self, read: Result<Vec<Waiting>, E>) -> Result<bool, E> {
-        match read {
+    /// The infrastructure's, where nothing was read before it.
+    pub fn take<E: Into<Error>>(
+        &mut self,
+        partition: Partition,
+        read: Result<Vec<Waiting>, E>,
+    ) -> Result<bool> {
+        match read.map_err(E::into) {
             Ok(items) => {
                 let bytes: usize = items.iter().map(|w| w.item.payload.len()).sum();
                 self.bytes = self.bytes.saturating_sub(bytes);
-                self.items.extend(items);
+                self.read.items.extend(items);
                 Ok(true)
             }
-            // What was read is good; the stream that failed is tried again.
-            Err(error) if !self.items.is_empty() => {
-                tracing::warn!(%error, "a stream cannot be read");
+            Err(Error::Invalid(why)) => {
+                self.read.broken.push(BrokenStream { partition, why });
+                Ok(true)
+            }
+            // What was read is good; the rest is asked for again.
+            Err(error) if !self.read.items.is_empty() => {
+                tracing::debug!(%error, "the streams are read in parts");
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -866,8 +898,9 @@ pub trait Store: Send + Sync {
     ) -> Result<Vec<Waiting>>;
 
     /// The same of several streams of a task, one after the other, at most `each` items of one
-    /// and `limit` of all. A stream that fails ends the answer; it is the answer where nothing
-    /// was read before it. A store that can reads all of them in one view.
+    /// and `limit` of all. A stream that is broken is named and the others are read; a failure of
+    /// the store ends the answer, and is the answer where nothing was read before it. A store
+    /// that can reads all of them in one view.
     async fn read_logs(
         &self,
         task: &TaskName,
@@ -875,16 +908,16 @@ pub trait Store: Send + Sync {
         each: u32,
         limit: u32,
         bytes_max: usize,
-    ) -> Result<Vec<Waiting>> {
+    ) -> Result<LogRead> {
         let mut room = LogRoom::new(each, limit, bytes_max);
         for (partition, acked) in streams {
             let Some((items, bytes)) = room.left() else { break };
             let read = self.read_log(task, *partition, *acked, items, bytes).await;
-            if !room.take(read)? {
+            if !room.take(*partition, read)? {
                 break;
             }
         }
-        Ok(room.items)
+        Ok(room.read)
     }
 
     /// Timers of these partitions by due time, then id: those after `after`.

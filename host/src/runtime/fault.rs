@@ -20,6 +20,7 @@ pub(super) fn classify(error: &wasmtime::Error, guest: &Guest, entry: &str) -> E
     let (cause, what) = match error.downcast_ref::<Halt>() {
         Some(Halt::Stopped(reason)) => return Error::Stopped(reason.clone()),
         Some(Halt::Infrastructure(message)) => return Error::Infrastructure(message.clone()),
+        Some(Halt::Refused(cause, message)) => return Error::Refused(*cause, message.clone()),
         Some(halt @ Halt::Deadline) => ("deadline", halt.to_string()),
         Some(halt @ Halt::HostCalls(_)) => ("limit", halt.to_string()),
         None if error.is::<PoolConcurrencyLimitError>() => {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use besom_core::ids::{TaskName, Tenant};
+use besom_core::snapshot::Cause;
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 
@@ -31,6 +32,9 @@ pub(super) enum Halt {
     /// The store or the activity failed under the call.
     #[error("{0}")]
     Infrastructure(String),
+    /// The database refuses what was asked of it.
+    #[error("{1}")]
+    Refused(Cause, String),
     /// Time is up.
     #[error("the time of the call is up")]
     Deadline,

@@ -56,6 +56,7 @@ impl From<StoreError> for Failure {
         match error {
             // The guest names a column or an index that is not there.
             StoreError::Invalid(message) => Refusal::new("invalid-request", message).into(),
+            StoreError::Refused(cause, message) => Halt::Refused(cause, message).into(),
             StoreError::Fenced
             | StoreError::Busy(_)
             | StoreError::Unavailable(_)

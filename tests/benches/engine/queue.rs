@@ -129,7 +129,7 @@ async fn sweep(size: u32, rounds: u32) -> Result<(Duration, Duration, Steps)> {
         let streams: Vec<_> =
             store.backlog(None).await?.into_iter().map(|s| (s.partition, s.acked)).collect();
         let task = "bench".into();
-        let waiting = store.read_logs(&task, &streams, size, size, usize::MAX).await?;
+        let waiting = store.read_logs(&task, &streams, size, size, usize::MAX).await?.items;
         lap(&mut steps.read);
         let id = CommitId(u128::from(round) + 1);
         let items: Vec<_> = waiting.iter().map(|w| (w.source, &w.item)).collect();

@@ -234,6 +234,7 @@ macro_rules! store_conformance {
                 a_stale_cursor_leaves_its_stream_out,
                 a_batch_that_skips_an_item_is_left_out,
                 a_gap_in_the_log_is_named,
+                a_broken_stream_holds_back_itself_alone,
             }
             tenants {
                 tenants_come_once_in_order_if_they_have_a_row,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{HotKey, Node, NodeState, RunState, Snapshot, Task};
+use super::{Held, HotKey, Node, NodeState, RunState, Snapshot, Task};
 use crate::plan::SlotOutcome;
 use crate::time::Time;
 
@@ -99,6 +99,7 @@ pub fn attention(snapshot: &Snapshot, limits: &Thresholds) -> Vec<Attention> {
         found.queue(task, snapshot, limits);
     }
     for task in &snapshot.tasks {
+        found.held(task, snapshot);
         found.task(task, limits);
     }
     found.configuration(snapshot);
@@ -193,6 +194,13 @@ impl Found {
                 self.because(missing.why.clone());
             }
         }
+        let held = node.report.iter().flat_map(|report| &report.held);
+        for held in held.filter(|held| held.task.is_none()) {
+            let text =
+                format!("{} is held for {}: {}", node.name, self.since(held.since), held.what);
+            self.add(Urgency::Alarm, subject(), text);
+            self.because(held.why.clone());
+        }
         if node.state == NodeState::Draining {
             let text = format!("{} drains; it owns {} partitions", node.name, node.owned);
             self.add(Urgency::Notice, subject(), text);
@@ -241,6 +249,22 @@ impl Found {
             if let Some(group) = last {
                 self.because(group.error.clone());
             }
+        }
+    }
+
+    /// What holds a task back, whatever node said so first.
+    fn held(&mut self, task: &Task, snapshot: &Snapshot) {
+        let alive = snapshot.nodes.iter().filter(|node| node.state != NodeState::Lost);
+        let held = alive.flat_map(|node| node.report.iter().flat_map(|report| &report.held));
+        let mut of_task: Vec<&Held> =
+            held.filter(|held| held.task.as_ref() == Some(&task.name)).collect();
+        of_task.sort_by_key(|held| (held.why.as_str(), held.since));
+        of_task.dedup_by_key(|held| held.why.as_str());
+        for held in of_task {
+            let text =
+                format!("{} is held for {}: {}", task.name, self.since(held.since), held.what);
+            self.add(Urgency::Alarm, Subject::Task(task.name.clone()), text);
+            self.because(held.why.clone());
         }
     }
 

@@ -19,6 +19,7 @@ mod attention;
 mod dead;
 mod detail;
 mod event;
+mod held;
 mod leadership;
 mod node;
 mod patch;
@@ -40,6 +41,7 @@ pub use detail::{
     ItemRow, LOG_PAGE, Letter, LogLine, LogPage, Problem, Query, Refusal, RunDetail,
 };
 pub use event::{Event, EventKind};
+pub use held::{Cause, Held};
 pub use leadership::{Leader, Leadership, TermRow};
 pub use node::{Missing, Node, NodeState};
 pub use patch::{Frame, Mismatch, Patch, Rows, diff};

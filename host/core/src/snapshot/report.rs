@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::held::Held;
 use crate::time::Time;
 
 /// The length of one sample of [`Report::rates`], in seconds.
@@ -67,6 +68,8 @@ pub struct Report {
     pub config_path: String,
     /// When it took its configuration over.
     pub config_at: Time,
+    /// What it has to hold back, and why.
+    pub held: Vec<Held>,
 }
 
 /// How often things took how long: a count for each bucket of [`LATENCY_BOUNDS_US`], and one

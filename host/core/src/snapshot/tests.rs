@@ -45,6 +45,27 @@ fn a_healthy_deployment_needs_no_attention() {
     assert_eq!(texts(&healthy()), []);
 }
 
+#[test]
+fn what_is_held_is_an_alarm_with_its_cause_once_for_all_nodes_that_say_so() {
+    let mut snapshot = healthy();
+    for at in [0, 1] {
+        let held = Held {
+            task: Some("sweep".into()),
+            what: "commit".into(),
+            cause: Cause::Privilege,
+            since: ago(90),
+            why: "permission denied for table shares".into(),
+        };
+        let report = Report { held: vec![held], ..Report::default() };
+        set(&mut snapshot.nodes, at, |node| node.report = Some(report));
+    }
+    let found = attention(&snapshot, &Thresholds::default());
+    let [held] = found.as_slice() else { panic!("{found:?}") };
+    assert_eq!((held.urgency, &held.subject), (Urgency::Alarm, &Subject::Task("sweep".into())));
+    assert_eq!(held.text, "sweep is held for 1m30s: commit");
+    assert_eq!(held.cause.as_deref(), Some("permission denied for table shares"));
+}
+
 type Change = fn(&mut Snapshot);
 
 fn set<T: Clone>(rows: &mut [Arc<T>], at: usize, change: impl FnOnce(&mut T)) {

@@ -31,7 +31,7 @@ impl Executor {
     pub(super) fn log_read(
         &mut self,
         ticket: Ticket,
-        result: store::Result<Vec<Waiting>>,
+        result: store::Result<LogRead>,
         out: &mut Vec<Command>,
     ) {
         self.note_failure(result.is_err());
@@ -40,8 +40,9 @@ impl Executor {
             return;
         }
         match result {
-            Ok(items) => {
-                if items.is_empty() {
+            Ok(LogRead { items, broken }) => {
+                self.note_broken(ticket, &broken);
+                if items.is_empty() && broken.is_empty() {
                     // Somebody else has acknowledged: look at the cursors anew.
                     self.forget_streams(ticket);
                 }
@@ -51,6 +52,24 @@ impl Executor {
                 if let Some(flight) = self.flights.remove(&ticket) {
                     self.release(flight);
                 }
+            }
+        }
+    }
+
+    /// Holds back the streams of a read that cannot be read; those that can be again go on.
+    fn note_broken(&mut self, ticket: Ticket, broken: &[store::BrokenStream]) {
+        if broken.is_empty() && self.broken.is_empty() {
+            return;
+        }
+        let Some(flight) = self.flights.get(&ticket) else { return };
+        for partition in &flight.streams {
+            let stream = (flight.task.clone(), *partition);
+            if broken.iter().any(|broken| broken.partition == *partition) {
+                let before = self.broken.get(&stream).copied();
+                let hold = Hold::again(before, self.now, Self::BROKEN_MAX);
+                self.broken.insert(stream, hold);
+            } else {
+                self.broken.remove(&stream);
             }
         }
     }
@@ -81,6 +100,12 @@ impl Executor {
             }
             Err(guests::Error::Guest(fault)) => {
                 items.iter().map(|_| Err(fault.message.clone())).collect()
+            }
+            Err(guests::Error::Refused(..)) => {
+                self.hold_task(&flight.task);
+                out.push(Command::Abandon(flight.commit));
+                self.release(flight);
+                return;
             }
             Err(
                 guests::Error::Stopped(_)
@@ -171,6 +196,11 @@ impl Executor {
             store::Error::Fenced => {
                 out.push(Command::Abandon(flight.commit));
                 self.forget_streams_of(&flight);
+                self.release(flight);
+            }
+            store::Error::Refused(..) => {
+                self.hold_task(&flight.task);
+                out.push(Command::Abandon(flight.commit));
                 self.release(flight);
             }
             store::Error::Invalid(words) => self.refused(ticket, flight, *batch, words, out),

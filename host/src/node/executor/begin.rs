@@ -46,7 +46,7 @@ impl Executor {
         out: &mut Vec<Command>,
     ) -> bool {
         let ahead = self.now + self.settings.due_ahead;
-        self.timers.drop_unknown(ahead, |task| self.definitions.contains_key(task));
+        self.drop_unready(ahead, true);
         if !self.has_room(Lane::Due) {
             return false;
         }
@@ -69,13 +69,30 @@ impl Executor {
         true
     }
 
+    /// Drops what has come near its time and whose task is not known, or is held: it stays in
+    /// the store, and a window full of it would be a wall.
+    fn drop_unready(&mut self, until: Time, timers: bool) {
+        let (definitions, held) = (&self.definitions, &self.held);
+        let ready = |task: &TaskName| {
+            definitions.contains_key(task) && held.get(task).is_none_or(|hold| hold.over)
+        };
+        let window = if timers { &mut self.timers } else { &mut self.retries };
+        window.drop_unknown(until, ready);
+    }
+
+    /// Whether a stream can be read, or may be tried again.
+    fn is_whole(&self, task: &TaskName, partition: Partition) -> bool {
+        self.broken.is_empty()
+            || self.broken.get(&(task.clone(), partition)).is_none_or(|hold| hold.over)
+    }
+
     pub(super) fn begin_retries(
         &mut self,
         random: &mut dyn FnMut() -> u64,
         out: &mut Vec<Command>,
     ) -> bool {
         let until = if self.settings.ignore_backoff { Time::MAX } else { self.now };
-        self.retries.drop_unknown(until, |task| self.definitions.contains_key(task));
+        self.drop_unready(until, false);
         let room: HashSet<Lane> = [Lane::Due, Lane::Normal, Lane::Heavy]
             .into_iter()
             .filter(|lane| self.has_room(*lane))
@@ -123,9 +140,10 @@ impl Executor {
         }
         let ready = |task: &TaskName| {
             self.definitions.get(task).is_some_and(|definition| definition.lane == lane)
-                && self.streams[task]
-                    .values()
-                    .any(|cursor| !cursor.held && cursor.acked < cursor.tail)
+                && !self.is_held(task)
+                && self.streams[task].iter().any(|(partition, cursor)| {
+                    !cursor.held && cursor.acked < cursor.tail && self.is_whole(task, *partition)
+                })
         };
         let after = self.last_turn.get(&lane);
         let Some(task) = self
@@ -147,8 +165,12 @@ impl Executor {
         let each = self.yields.get(&task).map_or(limit, |items| (2 * items).clamp(1, limit));
         let mut expected = 0;
         let mut streams = Vec::new();
+        let broken = &self.broken;
+        let whole = |partition: Partition| {
+            broken.is_empty() || broken.get(&(task.clone(), partition)).is_none_or(|hold| hold.over)
+        };
         for (partition, cursor) in self.streams.get_mut(&task).into_iter().flatten() {
-            if !cursor.held && cursor.acked < cursor.tail && expected < limit {
+            if !cursor.held && cursor.acked < cursor.tail && expected < limit && whole(*partition) {
                 cursor.held = true;
                 expected += ((cursor.tail.0 - cursor.acked.0) as usize).min(each);
                 streams.push((*partition, cursor.acked));

@@ -11,6 +11,7 @@ impl Executor {
         out: &mut Vec<Command>,
     ) {
         self.failures = 0;
+        self.held.remove(&flight.task);
         if let Some(left) = self.singly.get_mut(&flight.task) {
             *left = left.saturating_sub(1);
         }

@@ -35,7 +35,7 @@ use super::weight;
 use super::window::{Read, Window};
 use crate::ports::guests::{self, Acted, Lane};
 use crate::ports::store::{
-    self, Batch, Committed, Entry, Grant, LeftOut, Outcome, Stream, Waiting,
+    self, Batch, Committed, Entry, Grant, LeftOut, LogRead, Outcome, Stream, Waiting,
 };
 use crate::task::TaskDefinition;
 
@@ -101,7 +101,7 @@ pub enum Event {
     /// The streams with something to execute.
     Backlog(store::Result<Vec<Stream>>),
     /// Items of the log.
-    LogRead(Ticket, store::Result<Vec<Waiting>>),
+    LogRead(Ticket, store::Result<LogRead>),
     /// Timers, in answer to the read of that number.
     TimersRead(u64, store::Result<Vec<Waiting>>),
     /// Retries, likewise.
@@ -204,6 +204,25 @@ struct Cursor {
     held: bool,
 }
 
+/// How long something is held back.
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    until: Time,
+    /// How often it has failed in a row.
+    failures: u32,
+    /// Whether it is tried again since `until`.
+    over: bool,
+}
+
+impl Hold {
+    /// Held once more from `now` on, twice as long as before and at most for `max`.
+    fn again(before: Option<Hold>, now: Time, max: Duration) -> Hold {
+        let failures = before.map_or(0, |hold| hold.failures);
+        let wait = Executor::HOLD_MIN.saturating_mul(1 << failures.min(16)).min(max);
+        Hold { until: now + wait, failures: failures.saturating_add(1), over: false }
+    }
+}
+
 /// The executor of one node.
 #[derive(Debug)]
 pub struct Executor {
@@ -228,6 +247,10 @@ pub struct Executor {
     /// Nothing is begun until then: the store could not be used.
     hold_until: Option<Time>,
     failures: u32,
+    /// Tasks of which nothing is begun for a while: the database refuses what they need.
+    held: BTreeMap<TaskName, Hold>,
+    /// Streams that cannot be read, likewise: their neighbours go on.
+    broken: BTreeMap<(TaskName, Partition), Hold>,
     /// So many next batches of the task have a single item: one of them was refused whole.
     singly: HashMap<TaskName, u32>,
     heavy_micros_per_kib: f64,
@@ -240,6 +263,8 @@ pub struct Executor {
 impl Executor {
     const HOLD_MIN: Duration = Duration::from_millis(50);
     const HOLD_MAX: Duration = Duration::from_secs(5);
+    /// How long a stream that cannot be read is left alone, at most.
+    const BROKEN_MAX: Duration = Duration::from_secs(30);
     /// How long a timer waits that was not due yet by the store's clock.
     const NOT_DUE: Duration = Duration::from_millis(1);
 
@@ -263,6 +288,8 @@ impl Executor {
             backlog_reading: false,
             hold_until: None,
             failures: 0,
+            held: BTreeMap::new(),
+            broken: BTreeMap::new(),
             singly: HashMap::new(),
             heavy_micros_per_kib: 20.0,
             yields: HashMap::new(),
@@ -343,6 +370,8 @@ impl Executor {
         self.backlog_reading = false;
         self.hold_until = None;
         self.failures = 0;
+        self.held.clear();
+        self.broken.clear();
     }
 
     /// The definitions and collections from now on. Items of runs that are active keep the
@@ -354,6 +383,8 @@ impl Executor {
     ) {
         self.definitions = definitions;
         self.collections = collections;
+        // What was refused may be granted, or mapped, by now.
+        self.held.clear();
         if !self.owned.is_empty() {
             self.timers.added(Time(i64::MIN));
             self.retries.added(Time(i64::MIN));
@@ -432,8 +463,11 @@ impl Executor {
             Phase::Rationed { ask_at, .. } | Phase::Resolving { ask_at, .. } => *ask_at,
             Phase::Reading | Phase::Acting { .. } | Phase::Committing { .. } => None,
         });
+        let holds = self.held.values().chain(self.broken.values());
+        let holds = holds.filter(|hold| !hold.over).map(|hold| hold.until);
         // What could be done by now has been tried by the last step, and waits for an answer.
         flights
+            .chain(holds)
             .chain(
                 [
                     self.timers.deadline(self.settings.due_ahead),
@@ -488,6 +522,7 @@ impl Executor {
             return;
         }
         self.hold_until = None;
+        self.end_holds();
         if self.backlog_wanted && !self.backlog_reading {
             self.backlog_wanted = false;
             self.backlog_reading = true;
@@ -506,6 +541,35 @@ impl Executor {
         while self.begin_retries(random, out) {}
         for lane in [Lane::Due, Lane::Normal, Lane::Heavy] {
             while self.begin_log(lane, random, out) {}
+        }
+    }
+
+    /// Whether nothing of the task may be begun: it is held, and its time is not over.
+    fn is_held(&self, task: &TaskName) -> bool {
+        self.held.get(task).is_some_and(|hold| !hold.over)
+    }
+
+    /// The database refuses what the task needs. It costs no item an attempt.
+    fn hold_task(&mut self, task: &TaskName) {
+        let hold = Hold::again(self.held.get(task).copied(), self.now, Self::HOLD_MAX);
+        self.held.insert(task.clone(), hold);
+    }
+
+    /// Lets go on what was held for long enough. What of a held task came near its time was
+    /// dropped meanwhile, so that it is no wall for the others; it is read again.
+    fn end_holds(&mut self) {
+        let now = self.now;
+        let mut ended = false;
+        for hold in self.held.values_mut().filter(|hold| !hold.over && hold.until <= now) {
+            hold.over = true;
+            ended = true;
+        }
+        for hold in self.broken.values_mut().filter(|hold| !hold.over && hold.until <= now) {
+            hold.over = true;
+        }
+        if ended {
+            self.timers.added(Time(i64::MIN));
+            self.retries.added(Time(i64::MIN));
         }
     }
 }

@@ -3,13 +3,20 @@ use besom_core::item::Identity;
 use besom_core::plan::{CatchUp, Overlap};
 use besom_core::proposal::{Change, OnGuardFailed, Proposal, Settle, Verdict};
 use besom_core::queue::RetryPolicy;
+use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 
 use super::*;
 use crate::ports::guests::{Fault, Limits, Usage};
+use crate::ports::store::BrokenStream;
 
 const OWNED: [(Partition, OwnerEpoch); 2] =
     [(Partition(0), OwnerEpoch(7)), (Partition(1), OwnerEpoch(7))];
+
+/// What streams gave, none of which is broken.
+fn whole(items: Vec<Waiting>) -> LogRead {
+    LogRead { items, broken: Vec::new() }
+}
 
 fn at(ms: i64) -> Time {
     Time::from_millis(ms)
@@ -227,7 +234,7 @@ fn a_batch_goes_from_its_streams_to_an_acknowledgement_under_the_owners_epoch() 
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
     let ticket = read_log(&bench.fed(&[("sweep", 0, 1), ("sweep", 1, 1)], vec![], vec![]));
     let items = vec![logged("sweep", "a", 0, 1), logged("sweep", "b", 1, 1)];
-    let commands = bench.step(Event::LogRead(ticket, Ok(items)));
+    let commands = bench.step(Event::LogRead(ticket, Ok(whole(items))));
     assert_eq!(acts(&commands), [(ticket, vec!["a".to_owned(), "b".into()])]);
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["a", "b"])))).remove(0);
     assert!(batch.entries.iter().all(|entry| entry.epoch == OwnerEpoch(7)));
@@ -246,7 +253,7 @@ fn items_of_one_route_or_one_row_are_never_in_one_batch() {
         logged("sweep", "c", 0, 3),
         logged("sweep", "b", 1, 1),
     ];
-    let commands = bench.step(Event::LogRead(ticket, Ok(items)));
+    let commands = bench.step(Event::LogRead(ticket, Ok(whole(items))));
     assert_eq!(acts(&commands), [(ticket, vec!["a".to_owned(), "b".into()])]);
     // Both propose to change the same row: the second is left for another commit.
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["x", "x"])))).remove(0);
@@ -370,7 +377,7 @@ fn a_heavy_commit_lets_due_items_go_first_but_not_for_ever() {
     let mut bench = Bench::new(&tasks);
     let commands = bench.fed(&[("grind", 0, 1)], vec![timer("expire", 9, at(1_001))], vec![]);
     let ticket = read_log(&commands);
-    bench.step(Event::LogRead(ticket, Ok(vec![logged("grind", "a", 0, 1)])));
+    bench.step(Event::LogRead(ticket, Ok(whole(vec![logged("grind", "a", 0, 1)]))));
     // The timer falls due within the time that the commit is estimated to take.
     assert_eq!(commits(&bench.step(Event::Acted(ticket, acted(&["a"])))), []);
     bench.now = at(1_001);
@@ -383,7 +390,7 @@ fn a_heavy_commit_lets_due_items_go_first_but_not_for_ever() {
     let mut bench = Bench::new(&tasks);
     let commands = bench.fed(&[("grind", 0, 1)], vec![timer("expire", 9, at(1_001))], vec![]);
     let ticket = read_log(&commands);
-    bench.step(Event::LogRead(ticket, Ok(vec![logged("grind", "a", 0, 1)])));
+    bench.step(Event::LogRead(ticket, Ok(whole(vec![logged("grind", "a", 0, 1)]))));
     bench.step(Event::Acted(ticket, acted(&["a"])));
     bench.now = at(1_001);
     assert_eq!(acts(&bench.fill()).len(), 1);
@@ -408,7 +415,7 @@ fn tasks_of_a_lane_take_turns() {
         let seq = 1 + round / 2;
         let waiting = logged(&task, &format!("{task}{seq}"), u32::from(task == "b"), seq);
         order.push(task);
-        bench.step(Event::LogRead(ticket, Ok(vec![waiting])));
+        bench.step(Event::LogRead(ticket, Ok(whole(vec![waiting]))));
         commands = bench.step(Event::Acted(ticket, acted(&["k"])));
         let (_, batch) = commits(&commands).remove(0);
         commands.extend(bench.step(for_ticket(all_committed(&batch), ticket)));
@@ -501,11 +508,11 @@ fn while_a_batch_is_at_its_commit_one_more_is_executed() {
 fn one_more_is_executed(mut bench: Bench) {
     let commands = bench.fed(&[("grind", 0, 9), ("grind", 1, 9)], vec![], vec![]);
     let first = read_log(&commands);
-    bench.step(Event::LogRead(first, Ok(vec![logged("grind", "a", 0, 1)])));
+    bench.step(Event::LogRead(first, Ok(whole(vec![logged("grind", "a", 0, 1)]))));
     let commands = bench.step(Event::Acted(first, acted(&["a"])));
     assert_eq!(commits(&commands).len(), 1);
     let second = read_log(&commands);
-    bench.step(Event::LogRead(second, Ok(vec![logged("grind", "b", 1, 1)])));
+    bench.step(Event::LogRead(second, Ok(whole(vec![logged("grind", "b", 1, 1)]))));
     let commands = bench.step(Event::Acted(second, acted(&["b"])));
     assert_eq!(commits(&commands).len(), 1);
     assert!(!commands.iter().any(|command| matches!(command, Command::ReadLog { .. })));
@@ -525,7 +532,7 @@ fn who_owns_nothing_begins_nothing() {
 fn an_answer_that_comes_twice_changes_nothing_the_second_time() {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
     let ticket = read_log(&bench.fed(&[("sweep", 0, 1)], vec![], vec![]));
-    let read = || Event::LogRead(ticket, Ok(vec![logged("sweep", "a", 0, 1)]));
+    let read = || Event::LogRead(ticket, Ok(whole(vec![logged("sweep", "a", 0, 1)])));
     assert_eq!(acts(&bench.step(read())).len(), 1);
     assert_eq!(bench.step(read()), []);
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["a"])))).remove(0);
@@ -582,7 +589,7 @@ fn rationed() -> (Bench, Ticket, Vec<Command>) {
     let mut bench = Bench::new(&[Arc::new(task)]);
     let ticket = read_log(&bench.fed(&[("sweep", 0, 2)], vec![], vec![]));
     let items = vec![logged("sweep", "a", 0, 1), logged("sweep", "b", 0, 2)];
-    bench.step(Event::LogRead(ticket, Ok(items)));
+    bench.step(Event::LogRead(ticket, Ok(whole(items))));
     let asked = bench.step(Event::Acted(ticket, acted(&["a", "b"])));
     (bench, ticket, asked)
 }
@@ -625,4 +632,71 @@ fn without_an_answer_about_rows_nothing_is_committed_and_it_is_asked_again() {
     assert_eq!((rows_asked(&told), commits(&told).len()), (None, 0));
     bench.now = bench.executor.deadline().expect("a time to ask again");
     assert_eq!(rows_asked(&bench.fill()), Some(2));
+}
+
+/// A missing privilege is nobody's item: nothing of the task is tried for a while, no attempt is
+/// used, and what other tasks have to do goes on.
+#[test]
+fn what_the_database_refuses_holds_its_task_alone_and_costs_no_attempt() {
+    let mut bench =
+        Bench::new(&[definition("sweep", Lane::Normal), definition("expire", Lane::Normal)]);
+    let due = timer("sweep", 5, at(500));
+    let (ticket, _) = acts(&bench.fed(&[], vec![due.clone()], vec![]))[0].clone();
+    let denied = store::Error::Refused(Cause::Privilege, "permission denied".into());
+    let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+    let commands = bench.step(Event::Committed(ticket, batch.id, Err(denied)));
+    assert!(matches!(commands.as_slice(), [Command::Abandon(_)]), "{commands:?}");
+    // It is held, and the other task is not: its timer is read and executed meanwhile.
+    bench.executor.planned(false, Some(at(600)));
+    let commands = bench.fill();
+    let Some(Command::ReadTimers(read, _)) =
+        commands.iter().find(|c| matches!(c, Command::ReadTimers(..)))
+    else {
+        panic!("{commands:?}")
+    };
+    let both = vec![due.clone(), timer("expire", 6, at(600))];
+    let commands = bench.step(Event::TimersRead(read.number, Ok(both)));
+    let keys: Vec<_> = acts(&commands).into_iter().map(|(_, keys)| keys).collect();
+    assert_eq!(keys, [vec!["6".to_owned()]]);
+    // Then it is read again, with no attempt used.
+    bench.now = bench.now + Duration::from_secs(1);
+    let commands = bench.fill();
+    let Some(Command::ReadTimers(read, _)) =
+        commands.iter().find(|c| matches!(c, Command::ReadTimers(..)))
+    else {
+        panic!("{commands:?}")
+    };
+    let commands = bench.step(Event::TimersRead(read.number, Ok(vec![due.clone()])));
+    match commands.iter().find(|command| matches!(command, Command::Act { .. })) {
+        Some(Command::Act { items, .. }) => assert_eq!(items[0].1, due.item),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_stream_that_cannot_be_read_holds_back_itself_alone() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let ticket = read_log(&bench.fed(&[("sweep", 0, 2), ("sweep", 1, 2)], vec![], vec![]));
+    let gap = BrokenStream { partition: Partition(0), why: "1 is missing".into() };
+    let read = LogRead { items: vec![logged("sweep", "b", 1, 1)], broken: vec![gap.clone()] };
+    let commands = bench.step(Event::LogRead(ticket, Ok(read)));
+    assert_eq!(acts(&commands), [(ticket, vec!["b".to_owned()])]);
+    let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["b"])))).remove(0);
+    let commands = bench.step(for_ticket(all_committed(&batch), ticket));
+    let Some(Command::ReadLog { ticket, streams, .. }) =
+        commands.iter().find(|c| matches!(c, Command::ReadLog { .. }))
+    else {
+        panic!("{commands:?}")
+    };
+    assert_eq!(*streams, [(Partition(1), Seq(1))], "the broken one is left alone");
+    let (ticket, read) = (*ticket, whole(vec![logged("sweep", "c", 1, 2)]));
+    bench.step(Event::LogRead(ticket, Ok(read)));
+    // It is tried again by itself.
+    let again = bench.executor.deadline().expect("a time to try it again");
+    bench.now = again;
+    let commands = bench.fill();
+    let tried = commands.iter().any(|command| {
+        matches!(command, Command::ReadLog { streams, .. } if *streams == [(Partition(0), Seq(0))])
+    });
+    assert!(tried, "{commands:?}");
 }

@@ -21,6 +21,7 @@ use std::time::Duration;
 use besom_core::fair::{self, Cycle, Quota};
 use besom_core::ids::{Fence, RunId, TaskName, Tenant};
 use besom_core::plan::{NewRun, Run, SlotDecision, TaskState, Trigger};
+use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 
 use crate::ports::store::{self, Applied, CommandEffect, CommandRow, Planned};
@@ -44,6 +45,9 @@ pub enum ScanError {
     Failed(String),
     /// The infrastructure's: the same page is tried again.
     Infrastructure(String),
+    /// The database refuses what the scan needs: the task is held, and the same page is tried
+    /// again.
+    Refused(Cause, String),
     /// So many items of the task wait already: it is asked again later.
     Full(u64),
     /// The leadership is over.

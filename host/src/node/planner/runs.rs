@@ -148,7 +148,7 @@ impl Planner {
                 let command = active.cycle.as_ref().and_then(Cycle::pending);
                 active.again = command.map(|command| (at, command));
             }
-            ScanError::Infrastructure(_) => {
+            ScanError::Infrastructure(_) | ScanError::Refused(..) => {
                 let now = self.now;
                 let Some(active) = self.runs.get_mut(&id) else { return };
                 let Some(command) = active.cycle.as_ref().and_then(Cycle::pending) else { return };

@@ -15,7 +15,7 @@
 //! After an unknown result the mark decides: its row is unique, so whoever looks for it waits
 //! for the transaction that may still be writing it, and having found nothing takes its place.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use besom_core::ids::{CommitId, TaskName};
 use besom_core::proposal::{Guard, Settle};
@@ -25,7 +25,9 @@ use super::clock::{Clock, NOW};
 use super::direct;
 use super::effects::{self, Effect};
 use super::embedded::{self, Observation, idle_keys};
-use super::error::{Failure, Fault as Blame, Job, classify_commit, fault, invalid, words};
+use super::error::{
+    Failure, Fault as Blame, Job, classify, classify_commit, fault, invalid, words,
+};
 use super::fault::Fault;
 use super::guards::{self, Verdict};
 use super::mapping::Mapping;
@@ -41,6 +43,8 @@ use crate::store::record::images::Images;
 
 /// How often a batch is repeated because others were faster, before the caller is told.
 const REPEATS_MAX: u32 = 3;
+/// So many items of a batch are tried alone where the database refuses the statement itself.
+const REFUSED_MAX: usize = 16;
 
 /// What a commit needs beside its batch.
 pub(super) struct Setting<'a> {
@@ -124,7 +128,10 @@ pub(super) async fn commit(
                     Stop::Overtaken => {
                         return Err(Error::Busy("others take the same items".into()));
                     }
-                    Stop::Failed(failure) => return Err(failure.into()),
+                    Stop::Failed(failure) => {
+                        session.doubted(&failure);
+                        return Err(failure.into());
+                    }
                 }
             }
         }
@@ -182,6 +189,8 @@ type Decided = BTreeMap<usize, std::result::Result<Option<Images>, NotApplied>>;
 enum NotApplied {
     Guard,
     Violation(String),
+    /// The database refuses the statement itself; whose fault it is, others tell.
+    Refused(Error),
 }
 
 impl<'a> Attempt<'a> {
@@ -508,7 +517,8 @@ impl<'a> Attempt<'a> {
         decided: &mut Decided,
     ) -> Step<()> {
         let deferred = deferred(session).await?;
-        let mut open = vec![wave];
+        let mut open = vec![wave.clone()];
+        let mut refused: Vec<(Work<'a>, Error)> = Vec::new();
         while let Some(mut works) = open.pop() {
             if works.is_empty() {
                 continue;
@@ -522,13 +532,31 @@ impl<'a> Attempt<'a> {
                 Err(said) => {
                     session.batch("ROLLBACK TO item; RELEASE item").await?;
                     if let [alone] = works.as_slice() {
+                        if let NotApplied::Refused(error) = &said {
+                            refused.push((*alone, error.clone()));
+                        }
                         decided.insert(alone.entry, Err(said));
+                        // That all of these are to blame is not believed for longer.
+                        if refused.len() >= REFUSED_MAX && !decided.values().any(Result::is_ok) {
+                            break;
+                        }
                     } else {
                         let second = works.split_off(works.len() / 2);
                         open.push(second);
                         open.push(works);
                     }
                 }
+            }
+        }
+        // A privilege, a table or a column is an item's matter only where another item could do
+        // what it could not.
+        let able = |work: &Work<'_>| matches!(decided.get(&work.entry), Some(Ok(_)));
+        let reached: BTreeSet<&str> =
+            wave.iter().filter(|work| able(work)).flat_map(Work::collections).collect();
+        for (work, error) in refused {
+            let mut asked = work.collections().peekable();
+            if asked.peek().is_none() || !asked.all(|name| reached.contains(name)) {
+                return Err(error.into());
             }
         }
         Ok(())
@@ -546,7 +574,7 @@ impl<'a> Attempt<'a> {
         let asked = guards::ask(&mut pipeline, self.setting.mapping, works, [].iter(), is_idle);
         let answers = match theirs(session.run(pipeline).await)? {
             Ok(answers) => answers,
-            Err(said) => return Ok(Err(NotApplied::Violation(said))),
+            Err(said) => return Ok(Err(said)),
         };
         let (verdicts, images) = asked.read(&answers, works.len())?;
         let holding = judged(works.to_vec(), verdicts, &mut decided);
@@ -556,7 +584,7 @@ impl<'a> Attempt<'a> {
         pipeline.simple("SET CONSTRAINTS ALL IMMEDIATE");
         let answers = match theirs(session.run(pipeline).await)? {
             Ok(answers) => answers,
-            Err(said) => return Ok(Err(NotApplied::Violation(said))),
+            Err(said) => return Ok(Err(said)),
         };
         for (work, effect) in holding.iter().zip(asked.read(&answers, &holding)?) {
             let done = match effect {
@@ -602,6 +630,7 @@ impl<'a> Attempt<'a> {
                 Ok(books.committed(at, task, item, remarks, &proposal.changes)?)
             }
             Some(Err(NotApplied::Violation(said))) => settle(on_violation, Some(&said)),
+            Some(Err(NotApplied::Refused(error))) => settle(on_violation, Some(&error.to_string())),
             Some(Err(NotApplied::Guard)) | None => settle(on_guard_failed, None),
         }
     }
@@ -680,10 +709,13 @@ fn judged<'a>(
 }
 
 /// The items' own errors, in the database's words, apart from the infrastructure's.
-fn theirs<T>(done: Job<T>) -> Step<std::result::Result<T, String>> {
+fn theirs<T>(done: Job<T>) -> Step<std::result::Result<T, NotApplied>> {
     match done {
         Ok(value) => Ok(Ok(value)),
-        Err(Failure::Sql(e)) if blames_items(&e) => Ok(Err(words(&e))),
+        Err(Failure::Sql(e)) if fault(&e) == Blame::Program => {
+            Ok(Err(NotApplied::Refused(classify(&e))))
+        }
+        Err(Failure::Sql(e)) if blames_items(&e) => Ok(Err(NotApplied::Violation(words(&e)))),
         Err(failure) => Err(Stop::Failed(failure)),
     }
 }

@@ -3,6 +3,7 @@
 //! Each use has a pool of its own, so that a snapshot that stays open, or a status that is
 //! looked at, never keeps a commit or the lease from a connection.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -145,6 +146,9 @@ pub(super) struct Pools {
 #[derive(Default)]
 pub(super) struct Losses {
     last: Mutex<Option<Instant>>,
+    /// How often a statement did not fit the tables: they may have been changed since the
+    /// catalog was read.
+    doubts: AtomicU64,
 }
 
 impl Losses {
@@ -153,12 +157,22 @@ impl Losses {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
+    /// Notes that the catalog may say something else by now.
+    pub(super) fn doubt(&self) {
+        self.doubts.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn outlived_by(&self, made: Instant) -> bool {
         self.last.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|last| made > last)
     }
 }
 
 impl Pools {
+    /// How often what is known of the catalog was put in doubt.
+    pub(super) fn doubts(&self) -> u64 {
+        self.losses.doubts.load(Ordering::Relaxed)
+    }
+
     pub(super) fn new(dial: &Dial, options: &Options, schema: &str) -> Result<Pools> {
         let write = settings(options, true);
         let read = settings(options, false);

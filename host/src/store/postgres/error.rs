@@ -1,5 +1,6 @@
 //! What a PostgreSQL error means, by its SQLSTATE: the item, the infrastructure or the program.
 
+use besom_core::snapshot::Cause;
 use tokio_postgres::error::{Severity, SqlState};
 
 use crate::ports::store::Error;
@@ -92,7 +93,28 @@ pub(super) fn fault(e: &tokio_postgres::Error) -> Fault {
     if e.code().is_none() && !e.is_closed() && driver(e) {
         return Fault::Program;
     }
+    // The next attempt prepares its statements anew (`doubts_catalog`).
+    if is_stale(e) {
+        return Fault::Busy;
+    }
     fault_of(e.code())
+}
+
+/// Whether a statement was prepared for tables that have changed since, or is not known to the
+/// server any more.
+fn is_stale(e: &tokio_postgres::Error) -> bool {
+    let revalidated = |said: &tokio_postgres::error::DbError| {
+        // The message is translated by the server, the name of its function is not.
+        *said.code() == SqlState::FEATURE_NOT_SUPPORTED
+            && said.routine() == Some("RevalidateCachedQuery")
+    };
+    e.code() == Some(&SqlState::INVALID_SQL_STATEMENT_NAME)
+        || e.as_db_error().is_some_and(revalidated)
+}
+
+/// Whether what is known of the tables may be out of date after this error.
+pub(super) fn doubts_catalog(e: &tokio_postgres::Error) -> bool {
+    is_stale(e) || fault(e) == Fault::Program
 }
 
 /// Whether the connection is at its end with this error, or has been before it.
@@ -118,7 +140,25 @@ pub(super) fn classify(e: &tokio_postgres::Error) -> Error {
     match fault(e) {
         Fault::Busy => Error::Busy(said),
         Fault::Away => Error::Unavailable(said),
-        Fault::Item | Fault::Program => Error::Invalid(said),
+        Fault::Item => Error::Invalid(said),
+        Fault::Program => {
+            let (cause, fix) = remedy(e.code());
+            Error::Refused(cause, format!("{said}; {fix}"))
+        }
+    }
+}
+
+/// What kind of trouble a statement is in that the database refuses, and what mends it.
+fn remedy(state: Option<&SqlState>) -> (Cause, &'static str) {
+    match state.map(SqlState::code) {
+        Some("42501") => {
+            (Cause::Privilege, "grant it to the role that Besom connects as, then it goes on")
+        }
+        _ => (
+            Cause::Schema,
+            "the tables are not as they are mapped (`besom check --store` names the difference); \
+             once they fit again, it goes on",
+        ),
     }
 }
 

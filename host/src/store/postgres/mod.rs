@@ -94,8 +94,9 @@ pub struct PostgresStore {
     clock: Clock,
     tasks: Tasks,
     collections: RwLock<Arc<Collections>>,
-    /// The collections with what the catalog says of them; none until it was asked.
-    mapping: RwLock<Option<Arc<Mapping>>>,
+    /// The collections with what the catalog says of them, and how often it had been doubted
+    /// then; none until it was asked.
+    mapping: RwLock<Option<(u64, Arc<Mapping>)>>,
     /// The plans that were good under these collections.
     good: RwLock<Arc<Good>>,
     timeouts: Timeouts,
@@ -109,9 +110,14 @@ pub struct PostgresStore {
 }
 
 impl PostgresStore {
-    /// The collections with their forms, asking the catalog the first time.
+    /// The collections with their forms, asking the catalog the first time, and again where a
+    /// statement did not fit the tables any more.
     async fn mapping(&self, session: &Session) -> Result<Arc<Mapping>> {
-        if let Some(known) = &*self.mapping.read().unwrap_or_else(PoisonError::into_inner) {
+        // Counted before the catalog is asked: what is said meanwhile counts for the next one.
+        let doubts = self.pools.doubts();
+        if let Some((at, known)) = &*self.mapping.read().unwrap_or_else(PoisonError::into_inner)
+            && *at == doubts
+        {
             return Ok(Arc::clone(known));
         }
         let collections = self.collections();
@@ -119,7 +125,8 @@ impl PostgresStore {
         let mut known = self.mapping.write().unwrap_or_else(PoisonError::into_inner);
         // Another set of collections may have been given meanwhile.
         if Arc::ptr_eq(&collections, &self.collections()) {
-            *known = Some(Arc::clone(&mapping));
+            *self.good.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
+            *known = Some((doubts, Arc::clone(&mapping)));
         }
         Ok(mapping)
     }
@@ -152,7 +159,7 @@ impl PostgresStore {
         task: &TaskName,
         streams: &[(Partition, Seq)],
         room: LogRoom,
-    ) -> Result<Vec<Waiting>> {
+    ) -> Result<LogRead> {
         let session = self.look().await?;
         Ok(waiting::read_logs(&session, &self.tasks, task, streams, room).await?)
     }
@@ -316,7 +323,11 @@ impl Store for PostgresStore {
         bytes_max: usize,
     ) -> Result<Vec<Waiting>> {
         let room = LogRoom::new(limit, limit, bytes_max);
-        self.read_streams(task, &[(partition, acked)], room).await
+        let read = self.read_streams(task, &[(partition, acked)], room).await?;
+        match read.broken.into_iter().next() {
+            Some(broken) => Err(Error::Invalid(broken.why)),
+            None => Ok(read.items),
+        }
     }
 
     async fn read_logs(
@@ -326,7 +337,7 @@ impl Store for PostgresStore {
         each: u32,
         limit: u32,
         bytes_max: usize,
-    ) -> Result<Vec<Waiting>> {
+    ) -> Result<LogRead> {
         self.read_streams(task, streams, LogRoom::new(each, limit, bytes_max)).await
     }
 

@@ -16,7 +16,7 @@ use tokio_postgres::{Row, Statement};
 
 use super::clock::{Clock, NOW};
 use super::connect::Losses;
-use super::error::{Failure, Job, classify_commit, ends_connection};
+use super::error::{Failure, Job, classify_commit, doubts_catalog, ends_connection};
 use crate::ports::store::{Error, Result};
 
 /// Prepared statements kept per connection; then the memory starts anew.
@@ -59,10 +59,32 @@ impl Session {
     /// Notes at once what says that the connection is lost: its end itself may be read later,
     /// and until then it would be handed out again.
     fn heard<T>(&self, answer: Answer<T>) -> Answer<T> {
-        if answer.as_ref().is_err_and(ends_connection) {
-            self.losses.note();
+        if let Err(e) = &answer {
+            if ends_connection(e) {
+                self.losses.note();
+            }
+            if doubts_catalog(e) {
+                self.doubt();
+            }
         }
         answer
+    }
+
+    fn doubt(&self) {
+        self.losses.doubt();
+        // What was prepared for the tables as they were fails for as long as it is kept.
+        if let Some(object) = &self.object {
+            object.statement_cache.clear();
+        }
+    }
+
+    /// Notes a failure that came of reading an answer: its columns may be of other types by now.
+    pub(super) fn doubted(&self, failure: &Failure) {
+        if let Failure::Sql(e) = failure
+            && doubts_catalog(e)
+        {
+            self.doubt();
+        }
     }
 
     /// Prepares a statement, unless this connection has it already.

@@ -89,6 +89,7 @@ async fn close(session: Option<Session>) {
 /// A statement that failed must not take the reads behind it with it. Where the connection is
 /// gone, so is the snapshot, and the next read says so.
 async fn untouched(session: &Session, failure: &Failure) {
+    session.doubted(failure);
     if matches!(failure, Failure::Sql(_)) {
         let _ = session.batch(&format!("ROLLBACK TO {UNTOUCHED}")).await;
     }

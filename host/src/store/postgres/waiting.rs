@@ -10,7 +10,7 @@ use super::items::{self, Identities, place};
 use super::session::{Session, Tx, params};
 use super::tasks::Tasks;
 use super::values::Cell;
-use crate::ports::store::{Error, LogRoom, Stream, Waiting};
+use crate::ports::store::{LogRead, LogRoom, Stream, Waiting};
 use crate::store::record::begun::{self, Begun};
 
 fn listed(partitions: Option<&[Partition]>) -> Option<Vec<i32>> {
@@ -62,11 +62,11 @@ pub(super) async fn read_logs(
     task: &TaskName,
     streams: &[(Partition, Seq)],
     mut room: LogRoom,
-) -> Job<Vec<Waiting>> {
-    let Some(id) = tasks.find(session, task).await? else { return Ok(Vec::new()) };
+) -> Job<LogRead> {
+    let Some(id) = tasks.find(session, task).await? else { return Ok(LogRead::default()) };
     let parts: Vec<i32> = streams.iter().map(|(partition, _)| partition.0 as i32).collect();
     let acked: Vec<i64> = streams.iter().map(|(_, acked)| acked.0 as i64).collect();
-    let Some((each, _)) = room.left() else { return Ok(room.items) };
+    let Some((each, _)) = room.left() else { return Ok(room.read) };
     let limits = (i64::from(each), i64::from(room.limit()));
     let rows = session
         .query(
@@ -88,11 +88,11 @@ pub(super) async fn read_logs(
             }
             rows.next();
         }
-        if !room.take(read.map(|()| stream.items).map_err(Error::from))? {
+        if !room.take(*partition, read.map(|()| stream.items))? {
             break;
         }
     }
-    Ok(room.items)
+    Ok(room.read)
 }
 
 /// One stream while its rows come.

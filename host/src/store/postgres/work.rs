@@ -23,6 +23,28 @@ pub(super) struct Work<'a> {
     pub(super) undo: bool,
 }
 
+impl Work<'_> {
+    /// The collections that its guards and changes reach.
+    pub(super) fn collections(&self) -> impl Iterator<Item = &str> {
+        let changed = self.proposal.changes.iter().filter_map(|change| match change {
+            Change::Insert { collection, .. }
+            | Change::Upsert { collection, .. }
+            | Change::Update { collection, .. }
+            | Change::Increment { collection, .. }
+            | Change::Delete { collection, .. } => Some(collection.as_str()),
+            Change::DeleteReadSet(set) => Some(set.collection.as_str()),
+            Change::Emit { .. } => None,
+        });
+        let guarded = self.proposal.guards.iter().filter_map(|guard| match guard {
+            Guard::Columns { collection, .. } => Some(collection.as_str()),
+            Guard::Exists(filter) | Guard::Absent(filter) => Some(filter.collection.as_str()),
+            Guard::Complete(set) => Some(set.collection.as_str()),
+            Guard::Idle(_) => None,
+        });
+        changed.chain(guarded)
+    }
+}
+
 /// Cuts works into waves, in their order.
 pub(super) fn waves<'a>(works: Vec<Work<'a>>, collections: &Collections) -> Vec<Vec<Work<'a>>> {
     let mut waves: Vec<Vec<Work<'a>>> = Vec::new();

@@ -1,5 +1,6 @@
 //! What an SQLite error means: the item, the infrastructure or the program.
 
+use besom_core::snapshot::Cause;
 use rusqlite::ErrorCode;
 
 use crate::ports::store::Error;
@@ -61,7 +62,9 @@ pub(super) type Job<T> = std::result::Result<T, Failure>;
 pub(super) fn classify(e: &rusqlite::Error) -> Error {
     let text = e.to_string();
     match e.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Busy(text),
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::SchemaChanged) => {
+            Error::Busy(text)
+        }
         Some(
             ErrorCode::DiskFull
             | ErrorCode::SystemIoFailure
@@ -73,11 +76,25 @@ pub(super) fn classify(e: &rusqlite::Error) -> Error {
             | ErrorCode::PermissionDenied
             | ErrorCode::FileLockingProtocolFailed
             | ErrorCode::OperationInterrupted
-            | ErrorCode::OperationAborted
-            | ErrorCode::SchemaChanged,
+            | ErrorCode::OperationAborted,
         ) => Error::Unavailable(text),
+        _ if names_schema(&text) => Error::Refused(
+            Cause::Schema,
+            format!(
+                "{text}; the tables are not as they are mapped (`besom check --store` names the \
+                 difference); once they fit again, it goes on"
+            ),
+        ),
         _ => Error::Invalid(text),
     }
+}
+
+/// Whether a statement found a table, a column or an index missing. SQLite has one code for all
+/// that is wrong with a statement, and does not translate its messages.
+fn names_schema(text: &str) -> bool {
+    ["no such table", "no such column", "no such index", "has no column named"]
+        .iter()
+        .any(|said| text.contains(said))
 }
 
 /// The port's error for a COMMIT that failed. Only a failed sync or write leaves it open
@@ -90,7 +107,7 @@ pub(super) fn classify_commit(e: &rusqlite::Error) -> Error {
 }
 
 /// Whether the error is the fault of the statement and its values (a constraint, a type, a
-/// missing table), and not of the infrastructure.
+/// missing row), and neither of the infrastructure nor of the tables.
 pub(super) fn is_violation(e: &rusqlite::Error) -> bool {
     matches!(classify(e), Error::Invalid(_))
 }

@@ -307,7 +307,7 @@ impl Store for SqliteStore {
         each: u32,
         limit: u32,
         bytes_max: usize,
-    ) -> Result<Vec<Waiting>> {
+    ) -> Result<LogRead> {
         let (task, streams) = (task.clone(), streams.to_vec());
         self.inspection
             .read(move |conn| {
@@ -315,11 +315,11 @@ impl Store for SqliteStore {
                 for (partition, acked) in streams {
                     let Some((items, bytes)) = room.left() else { break };
                     let read = waiting::read_log(conn, &task, partition, acked, items, bytes);
-                    if !room.take(read.map_err(Error::from))? {
+                    if !room.take(partition, read)? {
                         break;
                     }
                 }
-                Ok(room.items)
+                Ok(room.read)
             })
             .await
     }

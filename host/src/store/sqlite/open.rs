@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 
@@ -127,8 +128,16 @@ fn connect(path: &Path, options: &Options) -> Job<Connection> {
         options.cache_kib
     ))?;
     conn.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+    names_are_names(&conn)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(conn)
+}
+
+/// A quoted name of a column that is not there is an error, and not a text: a migration that
+/// drops or renames a column would else be read as its name in every row.
+pub(super) fn names_are_names(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -79,6 +79,7 @@ impl Readers {
         let conn = Connection::open_with_flags(&self.path, flags)?;
         conn.busy_timeout(self.wait_max)?;
         conn.set_limit(Limit::SQLITE_LIMIT_ATTACHED, 0)?;
+        super::open::names_are_names(&conn)?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
         conn.execute_batch("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY")?;
         Ok(conn)

@@ -35,9 +35,34 @@ pub(super) struct Foundation {
     pub(super) identity: String,
 }
 
+/// What a store of this version was created with; none: it has yet to be created or migrated.
+fn founded(conn: &mut Connection) -> Job<Option<Foundation>> {
+    let tx = conn.transaction()?;
+    let known: i64 = tx.query_row(
+        "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'besom_meta'",
+        [],
+        |r| r.get(0),
+    )?;
+    if known == 0 {
+        return Ok(None);
+    }
+    let noted = "SELECT value FROM besom_meta WHERE key = ?1";
+    let version: Option<i64> = tx.query_row(noted, ["schema_version"], |r| r.get(0)).optional()?;
+    let partitions = tx.query_row(noted, ["partitions"], |r| r.get(0)).optional()?;
+    let identity = tx.query_row(noted, ["identity"], |r| r.get(0)).optional()?;
+    let (Some(VERSION), Some(partitions), Some(identity)) = (version, partitions, identity) else {
+        return Ok(None);
+    };
+    Ok(Some(Foundation { partitions, identity }))
+}
+
 /// Brings the engine's tables to [`VERSION`] and returns what the store was created with. A
 /// new one is created with `partitions`.
 pub(super) fn migrate(conn: &mut Connection, partitions: u32, now: i64) -> Job<Foundation> {
+    // Where nothing is to be done, nothing waits for another writer: who only reads needs none.
+    if let Some(founded) = founded(conn)? {
+        return Ok(founded);
+    }
     let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     tx.execute_batch(
         "CREATE TABLE IF NOT EXISTS besom_meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",

@@ -125,3 +125,35 @@ pub async fn a_gap_in_the_log_is_named(world: &mut World) {
         other => panic!("a gap is no result: {other:?}"),
     }
 }
+
+/// The streams behind a broken one are read, wherever it comes among them.
+pub async fn a_broken_stream_holds_back_itself_alone(world: &mut World) {
+    let keys: Vec<String> = (0..40).map(|n| format!("key-{n}")).collect();
+    world.planned("task", keys.iter().map(|k| candidate(k)).collect()).await;
+    let all = world.store().backlog(None).await.unwrap();
+    let (first, last) = (all[0].partition, all[all.len() - 1].partition);
+    assert_ne!(first, last, "the keys spread over partitions");
+    let items = world.log("task").await;
+    for partition in [first, last] {
+        let stream = all.iter().find(|s| s.partition == partition).expect("a stream");
+        assert!(stream.tail.0 >= 1);
+        // A row behind it is there, so that the gap is seen.
+        let route = items.iter().find(|w| w.item.partition == partition).expect("its item");
+        let mut again = candidate("another");
+        again.key = format!("behind-{}", partition.0);
+        again.route.clone_from(&route.item.route);
+        world.planned("task", vec![again]).await;
+        world.fixture.corrupt(&Corruption::LoseLog(task("task"), partition, Seq(1))).await;
+    }
+    let streams: Vec<_> = all.iter().map(|s| (s.partition, s.acked)).collect();
+    let read = world.store().read_logs(&task("task"), &streams, ALL, ALL, usize::MAX).await;
+    let read = read.unwrap();
+    let broken: Vec<_> = read.broken.iter().map(|broken| broken.partition).collect();
+    assert_eq!(broken, [first, last]);
+    for broken in &read.broken {
+        assert!(broken.why.contains('1'), "{}", broken.why);
+    }
+    let expected: u64 =
+        all.iter().filter(|s| !broken.contains(&s.partition)).map(|s| s.tail.0 - s.acked.0).sum();
+    assert_eq!(read.items.len() as u64, expected);
+}

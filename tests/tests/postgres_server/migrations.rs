@@ -1,0 +1,159 @@
+//! The product migrates its tables, and its privileges change, under a running store: nothing is
+//! an item's fault, and what was held goes on by itself.
+
+use besom::ports::store::{Batch, Committed, Error, Outcome};
+use besom_core::snapshot::Cause;
+use besom_core::value::Value;
+use besom_tests::adapters::postgres::Postgres;
+use besom_tests::conformance::tables::thing;
+use besom_tests::conformance::world::{apply, in_one_stream, n_is, range, set_n};
+use besom_tests::conformance::{World, block_on};
+use tokio_postgres::Client;
+
+/// Every connection of a pool may have to fail once before all of them have heard of a change.
+const ATTEMPTS: usize = 20;
+
+struct Product {
+    world: World,
+    client: Client,
+}
+
+impl Product {
+    async fn new() -> Product {
+        let fixture = Postgres::open().await;
+        let client = fixture.database().connect().await;
+        Product { world: World::new(Box::new(fixture)).await, client }
+    }
+
+    async fn sql(&self, sql: &str) {
+        self.client.batch_execute(sql).await.expect("the product's statement");
+    }
+
+    /// Rows, and a batch that sets the `n` of each to 2 if it is 1.
+    async fn batch(&mut self, keys: &[&str]) -> Batch {
+        self.world.write(keys.iter().map(|key| thing(key, 1)).collect()).await;
+        self.world.planned("task", in_one_stream(keys)).await;
+        let items = self.world.log("task").await;
+        let items = &items[items.len() - keys.len()..];
+        let entries = items.iter().zip(keys).map(|(item, key)| {
+            self.world.entry(item, apply(vec![n_is(key, 1)], vec![set_n(key, 2)]))
+        });
+        let entries = entries.collect();
+        self.world.batch(entries)
+    }
+
+    /// Commits as a host does: what is busy or refused is tried again, unchanged.
+    async fn until_committed(&self, batch: &Batch) -> Committed {
+        let mut said = Vec::new();
+        for _ in 0..ATTEMPTS {
+            match self.world.store().commit(batch).await {
+                Ok(committed) => return committed,
+                Err(error @ (Error::Busy(_) | Error::Refused(..))) => said.push(error),
+                Err(error) => panic!("{error:?} after {said:?}"),
+            }
+        }
+        panic!("it does not heal: {said:?}");
+    }
+
+    async fn refused(&self, batch: &Batch) -> (Cause, String) {
+        let mut said = Vec::new();
+        for _ in 0..ATTEMPTS {
+            match self.world.store().commit(batch).await {
+                Err(Error::Refused(cause, why)) => return (cause, why),
+                // A statement prepared for what was there is prepared anew first.
+                Err(error @ Error::Busy(_)) => said.push(error),
+                other => panic!("{other:?} after {said:?}"),
+            }
+        }
+        panic!("it is never refused: {said:?}");
+    }
+}
+
+#[test]
+fn a_column_that_changes_its_type_is_read_and_written_again_without_a_restart() {
+    block_on(async {
+        let mut product = Product::new().await;
+        let before = product.batch(&["a"]).await;
+        product.until_committed(&before).await;
+        let batch = product.batch(&["b"]).await;
+        for ty in ["integer", "bigint", "smallint"] {
+            product.sql(&format!("ALTER TABLE things ALTER COLUMN n TYPE {ty}")).await;
+            let mut read = Err(Error::Busy("not read yet".into()));
+            for _ in 0..ATTEMPTS {
+                read = product.world.read(&range("things", None, &["n"])).await;
+                if read.is_ok() {
+                    break;
+                }
+            }
+            let read = read.unwrap_or_else(|error| panic!("as {ty}: {error}"));
+            assert_eq!(read.rows, [vec![Value::Integer(2)], vec![Value::Integer(1)]], "as {ty}");
+        }
+        let committed = product.until_committed(&batch).await;
+        assert_eq!(committed.outcomes, [Outcome::Committed]);
+        product.world.balanced().await;
+    });
+}
+
+#[test]
+fn a_table_that_is_away_during_a_migration_costs_no_item_anything() {
+    block_on(async {
+        let mut product = Product::new().await;
+        let first = product.batch(&["a"]).await;
+        product.until_committed(&first).await;
+        let batch = product.batch(&["b", "c"]).await;
+        for (away, back) in [
+            ("ALTER TABLE things RENAME TO elsewhere", "ALTER TABLE elsewhere RENAME TO things"),
+            ("ALTER TABLE things RENAME n TO m", "ALTER TABLE things RENAME m TO n"),
+        ] {
+            product.sql(away).await;
+            let (cause, why) = product.refused(&batch).await;
+            assert_eq!(cause, Cause::Schema, "{why}");
+            assert!(why.contains("besom check --store"), "{why}");
+            product.sql(back).await;
+        }
+        let committed = product.until_committed(&batch).await;
+        assert_eq!(committed.outcomes, [Outcome::Committed, Outcome::Committed]);
+        product.world.balanced().await;
+    });
+}
+
+const DENY: &str = "CREATE FUNCTION deny() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  RAISE EXCEPTION 'permission denied for table things' USING ERRCODE = '42501'; END $$;
+  CREATE TRIGGER deny BEFORE UPDATE ON things FOR EACH ROW";
+
+#[test]
+fn a_missing_privilege_is_nobodys_item_and_heals_once_it_is_granted() {
+    block_on(async {
+        let mut product = Product::new().await;
+        let batch = product.batch(&["a", "b", "c"]).await;
+        product.sql(&format!("{DENY} EXECUTE FUNCTION deny()")).await;
+        for _ in 0..8 {
+            let (cause, why) = product.refused(&batch).await;
+            assert_eq!(cause, Cause::Privilege);
+            assert!(why.contains("permission denied for table things"), "{why}");
+            assert!(why.contains("grant"), "{why}");
+        }
+        product.sql("DROP TRIGGER deny ON things").await;
+        let committed = product.until_committed(&batch).await;
+        assert_eq!(committed.outcomes, vec![Outcome::Committed; 3]);
+        product.world.balanced().await;
+    });
+}
+
+/// Row security says the same of one row that a missing privilege says of a table.
+#[test]
+fn an_item_is_to_blame_where_its_neighbours_could_do_the_same() {
+    block_on(async {
+        let mut product = Product::new().await;
+        let batch = product.batch(&["a", "b", "c"]).await;
+        product.sql(&format!("{DENY} WHEN (old.id = 'b') EXECUTE FUNCTION deny()")).await;
+        let committed = product.until_committed(&batch).await;
+        let [Outcome::Committed, Outcome::Dead(why), Outcome::Committed] =
+            committed.outcomes.as_slice()
+        else {
+            panic!("{committed:?}")
+        };
+        assert!(why.contains("permission denied"), "{why}");
+        product.world.balanced().await;
+    });
+}
