@@ -32,6 +32,10 @@ pub struct Args {
     tasks: Vec<String>,
 }
 
+/// A pass that is held back for longer, by a missing privilege or a broken stream, ends with the
+/// cause.
+const HELD_MAX: Duration = Duration::from_secs(10);
+
 /// What a pass has done with the items of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Passed {
@@ -182,6 +186,18 @@ async fn work_off(
                         .await
                         .err()
                         .or_else(|| Some(Failure::Unreachable(words.into())));
+                    running.shutdown().await;
+                }
+                // A host would wait until that is mended; a pass has an end.
+                let now = crate::host::clock::wall();
+                let held = assembly.ports.health.held();
+                let held = held.iter().find(|held| now.since(held.since) > HELD_MAX);
+                if let Some(held) = held.filter(|_| stopping.is_none()) {
+                    let task = held.task.as_deref().unwrap_or("this pass");
+                    stopping = Some(Failure::Failed(format!(
+                        "{task} is held ({}): {}; what was committed stays, the rest waits",
+                        held.what, held.why
+                    )));
                     running.shutdown().await;
                 }
                 watch.look(assembly.ports.store.as_ref()).await;
