@@ -1,12 +1,13 @@
 //! The store on PostgreSQL under the conformance suites, on a real server.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use besom_tests::adapters::lease::Machine;
 use besom_tests::adapters::postgres::Postgres;
 use besom_tests::conformance::Fixture;
 use besom_tests::conformance::activity::Observed;
 use besom_tests::conformance::coordination::Contest;
+use besom_tests::conformance::world::START;
 
 mod store {
     use super::*;
@@ -36,12 +37,19 @@ mod coordination {
     use super::*;
 
     async fn open() -> Contest {
-        let (postgres, machine) = (Postgres::open().await, Machine::new());
+        let postgres = Postgres::open().await;
+        // Two machines, whose boots say nothing of each other: the server's clock counts.
+        let (first, second) = (Machine::booted("boot-1"), Machine::booted("boot-2"));
+        let now = Mutex::new(START);
         Contest {
-            one: Arc::new(machine.lease(postgres.inner(), "n1".into())),
-            two: Arc::new(machine.lease(postgres.another().await, "n2".into())),
-            advance: Box::new(move |span| machine.advance(span)),
-            keep: Box::new(postgres),
+            one: Arc::new(first.lease(postgres.inner(), "n1".into())),
+            two: Arc::new(second.lease(postgres.another().await, "n2".into())),
+            advance: Box::new(move |span| {
+                let mut now = now.lock().expect("one at a time");
+                *now = *now + span;
+                postgres.set_now(*now);
+            }),
+            keep: Box::new(()),
         }
     }
 

@@ -6,8 +6,9 @@
 //!   holder's file lock is free    ──take──>   └──resign──> given up
 //! ```
 //!
-//! The lease's time is the machine's: a boot id and CLOCK_BOOTTIME, which goes on while the
-//! machine is suspended and never jumps. Whoever takes the row compares it with what it has
+//! In a file the lease's time is the machine's: a boot id and CLOCK_BOOTTIME, which goes on
+//! while the machine is suspended and never jumps. On a server, which several machines share,
+//! it is the server's. Whoever takes the row compares it with what it has
 //! read, so two campaigns never both win. A holder that locks the file beside the database
 //! as well is found dead at once; a frozen one keeps its lock and loses the lease by time.
 //! Neither is a fence: a stale leader is stopped by the store.
@@ -95,22 +96,26 @@ impl StoreLease {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long the row still holds; zero: it is free.
-    fn remaining(&self, row: &LeaseRow) -> Duration {
-        if row.boot_id != self.clock.boot_id {
-            return Duration::ZERO;
-        }
-        row.expires_at.saturating_sub((self.clock.since_boot)())
+    /// The lease's time: the server's, or this machine's.
+    async fn present(&self) -> Result<Present> {
+        let server = self.ledger.server_time().await.map_err(failed)?;
+        Ok(match server {
+            Some(now) => Present { boot_id: String::new(), since_boot: now.since(Time::EPOCH) },
+            None => {
+                let since_boot = (self.clock.since_boot)();
+                Present { boot_id: self.clock.boot_id.clone(), since_boot }
+            }
+        })
     }
 
     /// How long the row keeps this node from taking it; none: it may be taken.
-    fn kept_out(&self, row: &LeaseRow, file: &mut LeaseFile) -> Option<Duration> {
-        let remaining = self.remaining(row);
+    fn kept_out(&self, row: &LeaseRow, now: &Present, file: &mut LeaseFile) -> Option<Duration> {
+        let remaining = now.remaining(row);
         if remaining.is_zero() {
             return None;
         }
         if !file.is_held() {
-            return self.holds(row, file).then_some(remaining);
+            return self.holds(row, now, file).then_some(remaining);
         }
         // The lock is here: a holder that had it is dead, one without it lives out its time.
         if row.file_locked {
@@ -121,9 +126,26 @@ impl StoreLease {
     }
 
     /// Whether the row holds: its time is not over, and its holder is not known to be dead.
-    fn holds(&self, row: &LeaseRow, file: &LeaseFile) -> bool {
+    fn holds(&self, row: &LeaseRow, now: &Present, file: &LeaseFile) -> bool {
         let dead = row.file_locked && file.is_free();
-        !dead && !self.remaining(row).is_zero()
+        !dead && !now.remaining(row).is_zero()
+    }
+}
+
+/// The lease's time, read once.
+struct Present {
+    /// Which boot it counts from; empty: the epoch, by the server's clock.
+    boot_id: String,
+    since_boot: Duration,
+}
+
+impl Present {
+    /// How long the row still holds; zero: it is free.
+    fn remaining(&self, row: &LeaseRow) -> Duration {
+        if row.boot_id != self.boot_id {
+            return Duration::ZERO;
+        }
+        row.expires_at.saturating_sub(self.since_boot)
     }
 }
 
@@ -137,19 +159,20 @@ fn failed(e: store::Error) -> Error {
 #[async_trait]
 impl Coordination for StoreLease {
     async fn campaign(&self, at_least: Option<Term>) -> Result<Campaign> {
+        let now = self.present().await?;
         let seen = self.ledger.lease().await.map_err(failed)?;
         let (next, token_hash) = {
             let mut inner = self.lock();
             if let Some(row) = &seen {
                 let own =
-                    inner.attempt == Some(row.leader.token_hash) && !self.remaining(row).is_zero();
+                    inner.attempt == Some(row.leader.token_hash) && !now.remaining(row).is_zero();
                 let term = row.leader.term;
                 // Below the term that the store knows it could never raise the fence.
                 if own && at_least.is_none_or(|least| term > least) {
                     inner.leading = true;
                     return Ok(Campaign::Won(Fence { term, token_hash: row.leader.token_hash }));
                 }
-                if !own && let Some(retry_in) = self.kept_out(row, &mut inner.file) {
+                if !own && let Some(retry_in) = self.kept_out(row, &now, &mut inner.file) {
                     return Ok(Campaign::Held { leader: row.leader.clone(), retry_in });
                 }
             }
@@ -167,8 +190,8 @@ impl Coordination for StoreLease {
                 elected_at: wall,
                 renewed_at: wall,
             };
-            let expires_at = (self.clock.since_boot)() + self.ttl;
-            let boot_id = self.clock.boot_id.clone();
+            let expires_at = now.since_boot + self.ttl;
+            let boot_id = now.boot_id.clone();
             (LeaseRow { leader, boot_id, expires_at, file_locked }, token_hash)
         };
         match self.ledger.take_lease(seen.as_ref(), &next, at_least).await.map_err(failed)? {
@@ -180,14 +203,14 @@ impl Coordination for StoreLease {
                 self.lock().file.release();
                 let row = self.ledger.lease().await.map_err(failed)?;
                 let row = row.ok_or_else(|| Error::Unavailable("the lease row is gone".into()))?;
-                let retry_in = self.remaining(&row);
+                let retry_in = now.remaining(&row);
                 Ok(Campaign::Held { leader: row.leader, retry_in })
             }
         }
     }
 
     async fn renew(&self, fence: &Fence) -> Result<bool> {
-        let (wall, now) = ((self.clock.wall)(), (self.clock.since_boot)());
+        let (wall, now) = ((self.clock.wall)(), self.present().await?.since_boot);
         // Whoever took the lease from a frozen holder gets the lock when that one ends.
         let file_locked = self.lock().file.try_hold();
         let renewed = self
@@ -213,10 +236,12 @@ impl Coordination for StoreLease {
     }
 
     async fn leader(&self) -> Result<Option<LeaderRecord>> {
+        let now = self.present().await?;
         let row = self.ledger.lease().await.map_err(failed)?;
         let inner = self.lock();
         let held = row.filter(|row| {
-            !self.remaining(row).is_zero() && (inner.file.is_held() || self.holds(row, &inner.file))
+            let by_lock = || inner.file.is_held() || self.holds(row, &now, &inner.file);
+            !now.remaining(row).is_zero() && by_lock()
         });
         Ok(held.map(|row| row.leader))
     }
@@ -229,12 +254,16 @@ impl Coordination for StoreLease {
         let mut row = self.ledger.lease().await.ok().flatten();
         for look in 1..=u32::try_from(looks).unwrap_or(u32::MAX) {
             tokio::time::sleep(LOCK_POLL.min(timeout)).await;
-            let free = match &row {
-                None => true,
-                Some(row) => !self.holds(row, &self.lock().file),
-            };
-            if free {
-                return;
+            if look % ROW_EVERY == 0 || self.ledger.path().is_some() {
+                // Without an answer nothing has changed as far as anybody can tell.
+                let Ok(now) = self.present().await else { continue };
+                let free = match &row {
+                    None => true,
+                    Some(row) => !self.holds(row, &now, &self.lock().file),
+                };
+                if free {
+                    return;
+                }
             }
             if look % ROW_EVERY == 0 {
                 let now = self.ledger.lease().await.ok().flatten();

@@ -24,9 +24,10 @@ impl<T: Store + LeaseLedger + ActivityLedger> Embedded for T {}
 pub struct LeaseRow {
     /// Who holds it.
     pub leader: LeaderRecord,
-    /// The boot of the machine that `expires_at` counts from.
+    /// The boot of the machine that `expires_at` counts from; empty: the epoch, by the clock
+    /// of the server that keeps the row.
     pub boot_id: String,
-    /// When it ends, since that boot (suspended time included); zero: it was given up.
+    /// When it ends, since then (suspended time included); zero: it was given up.
     pub expires_at: Duration,
     /// Whether the holder also holds the lock on the file beside the database.
     pub file_locked: bool,
@@ -37,6 +38,15 @@ pub struct LeaseRow {
 pub trait LeaseLedger: Send + Sync {
     /// The file of the database; none: it is in memory, and there is no file beside it.
     fn path(&self) -> Option<&Path>;
+
+    /// The time of the server that keeps the row, which all of its nodes share; none: the row
+    /// is in a file, and the time is that of the machine.
+    ///
+    /// # Errors
+    /// Where the server does not answer.
+    async fn server_time(&self) -> Result<Option<Time>> {
+        Ok(None)
+    }
 
     /// The row; none: nobody ever held the lease.
     async fn lease(&self) -> Result<Option<LeaseRow>>;

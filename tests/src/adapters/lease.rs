@@ -12,7 +12,7 @@ use crate::conformance::world::START;
 
 /// A machine: its time since boot, in microseconds.
 #[derive(Clone)]
-pub struct Machine(Arc<AtomicU64>);
+pub struct Machine(Arc<AtomicU64>, &'static str);
 
 impl Default for Machine {
     fn default() -> Machine {
@@ -23,7 +23,12 @@ impl Default for Machine {
 impl Machine {
     /// One that has been up for an hour.
     pub fn new() -> Machine {
-        Machine(Arc::new(AtomicU64::new(3_600_000_000)))
+        Machine::booted("boot-1")
+    }
+
+    /// The same with a boot of that name.
+    pub fn booted(boot_id: &'static str) -> Machine {
+        Machine(Arc::new(AtomicU64::new(3_600_000_000)), boot_id)
     }
 
     /// Lets lease time pass.
@@ -36,7 +41,7 @@ impl Machine {
     pub fn lease(&self, ledger: Arc<dyn LeaseLedger>, node: NodeName) -> StoreLease {
         let micros = Arc::clone(&self.0);
         let clock = LeaseClock {
-            boot_id: "boot-1".into(),
+            boot_id: self.1.into(),
             since_boot: Arc::new(move || Duration::from_micros(micros.load(Ordering::Relaxed))),
             wall: Arc::new(|| START),
         };

@@ -12,12 +12,19 @@ struct Ledger {
     path: Option<std::path::PathBuf>,
     /// The next write happens and its answer gets lost.
     lose_answer: Mutex<bool>,
+    /// The clock of the server that keeps the row; none: it is in a file.
+    server: Option<Arc<AtomicU64>>,
 }
 
 #[async_trait]
 impl LeaseLedger for Ledger {
     fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    async fn server_time(&self) -> store::Result<Option<Time>> {
+        let seconds = self.server.as_ref().map(|server| server.load(Ordering::Relaxed));
+        Ok(seconds.map(|seconds| Time::from_secs(seconds as i64)))
     }
 
     async fn lease(&self) -> store::Result<Option<LeaseRow>> {
@@ -152,6 +159,32 @@ async fn a_frozen_holder_keeps_its_lock_and_loses_the_lease() {
     assert!(fence.term > old.term);
     drop(b);
     won(&c).await;
+}
+
+/// Two machines, each with its own boot and its own time since then, and one server.
+#[tokio::test]
+async fn on_a_server_the_lease_of_another_machine_counts_by_the_servers_clock() {
+    let server = Arc::new(AtomicU64::new(1_800_000_000));
+    let ledger = Arc::new(Ledger { server: Some(Arc::clone(&server)), ..Ledger::default() });
+    let machine = |name: &str, up: u64| {
+        let clock = LeaseClock {
+            boot_id: format!("boot of {name}"),
+            since_boot: Arc::new(move || Duration::from_secs(up)),
+            wall: Arc::new(|| Time::EPOCH),
+        };
+        StoreLease::new(ledger.clone(), name.into(), LEASE_TTL_DEFAULT, clock)
+    };
+    let (a, b) = (machine("a", 10), machine("b", 1_000_000));
+    let first = won(&a).await;
+    server.fetch_add(10, Ordering::Relaxed);
+    assert_eq!(b.leader().await.unwrap().unwrap().node, "a".into());
+    assert!(matches!(b.campaign(None).await.unwrap(), Campaign::Held { .. }));
+    assert!(a.renew(&first).await.unwrap());
+    server.fetch_add(14, Ordering::Relaxed);
+    assert!(matches!(b.campaign(None).await.unwrap(), Campaign::Held { .. }));
+    server.fetch_add(1, Ordering::Relaxed);
+    assert!(won(&b).await.term > first.term);
+    assert!(!a.renew(&first).await.unwrap());
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use super::text::escaped;
 use crate::ports::activity::{State, Timeouts};
 use crate::ports::coordination::LeaderRecord;
 use crate::ports::embedded::{ActivityLedger, LeaseLedger, LeaseRow};
-use crate::ports::store::Result;
+use crate::ports::store::{Result, Store};
 
 /// What the activity needs to judge its table.
 #[derive(Clone, Copy, Debug)]
@@ -97,6 +97,10 @@ async fn take(
 impl LeaseLedger for PostgresStore {
     fn path(&self) -> Option<&Path> {
         None
+    }
+
+    async fn server_time(&self) -> Result<Option<Time>> {
+        Store::now(self).await.map(Some)
     }
 
     async fn lease(&self) -> Result<Option<LeaseRow>> {
