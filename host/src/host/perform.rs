@@ -212,11 +212,24 @@ impl Ports {
         let arrivals = self.store.arrivals(since).await;
         self.heard(&arrivals);
         let arrivals = arrivals?;
+        if arrivals.mark < since {
+            tracing::warn!(
+                seen = since,
+                found = arrivals.mark,
+                "the store is older than this node: was it restored? What is kept in memory is \
+                 read again"
+            );
+        }
         Ok(Arrived { arrivals, runs: self.store.active_runs().await? })
     }
 
     async fn load(&self) -> store::Result<Loaded> {
         self.bury().await?;
+        self.remembered().await
+    }
+
+    /// What a leader has to know.
+    async fn remembered(&self) -> store::Result<Loaded> {
         Ok(Loaded {
             states: self.store.task_states().await?,
             runs: self.store.active_runs().await?,
@@ -472,6 +485,7 @@ impl Ports {
                 let result = store.apply_command(&fence, id, effect, &applying.result).await;
                 PlanEvent::Applied(applying, result)
             }
+            Plan::Reread => PlanEvent::Reread(self.remembered().await),
         }
     }
 
@@ -562,7 +576,7 @@ fn say_scan(task: &TaskName, run: RunId, error: &ScanError) {
         ScanError::Failed(error) => {
             tracing::warn!(%task, run = run.0, error, "a scan failed");
         }
-        ScanError::Infrastructure(error) => {
+        ScanError::Infrastructure(error) | ScanError::Unknown(error) => {
             tracing::warn!(%task, run = run.0, error, "a scan is interrupted; tried again");
         }
         ScanError::Full(waiting) => {
@@ -578,9 +592,10 @@ fn of_store(error: store::Error) -> ScanError {
         store::Error::Fenced => ScanError::Fenced,
         store::Error::Invalid(words) => ScanError::Failed(words),
         store::Error::Refused(cause, words) => ScanError::Refused(cause, words),
-        store::Error::Busy(words)
-        | store::Error::Unavailable(words)
-        | store::Error::Unknown(words) => ScanError::Infrastructure(words),
+        store::Error::Unknown(words) => ScanError::Unknown(words),
+        store::Error::Busy(words) | store::Error::Unavailable(words) => {
+            ScanError::Infrastructure(words)
+        }
     }
 }
 

@@ -91,6 +91,9 @@ pub enum Notice {
     Cease(&'static str),
     /// Something may have come into the queues.
     Arrived(Arrived),
+    /// The store is older than what was read of it before: it was restored from a copy, or
+    /// another server has taken its place and lacks the last moments.
+    StoreWentBack,
     /// Members have gone, and what they had begun is to be counted.
     Gone,
 }
@@ -300,6 +303,9 @@ impl Holdings {
         self.looking = false;
         self.look_at = if self.look_again { now } else { now + self.settings.poll_every };
         if let Ok(arrived) = result {
+            if arrived.arrivals.mark < self.mark {
+                notices.push(Notice::StoreWentBack);
+            }
             // It may be lower than before: a store that was restored counts on from there.
             self.mark = arrived.arrivals.mark;
             notices.push(Notice::Arrived(arrived));

@@ -20,13 +20,13 @@ mod resignation;
 mod weight;
 pub mod window;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::collection::Collections;
 use besom_core::election::{self, CampaignResult, Election, RaiseResult, Timing};
-use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, RunId, TaskName, Term};
+use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, TaskName, Term};
 use besom_core::time::{Mono, Time};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -430,6 +430,11 @@ impl Node {
                 holdings::Notice::Own(gained) => self.executor.gain(&gained),
                 holdings::Notice::Disown(lost) => self.executor.lose(&lost),
                 holdings::Notice::Cease(reason) => self.give_up(reason, out),
+                holdings::Notice::StoreWentBack => {
+                    self.executor.store_went_back();
+                    self.planner.store_went_back();
+                    self.doubts = true;
+                }
                 holdings::Notice::Arrived(arrived) => self.arrived(now, arrived, notices),
                 holdings::Notice::Gone if self.loaded => out.push(Command::Bury),
                 // Whoever leads counts their deaths.
@@ -460,8 +465,7 @@ impl Node {
         if let Some(at) = arrivals.retry {
             self.executor.revived(at.max(now.wall));
         }
-        let active: BTreeSet<RunId> = runs.iter().map(|run| run.id).collect();
-        self.planner.still_active(&active, notices);
+        self.planner.still_active(&runs, notices);
     }
 
     /// Whether an answer for the planner is about this leadership.

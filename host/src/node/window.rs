@@ -86,6 +86,11 @@ impl Window {
         }
     }
 
+    /// The store may hold anything: it is read from the beginning.
+    pub fn reread(&mut self, now: Time) {
+        self.added = Some(self.added.map_or(now, |known| known.min(now)));
+    }
+
     /// The read that is wanted now, if any; it counts as under way.
     pub fn wanted(&mut self, now: Time) -> Option<Read> {
         if self.reading.is_some() || self.retry_at.is_some_and(|at| now < at) {

@@ -451,17 +451,18 @@ impl World {
                 | Command::Holdings(holdings::Command::Join | holdings::Command::Keep) => {
                     host.coordination.lose_next_answer();
                 }
+                Command::Resign(_)
+                | Command::Bury
+                | Command::StopGuests { .. }
+                | Command::Finished => {}
+                // Slots, pages, commands, the end of a scan, the fence, claims, what is begun
+                // and given up, pruning: the first write that the command makes.
                 Command::Executor(..)
                 | Command::Planner(..)
                 | Command::Raise(_)
-                | Command::Holdings(_) => {
-                    let fault = match fault {
-                        Fault::UnknownNotApplied | Fault::UnknownApplied => Fault::Busy,
-                        fault => fault,
-                    };
-                    host.store.fail_next(On::Write, fault);
-                }
-                _ => {}
+                | Command::Load(_)
+                | Command::Prune(_)
+                | Command::Holdings(_) => host.store.fail_next(On::Write, fault),
             }
         }
         let answer = ports

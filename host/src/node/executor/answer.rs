@@ -10,6 +10,7 @@ impl Executor {
             self.backlog_wanted = true;
             return;
         };
+        let mut went_back = false;
         for stream in streams {
             if !self.owned.contains_key(&stream.partition) {
                 continue;
@@ -20,11 +21,21 @@ impl Executor {
                 .or_default()
                 .entry(stream.partition)
                 .or_insert(Cursor { acked: stream.acked, tail: stream.tail, held: false });
+            if stream.tail < cursor.tail && !cursor.held {
+                // A position that was seen is gone: the store was put back to an older state.
+                went_back = true;
+                *cursor = Cursor { acked: stream.acked, tail: stream.tail, held: false };
+                continue;
+            }
             // The answer may be older than an acknowledgement that was made meanwhile.
             cursor.tail = cursor.tail.max(stream.tail);
             if !cursor.held {
                 cursor.acked = cursor.acked.max(stream.acked);
             }
+        }
+        if went_back {
+            self.timers.reread(self.now);
+            self.retries.reread(self.now);
         }
     }
 

@@ -414,6 +414,20 @@ impl Executor {
         }
     }
 
+    /// The store is older than it was: positions count anew, and everything that waits in it
+    /// is looked at. What is in flight is left out by the store, or is as it was.
+    pub fn store_went_back(&mut self) {
+        if self.owned.is_empty() {
+            return;
+        }
+        for streams in self.streams.values_mut() {
+            streams.retain(|_, cursor| cursor.held);
+        }
+        self.backlog_wanted = true;
+        self.timers.reread(self.now);
+        self.retries.reread(self.now);
+    }
+
     /// Items were put into the retries from outside, to be tried at once.
     pub fn revived(&mut self, now: Time) {
         self.retries.added(now);

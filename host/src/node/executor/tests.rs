@@ -700,3 +700,29 @@ fn a_stream_that_cannot_be_read_holds_back_itself_alone() {
     });
     assert!(tried, "{commands:?}");
 }
+
+#[test]
+fn a_stream_whose_positions_went_back_is_executed_from_where_the_store_stands() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let stream = |acked, tail| Stream {
+        task: "sweep".into(),
+        partition: Partition(0),
+        acked: Seq(acked),
+        tail: Seq(tail),
+    };
+    bench.step(Event::TimersRead(1, Ok(Vec::new())));
+    bench.step(Event::RetriesRead(1, Ok(Vec::new())));
+    bench.step(Event::Backlog(Ok(vec![stream(90, 90)])));
+    // A copy from before the last items was put back, and two more have come since.
+    bench.executor.planned(true, None);
+    bench.fill();
+    let out = bench.step(Event::Backlog(Ok(vec![stream(40, 42)])));
+    let read = out.iter().find_map(|command| match command {
+        Command::ReadLog { streams, .. } => Some(streams.clone()),
+        _ => None,
+    });
+    assert_eq!(read, Some(vec![(Partition(0), Seq(40))]));
+    // What was done after the copy waits for its time again.
+    assert!(out.iter().any(|command| matches!(command, Command::ReadTimers(..))), "{out:?}");
+    assert!(out.iter().any(|command| matches!(command, Command::ReadRetries(..))), "{out:?}");
+}

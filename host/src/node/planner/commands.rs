@@ -20,6 +20,11 @@ impl Planner {
         if self.applying || self.fetching {
             return;
         }
+        if let Some(applying) = self.unanswered.take() {
+            self.applying = true;
+            out.push(Command::Apply(fence.clone(), applying));
+            return;
+        }
         while let Some(row) = self.commands.pop_front() {
             let Some((effect, result)) = self.effect(fence, &row) else {
                 self.parked.push(row);
@@ -138,7 +143,7 @@ impl Planner {
 
     pub(super) fn applied(
         &mut self,
-        applying: Applying,
+        applying: Box<Applying>,
         result: store::Result<Applied>,
         notices: &mut Vec<Notice>,
         out: &mut Vec<Command>,
@@ -147,21 +152,35 @@ impl Planner {
         let applied = match result {
             Ok(applied) => applied,
             Err(error) => {
-                self.commands.push_front(applying.row);
+                match error {
+                    // Sent again as it is: decided anew it could come to something else.
+                    store::Error::Unknown(_) => {
+                        self.doubt = true;
+                        self.unanswered = Some(applying);
+                    }
+                    // It cannot be applied as it was decided, or it is gone. The others go on;
+                    // it comes again with what is read next, if it still waits.
+                    store::Error::Invalid(_) => self.doubt = true,
+                    store::Error::Busy(_) | store::Error::Unavailable(_) | store::Error::Fenced => {
+                        self.commands.push_front(applying.row)
+                    }
+                }
                 self.failed(&error, notices);
                 return;
             }
         };
-        match applying.effect {
+        let Applying { effect, row, .. } = *applying;
+        self.commands.retain(|waiting| waiting.id != row.id);
+        match effect {
             CommandEffect::Slots(decision) => {
                 self.start_all(&decision.runs, &applied.runs, notices, out);
             }
             CommandEffect::Pause(task) => {
                 if let Some(task) = self.tasks.get_mut(&task) {
                     task.state.paused = Some(besom_core::plan::Pause {
-                        by: applying.row.by,
-                        reason: applying.row.reason,
-                        since: applying.row.at,
+                        by: row.by,
+                        reason: row.reason,
+                        since: row.at,
                     });
                     task.next = Some(self.now);
                 }
@@ -181,7 +200,7 @@ impl Planner {
             }
             CommandEffect::RetryDead(_) => notices.push(Notice::Revived),
             // Only now is it marked as applied: the next leader does not resign as well.
-            CommandEffect::Note if applying.row.command == Asked::Resign => {
+            CommandEffect::Note if row.command == Asked::Resign => {
                 notices.push(Notice::Resign);
             }
             // The courier looks for messages by itself.

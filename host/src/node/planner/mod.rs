@@ -13,8 +13,10 @@
 mod commands;
 mod runs;
 mod slots;
+#[cfg(test)]
+mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +50,8 @@ pub enum ScanError {
     /// The database refuses what the scan needs: the task is held, and the same page is tried
     /// again.
     Refused(Cause, String),
+    /// The answer to its planning was lost: it is tried again, and may have been planned.
+    Unknown(String),
     /// So many items of the task wait already: it is asked again later.
     Full(u64),
     /// The leadership is over.
@@ -69,6 +73,8 @@ pub enum Event {
     Commands(store::Result<Vec<CommandRow>>),
     /// A command was applied.
     Applied(Box<Applying>, store::Result<Applied>),
+    /// What the store remembers, read again.
+    Reread(store::Result<Loaded>),
 }
 
 /// Slots on their way to the store.
@@ -124,6 +130,8 @@ pub enum Command {
     FetchCommands,
     /// Apply one.
     Apply(Fence, Box<Applying>),
+    /// Read again what the store remembers: what the planner takes for it may be wrong.
+    Reread,
 }
 
 /// A page to be scanned.
@@ -200,8 +208,19 @@ struct Task {
     state: TaskState,
     deciding: bool,
     next: Option<Time>,
+    /// How often in a row the store has refused what was decided of this task, and until
+    /// when nothing is decided of it.
+    refusals: u32,
+    hold_until: Option<Time>,
     /// Run once at the next opportunity: a leadership has begun, or the settings changed.
     at_start: bool,
+}
+
+impl Task {
+    /// When something is to be decided of it.
+    fn wanted_at(&self) -> Option<Time> {
+        self.next.map(|at| self.hold_until.map_or(at, |hold| at.max(hold)))
+    }
 }
 
 /// A run that has not ended.
@@ -233,6 +252,16 @@ pub struct Planner {
     /// Commands that wait for a run to end.
     parked: Vec<CommandRow>,
     applying: bool,
+    /// A command whose answer was lost: the same is sent again, and does nothing twice.
+    unanswered: Option<Box<Applying>>,
+    /// The store may have done something that the planner does not know of, or forgotten
+    /// something: nothing is decided before it has been read again.
+    doubt: bool,
+    rereading: bool,
+    /// Runs that ended while it was read: the answer may be older.
+    ended_meanwhile: BTreeSet<RunId>,
+    /// Runs that somebody has seen in the store and that are not known here (yet).
+    strangers: BTreeSet<RunId>,
     fetching: bool,
     fetch_at: Option<Time>,
     hold_until: Option<Time>,
@@ -249,6 +278,18 @@ pub fn definition_of(run: &Run, current: &Arc<TaskDefinition>) -> Arc<TaskDefini
         // A version of the plugin that is gone cannot be called any more.
         Ok(own) if own.digest == current.digest && own != **current => Arc::new(own),
         Ok(_) | Err(_) => Arc::clone(current),
+    }
+}
+
+/// Of a task that the store has never seen.
+fn initial_state(name: &TaskName) -> TaskState {
+    TaskState {
+        task: name.clone(),
+        schedule: String::new(),
+        last_slot: None,
+        paused: None,
+        tenant_cursor: None,
+        queued_slots: Vec::new(),
     }
 }
 
@@ -272,6 +313,11 @@ impl Planner {
             commands: VecDeque::new(),
             parked: Vec::new(),
             applying: false,
+            unanswered: None,
+            doubt: false,
+            rereading: false,
+            ended_meanwhile: BTreeSet::new(),
+            strangers: BTreeSet::new(),
             fetching: false,
             fetch_at: None,
             hold_until: None,
@@ -343,18 +389,19 @@ impl Planner {
     }
 
     fn insert(&mut self, name: &TaskName, scheduled: Scheduled) {
-        let state = self.absent.remove(name).unwrap_or_else(|| TaskState {
-            task: name.clone(),
-            schedule: String::new(),
-            last_slot: None,
-            paused: None,
-            tenant_cursor: None,
-            queued_slots: Vec::new(),
-        });
+        let state = self.absent.remove(name).unwrap_or_else(|| initial_state(name));
         let at_start = scheduled.definition.at_start;
         self.tasks.insert(
             name.clone(),
-            Task { scheduled, state, deciding: false, next: Some(self.now), at_start },
+            Task {
+                scheduled,
+                state,
+                deciding: false,
+                next: Some(self.now),
+                refusals: 0,
+                hold_until: None,
+                at_start,
+            },
         );
     }
 
@@ -383,7 +430,7 @@ impl Planner {
         if let Some(hold) = self.hold_until.filter(|at| *at > self.now) {
             return Some(hold);
         }
-        let slots = self.tasks.values().filter(|task| !task.deciding).filter_map(|task| task.next);
+        let slots = self.tasks.values().filter(|task| !task.deciding).filter_map(Task::wanted_at);
         let again = self.runs.values().filter_map(|run| run.again.as_ref().map(|(at, _)| *at));
         slots
             .chain(again)
@@ -407,7 +454,8 @@ impl Planner {
             Event::Planned(run, result) => self.planned(run, result, notices, out),
             Event::ScanEnded(run, result) => self.scan_ended(run, result, notices),
             Event::Commands(result) => self.fetched(result, notices),
-            Event::Applied(applying, result) => self.applied(*applying, result, notices, out),
+            Event::Applied(applying, result) => self.applied(applying, result, notices, out),
+            Event::Reread(result) => self.reread(result, notices, out),
         }
     }
 
@@ -420,7 +468,9 @@ impl Planner {
             return;
         }
         self.hold_until = None;
-        if self.settings.pass {
+        if self.doubt || self.rereading {
+            self.look_again(out);
+        } else if self.settings.pass {
             self.next_round(&fence, idle, out);
         } else {
             self.decide_due(&fence, out);
@@ -434,8 +484,16 @@ impl Planner {
         if matches!(error, store::Error::Fenced) {
             notices.push(Notice::Fenced);
         }
-        let wait = Self::HOLD_MIN.saturating_mul(1 << self.failures.min(10)).min(Self::HOLD_MAX);
+        // Several answers may tell of one failure.
+        if self.hold_until.is_some_and(|at| self.now < at) {
+            return;
+        }
+        self.hold_until = Some(self.now + Self::pause(self.failures));
         self.failures = self.failures.saturating_add(1);
-        self.hold_until = Some(self.now + wait);
+    }
+
+    /// How long to wait after so many failures in a row.
+    fn pause(failures: u32) -> Duration {
+        Self::HOLD_MIN.saturating_mul(1 << failures.min(10)).min(Self::HOLD_MAX)
     }
 }

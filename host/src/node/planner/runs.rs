@@ -1,7 +1,5 @@
 //! Runs: started, led through their tenants, ended.
 
-use std::collections::BTreeSet;
-
 use besom_core::plan::{Admission, admit};
 
 use super::*;
@@ -15,8 +13,11 @@ impl Planner {
         notices: &mut Vec<Notice>,
         out: &mut Vec<Command>,
     ) {
-        notices.push(Notice::Started(run.id, Arc::clone(&definition)));
         let id = run.id;
+        if self.runs.contains_key(&id) {
+            return;
+        }
+        notices.push(Notice::Started(id, Arc::clone(&definition)));
         let mut next = Vec::new();
         let cycle = (!run.scan_done).then(|| self.cycle(&run, &definition, &mut next));
         let again = cycle.is_none().then(|| (self.now, Self::look_at_end()));
@@ -148,13 +149,19 @@ impl Planner {
                 let command = active.cycle.as_ref().and_then(Cycle::pending);
                 active.again = command.map(|command| (at, command));
             }
-            ScanError::Infrastructure(_) | ScanError::Refused(..) => {
+            ScanError::Infrastructure(_) | ScanError::Unknown(_) | ScanError::Refused(..) => {
                 let now = self.now;
+                if let (ScanError::Unknown(_), Some(active)) = (&error, self.runs.get_mut(&id)) {
+                    // The page may be in the queues: its owners look, and a pass looks again.
+                    notices.push(Notice::Planned { to_log: true, earliest_due: Some(now) });
+                    active.run.planned += 1;
+                    *self.planned_in_round.entry(active.run.task.clone()).or_default() += 1;
+                }
                 let Some(active) = self.runs.get_mut(&id) else { return };
                 let Some(command) = active.cycle.as_ref().and_then(Cycle::pending) else { return };
-                let wait = Self::HOLD_MIN.saturating_mul(1 << active.failures.min(10));
+                let wait = Self::pause(active.failures);
                 active.failures = active.failures.saturating_add(1);
-                active.again = Some((now + wait.min(Self::HOLD_MAX), command));
+                active.again = Some((now + wait, command));
             }
         }
     }
@@ -203,6 +210,8 @@ impl Planner {
             }
             Err(error) => {
                 self.failed(&error, notices);
+                // The store does not know the run: was it put back to an older state?
+                self.doubt |= matches!(error, store::Error::Invalid(_));
                 let at = self.hold_until.unwrap_or(self.now);
                 if let Some(active) = self.runs.get_mut(&id) {
                     let pending = match &active.cycle {
@@ -215,9 +224,20 @@ impl Planner {
         }
     }
 
-    /// Of the runs that this leadership knows these had not ended, when somebody looked. One
-    /// whose scan is over and that is not among them has ended by the commit of another node.
-    pub fn still_active(&mut self, active: &BTreeSet<RunId>, notices: &mut Vec<Notice>) {
+    /// These runs had not ended when somebody looked. One that is known here, whose scan is
+    /// over and that is not among them has ended by the commit of another node. One that is
+    /// not known here was started by a decision whose answer is lost, or still under way: it
+    /// is taken up if the next look finds it as well.
+    pub fn still_active(&mut self, active: &[Run], notices: &mut Vec<Notice>) {
+        if self.fence.is_none() {
+            return;
+        }
+        let strange =
+            |run: &&Run| self.tasks.contains_key(&run.task) && !self.runs.contains_key(&run.id);
+        let strangers: BTreeSet<RunId> = active.iter().filter(strange).map(|run| run.id).collect();
+        let active: BTreeSet<RunId> = active.iter().map(|run| run.id).collect();
+        self.doubt |= strangers.intersection(&self.strangers).next().is_some();
+        self.strangers = strangers;
         let over: Vec<RunId> = self
             .runs
             .iter()
@@ -232,6 +252,9 @@ impl Planner {
     /// A run is over: its scan has ended, and none of its items is in the log.
     pub fn ended(&mut self, id: RunId, notices: &mut Vec<Notice>) {
         let Some(active) = self.runs.remove(&id) else { return };
+        if self.rereading {
+            self.ended_meanwhile.insert(id);
+        }
         notices.push(Notice::Ended(id));
         self.unpark();
         if let Some(task) = self.tasks.get_mut(&active.run.task) {
@@ -270,6 +293,70 @@ impl Planner {
         }
         let decided = Decided { decision, next: Vec::new() };
         out.push(Command::Decide(fence.clone(), Box::new(decided)));
+    }
+
+    /// The store is older than it was: what it remembers is read again.
+    pub fn store_went_back(&mut self) {
+        self.doubt |= self.fence.is_some();
+    }
+
+    /// Asks for what the store remembers, once nothing that would change it is under way.
+    pub(super) fn look_again(&mut self, out: &mut Vec<Command>) {
+        if self.rereading || self.applying || self.tasks.values().any(|task| task.deciding) {
+            return;
+        }
+        self.doubt = false;
+        self.rereading = true;
+        self.ended_meanwhile.clear();
+        out.push(Command::Reread);
+    }
+
+    /// What the store remembers counts: runs that it does not have are dropped, runs that are
+    /// not known here are led, and slots are decided from where it stands.
+    pub(super) fn reread(
+        &mut self,
+        result: store::Result<Loaded>,
+        notices: &mut Vec<Notice>,
+        out: &mut Vec<Command>,
+    ) {
+        if !std::mem::take(&mut self.rereading) {
+            return;
+        }
+        let loaded = match result {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                self.doubt = true;
+                self.failed(&error, notices);
+                return;
+            }
+        };
+        self.strangers.clear();
+        let mut states: BTreeMap<TaskName, TaskState> =
+            loaded.states.into_iter().map(|state| (state.task.clone(), state)).collect();
+        for (name, task) in &mut self.tasks {
+            task.state = states.remove(name).unwrap_or_else(|| initial_state(name));
+            task.next = Some(self.now);
+        }
+        self.absent = states;
+        let there: BTreeSet<RunId> = loaded.runs.iter().map(|run| run.id).collect();
+        let gone: Vec<RunId> = self.runs.keys().copied().filter(|id| !there.contains(id)).collect();
+        for id in gone {
+            self.ended(id, notices);
+        }
+        for run in loaded.runs {
+            let Some(task) = self.tasks.get_mut(&run.task) else { continue };
+            if self.ended_meanwhile.contains(&run.id) {
+                continue;
+            }
+            let own = self.fence.as_ref().is_some_and(|fence| fence.term == run.term);
+            task.at_start &= !(own && run.trigger == Trigger::Takeover);
+            let definition = definition_of(&run, &task.scheduled.definition);
+            self.adopt(run, definition, notices, out);
+        }
+        // One that was applied is not among those that wait any more.
+        self.commands.clear();
+        self.parked.clear();
+        self.fetch_at = Some(self.now);
     }
 }
 

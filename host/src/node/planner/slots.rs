@@ -45,18 +45,17 @@ impl Planner {
             .collect()
     }
 
-    /// Decides about every task whose time has come, all in one transaction.
+    /// Decides about every task whose time has come, each in its own transaction: what the
+    /// store refuses of one does not hold the others.
     pub(super) fn decide_due(&mut self, fence: &Fence, out: &mut Vec<Command>) {
         let now = self.now;
         let due: Vec<TaskName> = self
             .tasks
             .iter()
-            .filter(|(_, task)| !task.deciding && task.next.is_some_and(|at| at <= now))
+            .filter(|(_, task)| !task.deciding && task.wanted_at().is_some_and(|at| at <= now))
             .map(|(name, _)| name.clone())
             .collect();
         let leadership = Leadership { term: fence.term, since: self.since };
-        let mut decision = SlotDecision::default();
-        let mut next = Vec::new();
         for name in due {
             let active = self.active_of(&name);
             let Some(task) = self.tasks.get_mut(&name) else { continue };
@@ -86,13 +85,8 @@ impl Planner {
                 continue;
             }
             task.deciding = true;
-            decision.slots.extend(slots);
-            decision.runs.append(&mut runs);
-            decision.states.push(decided.state);
-            next.push((name, decided.next));
-        }
-        if !next.is_empty() {
-            let decided = Decided { decision, next };
+            let decision = SlotDecision { slots, runs, states: vec![decided.state] };
+            let decided = Decided { decision, next: vec![(name, decided.next)] };
             out.push(Command::Decide(fence.clone(), Box::new(decided)));
         }
     }
@@ -113,17 +107,16 @@ impl Planner {
         let ids = match result {
             Ok(ids) => ids,
             Err(error) => {
-                // Nothing was written: the same slots are decided again.
-                for run in &decided.decision.runs {
-                    if let Some(task) = self.tasks.get_mut(&run.task) {
-                        task.at_start |= run.trigger == Trigger::Takeover;
-                    }
-                }
-                self.failed(&error, notices);
+                self.not_decided(&decided, &error, notices);
                 return;
             }
         };
         self.failures = 0;
+        for (name, _) in &decided.next {
+            if let Some(task) = self.tasks.get_mut(name) {
+                task.refusals = 0;
+            }
+        }
         for state in decided.decision.states {
             if let Some(task) = self.tasks.get_mut(&state.task) {
                 // Only commands pause, and the cycle moves its own cursor.
@@ -142,6 +135,28 @@ impl Planner {
         self.start_all(&decided.decision.runs, &ids, notices, out);
     }
 
+    /// The same slots are decided again: from where the store stands, if it may have written
+    /// them (the answer is lost) or says that they cannot be (they were written before).
+    fn not_decided(&mut self, decided: &Decided, error: &store::Error, notices: &mut Vec<Notice>) {
+        // Where it was written after all, the run that is found says so.
+        for run in &decided.decision.runs {
+            if let Some(task) = self.tasks.get_mut(&run.task) {
+                task.at_start |= run.trigger == Trigger::Takeover;
+            }
+        }
+        let invalid = matches!(error, store::Error::Invalid(_));
+        self.doubt |= invalid || matches!(error, store::Error::Unknown(_));
+        if !invalid || self.settings.pass {
+            return self.failed(error, notices);
+        }
+        for (name, _) in &decided.next {
+            if let Some(task) = self.tasks.get_mut(name) {
+                task.hold_until = Some(self.now + Self::pause(task.refusals));
+                task.refusals = task.refusals.saturating_add(1);
+            }
+        }
+    }
+
     /// Runs that the store has numbered are under way.
     pub(super) fn start_all(
         &mut self,
@@ -151,6 +166,8 @@ impl Planner {
         out: &mut Vec<Command>,
     ) {
         let Some(term) = self.fence.as_ref().map(|fence| fence.term) else { return };
+        // It was done before, and the first answer is lost.
+        self.doubt |= ids.len() < runs.len();
         for (new, id) in runs.iter().zip(ids) {
             let Some(task) = self.tasks.get(&new.task) else { continue };
             let definition = Arc::clone(&task.scheduled.definition);
