@@ -181,7 +181,8 @@ fn a_run_that_the_store_does_not_have_is_dropped() {
 #[test]
 fn a_stranger_is_taken_up_when_it_is_seen_twice() {
     let mut planner = leading(&["sweep"]);
-    let new = Scheduled::run(&tasks(&["sweep"])[&"sweep".into()], at(5), Trigger::Schedule);
+    let new =
+        Scheduled::run(&tasks(&["sweep"])[&TaskName::from("sweep")], at(5), Trigger::Schedule);
     let runs = [run_of(5, &new)];
     planner.still_active(&runs, &mut Vec::new());
     assert_eq!(plan(&mut planner, at(6)).iter().filter(|c| **c == Command::Reread).count(), 0);
