@@ -24,8 +24,9 @@ pub struct Facts {
     pub snapshots: Vec<usize>,
     /// Of each row whether it is one.
     pub is_snapshot: Vec<bool>,
-    /// There are only shallow snapshots, and updates from before the history of one begins:
-    /// the rows may hold more history than the snapshot.
+    /// There are only shallow snapshots, and updates that begin before the history of one, or
+    /// with it: the rows may hold more history than the snapshot. Equal counts, as a snapshot
+    /// whose history begins with the very first operation is shallow all the same.
     pub reaches_behind: bool,
 }
 
@@ -58,6 +59,7 @@ pub fn check(updates: &[&[u8]]) -> Result<Facts, LeftAlone> {
     let mut facts = Facts { rows: updates.len(), ..Facts::default() };
     let mut snapshots = Vec::new();
     let mut shallow = VersionVector::default();
+    let mut held = VersionVector::default();
     let mut firsts = VersionVector::default();
     for (row, update) in updates.iter().enumerate() {
         let meta = meta(update).map_err(|left| left.at(row))?;
@@ -68,6 +70,7 @@ pub fn check(updates: &[&[u8]]) -> Result<Facts, LeftAlone> {
         if meta.mode.is_snapshot() {
             snapshots.push((meta.mode, std::cmp::Reverse(meta.change_num), row));
             shallow.merge(&meta.partial_start_vv);
+            held.merge(&meta.partial_end_vv);
         } else {
             for (peer, start) in meta.partial_start_vv.iter() {
                 let first = firsts.entry(*peer).or_insert(*start);
@@ -77,7 +80,10 @@ pub fn check(updates: &[&[u8]]) -> Result<Facts, LeftAlone> {
     }
     snapshots.sort_unstable();
     facts.reaches_behind = snapshots.first().is_some_and(|(mode, ..)| *mode == SHALLOW)
-        && firsts.iter().any(|(peer, first)| *first < shallow.get(peer).copied().unwrap_or(0));
+        && firsts.iter().any(|(peer, first)| {
+            let of = |vector: &VersionVector| vector.get(peer).copied().unwrap_or(0);
+            *first <= of(&shallow) && *first < of(&held)
+        });
     facts.snapshots = snapshots.into_iter().map(|(_, _, row)| row).collect();
     Ok(facts)
 }

@@ -66,6 +66,32 @@ fn rows_that_say_nothing_new_change_nothing() {
     }
 }
 
+/// A snapshot whose history begins with the very first operation has lost nothing, and is shallow
+/// all the same: whoever has nothing could not merge with it any more.
+#[test]
+fn a_shallow_snapshot_of_the_first_operation_makes_no_whole_history_shallow() {
+    for first in 1..4usize {
+        let doc = author(1);
+        let write = |doc: &LoroDoc| row(doc, |doc| doc.get_text("text").insert(0, "a").unwrap());
+        let mut rows: Vec<_> = (0..first).map(|_| write(&doc)).collect();
+        let shallow = doc.export(ExportMode::shallow_snapshot(&doc.oplog_frontiers())).unwrap();
+        rows.extend([write(&doc), write(&doc)]);
+        let offline = author(2);
+        let change = write(&offline);
+        let whole = merge(&rows).unwrap().digests;
+        for at in [first, rows.len()] {
+            let mut rows = rows.clone();
+            rows.insert(at, shallow.clone());
+            let merged = merge(&rows).unwrap();
+            assert_eq!(merged.digests, whole, "{first} at {at}");
+            let compacted = built(&[merged.update]);
+            assert!(!compacted.is_shallow(), "{first} at {at}");
+            let status = compacted.import(&change).expect("somebody who was offline");
+            assert_eq!(status.pending, None);
+        }
+    }
+}
+
 fn rows_frontier(rows: &[Vec<u8>]) -> loro::Frontiers {
     built(rows).oplog_frontiers()
 }
