@@ -247,7 +247,7 @@ fn text(row: &Row, items: &[ItemRow]) -> String {
         facts.add("error", error);
     }
     let mut table = Table::new(
-        &["TENANT", "KEY", "AT", "OUTCOME", "REASON"],
+        &["TENANT", "KEY", "AT", "OUTCOME", "REASON", "NOTES"],
         "None of its items has ended yet.",
     );
     for item in items {
@@ -257,7 +257,35 @@ fn text(row: &Row, items: &[ItemRow]) -> String {
             item.at.to_string(),
             item.outcome.clone(),
             item.reason.clone().unwrap_or_default(),
+            noted(&item.notes),
         ]);
     }
     format!("{}\n{}", facts.render(), table.render())
+}
+
+/// The notes of an item in one line.
+fn noted(notes: &serde_json::Map<String, serde_json::Value>) -> String {
+    let note = |(name, value): (&String, &serde_json::Value)| match value {
+        serde_json::Value::String(text) => format!("{name}={text}"),
+        other => format!("{name}={other}"),
+    };
+    notes.iter().map(note).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_notes_of_an_item_are_shown_in_one_line() {
+        let notes = json!({ "late_us": 12, "due": "1970-01-01T00:01:00Z", "merged": true });
+        let serde_json::Value::Object(notes) = notes else { unreachable!("it is an object") };
+        let shown = noted(&notes);
+        let mut parts: Vec<_> = shown.split(' ').collect();
+        parts.sort_unstable();
+        assert_eq!(parts, ["due=1970-01-01T00:01:00Z", "late_us=12", "merged=true"]);
+        assert_eq!(noted(&serde_json::Map::new()), "");
+    }
 }
