@@ -12,14 +12,15 @@ const WINDOWS_PER_LIMIT: u64 = 10;
 pub struct Limits {
     /// Of a share without a limit of its own.
     pub limit_ms: u64,
-    /// The shortest limit that a share may have of its own; 0: none has one below `limit_ms`.
+    /// The shortest limit that a share may have of its own; 0: it may have any.
     pub limit_min_ms: u64,
     /// What lowers the window further.
     pub window_max_ms: u64,
 }
 
 impl Limits {
-    /// The shortest limit there is.
+    /// The shortest limit that is known of, for the window. A share with an even shorter one of
+    /// its own is found all the same, by the next scan.
     pub fn shortest_ms(&self) -> u64 {
         if self.limit_min_ms == 0 { self.limit_ms } else { self.limit_min_ms.min(self.limit_ms) }
     }
@@ -39,10 +40,24 @@ impl Limits {
         now_us.saturating_add(micros(self.window_ms().max(horizon_ms)))
     }
 
-    /// The latest start of a share that can end by `until_us`, inclusive. It follows from the
-    /// shortest limit: a share with a longer one is looked at and left.
+    /// The latest start of a share without a limit of its own that ends by `until_us`,
+    /// inclusive.
     pub fn latest_start_us(&self, until_us: i64) -> i64 {
-        until_us.saturating_sub(micros(self.shortest_ms()))
+        until_us.saturating_sub(micros(self.limit_ms))
+    }
+
+    /// The starts of the shares that began later than that and end by `until_us` all the same,
+    /// if their own limit is short enough: both bounds are inclusive. None: no share may have a
+    /// limit below `limit_ms`.
+    pub fn shorter_starts_us(&self, until_us: i64) -> Option<(i64, i64)> {
+        let from = self.latest_start_us(until_us).saturating_add(1);
+        let to = until_us.saturating_sub(micros(self.limit_min_ms));
+        (from <= to).then_some((from, to))
+    }
+
+    /// The longest limit in seconds by which such a share can end in time.
+    pub fn shorter_limit_s(&self) -> i64 {
+        i64::try_from(self.limit_ms / 1_000).unwrap_or(i64::MAX)
     }
 
     /// When a share ends. A limit of its own that is negative ends it at its start.
@@ -150,9 +165,16 @@ mod tests {
     fn a_share_of_the_shortest_limit_is_never_beyond_the_scan() {
         let mixed = Limits { limit_min_ms: HOUR_MS, ..limits(7 * DAY_MS) };
         let until = mixed.planned_until_us(NOW, 0);
-        let start = mixed.latest_start_us(until);
-        assert_eq!(mixed.due_us(start, Some(3_600)), until);
-        assert!(mixed.due_us(start, None) > until);
+        let (from, to) = mixed.shorter_starts_us(until).unwrap();
+        assert_eq!(mixed.due_us(to, Some(3_600)), until);
+        assert!(mixed.due_us(to, None) > until);
+        // The two ranges meet.
+        assert_eq!(mixed.latest_start_us(until), from - 1);
+        // Without a shortest limit, whatever began is looked at.
+        assert_eq!(limits(7 * DAY_MS).shorter_starts_us(until), Some((from, until)));
+        // Where no share may have a shorter one, there is nothing more to look at.
+        let none = Limits { limit_min_ms: 7 * DAY_MS, ..limits(7 * DAY_MS) };
+        assert_eq!(none.shorter_starts_us(until), None);
     }
 
     #[test]

@@ -3,11 +3,17 @@
 //! The scan plans what falls due within the window as items with a due time; the host fires
 //! each at its time. This file reads and proposes; [`decide`] knows windows and limits.
 //!
-//! `unshared_at` gets the instant of the commit, not the due time: until then the share could
-//! be used, and an audit has to find that. How late it was is in the notes.
+//! A scan has two parts, both of one index: shares that began so long ago that `limit` has
+//! passed by the end of the window, and, among those that began later, the ones whose own
+//! `limit_seconds` is shorter. So a share of any limit is found by the next scan.
+//!
+//! `unshared_at` gets the due time where the item fires at its time, and the present where it
+//! is late: until then the share could be used, and an audit has to find that. How late it was
+//! is in the notes.
 
 pub mod decide;
 
+use besom_sdk::Page;
 use besom_sdk::prelude::*;
 use decide::{Decision, Limits, Share};
 
@@ -36,6 +42,28 @@ fn share(row: &Row) -> Result<Share> {
     })
 }
 
+/// Shares that have not ended.
+fn open_shares() -> Range {
+    Range::of("shares")
+        .index("by_unshared_start")
+        .prefix(Value::Null)
+        .columns(["share_id"])
+        .columns(COLUMNS)
+}
+
+/// The parts of a scan, in their order.
+fn parts(ctx: &Context) -> Result<Vec<Range>> {
+    let limits = limits(ctx)?;
+    let until = limits.planned_until_us(ctx.now.micros(), ctx.horizon_ms);
+    let shorter = limits.shorter_starts_us(until).map(|(from, to)| {
+        open_shares()
+            .lower(Time(from))
+            .upper(Time(to))
+            .at_most("limit_seconds", limits.shorter_limit_s())
+    });
+    Ok([ShareExpiry::candidates(ctx)?].into_iter().chain(shorter).collect())
+}
+
 impl Task for ShareExpiry {
     fn describe() -> Manifest {
         Manifest::new("share-expiry", env!("CARGO_PKG_VERSION"))
@@ -47,8 +75,8 @@ impl Task for ShareExpiry {
                     .doc("How long a share without limit_seconds lasts."),
             )
             .setting(Setting::duration("limit_min", "0s").doc(
-                "The shortest limit_seconds that a share may have: it bounds the window. \
-                 0s: no share has less than `limit`.",
+                "The shortest limit_seconds that a share may have: what began more recently is \
+                 not looked at. 0s: a share may have any.",
             ))
             .setting(
                 Setting::duration("window_max", "1d")
@@ -63,15 +91,54 @@ impl Task for ShareExpiry {
             ]))
     }
 
+    /// Those that end by the limit of the task; [`parts`] adds those with a shorter one.
     fn candidates(ctx: &Context) -> Result<Range> {
         let limits = limits(ctx)?;
         let until = limits.planned_until_us(ctx.now.micros(), ctx.horizon_ms);
-        Ok(Range::of("shares")
-            .index("by_unshared_start")
-            .prefix(Value::Null)
-            .upper(Time(limits.latest_start_us(until)))
-            .columns(["share_id"])
-            .columns(COLUMNS))
+        Ok(open_shares().upper(Time(limits.latest_start_us(until))))
+    }
+
+    fn tenants(ctx: &Context, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
+        let mut tenants = Vec::new();
+        for part in parts(ctx)? {
+            tenants.extend(store::tenants(&part, after, limit)?);
+        }
+        tenants.sort_unstable();
+        tenants.dedup();
+        tenants.truncate(limit as usize);
+        Ok(tenants)
+    }
+
+    /// First those that end by the limit of the task, then those with a shorter one. The
+    /// cursor's first byte is the part.
+    fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
+        let (part, after) = match cursor.as_deref() {
+            None => (0, None),
+            Some([part, after @ ..]) => (*part, (!after.is_empty()).then(|| after.to_vec())),
+            Some([]) => return Err(Error::permanent("malformed-cursor", "the cursor is empty")),
+        };
+        let parts = parts(ctx)?;
+        // A part that a change of the settings has removed since is at its end.
+        let Some(range) = parts.get(usize::from(part)) else {
+            return Ok(Page { candidates: vec![], next: None, scanned: 0, extra: vec![] });
+        };
+        let mut range = range.clone().limit(limit);
+        range.after = after;
+        let page = store::page(None, &range)?;
+        let next = match page.next {
+            Some(after) => Some([&[part], &after[..]].concat()),
+            None if usize::from(part) + 1 < parts.len() => Some(vec![part + 1]),
+            None => None,
+        };
+        let scanned = page.rows.len() as u64;
+        let candidates = page.rows.iter().filter_map(|row| match Self::candidate(ctx, row) {
+            Ok(candidate) => candidate,
+            Err(error) => {
+                log::warn(format!("a row of shares is left out: {}", error.message));
+                None
+            }
+        });
+        Ok(Page { candidates: candidates.collect(), next, scanned, extra: Vec::new() })
     }
 
     fn candidate(ctx: &Context, row: &Row) -> Result<Option<Candidate>> {
@@ -182,11 +249,25 @@ mod tests {
     }
 
     #[test]
-    fn shorter_limits_are_found_once_limit_min_allows_them() {
-        let fixture = shares(&[("short", NOW.0 - 3_500_000_000, Some(3_600), None)]);
-        assert_eq!(planned(&mut fixture.clone()), []);
-        let mut fixture = fixture.setting("limit_min", 3_600_000i64);
-        assert_eq!(planned(&mut fixture), [("short".to_owned(), NOW.0 + 100_000_000)]);
+    fn shares_with_a_short_limit_of_their_own_are_found_by_default() {
+        let rows = [
+            ("hour", NOW.0 - 3_500_000_000, Some(3_600), None),
+            ("minute", NOW.0 - 10_000_000, Some(60), None),
+            ("next-week", NOW.0 - 10_000_000, Some(6 * 86_400), None),
+            ("ordinary", NOW.0 - 10_000_000, None, None),
+        ];
+        let hour = ("hour".to_owned(), NOW.0 + 100_000_000);
+        let minute = ("minute".to_owned(), NOW.0 + 50_000_000);
+        let mut fixture = shares(&rows);
+        assert_eq!(planned(&mut fixture), [hour.clone(), minute.clone()]);
+        assert_eq!(fixture.tenants::<ShareExpiry>().unwrap(), ["t"]);
+        // An operator who knows the shortest limit saves the look at what began since.
+        let fixture = shares(&rows).setting("limit_min", 3_600_000i64);
+        assert_eq!(planned(&mut fixture.clone().horizon_ms(86_400_000)), [hour, minute]);
+        let mut fixture = fixture.setting("window_max", 1_000i64);
+        assert_eq!(planned(&mut fixture), []);
+        let mut none = shares(&rows).setting("limit_min", 7 * 86_400_000i64);
+        assert_eq!(planned(&mut none), []);
     }
 
     fn only_proposal(verdicts: Vec<Verdict>) -> Proposal {
