@@ -1,5 +1,6 @@
 //! A task as the host runs it: the validated table `[tasks.NAME]`, with its plugin resolved.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -11,6 +12,10 @@ use besom_core::value::Field;
 use serde::{Deserialize, Serialize};
 
 use crate::ports::guests::{Lane, Limits};
+
+/// A plugin's names of collections, and the collections of the configuration that they stand
+/// for. A name that is not among them stands for itself.
+pub type Aliases = BTreeMap<String, String>;
 
 /// A task, ready to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -41,6 +46,10 @@ pub struct TaskDefinition {
     pub limits: Limits,
     /// What it may do.
     pub grants: Grants,
+    /// What its plugin calls by another name: the plugin's name of a collection, and the
+    /// collection of the configuration that it stands for.
+    #[serde(default)]
+    pub aliases: Aliases,
     /// The topics it may emit to.
     pub topics: Vec<String>,
     /// Optional columns of its plugin, as `collection.column`, that are not mapped.

@@ -122,6 +122,7 @@ fn call(loaded: &Loaded) -> Call {
             log_bytes: 16 << 10,
         },
         topics: vec![],
+        aliases: Arc::default(),
         unmapped: vec![],
         stop: StopFlag::default(),
         log: RunLog::default(),

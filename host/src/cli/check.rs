@@ -1,13 +1,22 @@
 //! `besom check`: everything that can be known to be wrong before anything is started.
 
+use std::time::Duration;
+
+use besom_core::ids::TaskName;
+use besom_core::proposal::{Comparison, Condition};
 use besom_core::time::Time;
+use besom_core::value::Value;
 
 use super::open::{Loader, is_there, open_store};
 use super::output;
 use super::{Exit, Failure, Global};
-use crate::config::schedule::remark;
-use crate::config::{Diagnostic, Overrides, Problems, Resolved, printable, read};
+use crate::config::quantity::show_duration;
+use crate::config::schedule::{longest_gap, remark};
+use crate::config::task::schedule_for;
+use crate::config::{Config, Diagnostic, Overrides, Problems, Resolved, printable, read};
 use crate::courier::look_at_token;
+use crate::ports::guests::Lane;
+use crate::ports::store::{self, Range, Store};
 
 /// `besom check`.
 #[derive(Debug, clap::Args)]
@@ -33,12 +42,26 @@ impl Args {
                 unreachable = Some(format!("there is no database {path}"));
             } else {
                 let used = resolved.used_collections();
-                let faults = match open_store(resolved.partial()).await {
-                    Ok(store) => store.check(&used).await,
+                let looked = match open_store(resolved.partial()).await {
+                    Ok(store) => match store.check(&used).await {
+                        // What cannot be read is said already.
+                        Ok(faults) if faults.iter().any(|fault| !fault.warning) => {
+                            Ok((faults, Vec::new()))
+                        }
+                        Ok(faults) => short_shares(&*store, resolved.partial())
+                            .await
+                            .map(|remarks| (faults, remarks)),
+                        Err(error) => Err(error),
+                    },
                     Err(error) => Err(error),
                 };
-                match faults {
-                    Ok(faults) => resolved.mapping_faults(&faults),
+                match looked {
+                    Ok((faults, remarks)) => {
+                        resolved.mapping_faults(&faults);
+                        for (task, message, fix) in remarks {
+                            resolved.warn_schedule(&task, message, &fix);
+                        }
+                    }
                     Err(error) => unreachable = Some(error.to_string()),
                 }
             }
@@ -73,6 +96,117 @@ impl Args {
             _ => Ok(Exit::Configuration),
         }
     }
+}
+
+/// Tenants whose shares are looked at.
+const TENANTS_LOOKED_AT: u32 = 1_000;
+/// Shares of a tenant that are looked at, among those that are too short.
+const SHARES_LOOKED_AT: u32 = 100;
+/// How long the look may take.
+const LOOK_MAX: Duration = Duration::from_secs(30);
+
+/// Shares, as a task ends them, whose own limit is shorter than what may pass between two scans:
+/// the task, what is wrong, and what to write.
+async fn short_shares(
+    store: &dyn Store,
+    config: &Config,
+) -> Result<Vec<(TaskName, String, String)>, store::Error> {
+    let mut remarks = Vec::new();
+    for task in config.tasks.values().filter(|task| task.lane == Lane::Due) {
+        let gap = task.schedule.as_deref().and_then(|s| longest_gap(s, &task.timezone));
+        let name = task.aliases.get("shares").map_or("shares", String::as_str);
+        let (Some(gap), Some(mapped), true) =
+            (gap, config.collections.get(name), task.grants.contains_key(name))
+        else {
+            continue;
+        };
+        let least = task.settings.iter().find(|field| field.name == "limit_min");
+        let least = least.and_then(|field| match field.value {
+            Value::Integer(ms) => u64::try_from(ms).ok(),
+            _ => None,
+        });
+        let between = gap.saturating_add(task.jitter);
+        let least = Duration::from_millis(least.unwrap_or(0));
+        let range = Range {
+            collection: name.to_owned(),
+            index: None,
+            prefix: Vec::new(),
+            lower: None,
+            upper: None,
+            conditions: vec![
+                Condition::equal("unshared_at", Value::Null),
+                Condition {
+                    column: "limit_seconds".into(),
+                    comparison: Comparison::AtMost,
+                    value: Value::Integer(
+                        i64::try_from(between.max(least).as_secs()).unwrap_or(i64::MAX),
+                    ),
+                },
+            ],
+            columns: vec!["limit_seconds".into()],
+            descending: false,
+            limit: SHARES_LOOKED_AT,
+            bytes_max: 1 << 20,
+            after: None,
+            keys: false,
+        };
+        let Some(shortest) = shortest(store, mapped.tenant.is_some(), &range).await? else {
+            continue;
+        };
+        let limit = show_duration(shortest);
+        if shortest < least {
+            remarks.push((
+                task.name.clone(),
+                format!(
+                    "there are shares with limit_seconds = {}, and limit_min is {}: they stay open \
+                     for longer than their {limit}",
+                    shortest.as_secs(),
+                    show_duration(least)
+                ),
+                format!("lower limit_min in [tasks.{}.settings], or remove it", task.name),
+            ));
+        }
+        if shortest < between {
+            remarks.push((
+                task.name.clone(),
+                format!(
+                    "there are shares with limit_seconds = {}, and {} may pass between two scans: \
+                     one that begins in between ends up to {} late",
+                    shortest.as_secs(),
+                    show_duration(between),
+                    show_duration(between - shortest)
+                ),
+                format!("write schedule = \"{}\"", schedule_for(shortest)),
+            ));
+        }
+    }
+    Ok(remarks)
+}
+
+/// The shortest limit of the shares in the range, over their tenants.
+async fn shortest(
+    store: &dyn Store,
+    tenants: bool,
+    range: &Range,
+) -> Result<Option<Duration>, store::Error> {
+    let view = store.snapshot(LOOK_MAX).await?;
+    let tenants = match tenants {
+        true => {
+            let all = view.tenants(range, None, TENANTS_LOOKED_AT).await?;
+            all.into_iter().map(Some).collect()
+        }
+        false => vec![None],
+    };
+    let mut shortest: Option<u64> = None;
+    for tenant in tenants {
+        let page = view.read_range(tenant.as_ref(), range).await?;
+        let limits = page.rows.iter().filter_map(|row| match row.first() {
+            Some(Value::Integer(seconds)) => Some(u64::try_from(*seconds).unwrap_or(0)),
+            _ => None,
+        });
+        shortest = shortest.into_iter().chain(limits).min();
+    }
+    Ok(shortest.map(Duration::from_secs))
 }
 
 /// A diagnostic as JSON, with its text as it is printed.

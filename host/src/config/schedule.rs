@@ -65,6 +65,11 @@ pub fn judge(walker: &mut Walker<'_>, written: &Written<'_>) -> Option<Duration>
     Some(gap)
 }
 
+/// The widest gap between two slots of a schedule; none: it is not one.
+pub fn longest_gap(expression: &str, timezone: &str) -> Option<Duration> {
+    Some(Schedule::parse(expression, timezone).ok()?.longest_gap(REFERENCE))
+}
+
 /// What deserves a look about a schedule that is right (a day without a run, in the four years
 /// after `now`), and what to do about it.
 pub fn remark(expression: &str, timezone: &str, now: Time) -> Option<(String, &'static str)> {

@@ -68,6 +68,14 @@ fn task_schema() -> Value {
     more.insert("limits".into(), object(doc("limits"), limits::KEYS, Map::new()));
     more.insert("retry".into(), object(doc("retry"), task::RETRY_KEYS, Map::new()));
     more.insert(
+        "collections".into(),
+        json!({
+            "type": "object",
+            "description": doc("collections"),
+            "additionalProperties": { "type": "string" },
+        }),
+    );
+    more.insert(
         "grants".into(),
         json!({
             "type": "object",

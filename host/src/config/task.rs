@@ -10,14 +10,16 @@ use std::time::Duration;
 use besom_core::collection::{Collection, Collections, Grants, Operations};
 use besom_core::ids::TaskName;
 use besom_core::plan::{GRACE_DEFAULT, Policy};
+use besom_core::value::{Field, Value};
 
 use super::keys::{Fault, Key, Slot, suggestion};
+use super::quantity::show_duration;
 use super::settings;
 use super::tree::{Entry, Span, Table};
 use super::walk::{Spans, Walker};
 use super::{Plugin, limits};
 use crate::ports::guests::Lane;
-use crate::task::{CatchUp, Overlap, RetryPolicy, TaskDefinition};
+use crate::task::{Aliases, CatchUp, Overlap, RetryPolicy, TaskDefinition};
 
 /// The key of the grants that lists topics instead of a collection's operations.
 pub const TOPICS: &str = "topics";
@@ -138,10 +140,14 @@ pub static KEYS: &[Key<TaskTable>] = &[
 ];
 
 /// The tables below a task, and what they are for.
-pub const TABLES: [(&str, &str); 4] = [
+pub const TABLES: [(&str, &str); 5] = [
     ("settings", "The plugin's settings, projects_per_run and candidates_per_project."),
     ("limits", "The bounds of one call of the plugin."),
     ("retry", "How failures are tried again."),
+    (
+        "collections",
+        "The plugin's name of a collection and the collection that it stands for in this task: NAME = \"COLLECTION\".",
+    ),
     (
         "grants",
         "What the task may do: COLLECTION = [\"read\", \"insert\", \"update\", \"delete\"], topics = [...].",
@@ -198,6 +204,17 @@ pub fn judge(key: &str, text: &str) -> Result<(), Fault> {
     }
 }
 
+/// A line of `[tasks.NAME.collections]`.
+#[derive(Debug, Clone)]
+struct Alias {
+    /// What the plugin says.
+    name: String,
+    name_span: Span,
+    /// The collection that it stands for.
+    collection: String,
+    collection_span: Span,
+}
+
 /// A task as its table says, before its plugin is known.
 #[derive(Debug, Clone)]
 pub struct RawTask {
@@ -209,6 +226,8 @@ pub struct RawTask {
     settings: Table,
     limits: Table,
     grants: Option<Table>,
+    /// The plugin's names of collections, and what they stand for.
+    aliases: Vec<Alias>,
     /// The widest gap between two slots; none: no schedule, or a wrong one.
     gap: Option<Duration>,
 }
@@ -251,12 +270,25 @@ impl RawTask {
                 walker.error(&span, "`backoff` is longer than `backoff_max`", "raise backoff_max");
             }
         }
+        let mut aliases = Vec::new();
+        for entry in sub(walker, "collections").iter().flat_map(|table| &table.0) {
+            let what = format!("what `{}` stands for", entry.key);
+            if let Some(collection) = walker.text(&what, &entry.span, &entry.node) {
+                aliases.push(Alias {
+                    name: entry.key.clone(),
+                    name_span: entry.key_span.clone(),
+                    collection: collection.to_owned(),
+                    collection_span: entry.span.clone(),
+                });
+            }
+        }
         let mut task = RawTask {
             name: entry.key.clone(),
             name_span: entry.key_span.clone(),
             settings: sub(walker, "settings").unwrap_or_default(),
             limits: sub(walker, "limits").unwrap_or_default(),
             grants: sub(walker, "grants"),
+            aliases,
             plain,
             spans,
             retry,
@@ -332,13 +364,16 @@ impl RawTask {
         let path = format!("tasks.{}", self.name);
         let read = settings::read(walker, &path, &self.name_span, &self.settings, manifest);
         let limits = limits::read(walker, &path, &self.limits, manifest.lane, &self.plain.plugin);
-        let (grants, topics) = self.grants(walker, plugin, collections);
+        let aliases = self.aliases(walker, plugin, collections);
+        let real = |name: &str| aliases.get(name).map_or(name, String::as_str).to_owned();
+        let (grants, topics) = self.grants(walker, plugin, collections, &aliases);
+        self.judge_lateness(walker, manifest.lane, &read.fields);
         let optional = manifest.collections.iter().flat_map(|request| {
             let columns = request.columns.iter().map(|column| (&request.collection, column));
             columns.filter(|(collection, column)| manifest.is_optional(collection, column))
         });
         let unmapped = optional.filter(|(collection, column)| {
-            !collections.get(*collection).is_some_and(|mapped| is_mapped(mapped, column))
+            !collections.get(&real(collection)).is_some_and(|mapped| is_mapped(mapped, column))
         });
         // Where no collection has a tenant there is none to cycle through: all is one scan.
         let has_tenants =
@@ -367,6 +402,7 @@ impl RawTask {
             unmapped: unmapped
                 .map(|(collection, column)| format!("{collection}.{column}"))
                 .collect(),
+            aliases,
             per_tenant: manifest.per_tenant && has_tenants,
             activity: manifest.activity,
             lane: manifest.lane,
@@ -379,17 +415,96 @@ impl RawTask {
         }
     }
 
+    /// What the plugin's names stand for, as far as each can: a name that it asks for, a
+    /// collection that is mapped, and no collection twice.
+    fn aliases(
+        &self,
+        walker: &mut Walker<'_>,
+        plugin: &Plugin,
+        collections: &Collections,
+    ) -> Aliases {
+        let asked: Vec<&str> =
+            plugin.manifest.collections.iter().map(|r| r.collection.as_str()).collect();
+        let mut aliases = Aliases::new();
+        for alias in &self.aliases {
+            if !asked.contains(&alias.name.as_str()) {
+                walker.error(
+                    &alias.name_span,
+                    format!(
+                        "the plugin `{}` asks for no collection `{}`",
+                        self.plain.plugin, alias.name
+                    ),
+                    suggestion(&alias.name, asked.iter().copied()),
+                );
+                continue;
+            }
+            if !collections.contains_key(&alias.collection) {
+                walker.error(
+                    &alias.collection_span,
+                    format!("the collection `{}` is not mapped", alias.collection),
+                    format!("add [collections.{}]", alias.collection),
+                );
+            }
+            aliases.insert(alias.name.clone(), alias.collection.clone());
+        }
+        let mut taken = BTreeMap::new();
+        for name in asked {
+            let collection = aliases.get(name).map_or(name, String::as_str).to_owned();
+            if let Some(first) = taken.insert(collection.clone(), name) {
+                let span = self.aliases.iter().find(|a| a.name == name || a.name == first);
+                let span = span.map_or(&self.name_span, |alias| &alias.collection_span);
+                walker.error(
+                    span,
+                    format!("`{first}` and `{name}` both stand for the collection `{collection}`"),
+                    "let each name of the plugin stand for a collection of its own",
+                );
+            }
+        }
+        aliases
+    }
+
+    /// Warns of a schedule that lets a whole limit pass between two scans: what begins and ends
+    /// between them is late. It concerns plugins of the lane of due items that have a `limit`.
+    fn judge_lateness(&self, walker: &mut Walker<'_>, lane: Lane, settings: &[Field]) {
+        let Some(gap) = self.gap.filter(|_| lane == Lane::Due) else { return };
+        let Some(shortest) = shortest_limit(settings) else { return };
+        let between = gap.saturating_add(self.plain.jitter);
+        if between > shortest {
+            let span = self.spans.get("schedule").unwrap_or(&self.name_span);
+            walker.warn(
+                span,
+                format!(
+                    "{} may pass between two scans, and the shortest limit is {}: what begins \
+                     in between ends up to {} late",
+                    show_duration(between),
+                    show_duration(shortest),
+                    show_duration(between - shortest)
+                ),
+                format!("write schedule = \"{}\"", schedule_for(shortest)),
+            );
+        }
+    }
+
     fn grants(
         &self,
         walker: &mut Walker<'_>,
         plugin: &Plugin,
         collections: &Collections,
+        aliases: &Aliases,
     ) -> (Grants, Vec<String>) {
+        let real = |name: &'_ str| aliases.get(name).map_or(name, String::as_str).to_owned();
         let manifest = &plugin.manifest;
         let plugin_span = self.spans.get("plugin").unwrap_or(&self.name_span).clone();
         for request in &manifest.collections {
-            let name = &request.collection;
+            let name = &real(&request.collection);
+            let said = match *name == request.collection {
+                true => String::new(),
+                false => format!(", as its `{}`", request.collection),
+            };
             let Some(mapped) = collections.get(name) else {
+                if aliases.contains_key(&request.collection) {
+                    continue; // Said where the alias stands.
+                }
                 walker.error(
                     &plugin_span,
                     format!(
@@ -401,23 +516,24 @@ impl RawTask {
                 continue;
             };
             for column in &request.columns {
-                if !is_mapped(mapped, column) && !manifest.is_optional(name, column) {
+                if !is_mapped(mapped, column) && !manifest.is_optional(&request.collection, column)
+                {
                     walker.error(
                         &plugin_span,
-                        format!("the plugin `{}` asks for the column `{name}.{column}`, which is not mapped", self.plain.plugin),
+                        format!("the plugin `{}` asks for the column `{name}.{column}`{said}, which is not mapped", self.plain.plugin),
                         format!("add it to [collections.{name}.columns]"),
                     );
                 }
             }
         }
-        let asked: BTreeMap<&str, Operations> = manifest
+        let asked: BTreeMap<String, Operations> = manifest
             .collections
             .iter()
-            .map(|request| (request.collection.as_str(), request.operations))
+            .map(|request| (real(&request.collection), request.operations))
             .collect();
         let Some(table) = &self.grants else {
             if plugin.built_in {
-                let granted = asked.iter().map(|(name, ops)| ((*name).to_owned(), *ops)).collect();
+                let granted = asked;
                 return (granted, manifest.topics.clone());
             }
             if !asked.is_empty() || !manifest.topics.is_empty() {
@@ -455,15 +571,15 @@ impl RawTask {
                 broken.push(entry.key.as_str());
                 continue;
             };
-            if collections.contains_key(&entry.key) && !asked.contains_key(entry.key.as_str()) {
+            if collections.contains_key(&entry.key) && !asked.contains_key(&entry.key) {
                 let message = format!("the plugin does not ask for `{}`", entry.key);
                 walker.warn(&entry.key_span, message, "remove the grant");
             }
             granted.insert(entry.key.clone(), operations);
         }
         for (name, wanted) in &asked {
-            let has = granted.get(*name).copied().unwrap_or_default();
-            if !has.covers(*wanted) && !broken.contains(name) {
+            let has = granted.get(name).copied().unwrap_or_default();
+            if !has.covers(*wanted) && !broken.contains(&name.as_str()) {
                 let span = table.get(name).map_or(&plugin_span, |e| &e.span).clone();
                 walker.error(
                     &span,
@@ -491,6 +607,26 @@ impl RawTask {
         }
         (granted, topics)
     }
+}
+
+/// The shortest limit that the settings of a task with due items tell: the lower one of `limit`
+/// and `limit_min`, where it has them. A `limit_min` of zero tells nothing.
+fn shortest_limit(settings: &[Field]) -> Option<Duration> {
+    let duration = |name: &str| {
+        let value = &settings.iter().find(|field| field.name == name)?.value;
+        let Value::Integer(ms) = value else { return None };
+        Some(Duration::from_millis(u64::try_from(*ms).ok()?))
+    };
+    let limit = duration("limit")?;
+    let least = duration("limit_min").filter(|least| !least.is_zero());
+    Some(least.map_or(limit, |least| least.min(limit)))
+}
+
+/// The schedule that finds things with such a limit early enough: every tenth of it, between a
+/// second and a day.
+pub fn schedule_for(limit: Duration) -> String {
+    let every = (limit.as_secs() / 10).clamp(1, DAY);
+    format!("@every {}", show_duration(Duration::from_secs(every)))
 }
 
 /// The retry policy of a task that says nothing of it.

@@ -206,6 +206,7 @@ const TASKS: &str = r#"
 #   undo_retention = "7d"     how long rows are kept as they were before
 #   [tasks.NAME.limits]       memory_bytes, fuel, wall, batch_items, rows_read, deletes ...
 #   [tasks.NAME.retry]        attempts_max, backoff, backoff_max, guard_retries_max
+#   [tasks.NAME.collections]  NAME = "COLLECTION": the table that the plugin's NAME stands for
 #   [tasks.NAME.grants]       COLLECTION = ["read", "update"], topics = ["name"]
 # The reconciler brings workspaces to where they are to be, by your orchestrator; it needs routes
 # for its topics:

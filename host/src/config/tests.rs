@@ -69,6 +69,14 @@ fn plugin(name: &str) -> Result<Plugin, PluginFault> {
             manifest.extra.extend(words.map(|word| Field::new(CHOICE, word)));
             found(manifest, true)
         }
+        "timely" => {
+            let mut manifest = manifest();
+            manifest.lane = Lane::Due;
+            let limit = |name, ms| setting(name, SettingKind::Duration, Some(Value::Integer(ms)));
+            manifest.settings.push(limit("limit", 604_800_000));
+            manifest.settings.push(limit("limit_min", 0));
+            found(manifest, true)
+        }
         "needy" => {
             let mut manifest = manifest();
             manifest.settings.push(setting("bucket", SettingKind::Text, None));
@@ -520,6 +528,83 @@ grants = { documents = [\"read\"], changes = [\"delete\", \"read\"], topics = [\
     let b = &config.tasks["b"];
     assert_eq!((b.schedule.as_deref(), b.timezone.as_str()), (None, "UTC"));
     assert_eq!(b.grants, a.grants);
+}
+
+const LETTERS: &str = "\
+[collections.letters]
+key = [\"id\"]
+columns = { id = \"integer\" }
+";
+
+#[test]
+fn a_plugin_serves_another_table_under_its_own_name_for_it() {
+    let text = format!(
+        "{LETTERS}
+[tasks.a]
+plugin = \"sweep\"
+[tasks.b]
+plugin = \"mine.wasm\"
+collections.changes = \"letters\"
+grants = {{ documents = [\"read\"], letters = [\"read\", \"delete\"], topics = [\"doc-changed\"] }}
+"
+    );
+    let config = load(&text).expect("valid");
+    let (a, b) = (&config.tasks["a"], &config.tasks["b"]);
+    assert!(a.aliases.is_empty() && a.grants.contains_key("changes"));
+    assert_eq!(b.aliases["changes"], "letters");
+    assert!(b.grants["letters"].delete && !b.grants.contains_key("changes"));
+}
+
+#[test]
+fn a_name_that_stands_for_no_collection_of_its_own_is_refused_at_its_place() {
+    check(
+        &format!(
+            "{LETTERS}[tasks.a]\nplugin = \"sweep\"\n[tasks.a.collections]\nchange = \"letters\"\n"
+        ),
+        r#"
+besom.toml:7:1: error: the plugin `sweep` asks for no collection `change`
+  7 | change = "letters"
+    | ^^^^^^ did you mean `changes`?
+"#,
+    );
+    check(
+        "[tasks.a]\nplugin = \"sweep\"\n[tasks.a.collections]\nchanges = \"leters\"\n",
+        r#"
+besom.toml:4:11: error: the collection `leters` is not mapped
+  4 | changes = "leters"
+    |           ^^^^^^^^ add [collections.leters]
+"#,
+    );
+    check(
+        "[tasks.a]\nplugin = \"sweep\"\n[tasks.a.collections]\nchanges = \"documents\"\n",
+        r#"
+besom.toml:4:11: error: `documents` and `changes` both stand for the collection `documents`
+  4 | changes = "documents"
+    |           ^^^^^^^^^^^ let each name of the plugin stand for a collection of its own
+"#,
+    );
+}
+
+#[test]
+fn a_schedule_that_lets_a_whole_limit_pass_is_warned_of() {
+    let task = |schedule: &str, limits: &str| {
+        format!(
+            "[tasks.a]\nplugin = \"timely\"\nschedule = \"{schedule}\"\n[tasks.a.settings]\n{limits}\n"
+        )
+    };
+    check(&task("@hourly", ""), "");
+    check(&task("@every 10s", "limit = \"10s\""), "");
+    let late = |place: &str, limit: &str, late: &str, write: &str| {
+        format!(
+            "besom.toml:3:12: warning: {place} may pass between two scans, and the shortest limit \
+             is {limit}: what begins in between ends up to {late} late\n  3 | schedule = \"@every \
+             {place}\"\n    |            {} write schedule = \"@every {write}\"",
+            "^".repeat("\"@every \"".len() + place.len())
+        )
+    };
+    check(&task("@every 40s", "limit = \"10s\""), &late("40s", "10s", "30s", "1s"));
+    let least = task("@every 1h", "limit_min = \"1m\"");
+    check(&least, &late("1h", "1m", "59m", "6s"));
 }
 
 #[test]

@@ -552,6 +552,7 @@ pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFla
         settings: definition.settings.clone(),
         horizon: definition.horizon,
         grants: Arc::new(definition.grants.clone()),
+        aliases: Arc::new(definition.aliases.clone()),
         limits: definition.limits.clone(),
         topics: definition.topics.clone(),
         unmapped: definition.unmapped.clone(),

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use super::activity::Activity;
 use super::lines::RunLog;
 use super::store::Snapshot;
+use crate::task::Aliases;
 
 /// The priority class of a task's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -175,6 +176,8 @@ pub struct Call {
     pub horizon: Duration,
     /// What it may do.
     pub grants: Arc<Grants>,
+    /// What its plugin calls by another name.
+    pub aliases: Arc<Aliases>,
     /// Its bounds.
     pub limits: Limits,
     /// The topics it may emit to.

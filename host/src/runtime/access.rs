@@ -9,11 +9,14 @@ use std::sync::Arc;
 use besom_core::collection::Grants;
 
 use crate::ports::guests::{CollectionRequest, Manifest};
+use crate::task::Aliases;
 
 /// The access of one call.
 pub(super) struct Access {
     /// What the operator grants.
     pub(super) grants: Arc<Grants>,
+    /// What the plugin calls by another name. No two names stand for one collection.
+    pub(super) aliases: Arc<Aliases>,
     /// What the plugin asks for.
     pub(super) manifest: Arc<Manifest>,
     /// The topics it may emit to.
@@ -70,7 +73,22 @@ impl Refusal {
 }
 
 impl Access {
-    /// Whether the operation is granted; what the plugin asked of the collection.
+    /// The collection of the configuration that the plugin's name stands for.
+    pub(super) fn collection(&self, name: String) -> String {
+        match self.aliases.get(&name) {
+            Some(collection) => collection.clone(),
+            None => name,
+        }
+    }
+
+    /// What the plugin calls the collection.
+    pub(super) fn name_of<'a>(&'a self, collection: &'a str) -> &'a str {
+        let alias = self.aliases.iter().find(|(_, real)| *real == collection);
+        alias.map_or(collection, |(name, _)| name)
+    }
+
+    /// Whether the operation is granted, by the plugin's name of the collection; what the plugin
+    /// asked of it.
     pub(super) fn to(
         &self,
         collection: &str,
@@ -90,10 +108,11 @@ impl Access {
                 format!("the manifest does not ask for `{word}` on `{collection}`"),
             ));
         }
-        if !self.grants.get(collection).is_some_and(|granted| operation.of(*granted)) {
+        let granted = self.aliases.get(collection).map_or(collection, String::as_str);
+        if !self.grants.get(granted).is_some_and(|operations| operation.of(*operations)) {
             return Err(Refusal::new(
                 "not-granted",
-                format!("`{word}` on `{collection}` is not granted to the task"),
+                format!("`{word}` on `{granted}` is not granted to the task"),
             ));
         }
         Ok(request)

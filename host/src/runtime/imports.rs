@@ -116,6 +116,7 @@ impl Guest {
         }
         self.rows_left(keys.len() as u64)?;
         let keys: Vec<RowKey> = keys.into_iter().map(convert::values).collect::<Result<_, _>>()?;
+        let collection = self.access.collection(collection);
         let rows = view.snapshot.get_many(tenant.as_ref(), &collection, &keys, &columns);
         let rows = self.wait(rows).await?;
         self.count_rows(keys.len() as u64);
@@ -140,7 +141,7 @@ impl Guest {
             bytes_max: PAGE_BYTES_MAX,
             after: range.after,
             keys: range.collect || range.into.is_some(),
-            collection: range.collection,
+            collection: self.access.collection(range.collection),
         })
     }
 
@@ -205,7 +206,8 @@ impl Guest {
         self.access.to_columns(&filter.collection, Operation::Read, compared)?;
         self.rows_left(1)?;
         let filter = convert::filter(filter)?;
-        let found = view.snapshot.exists(tenant.as_ref(), &filter.collection, &filter.conditions);
+        let collection = self.access.collection(filter.collection);
+        let found = view.snapshot.exists(tenant.as_ref(), &collection, &filter.conditions);
         let found = self.wait(found).await?;
         self.count_rows(1);
         Ok(found)

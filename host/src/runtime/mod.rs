@@ -299,7 +299,12 @@ impl Runtime {
             pre: pre.clone(),
             metering,
             task: TaskName::from("describe"),
-            access: Arc::new(Access { grants: Arc::default(), manifest: unknown, topics: vec![] }),
+            access: Arc::new(Access {
+                grants: Arc::default(),
+                aliases: Arc::default(),
+                manifest: unknown,
+                topics: vec![],
+            }),
             limits: self.0.settings.describe.clone(),
             host_calls_max: self.0.settings.host_calls_max,
             now: Time::EPOCH,
@@ -400,6 +405,7 @@ impl Runtime {
             task: call.task.clone(),
             access: Arc::new(Access {
                 grants: Arc::clone(&call.grants),
+                aliases: Arc::clone(&call.aliases),
                 manifest: Arc::clone(&plugin.manifest),
                 topics: call.topics.clone(),
             }),

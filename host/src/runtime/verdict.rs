@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use besom_core::ids::Tenant;
-use besom_core::proposal::{Change, Guard, OnGuardFailed, Proposal, ReadSet, Verdict};
+use besom_core::proposal::{Change, Filter, Guard, OnGuardFailed, Proposal, ReadSet, Verdict};
 use besom_core::value::{Field, Value};
 
 use super::access::{Access, Operation, Refusal};
@@ -136,16 +136,16 @@ impl Court<'_> {
                 Guard::Columns {
                     key: convert::values(key)?,
                     conditions: convert::conditions(conditions)?,
-                    collection,
+                    collection: self.access.collection(collection),
                 }
             }
             wit::Guard::Exists(filter) => {
                 self.may_compare(&filter.collection, &filter.conditions)?;
-                Guard::Exists(convert::filter(filter)?)
+                Guard::Exists(self.filter(filter)?)
             }
             wit::Guard::Absent(filter) => {
                 self.may_compare(&filter.collection, &filter.conditions)?;
-                Guard::Absent(convert::filter(filter)?)
+                Guard::Absent(self.filter(filter)?)
             }
             wit::Guard::Complete(id) => Guard::Complete(self.read_set(tenant, id)?),
             wit::Guard::Idle(key) => {
@@ -153,6 +153,11 @@ impl Court<'_> {
                 Guard::Idle(key)
             }
         })
+    }
+
+    fn filter(&self, filter: wit::Filter) -> Result<Filter, Violation> {
+        let filter = convert::filter(filter)?;
+        Ok(Filter { collection: self.access.collection(filter.collection), ..filter })
     }
 
     fn may_compare(&self, collection: &str, conditions: &[wit::Condition]) -> Result<(), Refusal> {
@@ -168,15 +173,16 @@ impl Court<'_> {
         Ok(match change {
             wit::Change::Insert(wit::RowChange { collection, fields }) => {
                 let fields = self.fields(&collection, &[Operation::Insert], fields)?;
-                Change::Insert { collection, fields }
+                Change::Insert { collection: self.access.collection(collection), fields }
             }
             wit::Change::Upsert(wit::RowChange { collection, fields }) => {
                 let both = [Operation::Insert, Operation::Update];
                 let fields = self.fields(&collection, &both, fields)?;
-                Change::Upsert { collection, fields }
+                Change::Upsert { collection: self.access.collection(collection), fields }
             }
             wit::Change::Update(wit::KeyedChange { collection, key, fields }) => {
                 let fields = self.fields(&collection, &[Operation::Update], fields)?;
+                let collection = self.access.collection(collection);
                 Change::Update { collection, key: convert::values(key)?, fields }
             }
             wit::Change::Increment(wit::KeyedChange { collection, key, fields }) => {
@@ -188,15 +194,17 @@ impl Court<'_> {
                         f.name
                     )));
                 }
+                let collection = self.access.collection(collection);
                 Change::Increment { collection, key: convert::values(key)?, fields }
             }
             wit::Change::Delete(wit::RowReference { collection, key }) => {
                 self.access.to(&collection, Operation::Delete)?;
+                let collection = self.access.collection(collection);
                 Change::Delete { collection, key: convert::values(key)? }
             }
             wit::Change::DeleteReadSet(id) => {
                 let set = self.read_set(tenant, id)?;
-                self.access.to(&set.collection, Operation::Delete)?;
+                self.access.to(self.access.name_of(&set.collection), Operation::Delete)?;
                 Change::DeleteReadSet(set)
             }
             wit::Change::Emit(wit::Message { topic, key, payload }) => {

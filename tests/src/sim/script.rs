@@ -147,6 +147,7 @@ pub fn definition(task: &str) -> TaskDefinition {
         },
         grants: [("things".to_owned(), all), ("ledger".to_owned(), all)].into(),
         topics: vec!["done".into()],
+        aliases: Default::default(),
         unmapped: Vec::new(),
         per_tenant: true,
         activity: false,

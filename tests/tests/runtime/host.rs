@@ -71,6 +71,7 @@ pub fn call(digest: &str, limits: Limits) -> Call {
         grants: Arc::new(grants),
         limits,
         topics: vec!["cleaned".into()],
+        aliases: Arc::default(),
         unmapped: vec![],
         stop: StopFlag::default(),
         log: RunLog::default(),

@@ -49,6 +49,7 @@ fn definition(name: &str, lane: Lane) -> Arc<TaskDefinition> {
         },
         grants: Default::default(),
         topics: Vec::new(),
+        aliases: Default::default(),
         unmapped: Vec::new(),
         per_tenant: false,
         activity: false,
