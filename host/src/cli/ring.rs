@@ -1,6 +1,7 @@
 //! `besom ring`: the cluster's ring, and consistent hashing on its own, to be tried and used.
 
 mod experiments;
+mod positions;
 mod serve;
 mod show;
 mod simulate;

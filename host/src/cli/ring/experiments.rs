@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::super::output::{self, Table, bar};
 use super::super::{Exit, Failure, Global};
+use super::positions::Positions;
 use super::simulate::percent;
 
 /// Servers before anything changes.
@@ -39,6 +40,8 @@ const LOOKUPS: [u32; 6] = [1, 10, 100, 1_000, 10_000, 100_000];
 #[derive(Debug, Serialize)]
 struct Findings {
     keys: u64,
+    /// Where the servers are, of every case with a circle of servers.
+    positions: Vec<Positions>,
     distribution: Vec<Case>,
     loss: Vec<Loss>,
     growth: Vec<Growth>,
@@ -65,6 +68,8 @@ struct Loss {
     lost: u32,
     /// Keys that each server still had when it was asked for them.
     hits: Vec<u64>,
+    /// The part of all keys that was hit, from 0 to 1.
+    hit_rate: f64,
     #[serde(flatten)]
     outcome: Outcome,
 }
@@ -76,6 +81,10 @@ struct Growth {
     setting: Setting,
     added: Step,
     removed: Step,
+    /// Keys by server, before one is added.
+    before: Vec<u64>,
+    /// And with it.
+    after: Vec<u64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -129,6 +138,7 @@ fn count(n: u32) -> NonZeroU32 {
 fn findings(keys: u64, hashes: &Hashes) -> Result<Findings, Error> {
     let mut found = Findings {
         keys,
+        positions: Vec::new(),
         distribution: Vec::new(),
         loss: Vec::new(),
         growth: Vec::new(),
@@ -141,8 +151,18 @@ fn findings(keys: u64, hashes: &Hashes) -> Result<Findings, Error> {
         // With one virtual node server 0 has next to nothing to lose.
         let lost = if (mode, vnodes) == (Mode::Md5, 1) { 3 } else { 0 };
         let outcome = run(Some(Event::Remove(lost)))?;
-        found.loss.push(Loss { setting, lost, hits: outcome.kept_by.clone(), outcome });
-        found.growth.push(growth(setting, keys, hashes)?);
+        let hits = outcome.kept_by.clone();
+        let hit_rate = hits.iter().sum::<u64>() as f64 / keys.max(1) as f64;
+        found.loss.push(Loss { setting, lost, hits, hit_rate, outcome });
+        if mode == Mode::Md5 {
+            found.positions.push(Positions::of(SERVERS, vnodes)?);
+        }
+        let grown = run(Some(Event::Add))?;
+        found.growth.push(Growth {
+            before: grown.owned,
+            after: grown.after.unwrap_or_default(),
+            ..growth(setting, keys, hashes)?
+        });
     }
     found.lookup = lookups(hashes)?;
     Ok(found)
@@ -166,7 +186,7 @@ fn growth(setting: Setting, keys: u64, hashes: &Hashes) -> Result<Growth, Error>
     let added = Step::new(added.rehashed, added.moved, started.elapsed());
     let (started, removed) = (Instant::now(), ring.remove_server(new, true)?);
     let removed = Step::new(removed.rehashed, removed.moved, started.elapsed());
-    Ok(Growth { setting, added, removed })
+    Ok(Growth { setting, added, removed, before: Vec::new(), after: Vec::new() })
 }
 
 /// Partitions move whole, so the time is that of the table alone.
@@ -182,7 +202,7 @@ fn partitions_growth(setting: Setting, hashes: &Hashes) -> Result<Growth, Error>
     };
     let added = step(SERVERS, Event::Add)?;
     let removed = step(SERVERS + 1, Event::Remove(SERVERS))?;
-    Ok(Growth { setting, added, removed })
+    Ok(Growth { setting, added, removed, before: Vec::new(), after: Vec::new() })
 }
 
 fn members(servers: u32) -> Vec<RingMember> {
@@ -258,9 +278,17 @@ impl Findings {
     fn render(&self) -> String {
         let servers: Vec<ServerName> = (0..SERVERS).map(server_name).collect();
         let mut out = format!(
-            "{} keys on {SERVERS} servers, {} and so on.\n\nHow the keys are distributed\n\n",
+            "{} keys on {SERVERS} servers, {} and so on.\n\nWhere the servers are on the circle, \
+             from 0 to 4294967295\n\n",
             self.keys, servers[0]
         );
+        out += &Positions::table(&self.positions);
+        for positions in &self.positions {
+            let vnodes = positions.vnodes();
+            out += &format!("\nmd5, {vnodes} virtual nodes each; 0 is at the top, clockwise\n\n");
+            out += &positions.picture();
+        }
+        out += "\nHow the keys are distributed\n\n";
         let mut table = Table::new(&["MODE", ">VNODES", "SERVER", ">KEYS", ">SHARE", ""], "");
         for case in &self.distribution {
             let most = case.owned.iter().copied().max().unwrap_or(0);
@@ -293,6 +321,19 @@ impl Findings {
                     bar(hits, now),
                 ]);
             }
+            let [mode, vnodes] = loss.setting.cells();
+            let hits = loss.hits.iter().sum::<u64>();
+            table.row([
+                mode,
+                vnodes,
+                servers[loss.lost as usize].to_string(),
+                "all".to_owned(),
+                self.keys.to_string(),
+                self.keys.to_string(),
+                hits.to_string(),
+                percent(hits, self.keys),
+                bar(hits, self.keys),
+            ]);
         }
         out += &table.render();
         out += "\nA fifth server is added, then removed, with the stored keys\n\n";
@@ -320,6 +361,25 @@ impl Findings {
                 removed.moved.to_string(),
                 format!("{:.1}", removed.milliseconds),
             ]);
+        }
+        out += &table.render();
+        out += "\nKeys by server before a fifth is added, and with it\n\n";
+        let headings = ["MODE", ">VNODES", "SERVER", ">BEFORE", ">AFTER", ""];
+        let mut table = Table::new(&headings, "");
+        for growth in &self.growth {
+            let most = growth.before.iter().chain(&growth.after).copied().max().unwrap_or(0);
+            for (number, after) in (0..).zip(&growth.after) {
+                let [mode, vnodes] = growth.setting.cells();
+                let before = growth.before.get(number as usize).copied().unwrap_or(0);
+                table.row([
+                    mode,
+                    vnodes,
+                    server_name(number).to_string(),
+                    before.to_string(),
+                    after.to_string(),
+                    bar(*after, most),
+                ]);
+            }
         }
         out += &table.render();
         out += "\nWhat a lookup costs, hashing left out\n\n";
@@ -359,11 +419,17 @@ mod tests {
         for loss in &found.loss {
             assert_eq!(Some(loss.hits.iter().sum()), loss.outcome.kept, "{loss:?}");
             assert_eq!(loss.hits[loss.lost as usize], 0);
+            let hits = loss.hits.iter().sum::<u64>() as f64;
+            assert!((loss.hit_rate - hits / KEYS as f64).abs() < 1e-9, "{loss:?}");
         }
         for growth in &found.growth {
             assert_eq!(growth.added.moved, growth.removed.moved, "there and back: {growth:?}");
+            assert_eq!((growth.before.len(), growth.after.len()), (4, 5));
+            assert_eq!(growth.before.iter().sum::<u64>(), KEYS);
+            assert_eq!(growth.after.iter().sum::<u64>(), KEYS);
         }
         assert_eq!(found.lookup.len(), LOOKUPS.len() + 2);
+        assert_eq!(found.positions.len(), 4);
         let shown = found.render();
         for words in ["distributed", "is lost", "is added", "lookup costs", "modulo", "server_3"] {
             assert!(shown.contains(words), "{words}: {shown}");
