@@ -16,8 +16,8 @@ use crossterm::event::{
     EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEventKind,
 };
 use crossterm::terminal::{
-    BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
-    disable_raw_mode, enable_raw_mode,
+    BeginSynchronizedUpdate, Clear, ClearType, EndSynchronizedUpdate, EnterAlternateScreen,
+    LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
 };
 use crossterm::{cursor, execute, queue, style};
 use futures::StreamExt as _;
@@ -152,8 +152,11 @@ impl Console {
         give_back();
         let done = work.await;
         enter(self.mouse)?;
+        // The screen was cleared; what was drawn before is forgotten, so that all of it is drawn
+        // again. `Terminal::clear` would ask the terminal where its cursor is, and the answer is
+        // lost to whoever reads what is typed.
+        self.terminal.swap_buffers();
         self.events = Some(EventStream::new());
-        self.terminal.clear()?;
         Ok(done)
     }
 }
@@ -169,7 +172,14 @@ fn enter(mouse: bool) -> io::Result<()> {
     enable_raw_mode()?;
     TAKEN.store(true, Ordering::SeqCst);
     let mut out = io::stdout();
-    let entered = execute!(out, EnterAlternateScreen, EnableBracketedPaste, cursor::Hide);
+    // Whatever ended before may have left the alternate screen on, and its text in it.
+    let entered = execute!(
+        out,
+        EnterAlternateScreen,
+        Clear(ClearType::All),
+        EnableBracketedPaste,
+        cursor::Hide
+    );
     let entered = entered.and_then(|()| match mouse {
         true => execute!(out, EnableMouseCapture),
         false => Ok(()),

@@ -70,3 +70,39 @@ fn a_panic_gives_the_terminal_back_before_it_says_what_was_wrong() {
     terminal.shows("a fault with the terminal taken");
     terminal.is_given_back(&before);
 }
+
+#[test]
+fn the_pager_and_the_editor_get_the_terminal_and_give_it_back() {
+    let site = stage();
+    let host = leader(&site);
+    let (code, triggered) = site.json(&["task", "trigger", "compaction"]);
+    assert_eq!(code, 0, "{triggered}");
+    let variables = [("PAGER", "less"), ("EDITOR", "less")];
+    let terminal = Terminal::open_with(&site, 100, 30, &variables);
+    let before = terminal.modes();
+    terminal.top("");
+    for _ in 0..2 {
+        terminal.keys(&["5"]);
+        terminal.shows("Runs  1 newest");
+        terminal.keys(&["Enter"]);
+        terminal.shows("slot ");
+        terminal.keys(&["o"]);
+        terminal.shows("(END)");
+        terminal.keys(&["q"]);
+        terminal.shows("●live");
+        terminal.shows("slot ");
+        terminal.keys(&["Escape"]);
+        terminal.shows("Runs  1 newest");
+    }
+    terminal.keys(&["6"]);
+    terminal.shows("Edit  choose the task");
+    terminal.keys(&["Enter"]);
+    terminal.shows("besom.toml:");
+    terminal.keys(&["Escape", "E"]);
+    terminal.until("the file", |screen| !screen.contains("●live") && screen.contains("drain_max"));
+    terminal.keys(&["q"]);
+    terminal.shows("●live");
+    terminal.keys(&["q"]);
+    terminal.is_given_back(&before);
+    host.stop();
+}
