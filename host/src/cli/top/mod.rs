@@ -26,6 +26,8 @@ use quiet::Quiet;
 
 /// Pictures at most, in a second.
 const FRAMES_MAX: u32 = 10;
+/// How often it is seen whether lines still have a reader.
+const READER_EVERY: Duration = Duration::from_millis(200);
 /// What the link may tell ahead of the model.
 const FEEDS: usize = 16;
 /// The variable that asks for no colours: <https://no-color.org>.
@@ -85,6 +87,11 @@ impl Args {
         let name = link.address().to_string();
         let options = Options { theme, readonly: self.readonly, mouse: self.mouse, name };
         let state = State::new(themed(options));
+        if global.output == super::output::Format::Json {
+            return Err(Failure::Usage(
+                "top has no JSON; `besom status --output json` has what it tells".into(),
+            ));
+        }
         if self.plain || !console::is_possible() {
             return lines(link).await;
         }
@@ -181,16 +188,37 @@ async fn stopped() -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
+/// Waits until nobody reads standard output any more: a pipe says so before anything is written.
+/// A file or a terminal always has a reader.
+async fn reader_gone() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    loop {
+        let gone = {
+            let out = std::io::stdout();
+            let mut polled = [PollFd::new(&out, PollFlags::empty())];
+            let known = poll(&mut polled, Some(&now)).is_ok();
+            known && polled[0].revents().contains(PollFlags::ERR)
+        };
+        if gone {
+            return;
+        }
+        tokio::time::sleep(READER_EVERY).await;
+    }
+}
+
 /// The same in lines, for pipes and screen readers.
 async fn lines(link: Link) -> Result<Exit, Failure> {
     let (feed, mut feeds) = mpsc::channel::<Feed>(FEEDS);
     let watching = tokio::spawn(link.watch(feed));
     let mut stopped = std::pin::pin!(stopped());
+    let mut unread = std::pin::pin!(reader_gone());
     let mut plain = Plain::default();
     let exit = loop {
         let fed = tokio::select! {
             biased;
             signal = &mut stopped => break signal,
+            () = &mut unread => break Ok(Exit::Fine),
             Some(fed) = feeds.recv() => fed,
             else => break Ok(Exit::Fine),
         };

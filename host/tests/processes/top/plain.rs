@@ -51,3 +51,20 @@ fn lines_tell_the_leader_and_each_change_and_end_on_sigterm() {
     assert_eq!(status.code(), Some(0));
     reader.join().expect("the reader");
 }
+
+#[test]
+fn lines_end_when_their_reader_does_and_json_is_refused() {
+    let site = stage();
+    let host = leader(&site);
+    let mut plain =
+        site.command(&["top", "--plain"]).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(plain.stdout.take().expect("a pipe")).lines();
+    lines.next().expect("a line").expect("text");
+    drop(lines);
+    let status =
+        crate::site::wait_for("the end of the lines", || plain.try_wait().expect("a child"));
+    assert_eq!(status.code(), Some(0));
+    let refused = site.besom(&["top", "--plain", "--output", "json"]);
+    assert_eq!(refused.status.code(), Some(2));
+    host.stop();
+}
