@@ -1,7 +1,7 @@
 //! Reads the store without reading again what cannot have changed: runs that ended, and slots
 //! of tasks about which nothing was decided since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ const COMMANDS: u32 = 50;
 #[derive(Debug, Default)]
 pub struct Books {
     runs: BTreeMap<u64, Arc<snapshot::Run>>,
+    /// Tasks whose own latest runs were read: those of a rare one are older than the newest of all.
+    tasks: BTreeSet<TaskName>,
     slots: BTreeMap<TaskName, (TaskState, Vec<SlotRecord>)>,
 }
 
@@ -62,6 +64,9 @@ impl Books {
         );
         let states: BTreeMap<_, _> = states?.into_iter().map(|s| (s.task.clone(), s)).collect();
         self.read_runs(store).await?;
+        let configured = sources.defined.borrow().work.tasks.keys().cloned().collect();
+        self.read_rare(store, configured).await?;
+        self.forget_runs();
         self.read_slots(store, &states, now).await?;
         Ok(Reading {
             now,
@@ -112,10 +117,49 @@ impl Books {
                 }
             }
         }
-        while self.runs.len() > RUNS_KEPT {
-            self.runs.pop_first();
+        Ok(())
+    }
+
+    /// Reads the latest runs of tasks that are new here, however long ago they were.
+    async fn read_rare(
+        &mut self,
+        store: &dyn Store,
+        tasks: BTreeSet<TaskName>,
+    ) -> store::Result<()> {
+        self.tasks.retain(|task| tasks.contains(task));
+        for task in tasks {
+            if !self.tasks.contains(&task) {
+                for run in store.runs(Some(&task), RUNS_OF_TASK as u32).await? {
+                    self.note(&run);
+                }
+                self.tasks.insert(task);
+            }
         }
         Ok(())
+    }
+
+    /// Forgets the oldest runs where there are too many, but for the latest of each task.
+    fn forget_runs(&mut self) {
+        let mut over = self.runs.len().saturating_sub(RUNS_KEPT);
+        if over == 0 {
+            return;
+        }
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        let mut old = Vec::new();
+        for (id, run) in self.runs.iter().rev() {
+            let of_task = seen.entry(run.task.clone()).or_default();
+            *of_task += 1;
+            if *of_task > RUNS_OF_TASK && !run.state.is_active() {
+                old.push(*id);
+            }
+        }
+        for id in old.into_iter().rev() {
+            if over == 0 {
+                break;
+            }
+            self.runs.remove(&id);
+            over -= 1;
+        }
     }
 
     fn note(&mut self, run: &Run) {
