@@ -487,3 +487,57 @@ fn what_came_of_an_action_is_told_to_its_last_word() {
         assert!(!status.contains("word"), "{columns}x{rows}:\n{picture}");
     }
 }
+
+#[test]
+fn escape_clears_the_filter_of_every_screen() {
+    for place in Place::ALL {
+        let mut dashboard = Dashboard::of(small());
+        dashboard.go(place).type_in("/zzz").input(key(Code::Enter));
+        let filter = |d: &Dashboard| d.state.screens.at(place).filter().to_owned();
+        if place == Place::Ring {
+            continue;
+        }
+        assert_eq!(filter(&dashboard), "zzz", "{place:?}");
+        // Another one takes its place; nothing typed keeps it.
+        dashboard.type_in("/").input(key(Code::Enter));
+        assert_eq!(filter(&dashboard), "zzz", "{place:?}");
+        dashboard.type_in("/gap").input(key(Code::Enter));
+        assert_eq!(filter(&dashboard), "gap", "{place:?}");
+        dashboard.input(key(Code::Esc));
+        assert_eq!(filter(&dashboard), "", "{place:?}");
+    }
+}
+
+#[test]
+fn a_group_that_is_tried_again_keeps_the_cursor_and_no_other_takes_its_keys() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Queues).type_in("dj");
+    feed(&mut dashboard, later(1));
+    let mut gone = later(2);
+    let group = gone.dead.remove(1);
+    feed(&mut dashboard, gone);
+    dashboard.effects.clear();
+    dashboard.type_in("yr");
+    assert_eq!(dashboard.effects, [], "another group is copied");
+    assert!(matches!(dashboard.state.overlay, Overlay::None), "another group is asked about");
+    let mut back = later(3);
+    back.dead.remove(1);
+    back.dead.insert(0, group);
+    feed(&mut dashboard, back);
+    dashboard.type_in("y");
+    let error = "trap: all fuel consumed ttl::scan+0x4c".to_owned();
+    assert_eq!(dashboard.effects, [Effect::Copy(error)]);
+}
+
+#[test]
+fn a_run_is_reached_by_its_number_and_q_quits() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.type_in(":run 3126").input(key(Code::Enter));
+    assert_eq!(dashboard.state.place, Place::Runs);
+    let run = Query::Run { run: 3_126 };
+    let asks = |e: &Effect| matches!(e, Effect::Ask { query, .. } if *query == run);
+    assert!(dashboard.effects.iter().any(asks), "{:?}", dashboard.effects);
+    let mut dashboard = Dashboard::of(small());
+    dashboard.type_in(":q").input(key(Code::Enter));
+    assert_eq!(dashboard.effects, [Effect::Quit]);
+}

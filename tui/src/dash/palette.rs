@@ -130,10 +130,20 @@ impl Palette {
 
     fn search(&mut self) {
         let wanted = self.field.text().trim().to_lowercase();
+        // A run is named by its number, in the picture or not.
+        self.entries.retain(|entry| !matches!(entry.command, Command::Open(_, Subject::Run(_))));
+        if let Some(run) = wanted.strip_prefix("run ").and_then(|run| run.trim().parse().ok()) {
+            let command = Command::Open(Place::Runs, Subject::Run(run));
+            self.entries.push(entry(format!("run {run}"), command));
+        }
         let scored = self.entries.iter().enumerate();
         let mut scored: Vec<(u32, usize)> =
             scored.filter_map(|(at, e)| Some((score(&wanted, &e.words)?, at))).collect();
         scored.sort_unstable();
+        if wanted == "q" {
+            let quit = |(_, at): &(u32, usize)| self.entries[*at].command != Command::Quit;
+            scored.sort_by_key(quit);
+        }
         self.found = scored.into_iter().map(|(_, at)| at).collect();
         self.at = 0;
     }

@@ -132,6 +132,23 @@ impl<K: Clone + PartialEq> TableState<K> {
         Some(found.unwrap_or_else(|| self.at.min(ids.len() - 1)))
     }
 
+    /// The place of the row that was chosen by its id; none: it is not there now. Where nothing
+    /// was chosen yet, it is the first.
+    pub fn exact(&self, ids: &[K]) -> Option<usize> {
+        match &self.selected {
+            None => (!ids.is_empty()).then_some(0),
+            Some(chosen) => ids.iter().position(|id| id == chosen),
+        }
+    }
+
+    /// Keeps the choice, also of a row that is not there now: it is chosen again when it comes
+    /// back.
+    pub fn hold(&mut self, ids: &[K]) {
+        if let Some(place) = self.exact(ids) {
+            self.select_at(place, ids);
+        }
+    }
+
     /// The chosen row's id.
     pub fn id<'a>(&self, ids: &'a [K]) -> Option<&'a K> {
         ids.get(self.place(ids)?)

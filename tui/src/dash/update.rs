@@ -278,15 +278,25 @@ impl State {
             Code::Char('?') => self.overlay = Overlay::Help(0),
             Code::Char(':') => self.open_palette(),
             Code::Char('/') => {
-                let field = Field::with(self.screens.at(self.place).filter());
-                self.overlay = Overlay::Filter(field);
+                // Another one: the one before holds until something is typed.
+                self.overlay = Overlay::Filter(Field::default());
             }
             Code::Char('f') => self.command(Command::Freeze, out),
             Code::Char('<' | ',') => self.command(Command::Back, out),
             Code::Char('>' | '.') => self.command(Command::Forward, out),
             Code::Char('m') => self.command(Command::Mouse, out),
-            Code::Esc => self.message = None,
+            Code::Esc => self.escape(),
             _ => {}
+        }
+    }
+
+    /// Takes back what is nearest: what is said, then the filter.
+    fn escape(&mut self) {
+        self.message = None;
+        let cx = self.data.context(self.size, self.options.readonly);
+        let screen = self.screens.at_mut(self.place);
+        if !screen.filter().is_empty() {
+            screen.set_filter("", &cx);
         }
     }
 

@@ -35,7 +35,7 @@ pub fn view(state: &State, area: Rect, buf: &mut Buffer) {
         let screen = state.screens.at(state.place);
         let filter = screen.filter();
         if !filter.is_empty() && !screen.typing() {
-            let words = format!(" /{filter}  (/ and esc clear it) ");
+            let words = format!(" /{filter}  (esc clears it) ");
             put(buf, area, 1, below, &words, theme.accent);
         }
     }

@@ -46,11 +46,12 @@ pub struct Agenda {
 }
 
 const HOUR_US: i64 = 3_600_000_000;
+const MINUTE_US: i64 = 60_000_000;
 
 impl Agenda {
     /// Computes it anew, if the edited schedule, the number of tasks or the minute changed.
     pub fn look(&mut self, snapshot: &Snapshot, task: &str, valid: Option<&Valid>, now: Time) {
-        let minute = now.0.div_euclid(60_000_000);
+        let minute = now.0.div_euclid(MINUTE_US);
         let (expression, zone) =
             valid.map_or(("", ""), |valid| (valid.expression.as_str(), valid.zone.as_str()));
         let (seen, tasks) = (&self.seen, snapshot.tasks.len());
@@ -65,7 +66,15 @@ impl Agenda {
         let from = Time(now.0.div_euclid(HOUR_US) * HOUR_US);
         let slots: Vec<Time> = valid.map_or_else(Vec::new, |valid| {
             let next = |at: &Time| valid.schedule.next_after(*at);
-            std::iter::successors(valid.schedule.next_after(now), next).take(SLOTS).collect()
+            let all = std::iter::successors(valid.schedule.next_after(now), next);
+            // It holds until the minute is over: the slots of it, and as many as are shown after.
+            let over = Time((now.0.div_euclid(MINUTE_US) + 1) * MINUTE_US);
+            let mut after = 0;
+            let wanted = |slot: &Time| {
+                after += usize::from(*slot > over);
+                after <= SLOTS
+            };
+            all.take_while(wanted).collect()
         });
         let others: Vec<_> = snapshot
             .tasks
@@ -152,6 +161,24 @@ mod tests {
         assert!(agenda.lanes[0].hours.iter().all(|hour| *hour == 2));
         assert!(agenda.lanes[1].hours.iter().all(|hour| *hour == 1));
         assert!(agenda.lanes[2].hours.iter().all(|hour| *hour == 0));
+    }
+
+    #[test]
+    fn every_slot_that_is_shown_is_compared_until_the_minute_is_over() {
+        let snapshot =
+            Snapshot { tasks: vec![Arc::new(task("each", "@every 1s"))], ..Snapshot::default() };
+        let check = check("@every 3s");
+        let valid = check.valid.as_ref().expect("it is valid");
+        let mut agenda = Agenda::default();
+        for second in 87_000..87_060 {
+            let now = Time::from_secs(second);
+            agenda.look(&snapshot, "mine", Some(valid), now);
+            let mut at = now;
+            for shown in 0..SLOTS {
+                at = valid.schedule.next_after(at).expect("a slot");
+                assert!(agenda.collisions.contains_key(&at), "slot {shown} at second {second}");
+            }
+        }
     }
 
     #[test]

@@ -73,10 +73,10 @@ impl Form {
         self.field = None;
     }
 
-    /// Goes to the next field, or to the one before, and types into it where it is text and a
-    /// field was being typed into.
-    pub fn go(&mut self, forward: bool) {
-        let typing = self.field.take().is_some();
+    /// Goes to the next field, or to the one before, and types into it where it is text, if
+    /// `typing` or a field was being typed into.
+    pub fn go(&mut self, forward: bool, typing: bool) {
+        let typing = self.field.take().is_some() || typing;
         let all = Name::ALL.len();
         let to = self.focus as usize + if forward { 1 } else { all - 1 };
         self.focus = Name::ALL[to % all];
@@ -223,12 +223,13 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..6 {
             seen.push((form.focus, form.field().is_some()));
-            form.go(true);
+            form.go(true, true);
         }
         assert_eq!(seen[1], (Name::Timezone, true));
         assert_eq!(seen[2], (Name::Overlap, false), "a choice is not typed");
+        assert_eq!(seen[4], (Name::Jitter, true), "past the choices it is typed again");
         assert_eq!(seen[5].0, Name::Schedule);
-        form.go(false);
+        form.go(false, false);
         assert_eq!(form.focus, Name::Schedule);
     }
 

@@ -111,7 +111,6 @@ impl EditScreen {
             (Code::Char('y'), Some(task)) => out.copy(task),
             (Code::Char('s'), _) => self.table.sort_next(COLUMNS.len()),
             (Code::Char('S'), _) => self.table.descending = !self.table.descending,
-            (Code::Esc, _) if !self.filter.is_empty() => self.filter.clear(),
             _ => return self.table.key(key, &names),
         }
         true
@@ -147,8 +146,8 @@ impl EditScreen {
     fn field_key(open: &mut Open, key: Key, cx: &Context<'_>) {
         match key.code {
             Code::Esc => open.form.leave(),
-            Code::Enter | Code::Tab | Code::Down => open.form.go(true),
-            Code::BackTab | Code::Up => open.form.go(false),
+            Code::Enter | Code::Tab | Code::Down => open.form.go(true, true),
+            Code::BackTab | Code::Up => open.form.go(false, true),
             _ => {
                 if open.form.key(key) {
                     open.changed(cx);
@@ -161,8 +160,10 @@ impl EditScreen {
     fn form_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
         let Some(open) = &mut self.open else { return false };
         match key.code {
-            Code::Tab | Code::Down | Code::Char('j') => open.form.go(true),
-            Code::BackTab | Code::Up | Code::Char('k') => open.form.go(false),
+            Code::Tab | Code::Down => open.form.go(true, true),
+            Code::BackTab | Code::Up => open.form.go(false, true),
+            Code::Char('j') => open.form.go(true, false),
+            Code::Char('k') => open.form.go(false, false),
             Code::Enter | Code::Char('i' | 'e') => open.form.type_into(),
             Code::Char('u') => {
                 if open.form.undo() {

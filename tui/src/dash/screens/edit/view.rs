@@ -58,7 +58,7 @@ impl EditScreen {
                 "No task yet: besom.toml has a section [tasks.NAME] for each; \
                  besom config init writes one to begin with."
             } else {
-                "No task has a name like that; / and esc clear the filter."
+                "No task has a name like that; esc clears the filter."
             },
             seen: &self.table.seen,
         };

@@ -80,7 +80,7 @@ impl OverviewScreen {
             sort: self.nodes.sort.map(|column| (column, self.nodes.descending)),
             empty: match self.filter.is_empty() {
                 true => "No node has said anything yet. `besom serve` starts one.",
-                false => "No node has that in its name; / and esc shows all of them.",
+                false => "No node has that in its name; esc shows all of them.",
             },
             seen: &self.nodes.seen,
         };

@@ -34,8 +34,10 @@ impl QueuesScreen {
     pub(super) fn group_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
         let groups = self.groups(cx);
         let ids = group_ids(&groups);
-        let place = self.groups.place(&ids);
-        if matches!(key.code, Code::Char('k') | Code::Up) && place.is_none_or(|place| place == 0) {
+        // A group that is being tried again is gone for a moment: no other one takes its keys.
+        let place = self.groups.exact(&ids);
+        let first = self.groups.place(&ids).is_none_or(|place| place == 0);
+        if matches!(key.code, Code::Char('k') | Code::Up) && first {
             self.focus = Focus::Queues;
             return true;
         }
@@ -109,6 +111,7 @@ impl QueuesScreen {
                 let about = format!("Key {} of {}.", letter.key, letter.task);
                 match key.code {
                     Code::Char('y') => out.copy(letter.key.clone()),
+                    Code::Char('l') => out.go(Subject::Run(letter.run)),
                     Code::Char('r') => out.confirm(actions::retry(&which, 1, &about)),
                     Code::Char('v') => {
                         let lines = letters::lines(letter);

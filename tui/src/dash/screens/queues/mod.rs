@@ -222,7 +222,7 @@ impl Screen for QueuesScreen {
         let ids: Vec<String> = self.rows(cx).iter().map(|row| row.name.to_owned()).collect();
         self.queues.settle(&ids);
         let groups = self.groups(cx);
-        self.groups.settle(&group_ids(&groups));
+        self.groups.hold(&group_ids(&groups));
         let opened = self.opened(cx).map(|group| group.count);
         match (&mut self.letters, opened) {
             (Some(letters), Some(count)) if cx.live => letters.follow(count, cx.now, out),
@@ -291,7 +291,9 @@ impl Screen for QueuesScreen {
                 ];
             }
             (Focus::Dead, None) => vec![("⏎", "letters"), ("d", "queues")],
-            (Focus::Dead, Some(_)) => vec![("esc", "back"), ("⏎", "open"), ("v", "pager")],
+            (Focus::Dead, Some(_)) => {
+                vec![("esc", "back"), ("⏎", "open"), ("v", "pager"), ("l", "log of its run")]
+            }
         };
         if !cx.readonly {
             hints.extend(match self.letters {

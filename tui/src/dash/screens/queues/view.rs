@@ -119,7 +119,7 @@ impl QueuesScreen {
             empty: match (self.filter.is_empty(), self.by) {
                 (true, By::Task) => "No tasks yet: a table [tasks.NAME] in besom.toml makes one.",
                 (true, By::Node) => "No node has said anything yet. `besom serve` starts one.",
-                (false, _) => "Nothing has that in its name; / and esc shows everything.",
+                (false, _) => "Nothing has that in its name; esc shows everything.",
             },
             seen: &self.queues.seen,
         };
@@ -165,7 +165,7 @@ impl QueuesScreen {
         let table = Table {
             columns: &GROUP_COLUMNS,
             rows: groups.len(),
-            selected: self.groups.place(&group_ids(&groups)),
+            selected: self.groups.exact(&group_ids(&groups)),
             focused,
             sort: None,
             empty: match self.filter.is_empty() {
@@ -173,7 +173,7 @@ impl QueuesScreen {
                     "None: an item that fails for good comes here, with all its errors, to be \
                          retried or discarded."
                 }
-                false => "No error or task has that in it; / and esc shows all of them.",
+                false => "No error or task has that in it; esc shows all of them.",
             },
             seen: &self.groups.seen,
         };

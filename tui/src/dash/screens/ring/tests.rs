@@ -47,7 +47,7 @@ fn a_verdict_tells_the_rings_fault_from_the_keys() {
         (
             &[("a", 1, 10, 99), ("b", 1, 10, 0)],
             Mood::Good,
-            "the ring is fair, and so is the load", // too little waits to speak of
+            "the ring is fair; too little waits (99) to judge the load",
         ),
         (
             &[("a", 1, 10, 900), ("b", 1, 10, 100)],

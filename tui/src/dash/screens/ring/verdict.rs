@@ -2,7 +2,7 @@
 //! load is, and which keys are the cause where it is not.
 
 use besom_core::ring::LOAD_PERCENT_MAX;
-use besom_core::snapshot::Snapshot;
+use besom_core::snapshot::{Snapshot, Thresholds};
 
 use super::load::{Loads, Share};
 use crate::dash::screens::figure::per_cent;
@@ -81,6 +81,14 @@ impl Verdict {
             }
             (None, None) if loads.waits == 0 => {
                 verdict(Mood::Good, "the ring is fair, and nothing waits".into())
+            }
+            // A few items say nothing of how many more would spread.
+            (None, None) if loads.waits < Thresholds::default().hot_queue_min => {
+                let text = format!(
+                    "the ring is fair; too little waits ({}) to judge the load",
+                    loads.waits
+                );
+                verdict(Mood::Good, text)
             }
             (None, None) => verdict(Mood::Good, "the ring is fair, and so is the load".into()),
         }

@@ -70,6 +70,15 @@ impl Level {
     }
 }
 
+/// The place of a line: nodes write their lines in batches, so that their numbers are not in the
+/// order of time.
+pub type Place = (Time, u64);
+
+/// The place of a line.
+pub fn place(line: &LogLine) -> Place {
+    (line.at, line.no)
+}
+
 /// A run's log.
 #[derive(Debug, Clone, Default)]
 pub struct Log {
@@ -87,8 +96,10 @@ pub struct Log {
     refusal: Option<String>,
     asked: Option<Time>,
     due: Option<Time>,
-    /// The number of the line that is looked at; none: the last.
-    at: Option<u64>,
+    /// The line that is looked at; none: the last.
+    at: Option<Place>,
+    /// Whether lines of more than one node came.
+    nodes_many: bool,
     /// Lines that are less grave are left out.
     pub level: Level,
     /// Whether long lines go on below.
@@ -126,7 +137,10 @@ impl Log {
             // A question that was asked twice is answered twice.
             if line.no > self.after {
                 self.after = line.no;
-                self.lines.push_back(line);
+                let other = self.lines.back().is_some_and(|last| last.node != line.node);
+                self.nodes_many |= other;
+                let at = self.lines.partition_point(|known| place(known) < place(&line));
+                self.lines.insert(at, line);
             }
         }
         while self.lines.len() > LINES_MAX {
@@ -156,6 +170,11 @@ impl Log {
     /// All lines that are here.
     pub fn lines(&self) -> impl Iterator<Item = &LogLine> {
         self.lines.iter()
+    }
+
+    /// Whether lines of more than one node are here.
+    pub fn nodes_many(&self) -> bool {
+        self.nodes_many
     }
 
     /// Lines that neither the host nor this log has kept.
@@ -190,7 +209,7 @@ impl Log {
 
     /// Follows, or stops at the newest line.
     pub fn follow(&mut self, follow: bool) {
-        self.at = if follow { None } else { self.shown().next_back().map(|line| line.no) };
+        self.at = if follow { None } else { self.shown().next_back().map(place) };
     }
 
     /// The line that is looked at: the one chosen, the next one that is still here, or the
@@ -198,19 +217,19 @@ impl Log {
     pub fn current(&self) -> Option<&LogLine> {
         match self.at {
             None => self.shown().next_back(),
-            Some(no) => {
-                self.shown().find(|line| line.no >= no).or_else(|| self.shown().next_back())
+            Some(at) => {
+                self.shown().find(|line| place(line) >= at).or_else(|| self.shown().next_back())
             }
         }
     }
 
     /// Moves by so many shown lines; a move beyond the last one follows again.
     pub fn step(&mut self, by: isize) {
-        let numbers: Vec<u64> = self.shown().map(|line| line.no).collect();
-        let Some(current) = self.current().map(|line| line.no) else { return };
-        let at = numbers.partition_point(|no| *no < current);
+        let places: Vec<Place> = self.shown().map(place).collect();
+        let Some(current) = self.current().map(place) else { return };
+        let at = places.partition_point(|place| *place < current);
         let to = at.saturating_add_signed(by);
-        self.at = if to >= numbers.len() { None } else { Some(numbers[to]) };
+        self.at = if to >= places.len() { None } else { Some(places[to]) };
     }
 
     /// What is searched for.
@@ -244,13 +263,13 @@ impl Log {
 
     /// Goes to the next line that is found, or to the one before; round the end.
     pub fn next_match(&mut self, forward: bool) {
-        let found: Vec<u64> =
-            self.shown().filter(|line| self.is_match(line)).map(|line| line.no).collect();
-        let Some(current) = self.current().map(|line| line.no) else { return };
+        let found: Vec<Place> =
+            self.shown().filter(|line| self.is_match(line)).map(place).collect();
+        let Some(current) = self.current().map(place) else { return };
         let next = if forward {
-            found.iter().find(|no| **no > current).or(found.first())
+            found.iter().find(|place| **place > current).or(found.first())
         } else {
-            found.iter().rev().find(|no| **no < current).or(found.last())
+            found.iter().rev().find(|place| **place < current).or(found.last())
         };
         if let Some(next) = next {
             self.at = Some(*next);

@@ -142,6 +142,15 @@ impl RunsScreen {
             Some(run) if !run.state.is_active() => {
                 out.say(Tone::Info, format!("run {} has ended already", run.id));
             }
+            // The leader would refuse it.
+            Some(run) if run.state != RunState::Scanning => out.say(
+                Tone::Info,
+                format!(
+                    "nothing of run {} is left to cancel: its scan has ended, and what it has \
+                     planned is still done",
+                    run.id
+                ),
+            ),
             Some(run) => {
                 let progress = Progress::of(run);
                 let line = format!(
@@ -170,7 +179,6 @@ impl RunsScreen {
             }
             (Code::Char('s'), _) => self.table.sort_next(COLUMNS.len()),
             (Code::Char('S'), _) => self.table.descending = !self.table.descending,
-            (Code::Esc, _) if !self.filter.is_empty() => self.filter.clear(),
             _ => return self.table.key(key, &ids),
         }
         true
@@ -354,29 +362,28 @@ impl Screen for RunsScreen {
         }
     }
 
-    fn hints(&self, _cx: &Context<'_>) -> Vec<Hint> {
+    fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
+        let chosen = match &self.detail {
+            Some(detail) => Some(detail.id),
+            None => self.table.id(&self.ids(cx)).copied(),
+        };
+        let scans = chosen.and_then(|run| cx.snap.run(run));
+        let scans = scans.is_some_and(|run| run.state == RunState::Scanning);
+        let cancel = (scans && !cx.readonly).then_some(("K", "cancel"));
         let Some(detail) = &self.detail else {
-            return vec![
-                ("⏎", "detail and log"),
-                ("K", "cancel"),
-                ("t", "task"),
-                ("s S", "sort"),
-                ("y", "copy"),
-            ];
+            let hints = [("t", "task"), ("s S", "sort"), ("y", "copy")];
+            return [("⏎", "detail and log")].into_iter().chain(cancel).chain(hints).collect();
         };
         let follow = if detail.log.follows() { "stop following" } else { "follow" };
-        vec![
-            ("s", follow),
-            ("/ n N", "search"),
-            ("L", "level"),
-            ("i", "items, nodes"),
-            ("K", "cancel"),
+        let hints = [("s", follow), ("/ n N", "search"), ("L", "level"), ("i", "items, nodes")];
+        let rest = [
             ("E", "export"),
             ("w", "wrap"),
             ("o", "pager"),
             ("y", "copy line"),
             ("t", "task"),
             ("esc", "back"),
-        ]
+        ];
+        hints.into_iter().chain(cancel).chain(rest).collect()
     }
 }

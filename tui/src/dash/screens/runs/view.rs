@@ -65,7 +65,7 @@ impl RunsScreen {
                 "No run yet. A task's first run comes with its next slot; \
                  start one now with t on the Tasks screen, or: besom task trigger TASK"
             } else {
-                "No run is as the filter wants it; / and esc clear it."
+                "No run is as the filter wants it; esc clears it."
             },
             seen: &self.table.seen,
         };

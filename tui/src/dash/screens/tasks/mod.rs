@@ -8,7 +8,7 @@ mod row;
 mod slots;
 pub(in crate::dash) mod view;
 
-use besom_core::snapshot::{Answer, Query, Subject, Task};
+use besom_core::snapshot::{Answer, Query, RunState, Subject, Task};
 use besom_core::time::Time;
 
 use super::{Hint, Place, Screen};
@@ -33,7 +33,7 @@ pub struct TasksScreen {
 impl Default for TasksScreen {
     fn default() -> TasksScreen {
         TasksScreen {
-            table: TableState::sorted(row::NEXT, false),
+            table: TableState::sorted(row::TASK, false),
             filter: String::new(),
             slot: None,
             asked: None,
@@ -57,6 +57,12 @@ impl TasksScreen {
         chosen.or_else(newest).or_else(|| (!slots.is_empty()).then_some(0))
     }
 
+    /// The run of the slot that was chosen.
+    fn chosen_run(&self, task: &Task, cx: &Context<'_>) -> Option<u64> {
+        let slots = slots::around(task, cx.now);
+        slots.iter().find(|slot| Some(slot.at) == self.slot)?.run
+    }
+
     fn step_slot(&mut self, task: &Task, cx: &Context<'_>, by: isize) {
         let slots = slots::around(task, cx.now);
         if let Some(place) = self.slot_place(&slots, cx.now) {
@@ -71,6 +77,9 @@ impl TasksScreen {
             Code::Char('h') | Code::Left => self.step_slot(task, cx, -1),
             Code::Char('l') | Code::Right => self.step_slot(task, cx, 1),
             Code::Esc if self.slot.is_some() => self.slot = None,
+            Code::Enter if self.chosen_run(task, cx).is_some() => {
+                out.go(Subject::Run(self.chosen_run(task, cx).unwrap_or_default()));
+            }
             Code::Enter => out.go_to(Place::Runs, Subject::Task(name.clone())),
             Code::Char('w') => self.explain(task, cx, out),
             Code::Char('t') if task.orphaned => {
@@ -82,6 +91,10 @@ impl TasksScreen {
                 Some(_) => out.confirm(actions::resume(name)),
             },
             Code::Char('c') => match task.last.iter().rev().find(|run| run.state.is_active()) {
+                Some(run) if run.state == RunState::Executing => out.say(
+                    Tone::Info,
+                    format!("the scan of run {} has ended: nothing is left to cancel", run.id),
+                ),
                 Some(run) => out.confirm(actions::cancel(run.id, name)),
                 None => out.say(Tone::Info, format!("no run of {name} goes on")),
             },

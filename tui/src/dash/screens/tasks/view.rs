@@ -99,7 +99,7 @@ impl TasksScreen {
                     "No tasks yet. A table [tasks.NAME] with `plugin` and `schedule` in \
                          besom.toml makes one; `besom config init` writes an example."
                 }
-                false => "No task has that in its name or plugin; / and esc shows all of them.",
+                false => "No task has that in its name or plugin; esc shows all of them.",
             },
             seen: &self.table.seen,
         };

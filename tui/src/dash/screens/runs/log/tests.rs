@@ -116,3 +116,20 @@ fn a_search_goes_round_and_counts() {
     log.search("");
     assert_eq!(log.matches(), (0, None));
 }
+
+#[test]
+fn lines_of_several_nodes_are_in_the_order_of_time() {
+    let mut log = Log::default();
+    let of =
+        |no, node: &str, at| LogLine { node: node.into(), at: S(at), ..line(no, "info", node) };
+    log.page(page(vec![of(1, "a", 5), of(2, "a", 9)], true), S(10));
+    assert!(!log.nodes_many());
+    log.page(page(vec![of(3, "b", 4), of(4, "b", 7)], true), S(11));
+    assert!(log.nodes_many());
+    assert_eq!(log.shown().map(|line| line.no).collect::<Vec<_>>(), [3, 1, 4, 2]);
+    log.step(-1);
+    assert_eq!(log.current().map(|line| line.no), Some(4));
+    log.step(-1);
+    assert_eq!(log.current().map(|line| line.no), Some(1));
+    assert_eq!(log.ask(7, S(12)), Some(Query::Log { run: 7, after: 4 }), "by their numbers");
+}

@@ -7,7 +7,7 @@ use ratatui::style::Style;
 use besom_core::snapshot::{LogLine, Run};
 
 use super::super::detail::{Detail, Pane};
-use super::super::log::{Level, Log};
+use super::super::log::{Level, Log, Place, place};
 use super::figures;
 use crate::dash::context::Context;
 use crate::dash::screens::figure::clock_ms;
@@ -17,6 +17,8 @@ use crate::dash::widgets::{put, put_all, put_right, rows};
 
 /// From this width on a line tells its node.
 const NODE_MIN: u16 = 100;
+/// From this width on it does where several nodes have logged.
+const NODE_OF_MANY_MIN: u16 = 60;
 /// Columns of the node's name.
 const NODE: usize = 12;
 
@@ -54,12 +56,12 @@ fn log(log: &Log, run: &Run, theme: &Theme, area: Rect, buf: &mut Buffer) {
         put(buf, area, 1, 0, &nothing(log, run), theme.dim);
         return;
     }
-    let current = log.current().map(|line| line.no);
+    let current = log.current().map(place);
     let height = usize::from(area.height);
     // From the current line upwards until the screen is full, then downwards if it is not.
     let mut above: Vec<Shown> = Vec::new();
     let mut below: Vec<Shown> = Vec::new();
-    let mut before = log.shown().rev().skip_while(|line| Some(line.no) > current);
+    let mut before = log.shown().rev().skip_while(|line| Some(place(line)) > current);
     while above.len() < height {
         let Some(line) = before.next() else { break };
         let mut block = block(log, line, current, theme, area.width);
@@ -71,7 +73,7 @@ fn log(log: &Log, run: &Run, theme: &Theme, area: Rect, buf: &mut Buffer) {
         above.push(Shown { words, style: theme.warn, chosen: false, found: false });
     }
     above.truncate(height);
-    for line in log.shown().skip_while(|line| Some(line.no) <= current) {
+    for line in log.shown().skip_while(|line| Some(place(line)) <= current) {
         if above.len() + below.len() >= height {
             break;
         }
@@ -89,7 +91,13 @@ fn log(log: &Log, run: &Run, theme: &Theme, area: Rect, buf: &mut Buffer) {
 }
 
 /// The rows of a log line: lines missing before it, then its text.
-fn block(log: &Log, line: &LogLine, current: Option<u64>, theme: &Theme, width: u16) -> Vec<Shown> {
+fn block(
+    log: &Log,
+    line: &LogLine,
+    current: Option<Place>,
+    theme: &Theme,
+    width: u16,
+) -> Vec<Shown> {
     let mut block = Vec::new();
     let dropped = |words| Shown { words, style: theme.warn, chosen: false, found: false };
     if line.dropped > 0 {
@@ -97,7 +105,7 @@ fn block(log: &Log, line: &LogLine, current: Option<u64>, theme: &Theme, width: 
         let on = text::clean(&line.node).into_owned();
         block.push(dropped(format!("⋮ {} {lines} dropped on {on}", text::grouped(line.dropped))));
     }
-    let node = if width >= NODE_MIN {
+    let node = if width >= NODE_MIN || (log.nodes_many() && width >= NODE_OF_MANY_MIN) {
         let name = text::clean(&line.node);
         let name = text::cut(&name, NODE);
         format!("{name}{}  ", " ".repeat(NODE - text::width(&name).min(NODE)))
@@ -119,7 +127,7 @@ fn block(log: &Log, line: &LogLine, current: Option<u64>, theme: &Theme, width: 
         true => text::wrap(&words, room),
         false => vec![words.into_owned()],
     };
-    let (chosen, found) = (Some(line.no) == current, log.is_match(line));
+    let (chosen, found) = (Some(place(line)) == current, log.is_match(line));
     let indent = " ".repeat(text::width(&head));
     for (at, piece) in pieces.iter().enumerate() {
         let lead = if at == 0 { &head } else { &indent };
