@@ -7,7 +7,7 @@ use std::sync::Arc;
 use besom_core::command::{Action, Command, DeadSelector};
 use besom_core::ids::TaskName;
 use besom_core::snapshot::{
-    Answer, DeadPage, Done, Explained, Letter, NodeState, Query, Refusal, Snapshot,
+    Answer, DeadPage, Done, Explained, Letter, NodeState, Query, Refusal, RunState, Snapshot,
 };
 use besom_core::time::Time;
 use besom_tui::dash::data::{Connection, Shown};
@@ -21,6 +21,20 @@ use common::{Dashboard, key};
 fn later(seconds: i64) -> Snapshot {
     let mut snap = small();
     snap.at = Time(NOW.0 + seconds * 1_000_000);
+    snap
+}
+
+/// The run that goes on has yet to end its scan.
+fn scanning() -> Snapshot {
+    let mut snap = small();
+    for run in snap.runs.iter_mut().filter(|run| run.id == 8_812) {
+        Arc::make_mut(run).state = RunState::Scanning;
+    }
+    for task in snap.tasks.iter_mut().filter(|task| task.name == "share-expiry") {
+        for last in Arc::make_mut(task).last.iter_mut().filter(|last| last.id == 8_812) {
+            last.state = RunState::Scanning;
+        }
+    }
     snap
 }
 
@@ -193,10 +207,10 @@ fn every_action_asks_first_and_then_says_why() {
     let ask = |command| Action::Ask { command };
     // The place, keys that choose and ask, what is typed as the reason, and what is done.
     let cases: Vec<(Place, &str, Action)> = vec![
-        (Place::Tasks, "t", ask(Command::Trigger { task: task() })),
-        (Place::Tasks, "p", ask(Command::Pause { task: task() })),
-        (Place::Tasks, "Gp", ask(Command::Resume { task: TaskName::from("gc-orphans") })),
-        (Place::Tasks, "c", ask(Command::Cancel { run: besom_core::ids::RunId(8_812) })),
+        (Place::Tasks, "t", ask(Command::Trigger { task: TaskName::from("audit-trim") })),
+        (Place::Tasks, "jjjjjp", ask(Command::Pause { task: task() })),
+        (Place::Tasks, "jjjp", ask(Command::Resume { task: TaskName::from("gc-orphans") })),
+        (Place::Tasks, "jjjjjc", ask(Command::Cancel { run: besom_core::ids::RunId(8_812) })),
         (Place::Overview, "d", Action::Drain { node: "node-a".into() }),
         (Place::Overview, "jjjr", Action::Rejoin { node: "node-d".into() }),
         (Place::Overview, "L", ask(Command::Resign)),
@@ -211,7 +225,7 @@ fn every_action_asks_first_and_then_says_why() {
         ),
     ];
     for (place, keys, expected) in cases {
-        let mut dashboard = Dashboard::of(small());
+        let mut dashboard = Dashboard::of(scanning());
         dashboard.go(place).type_in(keys);
         assert!(matches!(dashboard.state.overlay, Overlay::Confirm(_)), "{place:?} {keys}");
         assert_eq!(dashboard.effects, [], "{place:?} {keys}: nothing before the answer");
@@ -259,7 +273,7 @@ fn what_is_refused_is_told_with_what_was_asked() {
     let answer = Answer::Refused(Refusal { message: "you may only look".into() });
     dashboard.input(Input::Feed(Feed::Answer { ticket, answer }));
     let said = dashboard.state.message.as_ref().expect("it is told");
-    assert_eq!(said.text, "task trigger share-expiry: you may only look");
+    assert_eq!(said.text, "task trigger audit-trim: you may only look");
 }
 
 #[test]
@@ -448,7 +462,7 @@ fn the_mouse_is_left_alone_until_it_is_asked_for() {
 fn copying_names_what_is_chosen() {
     for (place, keys, expected) in [
         (Place::Overview, "jy", "node-b"),
-        (Place::Tasks, "y", "share-expiry"),
+        (Place::Tasks, "y", "audit-trim"),
         (Place::Queues, "y", "share-expiry"),
         (Place::Queues, "dy", "etcd: lease not found"),
     ] {
@@ -540,4 +554,18 @@ fn a_run_is_reached_by_its_number_and_q_quits() {
     let mut dashboard = Dashboard::of(small());
     dashboard.type_in(":q").input(key(Code::Enter));
     assert_eq!(dashboard.effects, [Effect::Quit]);
+}
+
+#[test]
+fn a_run_whose_scan_has_ended_is_not_offered_to_be_cancelled() {
+    for (snapshot, offered) in [(small(), false), (scanning(), true)] {
+        let mut dashboard = Dashboard::of(snapshot);
+        dashboard.go(Place::Runs);
+        assert_eq!(dashboard.picture(80, 24).contains("K cancel"), offered);
+        dashboard.type_in("K");
+        assert_eq!(matches!(dashboard.state.overlay, Overlay::Confirm(_)), offered);
+        let mut dashboard = Dashboard::of(if offered { scanning() } else { small() });
+        dashboard.go(Place::Tasks).type_in("jjjjjc");
+        assert_eq!(matches!(dashboard.state.overlay, Overlay::Confirm(_)), offered);
+    }
 }

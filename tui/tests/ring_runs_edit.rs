@@ -183,9 +183,12 @@ fn a_log_is_searched_filtered_copied_exported_and_paged() {
 
 #[test]
 fn a_run_is_cancelled_after_a_question_and_never_when_read_only() {
-    let (mut dashboard, _) = run();
-    dashboard.effects.clear();
-    dashboard.type_in("K");
+    let mut scanning = small();
+    for run in scanning.runs.iter_mut().filter(|run| run.id == 8_812) {
+        std::sync::Arc::make_mut(run).state = besom_core::snapshot::RunState::Scanning;
+    }
+    let mut dashboard = Dashboard::of(scanning.clone());
+    dashboard.go(Place::Runs).type_in("K");
     let picture = dashboard.picture(80, 24);
     assert!(picture.contains("besom runs cancel 8812"), "{picture}");
     dashboard.type_in("too slow").input(key(Code::Enter));
@@ -195,7 +198,7 @@ fn a_run_is_cancelled_after_a_question_and_never_when_read_only() {
     };
     let acts: Vec<String> = dashboard.effects.iter().filter_map(reason).collect();
     assert_eq!(acts, ["too slow"]);
-    let mut readonly = small();
+    let mut readonly = scanning;
     readonly.readonly = true;
     let mut dashboard = Dashboard::of(readonly);
     dashboard.go(Place::Runs).input(key(Code::Char('K')));
