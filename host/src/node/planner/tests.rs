@@ -39,6 +39,7 @@ fn definition(name: &str) -> Arc<TaskDefinition> {
         at_start: false,
         horizon: Duration::from_secs(60),
         settings: Vec::new(),
+        aliases: Default::default(),
         limits: Limits {
             memory_bytes: 1,
             fuel: 1,

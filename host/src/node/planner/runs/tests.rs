@@ -23,6 +23,7 @@ fn definition() -> Arc<TaskDefinition> {
         at_start: false,
         horizon: Duration::from_secs(60),
         settings: Vec::new(),
+        aliases: Default::default(),
         limits: Limits {
             memory_bytes: 1,
             fuel: 1,
