@@ -6,6 +6,7 @@ use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::load::{add_share, append, now_us};
+use crate::reload::SWEEP;
 use crate::site::Site;
 
 const CONFIG: &str = r#"
@@ -205,21 +206,34 @@ fn a_compaction_is_verified_again_until_its_row_says_something_else() {
 /// Whatever keeps a scan from its end: here its table is gone, and back for the next pass.
 #[test]
 fn a_pass_whose_scan_has_failed_says_so_and_ends_with_1() {
-    let site =
-        Site::new("[tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"@every 1h\"\n");
+    let site = Site::new("");
     site.create_tables();
+    site.drop_in("session_sweep.wasm", "sweep.wasm");
+    site.configure(SWEEP);
     let db = site.database();
-    share(&db, "over", Duration::from_secs(60), true);
-    db.execute_batch("ALTER TABLE shares RENAME TO away").expect("the table is taken away");
+    db.execute_batch(
+        "CREATE TABLE sessions (session_id TEXT PRIMARY KEY, expires_at INTEGER);
+         CREATE INDEX sessions_by_expiry ON sessions (expires_at);
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+         INSERT INTO sessions SELECT 's' || i, i FROM n;",
+    )
+    .expect("sessions that are over");
+    let left = || {
+        let sql = "SELECT count(*) FROM sessions";
+        db.query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a number")
+    };
+    // The second page asks for an order that the index does not have.
     let (code, passed) = site.json(&["run"]);
     assert_eq!(code, 1, "{passed:#}");
-    let error = of(&passed, "share-expiry")["error"].as_str().expect("why");
-    assert!(error.contains("shares"), "{error}");
+    let error = of(&passed, "sweep")["error"].as_str().expect("why");
+    assert!(error.contains("sorts"), "{error}");
     let (code, said) = site.said(&["run"]);
     assert_eq!(code, 1, "{said}");
     assert!(said.contains("failed") && !said.contains("done"), "{said}");
+    assert!(left() > 0, "rows were left");
 
-    db.execute_batch("ALTER TABLE away RENAME TO shares").expect("it is back");
+    db.execute_batch("CREATE INDEX in_order ON sessions (expires_at, session_id)").expect("made");
     let (code, passed) = site.json(&["run"]);
-    assert_eq!((code, &of(&passed, "share-expiry")["error"]), (0, &Value::Null), "{passed:#}");
+    assert_eq!((code, &of(&passed, "sweep")["error"]), (0, &Value::Null), "{passed:#}");
+    assert_eq!(left(), 0);
 }

@@ -174,7 +174,8 @@ fn a_run_that_the_store_does_not_have_is_dropped() {
     step(&mut planner, at(11), Event::Decided(decided, Ok(vec![RunId(9)])));
     let unknown = Err(store::Error::Invalid("there is no run 9".into()));
     step(&mut planner, at(12), Event::ScanEnded(RunId(9), unknown));
-    assert_eq!(plan(&mut planner, at(13)), [Command::Reread]);
+    let commands = plan(&mut planner, at(13));
+    assert!(commands.contains(&Command::Reread), "{commands:?}");
     step(&mut planner, at(13), Event::Reread(Ok(Loaded::default())));
     assert_eq!(planner.active().count(), 0);
 }

@@ -83,7 +83,7 @@ fn the_pager_and_the_editor_get_the_terminal_and_give_it_back() {
     terminal.top("");
     for _ in 0..2 {
         terminal.keys(&["5"]);
-        terminal.shows("Runs  1 newest");
+        terminal.shows(" newest  ");
         terminal.keys(&["Enter"]);
         terminal.shows("slot ");
         terminal.keys(&["o"]);
@@ -92,7 +92,7 @@ fn the_pager_and_the_editor_get_the_terminal_and_give_it_back() {
         terminal.shows("●live");
         terminal.shows("slot ");
         terminal.keys(&["Escape"]);
-        terminal.shows("Runs  1 newest");
+        terminal.shows(" newest  ");
     }
     terminal.keys(&["6"]);
     terminal.shows("Edit  choose the task");
