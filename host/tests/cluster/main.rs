@@ -2,9 +2,10 @@
 //! frozen or taken away, and how it is put together wrongly.
 //!
 //! `site` is the cluster, `faults` what is done to it, `refusals` what it refuses, `operators`
-//! the verbs, `dashboard` what is seen of it meanwhile. One cluster runs at a time: each has three members of etcd, two other servers
+//! the verbs, `campaign` one fault after the other under load, `dashboard` what is seen of it meanwhile. One cluster runs at a time: each has three members of etcd, two other servers
 //! and three hosts.
 
+mod campaign;
 mod dashboard;
 mod faults;
 mod operators;

@@ -84,11 +84,16 @@ impl Site {
 
     /// Creates the tables, and the ledger beside them.
     pub fn create_tables(&mut self) {
+        self.create_model();
+        self.sql(LEDGER);
+    }
+
+    /// Creates the tables.
+    pub fn create_model(&self) {
         std::fs::write(self.dir.path().join("first.log"), [1, 0, 0, 0, 2, 0, 0, 0, 0, 0])
             .expect("written");
         let (code, said) = self.said(&["doc", "import", "first.log", "--tenant", "first"]);
         assert_eq!(code, 0, "{said}");
-        self.sql(LEDGER);
     }
 
     /// Starts all hosts, and waits until each of them has its part.

@@ -85,12 +85,12 @@ fn the_pager_and_the_editor_get_the_terminal_and_give_it_back() {
         terminal.keys(&["5"]);
         terminal.shows(" newest  ");
         terminal.keys(&["Enter"]);
-        terminal.shows("slot ");
+        terminal.shows(" progress ");
         terminal.keys(&["o"]);
         terminal.shows("(END)");
         terminal.keys(&["q"]);
         terminal.shows("●live");
-        terminal.shows("slot ");
+        terminal.shows(" progress ");
         terminal.keys(&["Escape"]);
         terminal.shows(" newest  ");
     }
@@ -98,8 +98,12 @@ fn the_pager_and_the_editor_get_the_terminal_and_give_it_back() {
     terminal.shows("Edit  choose the task");
     terminal.keys(&["Enter"]);
     terminal.shows("besom.toml:");
-    terminal.keys(&["Escape", "E"]);
-    terminal.until("the file", |screen| !screen.contains("●live") && screen.contains("drain_max"));
+    terminal.keys(&["Escape"]);
+    terminal.until("the field to be left", |screen| !screen.contains("esc leave the field"));
+    terminal.keys(&["E"]);
+    terminal.until("the file", |screen| {
+        !screen.contains("●live") && screen.contains("[tasks.endless]")
+    });
     terminal.keys(&["q"]);
     terminal.shows("●live");
     terminal.keys(&["q"]);

@@ -1,0 +1,259 @@
+//! A campaign: one fault after the other on a cluster of real processes under load, with a
+//! ledger that triggers keep in the database, apart from the books.
+//!
+//! After each fault everything due is done again within a bound; after the last one nothing was
+//! early, doubled, lost or set aside, and whatever lasted had been told. `scripts/campaign` runs
+//! any number of faults; the gate runs a few.
+
+mod faults;
+mod load;
+mod proxy;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use besom::demo::cluster::Host;
+use rand::rngs::StdRng;
+use rand::seq::SliceRandom as _;
+use rand::{Rng as _, SeedableRng as _};
+
+use self::faults::{Disk, Fault};
+use self::load::Load;
+use self::proxy::Proxy;
+use crate::site::Site;
+use crate::wait::{wait_at_most, wait_for};
+
+/// Hosts of the cluster.
+const HOSTS: usize = 3;
+/// As whom the hosts work: no superuser, and not the owner of the product's tables.
+const ROLE: &str = "housekeeper";
+/// How late a share may end where nothing is wrong.
+const LATE_MAX_S: u32 = 3;
+/// How long it may take after a fault until everything due has been done.
+const DRAIN_MAX: Duration = Duration::from_secs(90);
+
+/// What really happened to each share, and when it was due at that moment.
+const LEDGER: &str = "
+CREATE TABLE ledger (share text, at timestamptz, due timestamptz, by text);
+CREATE FUNCTION note_in_ledger() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    INSERT INTO ledger VALUES (new.project_id || '/' || new.share_id, clock_timestamp(),
+        new.start_date + interval '7 days', current_setting('application_name'));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note_in_ledger AFTER UPDATE OF unshared_at ON shares
+    FOR EACH ROW EXECUTE FUNCTION note_in_ledger();
+";
+
+/// The ways of one host to the servers.
+struct Paths {
+    store: Proxy,
+    etcd: Vec<Proxy>,
+}
+
+/// A cluster that is harmed.
+struct Campaign {
+    site: Site,
+    paths: Vec<Paths>,
+    /// A configuration that reaches the servers past the proxies; nobody serves with it.
+    observer: Host,
+    /// Where the product's shares are; none: this user may not mount.
+    disk: Option<Disk>,
+    random: StdRng,
+}
+
+#[test]
+fn faults_leave_nothing_early_doubled_lost_set_aside_or_untold() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect(name));
+    let seed: u64 = number("BESOM_CAMPAIGN_SEED").unwrap_or(42);
+    let mut campaign = Campaign::new(seed);
+    let faults = match number("BESOM_CAMPAIGN_FAULTS") {
+        Some(count) => campaign.plan(count as usize),
+        None => Fault::GATE.to_vec(),
+    };
+    campaign.run(&faults);
+}
+
+impl Campaign {
+    fn new(seed: u64) -> Campaign {
+        let mut site = Site::new(0);
+        let postgres = site.servers.postgres();
+        let store_port = port(postgres.trim_end_matches("/demo?sslmode=disable"));
+        let etcd = site.servers.etcd();
+        site.sql(&format!(
+            "CREATE ROLE {ROLE} LOGIN; GRANT CREATE ON DATABASE demo TO {ROLE}; \
+             GRANT CREATE ON SCHEMA public TO {ROLE}"
+        ));
+        let as_role = postgres.replace("postgres@", &format!("{ROLE}@"));
+        let observer = site.prepare("observer", |config| config.replace(&postgres, &as_role));
+        let mut paths = Vec::new();
+        for number in 1..=HOSTS {
+            let store = Proxy::to(store_port);
+            let etcds: Vec<Proxy> = etcd.iter().map(|url| Proxy::to(port(url))).collect();
+            let host = site.prepare(&format!("node-{number}"), |config| {
+                let config = config.replace(&postgres, &as_role);
+                let config =
+                    config.replace(&format!(":{store_port}/"), &format!(":{}/", store.port()));
+                etcd.iter().zip(&etcds).fold(config, |config, (url, proxy)| {
+                    config.replace(url, &format!("http://127.0.0.1:{}", proxy.port()))
+                })
+            });
+            site.hosts.push(host);
+            paths.push(Paths { store, etcd: etcds });
+        }
+        site.create_model();
+        // The product's tables are the product's; the role has what its tasks are granted.
+        site.sql(&format!(
+            "DO $$ DECLARE t text; BEGIN
+               FOR t IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' LOOP
+                 EXECUTE format('ALTER TABLE public.%I OWNER TO postgres', t);
+                 EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON public.%I TO {ROLE}', t);
+               END LOOP;
+             END $$;
+             INSERT INTO projects SELECT 'tenant-' || n FROM generate_series(0, 3) n;"
+        ));
+        site.sql(LEDGER);
+        let data = site.as_ref().join("servers/postgres").join("data");
+        let small = data.canonicalize().expect("PostgreSQL's data").with_file_name("small");
+        let disk = Disk::mount(small, &data);
+        if let Some(disk) = &disk {
+            let space = disk.path().join("space");
+            site.sql(&format!("CREATE TABLESPACE small LOCATION '{}'", space.display()));
+            site.sql("ALTER TABLE shares SET TABLESPACE small");
+        }
+        let mut campaign =
+            Campaign { site, paths, observer, disk, random: StdRng::seed_from_u64(seed) };
+        campaign.site.start();
+        campaign
+    }
+
+    /// So many faults: every kind before any comes again, in an order by chance.
+    fn plan(&mut self, count: usize) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        while faults.len() < count {
+            let mut all = Fault::ALL.to_vec();
+            if self.disk.is_none() {
+                eprintln!("a full disk is left out: this user may not mount one");
+                all.retain(|fault| *fault != Fault::DiskFull);
+            }
+            all.shuffle(&mut self.random);
+            faults.extend(all);
+        }
+        faults.truncate(count);
+        faults
+    }
+
+    fn run(&mut self, faults: &[Fault]) {
+        let load = Load::start(
+            self.site.servers.postgres().replace("?sslmode=disable", "?application_name=product"),
+        );
+        self.wait(Duration::from_secs(3));
+        let mut seen: BTreeMap<Fault, Vec<(f64, f64)>> = BTreeMap::new();
+        for (index, fault) in faults.iter().enumerate() {
+            let begun = Instant::now();
+            self.strike(*fault);
+            let healed = Instant::now();
+            self.drained(&format!("{fault:?}"));
+            let took = (begun.elapsed().as_secs_f64(), healed.elapsed().as_secs_f64());
+            eprintln!(
+                "{:>3} of {} {fault:?}: {:.1} s, of these {:.1} s until nothing was late",
+                index + 1,
+                faults.len(),
+                took.0,
+                took.1
+            );
+            seen.entry(*fault).or_default().push(took);
+            self.judge(fault);
+        }
+        drop(load);
+        self.site.shared_out();
+        wait_at_most(DRAIN_MAX, "every share to end", || {
+            let open = "SELECT count(*) FROM shares WHERE unshared_at IS NULL";
+            (self.site.number(open) == 0).then_some(())
+        });
+        self.judge(&"the end");
+        self.balanced();
+        eprintln!("{:<24}{:>4}{:>12}", "fault", "n", "drain max s");
+        for (fault, took) in &seen {
+            let drain = took.iter().map(|(_, drain)| *drain).fold(0.0, f64::max);
+            eprintln!("{:<24}{:>4}{drain:>12.1}", format!("{fault:?}"), took.len());
+        }
+        eprintln!("shares ended: {}", self.site.number("SELECT count(*) FROM ledger"));
+    }
+
+    /// Waits until nothing is late any more.
+    fn drained(&mut self, after: &str) {
+        let late = format!(
+            "SELECT count(*) FROM shares WHERE unshared_at IS NULL
+             AND start_date + interval '7 days' < clock_timestamp() - interval '{LATE_MAX_S} s'"
+        );
+        wait_at_most(DRAIN_MAX, &format!("nothing to be late ({after})"), || {
+            (self.site.number(&late) == 0).then_some(())
+        });
+    }
+
+    /// Nothing that the ledger knows is early or doubled, and nothing was set aside.
+    #[track_caller]
+    fn judge(&mut self, after: &impl std::fmt::Debug) {
+        let early = "SELECT count(*) FROM ledger WHERE at < due AND by LIKE 'besom%'";
+        assert_eq!(self.number(early), 0, "early effects after {after:?}");
+        let doubled = "SELECT count(*) FROM (SELECT share FROM ledger WHERE by LIKE 'besom%'
+                       GROUP BY share HAVING count(*) > 1) AS doubled";
+        assert_eq!(self.number(doubled), 0, "doubled effects after {after:?}");
+        let dead = self.number("SELECT count(*) FROM besom.dead");
+        assert_eq!(dead, 0, "dead letters after {after:?}");
+    }
+
+    /// The books balance, and no share ended without an entry in the ledger.
+    fn balanced(&mut self) {
+        let audit = self.site.command(&self.observer, &["audit"]).output().expect("it runs");
+        assert!(audit.status.success(), "{}", String::from_utf8_lossy(&audit.stdout));
+        let ended = self.number("SELECT count(*) FROM shares WHERE unshared_at IS NOT NULL");
+        let known = self.number("SELECT count(DISTINCT share) FROM ledger");
+        assert_eq!(ended, known, "shares that ended, and those that the ledger knows");
+    }
+
+    /// The index of the host that leads, by the store's fence.
+    fn leader(&mut self) -> usize {
+        wait_for("somebody to lead", || {
+            let out = self
+                .site
+                .command(&self.observer, &["node", "ls", "--output", "json"])
+                .output()
+                .expect("it runs");
+            let members: serde_json::Value = serde_json::from_slice(&out.stdout).ok()?;
+            let leads = members.as_array()?.iter().find(|member| member["leads"] == true)?;
+            self.site.hosts.iter().position(|host| leads["name"] == host.name())
+        })
+    }
+
+    /// What an operator can read: the status, and the logs of all hosts.
+    fn everything_said(&self) -> String {
+        let out = self.site.command(&self.observer, &["status"]).output().expect("it runs");
+        let mut said = String::from_utf8_lossy(&out.stdout).into_owned();
+        said.push_str(&String::from_utf8_lossy(&out.stderr));
+        said
+    }
+
+    fn wait(&self, span: Duration) {
+        std::thread::sleep(span);
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.random.random_range(0..below)
+    }
+
+    fn sql(&mut self, sql: &str) {
+        self.site.sql(sql);
+    }
+
+    fn number(&mut self, sql: &str) -> i64 {
+        self.site.number(sql)
+    }
+}
+
+/// The port at the end of an address.
+fn port(address: &str) -> u16 {
+    let (_, port) = address.rsplit_once(':').expect("an address with a port");
+    port.parse().expect("a port")
+}
