@@ -457,10 +457,10 @@ impl World {
                 | Command::Finished => {}
                 // Slots, pages, commands, the end of a scan, the fence, claims, what is begun
                 // and given up, pruning: the first write that the command makes.
-                Command::Planner(_, planner::Command::Decide(..))
+                Command::Planner(..)
                     if matches!(fault, Fault::UnknownNotApplied | Fault::UnknownApplied) =>
                 {
-                    // A decision whose answer is lost has tests of its own in the planner.
+                    // Lost answers have tests of their own in the planner.
                     host.store.fail_next(On::Write, Fault::Busy);
                 }
                 Command::Executor(..)
