@@ -121,6 +121,7 @@ fn some_selector(rng: &mut StdRng) -> DeadSelector {
         ids: vec![],
         task: rng.random_bool(0.5).then(|| task(TASKS[rng.random_range(0..2)])),
         error: rng.random_bool(0.3).then(|| "broken".to_owned()),
+        expect: rng.random_bool(0.3).then(|| rng.random_range(0..4)),
     }
 }
 

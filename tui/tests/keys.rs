@@ -221,6 +221,7 @@ fn every_action_asks_first_and_then_says_why() {
                 ids: vec![],
                 task: Some(task()),
                 error: Some("etcd: lease not found".into()),
+                expect: Some(1),
             })),
         ),
     ];
@@ -393,7 +394,30 @@ fn discarding_a_group_fetches_it_offers_an_export_and_wants_the_count() {
     dashboard.input(key(Code::Enter));
     let (_, action, reason) = act(&dashboard);
     assert_eq!(reason, "done with");
-    assert!(matches!(action, Action::Ask { command: Command::DiscardDead(_) }), "{action:?}");
+    let Action::Ask { command: Command::DiscardDead(which) } = action else { panic!("{action:?}") };
+    assert_eq!((which.ids.len(), which.expect), (0, Some(2)), "the host judges the count as well");
+}
+
+#[test]
+fn an_open_question_about_a_group_follows_its_number() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Queues).type_in("djx");
+    answer_dead(&mut dashboard, 7..9, false);
+    dashboard.type_in("done with").input(key(Code::Enter)).type_in("2");
+    let mut more = later(1);
+    Arc::make_mut(&mut more.dead[1]).count = 3;
+    feed(&mut dashboard, more);
+    let picture = dashboard.picture(80, 24);
+    for words in ["Discard 3 dead letters?", "--expect 3", "type the count, 3,"] {
+        assert!(picture.contains(words), "{words}: {picture}");
+    }
+    dashboard.input(key(Code::Enter));
+    let acts = |d: &Dashboard| d.effects.iter().filter(|e| matches!(e, Effect::Act { .. })).count();
+    assert_eq!(acts(&dashboard), 0, "two were typed, and there are three");
+    dashboard.input(key(Code::Backspace)).type_in("3").input(key(Code::Enter));
+    let (_, action, _) = act(&dashboard);
+    let Action::Ask { command: Command::DiscardDead(which) } = action else { panic!("{action:?}") };
+    assert_eq!(which.expect, Some(3));
 }
 
 #[test]

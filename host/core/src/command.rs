@@ -119,6 +119,31 @@ pub struct DeadSelector {
     pub task: Option<TaskName>,
     /// With exactly this last error.
     pub error: Option<String>,
+    /// How many whoever asks has seen: where another number matches, nothing is changed. None:
+    /// however many there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect: Option<u64>,
+}
+
+impl DeadSelector {
+    /// Whether it names any: by number, task or error.
+    pub fn is_narrow(&self) -> bool {
+        !self.ids.is_empty() || self.task.is_some() || self.error.is_some()
+    }
+
+    /// Why nothing is changed where `found` letters match; none: that many were expected.
+    pub fn mismatch(&self, found: u64) -> Option<String> {
+        let expected = self.expect.filter(|expected| *expected != found)?;
+        let of = |count: u64| match count {
+            1 => "1 dead letter".to_owned(),
+            count => format!("{count} dead letters"),
+        };
+        Some(format!(
+            "{} expected, {found} found: nothing was changed; look again, and give the number \
+             that is there now",
+            of(expected)
+        ))
+    }
 }
 
 impl std::fmt::Display for DeadSelector {

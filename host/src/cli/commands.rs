@@ -72,12 +72,14 @@ fn letters(which: &DeadSelector) -> String {
     if !which.ids.is_empty() {
         return format!("dead letters {}", listed(&which.ids));
     }
+    let count = which.expect.map(|count| format!("{count} ")).unwrap_or_default();
     let task = which.task.as_ref().map(|task| format!(" of {task}"));
     let error = which.error.as_ref().map(|error| format!(" with the error `{error}`"));
     match (task, error) {
-        (None, None) => "all dead letters".to_owned(),
+        (None, None) => format!("all {count}dead letters"),
         (task, error) => {
-            format!("dead letters{}{}", task.unwrap_or_default(), error.unwrap_or_default())
+            let (task, error) = (task.unwrap_or_default(), error.unwrap_or_default());
+            format!("{count}dead letters{task}{error}")
         }
     }
 }
@@ -168,6 +170,7 @@ mod tests {
             ids: ids.to_vec(),
             task,
             error: error.map(str::to_owned),
+            expect: None,
         };
         for (command, words) in [
             (Command::Trigger { task: task() }, "trigger sweep"),
@@ -176,6 +179,13 @@ mod tests {
             (Command::Cancel { run: RunId(7) }, "cancel run 7"),
             (Command::RetryDead(of(&[3, 4], None, None)), "retry dead letters 3, 4"),
             (Command::RetryDead(of(&[], None, None)), "retry all dead letters"),
+            (
+                Command::DiscardDead(DeadSelector {
+                    expect: Some(7),
+                    ..of(&[], Some(task()), None)
+                }),
+                "discard 7 dead letters of sweep",
+            ),
             (
                 Command::DiscardDead(of(&[], Some(task()), Some("corrupt"))),
                 "discard dead letters of sweep with the error `corrupt`",

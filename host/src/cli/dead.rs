@@ -39,6 +39,9 @@ pub enum Verb {
         /// All of them.
         #[arg(long)]
         all: bool,
+        /// Refuse unless exactly this many match: the number that was seen in a list.
+        #[arg(long, value_name = "N")]
+        expect: Option<u64>,
         /// How it is asked for.
         #[command(flatten)]
         asking: Asking,
@@ -53,6 +56,9 @@ pub enum Verb {
         /// All of them.
         #[arg(long)]
         all: bool,
+        /// Refuse unless exactly this many match: the number that was seen in a list.
+        #[arg(long, value_name = "N")]
+        expect: Option<u64>,
         /// How it is asked for.
         #[command(flatten)]
         asking: Asking,
@@ -72,15 +78,15 @@ pub struct Which {
 
 impl Which {
     fn selector(self, ids: Vec<u64>) -> DeadSelector {
-        DeadSelector { ids, task: self.task.map(TaskName::from), error: self.error }
+        let task = self.task.map(TaskName::from);
+        DeadSelector { ids, task, error: self.error, expect: None }
     }
 }
 
 /// A selection that somebody has made: nothing given means a slip, not everything.
 fn chosen(which: Which, ids: Vec<u64>, all: bool) -> Result<DeadSelector, Failure> {
     let selector = which.selector(ids);
-    let narrow = !selector.ids.is_empty() || selector.task.is_some() || selector.error.is_some();
-    match (narrow, all) {
+    match (selector.is_narrow(), all) {
         (true, false) | (false, true) => Ok(selector),
         (false, false) => {
             Err(Failure::Usage("which ones? give numbers, --task, --error or --all".into()))
@@ -152,12 +158,14 @@ impl Verb {
                 output::show(global.output, &row, || row.text())?;
                 Ok(Exit::Fine)
             }
-            Verb::Retry { ids, which, all, asking } => {
-                let command = Command::RetryDead(chosen(which, ids, all)?);
+            Verb::Retry { ids, which, all, expect, asking } => {
+                let selector = DeadSelector { expect, ..chosen(which, ids, all)? };
+                let command = Command::RetryDead(selector);
                 asking.run(global, &*store, &command).await
             }
-            Verb::Discard { ids, which, all, asking } => {
-                let command = Command::DiscardDead(chosen(which, ids, all)?);
+            Verb::Discard { ids, which, all, expect, asking } => {
+                let selector = DeadSelector { expect, ..chosen(which, ids, all)? };
+                let command = Command::DiscardDead(selector);
                 asking.run(global, &*store, &command).await
             }
         }

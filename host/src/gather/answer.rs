@@ -95,7 +95,7 @@ impl Gatherer {
             return Err(format!("say why: {} is kept with its reason", command.verb()));
         }
         if let Command::RetryDead(which) | Command::DiscardDead(which) = command
-            && which == &DeadSelector::default()
+            && !which.is_narrow()
         {
             return Err("say which dead letters: by number, task or error".to_owned());
         }
@@ -171,7 +171,8 @@ impl Gatherer {
         error: Option<String>,
         before: Option<u64>,
     ) -> Result<Answer, Refused> {
-        let selector = DeadSelector { ids: Vec::new(), task: task.map(TaskName::from), error };
+        let task = task.map(TaskName::from);
+        let selector = DeadSelector { task, error, ..DeadSelector::default() };
         let page = DEAD_PAGE + 1;
         let found = self.store().dead_letters(&selector, Letters::Open, before, page).await;
         let mut letters: Vec<Letter> = found.map_err(refused)?.iter().map(letter).collect();

@@ -357,10 +357,11 @@ pub enum CommandEffect {
     Cancel(RunId, String),
     /// Dead letters into the retries, at once, with fresh attempts (errors are kept). An
     /// identity waits only once: a dead letter whose identity waits already is left, and
-    /// of several of one identity the newest goes.
+    /// of several of one identity the newest goes. Where [`DeadSelector::expect`] is another
+    /// number than the open letters that match, the command is refused.
     RetryDead(DeadSelector),
     /// Dead letters discarded, each with a history row that names who and why. Their versions
-    /// are not planned again.
+    /// are not planned again. Refused likewise where another number matches.
     DiscardDead(DeadSelector),
     /// Messages that were given up become pending again, to be delivered at once with fresh
     /// attempts (the last error is kept). One that a later message of its task, tenant, topic
@@ -377,6 +378,19 @@ impl CommandEffect {
     pub fn is_refusal(&self) -> bool {
         matches!(self, CommandEffect::Refuse(_))
     }
+
+    /// What is kept of the command: whether it is refused, and the leader's words with what only
+    /// the transaction knows.
+    pub fn outcome(&self, words: &str, applied: &Applied) -> (bool, String) {
+        match (self, &applied.refused) {
+            (_, Some(why)) => (true, why.clone()),
+            (CommandEffect::RetryDead(_) | CommandEffect::DiscardDead(_), None) => {
+                let letters = if applied.dead == 1 { "letter" } else { "letters" };
+                (false, format!("{words}: {} dead {letters}", applied.dead))
+            }
+            (_, None) => (self.is_refusal(), words.to_owned()),
+        }
+    }
 }
 
 /// What an applied command has done.
@@ -388,6 +402,9 @@ pub struct Applied {
     pub dead: u64,
     /// Messages that are pending again.
     pub messages: u64,
+    /// Why nothing was done: something else was found than whoever asked had seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 // -------------------------------------------------------------------------- inspection

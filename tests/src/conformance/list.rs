@@ -69,6 +69,7 @@ macro_rules! store_conformance {
                 a_retried_dead_letter_waits_with_fresh_attempts,
                 a_dead_letter_whose_identity_waits_stays_open,
                 a_discarded_dead_letter_is_history_with_who_and_why,
+                another_number_of_dead_letters_than_expected_is_refused,
                 a_discarded_item_is_not_planned_again_until_its_version_changes,
                 every_discarded_version_of_an_item_is_blocked,
                 a_later_commit_lifts_a_discard,

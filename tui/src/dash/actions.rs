@@ -2,6 +2,7 @@
 
 use besom_core::command::{Action, Command, DeadSelector};
 use besom_core::ids::{RunId, TaskName};
+use besom_core::snapshot::{DEAD_GROUPS_MAX, Snapshot};
 
 use super::confirm::{Confirm, quoted};
 use super::text::grouped;
@@ -81,23 +82,25 @@ pub enum Letters {
 }
 
 impl Letters {
-    fn selector(&self) -> DeadSelector {
+    /// Of a group, as many as are seen: where the leader finds another number, it refuses.
+    fn selector(&self, count: u64) -> DeadSelector {
         match self {
             Letters::Some(ids) => DeadSelector { ids: ids.clone(), ..DeadSelector::default() },
             Letters::Group { task, error } => DeadSelector {
                 ids: Vec::new(),
                 task: Some(TaskName::from(task.as_str())),
                 error: Some(error.clone()),
+                expect: Some(count),
             },
         }
     }
 
     /// As arguments of the command line.
-    fn arguments(&self) -> String {
+    fn arguments(&self, count: u64) -> String {
         match self {
             Letters::Some(ids) => ids.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
             Letters::Group { task, error } => {
-                format!("--task {} --error {}", quoted(task), quoted(error))
+                format!("--task {} --error {} --expect {count}", quoted(task), quoted(error))
             }
         }
     }
@@ -109,8 +112,8 @@ fn letters(count: u64) -> String {
 
 /// Try dead letters again.
 pub fn retry(which: &Letters, count: u64, about: &str) -> Confirm {
-    let verb = format!("besom dead retry {}", which.arguments());
-    let command = Command::RetryDead(which.selector());
+    let verb = format!("besom dead retry {}", which.arguments(count));
+    let command = Command::RetryDead(which.selector(count));
     ask(format!("Try {} again?", letters(count)), "Retry", command, verb)
         .line(about.to_owned())
         .line("At once, and with fresh attempts.")
@@ -118,11 +121,41 @@ pub fn retry(which: &Letters, count: u64, about: &str) -> Confirm {
 
 /// Give dead letters up.
 pub fn discard(which: &Letters, count: u64, about: &str) -> Confirm {
-    let verb = format!("besom dead discard {}", which.arguments());
-    let command = Command::DiscardDead(which.selector());
+    let verb = format!("besom dead discard {}", which.arguments(count));
+    let command = Command::DiscardDead(which.selector(count));
     ask(format!("Discard {}?", letters(count)), "Discard", command, verb)
         .line(about.to_owned())
         .line("NOT undoable: they are not planned again until their version changes.")
         .because()
         .counted(count)
+}
+
+/// An open question about a group of dead letters, with the number of them that is there now.
+pub fn recount(confirm: &mut Confirm, snap: &Snapshot) {
+    let Action::Ask { command } = &confirm.action else { return };
+    let (selector, ask): (_, fn(&Letters, u64, &str) -> Confirm) = match command {
+        Command::RetryDead(selector) => (selector, retry),
+        Command::DiscardDead(selector) => (selector, discard),
+        _ => return,
+    };
+    let (Some(task), Some(error), Some(seen)) = (&selector.task, &selector.error, selector.expect)
+    else {
+        return;
+    };
+    let group = snap.dead.iter().find(|group| group.task == task.as_str() && group.error == *error);
+    let count = match group {
+        Some(group) => group.count,
+        // One among too many groups to be told of.
+        None if snap.dead.len() >= DEAD_GROUPS_MAX => return,
+        None => 0,
+    };
+    if count == seen {
+        return;
+    }
+    let which = Letters::Group { task: task.to_string(), error: error.clone() };
+    let fresh = ask(&which, count, "");
+    (confirm.title, confirm.action, confirm.verb) = (fresh.title, fresh.action, fresh.verb);
+    if let Some((number, _)) = &mut confirm.count {
+        *number = count;
+    }
 }

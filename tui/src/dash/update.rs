@@ -133,6 +133,9 @@ impl State {
             Feed::Connected => self.data.connection = Connection::Live,
             Feed::Snapshot(snap) => {
                 self.screens.runs.observe(&snap);
+                if let Overlay::Confirm(confirm) = &mut self.overlay {
+                    super::actions::recount(confirm, &snap);
+                }
                 self.data.take(snap);
                 self.refresh(out);
             }

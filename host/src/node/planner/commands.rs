@@ -199,7 +199,7 @@ impl Planner {
                     active.cancelled = Some(words);
                 }
             }
-            CommandEffect::RetryDead(_) => notices.push(Notice::Revived),
+            CommandEffect::RetryDead(_) if applied.dead > 0 => notices.push(Notice::Revived),
             // Only now is it marked as applied: the next leader does not resign as well.
             CommandEffect::Note if row.command == Asked::Resign => {
                 notices.push(Notice::Resign);
@@ -207,6 +207,7 @@ impl Planner {
             // The courier looks for messages by itself.
             CommandEffect::RetryMessages(_)
             | CommandEffect::Note
+            | CommandEffect::RetryDead(_)
             | CommandEffect::DiscardDead(_)
             | CommandEffect::Refuse(_) => {}
         }

@@ -62,6 +62,11 @@ impl State {
                 }
             }
             CommandEffect::Cancel(run, error) => self.stop_scan(*run, Some(error), now),
+            CommandEffect::RetryDead(selector) | CommandEffect::DiscardDead(selector)
+                if self.mismatch(selector).is_some() =>
+            {
+                applied.refused = self.mismatch(selector);
+            }
             CommandEffect::RetryDead(selector) => {
                 applied.dead = self.retry_dead(selector, now);
                 self.arrived(false, None, (applied.dead > 0).then_some(now));
@@ -77,8 +82,9 @@ impl State {
         }
         if let Some(row) = self.commands.get_mut(&id) {
             row.applied_at = Some(now);
-            row.result = Some(result.to_owned());
-            row.refused = effect.is_refusal();
+            let (refused, result) = effect.outcome(result, &applied);
+            row.result = Some(result);
+            row.refused = refused;
         }
         self.done.insert(id, applied.clone());
         Ok(applied)
@@ -131,6 +137,10 @@ impl State {
 
     fn open_dead(&self, selector: &DeadSelector) -> Vec<u64> {
         self.select_dead(selector, Letters::Open).iter().map(|letter| letter.id).collect()
+    }
+
+    fn mismatch(&self, selector: &DeadSelector) -> Option<String> {
+        selector.mismatch(self.open_dead(selector).len() as u64)
     }
 
     fn retry_dead(&mut self, selector: &DeadSelector, now: Time) -> u64 {

@@ -142,25 +142,20 @@ async fn applied(
             close_scan(tx, *run, Some(error)).await?;
             tx.query(END_RUNS, params![vec![run.0 as i64], Some(tx.now.0)]).await?;
         }
-        CommandEffect::RetryDead(selector) => applied.dead = retry_dead(tx, selector).await?,
+        CommandEffect::RetryDead(selector) => retry_dead(tx, selector, &mut applied).await?,
         CommandEffect::DiscardDead(selector) => {
-            applied.dead = discard_dead(tx, selector, &row).await?;
+            discard_dead(tx, selector, &row, &mut applied).await?;
         }
         CommandEffect::RetryMessages(selector) => {
             applied.messages = outbox::retry(tx, selector).await?;
         }
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
+    let (refused, result) = effect.outcome(result, &applied);
     tx.execute(
         "UPDATE @.command SET applied_at = $2, result = $3, refused = $4, done = $5
          WHERE id = $1",
-        params![
-            id as i64,
-            tx.now.0,
-            escaped(result).into_owned(),
-            effect.is_refusal(),
-            json(&applied)?
-        ],
+        params![id as i64, tx.now.0, escaped(&result).into_owned(), refused, json(&applied)?],
     )
     .await?;
     Ok(applied)
@@ -189,8 +184,12 @@ async fn resume(tx: &Tx, task: i32) -> Job<()> {
 }
 
 /// Dead letters into the retries; those whose identity waits already are left.
-async fn retry_dead(tx: &Tx, selector: &DeadSelector) -> Job<u64> {
+async fn retry_dead(tx: &Tx, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
     let letters = held_letters(tx, selector).await?;
+    applied.refused = selector.mismatch(letters.len() as u64);
+    if applied.refused.is_some() {
+        return Ok(());
+    }
     // Newest first: of several of one identity the newest goes.
     let mut seen = HashSet::new();
     let ids: Vec<i64> = letters
@@ -229,13 +228,20 @@ async fn retry_dead(tx: &Tx, selector: &DeadSelector) -> Job<u64> {
     tally.write_counters(&mut pipeline);
     arrivals::note(&mut pipeline, false, None, (!moved.is_empty()).then_some(tx.now));
     tx.session.run(pipeline).await?;
-    Ok(moved.len() as u64)
+    applied.dead = moved.len() as u64;
+    Ok(())
 }
 
-async fn discard_dead(tx: &Tx, selector: &DeadSelector, row: &CommandRow) -> Job<u64> {
+async fn discard_dead(
+    tx: &Tx,
+    selector: &DeadSelector,
+    row: &CommandRow,
+    applied: &mut Applied,
+) -> Job<()> {
     let letters = held_letters(tx, selector).await?;
-    if letters.is_empty() {
-        return Ok(0);
+    applied.refused = selector.mismatch(letters.len() as u64);
+    if letters.is_empty() || applied.refused.is_some() {
+        return Ok(());
     }
     let nothing = Blocks { settled: false, dead: false };
     let numbers = tx.numbers(numbers_needed(letters.len())).await?;
@@ -257,7 +263,8 @@ async fn discard_dead(tx: &Tx, selector: &DeadSelector, row: &CommandRow) -> Job
     books.tally.write_runs(&mut pipeline);
     books.close(&mut pipeline, None, &NodeName::from(node), Vec::new());
     tx.session.run(pipeline).await?;
-    Ok(letters.len() as u64)
+    applied.dead = letters.len() as u64;
+    Ok(())
 }
 
 /// Open dead letters that match, newest first, which nobody else resolves, moves or discards

@@ -107,17 +107,18 @@ pub(super) fn apply(
             close_scan(tx, *run, Some(error))?;
             end_if_done(tx, *run)?;
         }
-        CommandEffect::RetryDead(selector) => applied.dead = retry_dead(tx, selector)?,
-        CommandEffect::DiscardDead(selector) => applied.dead = discard_dead(tx, selector, &row)?,
+        CommandEffect::RetryDead(selector) => retry_dead(tx, selector, &mut applied)?,
+        CommandEffect::DiscardDead(selector) => discard_dead(tx, selector, &row, &mut applied)?,
         CommandEffect::RetryMessages(selector) => applied.messages = outbox::retry(tx, selector)?,
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
+    let (refused, result) = effect.outcome(result, &applied);
     tx.conn
         .prepare_cached(
             "UPDATE besom_command SET applied_at = ?2, result = ?3, refused = ?4, done = ?5
              WHERE id = ?1",
         )?
-        .execute(params![id, tx.now.0, result, effect.is_refusal(), json(&applied)?])?;
+        .execute(params![id, tx.now.0, result, refused, json(&applied)?])?;
     Ok(applied)
 }
 
@@ -144,10 +145,13 @@ fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
 }
 
 /// Dead letters into the retries; those whose identity waits already are left.
-fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector) -> Job<u64> {
+fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
     let letters = dead_letters(tx.conn, selector, Letters::Open, None, None)?;
+    applied.refused = selector.mismatch(letters.len() as u64);
+    if applied.refused.is_some() {
+        return Ok(());
+    }
     let mut books = Books::open(tx)?;
-    let mut moved = 0;
     for letter in letters {
         let task = tx.task(&letter.item.identity.task)?;
         if !waits_from_now(tx, task, &letter.item)? {
@@ -159,10 +163,10 @@ fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector) -> Job<u64> {
         let delta = books.tally.of(task, letter.item.identity.tenant.as_ref());
         delta.dead -= 1;
         delta.retries += 1;
-        moved += 1;
+        applied.dead += 1;
     }
     books.tally.write(tx)?;
-    Ok(moved)
+    Ok(())
 }
 
 /// Takes the identity's place among the waiting; false if it is taken.
@@ -175,10 +179,16 @@ fn waits_from_now(tx: &Tx<'_>, task: i64, item: &Item) -> Job<bool> {
     Ok(inserted == 1)
 }
 
-fn discard_dead(tx: &mut Tx<'_>, selector: &DeadSelector, row: &CommandRow) -> Job<u64> {
+fn discard_dead(
+    tx: &mut Tx<'_>,
+    selector: &DeadSelector,
+    row: &CommandRow,
+    applied: &mut Applied,
+) -> Job<()> {
     let letters = dead_letters(tx.conn, selector, Letters::Open, None, None)?;
-    if letters.is_empty() {
-        return Ok(0);
+    applied.refused = selector.mismatch(letters.len() as u64);
+    if letters.is_empty() || applied.refused.is_some() {
+        return Ok(());
     }
     let mut books = Books::open(tx)?;
     let reason = format!("{}: {}", row.by, row.reason);
@@ -194,8 +204,9 @@ fn discard_dead(tx: &mut Tx<'_>, selector: &DeadSelector, row: &CommandRow) -> J
     }
     let node: String = tx.conn.query_row("SELECT node FROM besom_fence", [], |r| r.get(0))?;
     books.close(tx, None, &NodeName::from(node), &[])?;
+    applied.dead = letters.len() as u64;
     books.tally.write(tx)?;
-    Ok(letters.len() as u64)
+    Ok(())
 }
 
 fn remove(tx: &Tx<'_>, id: u64) -> Job<()> {

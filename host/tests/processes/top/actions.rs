@@ -127,7 +127,12 @@ fn dead_letters_are_retried_and_discarded_singly_and_by_group_and_the_leader_res
     db.execute(sql, params![GAP, entry(GAP)]).expect("repaired");
     terminal.keys(&["r"]);
     answer(&terminal, "Try 1 dead letter again?", "repaired", ": to be tried again");
-    is_kept(&site, &format!("retry dead letters {repaired}"), "repaired", "to be tried again");
+    is_kept(
+        &site,
+        &format!("retry dead letters {repaired}"),
+        "repaired",
+        "to be tried again: 1 dead letter",
+    );
     wait_for("the repaired document", || {
         let (_, shown) = site.json(&["doc", "show", "first/repaired"]);
         (shown["rows"] == 1).then_some(())
@@ -145,7 +150,12 @@ fn dead_letters_are_retried_and_discarded_singly_and_by_group_and_the_leader_res
     assert_eq!(letters(&site, 2).len(), 2, "another count is no consent");
     terminal.keys(&["BSpace"]);
     answer(&terminal, "Discard 1 dead letter?", "1", ": discarded");
-    is_kept(&site, &format!("discard dead letters {given_up}"), "beyond repair", "discarded");
+    is_kept(
+        &site,
+        &format!("discard dead letters {given_up}"),
+        "beyond repair",
+        "discarded: 1 dead letter",
+    );
     let left = letters(&site, 1);
     assert_eq!(left[0]["key"], "lost");
 

@@ -30,7 +30,8 @@ async fn state(world: &World) -> TaskState {
 
 /// A command waits for a leader, whoever that will be.
 pub async fn a_command_waits_until_a_leader_applies_it(world: &mut World) {
-    let selector = DeadSelector { ids: vec![1, 2], task: None, error: Some("x".into()) };
+    let error = Some("x".into());
+    let selector = DeadSelector { ids: vec![1, 2], task: None, error, expect: Some(2) };
     let first = submit(world, pause()).await;
     let second = submit(world, Command::RetryDead(selector)).await;
     world.reopen().await;

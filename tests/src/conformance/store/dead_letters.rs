@@ -124,6 +124,40 @@ pub async fn a_discarded_dead_letter_is_history_with_who_and_why(world: &mut Wor
     assert_eq!((counted.planned, counted.dead, counted.discarded), (2, 1, 1));
 }
 
+/// Whoever retries or discards a group has seen how many there are; where that has changed,
+/// nothing happens, and both numbers are told and kept.
+pub async fn another_number_of_dead_letters_than_expected_is_refused(world: &mut World) {
+    for key in ["k", "l"] {
+        world.settle(candidate(key), dead("corrupt")).await;
+    }
+    let expecting = |count| DeadSelector { expect: Some(count), ..by_task("task") };
+    let asked = async |effect: CommandEffect| {
+        let command = Command::DiscardDead(DeadSelector::default());
+        let id = world.store().submit(&command, "ann", "all of them").await.unwrap();
+        let applied = world.store().apply_command(&world.fence, id, &effect, "so be it").await;
+        let again = world.store().apply_command(&world.fence, id, &effect, "so be it").await;
+        assert_eq!(again.unwrap(), *applied.as_ref().unwrap(), "it is told again");
+        let row = world.store().command(id).await.unwrap().unwrap();
+        (applied.unwrap(), row.refused, row.result.unwrap())
+    };
+    for count in [1, 3] {
+        for effect in [CommandEffect::RetryDead, CommandEffect::DiscardDead] {
+            let (applied, refused, result) = asked(effect(expecting(count))).await;
+            assert_eq!((applied.dead, refused), (0, true));
+            assert_eq!(applied.refused.as_ref(), Some(&result));
+            let numbers = [format!("{count} dead letter"), "2 found".to_owned()];
+            assert!(numbers.iter().all(|number| result.contains(number)), "{result}");
+        }
+    }
+    assert_eq!(letters(world, &DeadSelector::default()).await.len(), 2);
+    assert!(world.retries().await.is_empty());
+    let (applied, refused, result) = asked(CommandEffect::DiscardDead(expecting(2))).await;
+    assert_eq!((applied.dead, applied.refused, refused), (2, None, false));
+    assert_eq!(result, "so be it: 2 dead letters");
+    assert!(letters(world, &DeadSelector::default()).await.is_empty());
+    world.balanced().await;
+}
+
 async fn discard(world: &World, selector: DeadSelector) {
     assert_eq!(apply(world, CommandEffect::DiscardDead(selector)).await.dead, 1);
 }
