@@ -46,7 +46,14 @@ impl QueuesScreen {
             return true;
         }
         if key.code == Code::Esc {
-            self.focus = Focus::Queues;
+            match self.groups_filter.is_empty() {
+                true => self.focus = Focus::Queues,
+                false => self.groups_filter.clear(),
+            }
+            return true;
+        }
+        if key.code == Code::Char('a') {
+            self.letters = Some(Letters::all(cx.snap.dead_letters(), cx.now, out));
             return true;
         }
         let Some(group) = place.map(|place| groups[place]) else { return false };
@@ -103,6 +110,7 @@ impl QueuesScreen {
         }
         match key.code {
             Code::Esc if letters.opened.is_some() => letters.opened = None,
+            Code::Esc if !letters.filter.is_empty() => letters.filter.clear(),
             Code::Esc => self.letters = None,
             Code::Enter if letters.chosen().is_some() => letters.opened = Some(0),
             _ => {

@@ -1,5 +1,6 @@
-//! The dead letters of a group, page by page: the next page is asked for when somebody comes
-//! near the end of what is there.
+//! The dead letters of a group, or all of them, page by page: the next page is asked for when
+//! somebody comes near the end of what is there, and all of them where they are searched or
+//! sorted.
 
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use besom_core::snapshot::{DeadGroup, DeadPage, Letter, Query};
 use besom_core::time::Time;
 
 use crate::dash::effect::Outbox;
-use crate::dash::table::TableState;
+use crate::dash::table::{SortKey, TableState};
 use crate::dash::text;
 
 /// Letters held of a group; the rest is for the command line.
@@ -17,11 +18,22 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 /// So near to the end the next page is asked for.
 const AHEAD: usize = 50;
 
-/// The letters of a group.
+/// The columns by their numbers.
+pub(super) const LETTER: usize = 0;
+pub(super) const KEY: usize = 1;
+pub(super) const TRIES: usize = 2;
+pub(super) const ASIDE: usize = 3;
+pub(super) const TENANT: usize = 4;
+pub(super) const TASK: usize = 5;
+pub(super) const ERROR: usize = 6;
+
+/// The letters of a group, or all of them.
 #[derive(Debug)]
 pub(super) struct Letters {
-    pub task: String,
-    pub error: String,
+    /// The task and the error of the group; none: all letters.
+    pub of: Option<(String, String)>,
+    /// What a letter has in its key, tenant, task or one of its errors.
+    pub filter: String,
     pub list: Vec<Letter>,
     /// Whether there are older ones on the host.
     pub more: bool,
@@ -37,15 +49,24 @@ pub(super) struct Letters {
 impl Letters {
     /// The letters of a group; the first page is asked for.
     pub(super) fn of(group: &DeadGroup, now: Time, out: &mut Outbox) -> Letters {
+        Letters::open(Some((group.task.clone(), group.error.clone())), group.count, now, out)
+    }
+
+    /// All letters, of which there are so many.
+    pub(super) fn all(count: u64, now: Time, out: &mut Outbox) -> Letters {
+        Letters::open(None, count, now, out)
+    }
+
+    fn open(of: Option<(String, String)>, count: u64, now: Time, out: &mut Outbox) -> Letters {
         let mut letters = Letters {
-            task: group.task.clone(),
-            error: group.error.clone(),
+            of,
+            filter: String::new(),
             list: Vec::new(),
             more: true,
             asked: None,
             table: TableState::unsorted(),
             opened: None,
-            count: group.count,
+            count,
         };
         letters.reload(now, out);
         letters
@@ -53,13 +74,45 @@ impl Letters {
 
     /// Whether they are those of a group.
     pub(super) fn is_of(&self, group: &DeadGroup) -> bool {
-        self.task == group.task && self.error == group.error
+        self.of.as_ref().is_some_and(|(task, error)| *task == group.task && *error == group.error)
+    }
+
+    /// The letters that pass the filter, in their order, as places in the list.
+    pub(super) fn shown(&self) -> Vec<usize> {
+        let wanted = self.filter.to_lowercase();
+        let has = |text: &str| text.to_lowercase().contains(&wanted);
+        let passes = |letter: &Letter| {
+            has(&letter.key)
+                || letter.tenant.as_deref().is_some_and(has)
+                || has(&letter.task)
+                || letter.errors.iter().any(|error| has(error))
+        };
+        let rows = (0..self.list.len())
+            .filter(|at| wanted.is_empty() || passes(&self.list[*at]))
+            .collect();
+        self.table.order(rows, |at, column| {
+            let letter = &self.list[at];
+            match column {
+                KEY => SortKey::Text(&letter.key),
+                TRIES => SortKey::Number(f64::from(letter.attempts)),
+                ASIDE => SortKey::Number(letter.at.0 as f64),
+                TENANT => letter.tenant.as_deref().map_or(SortKey::Unknown, SortKey::Text),
+                TASK => SortKey::Text(&letter.task),
+                ERROR => SortKey::Text(letter.errors.last().map_or("", String::as_str)),
+                _ => SortKey::Number(letter.id as f64),
+            }
+        })
+    }
+
+    /// Whether a part of them will not do: some are looked for, or the first of an order.
+    fn wants_all(&self) -> bool {
+        !self.filter.is_empty() || self.table.sort.is_some()
     }
 
     fn ask(&mut self, anew: bool, now: Time, out: &mut Outbox) {
         let before = if anew { None } else { self.list.last().map(|letter| letter.id) };
-        let query =
-            Query::Dead { task: Some(self.task.clone()), error: Some(self.error.clone()), before };
+        let (task, error) = self.of.clone().unzip();
+        let query = Query::Dead { task, error, before };
         self.asked = Some((out.ask(query), anew, now));
     }
 
@@ -74,6 +127,15 @@ impl Letters {
         if lost || (count != self.count && self.asked.is_none()) {
             self.count = count;
             self.reload(now, out);
+        } else {
+            self.go_on(now, out);
+        }
+    }
+
+    /// Asks for the rest where all of them are wanted.
+    pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
+        if self.wants_all() {
+            self.next_page(now, out);
         }
     }
 
@@ -96,7 +158,7 @@ impl Letters {
 
     /// Asks for more when the end is near.
     pub(super) fn near_end(&mut self, place: usize, now: Time, out: &mut Outbox) {
-        if place + AHEAD > self.list.len() {
+        if place + AHEAD > self.shown().len() {
             self.next_page(now, out);
         }
     }
@@ -125,14 +187,16 @@ impl Letters {
         true
     }
 
+    /// The numbers of those that are shown.
     pub(super) fn ids(&self) -> Vec<u64> {
-        self.list.iter().map(|letter| letter.id).collect()
+        self.shown().into_iter().map(|at| self.list[at].id).collect()
     }
 
     /// The chosen letter.
     pub(super) fn chosen(&self) -> Option<&Letter> {
-        let ids = self.ids();
-        self.list.get(self.table.place(&ids)?)
+        let shown = self.shown();
+        let ids: Vec<u64> = shown.iter().map(|at| self.list[*at].id).collect();
+        self.list.get(shown[self.table.place(&ids)?])
     }
 }
 

@@ -17,7 +17,7 @@ use crate::dash::actions;
 use crate::dash::context::Context;
 use crate::dash::effect::{Outbox, Tone};
 use crate::dash::key::{Code, Key};
-use crate::dash::table::TableState;
+use crate::dash::table::{SortKey, TableState};
 use letters::Letters;
 
 /// Where keys go.
@@ -56,6 +56,7 @@ pub struct QueuesScreen {
     /// The letters are fetched in order to be discarded or exported.
     fetching: Option<Fetching>,
     filter: String,
+    groups_filter: String,
 }
 
 /// What is done when all letters of a group are here.
@@ -75,8 +76,16 @@ impl Default for QueuesScreen {
             letters: None,
             fetching: None,
             filter: String::new(),
+            groups_filter: String::new(),
         }
     }
+}
+
+/// Which table has the keys, the filter and the order.
+enum Pane {
+    Queues,
+    Groups,
+    Letters,
 }
 
 impl QueuesScreen {
@@ -92,14 +101,34 @@ impl QueuesScreen {
         order.into_iter().map(|at| rows[at].clone()).collect()
     }
 
+    fn pane(&self) -> Pane {
+        match (self.focus, &self.letters) {
+            (Focus::Queues, _) => Pane::Queues,
+            (Focus::Dead, None) => Pane::Groups,
+            (Focus::Dead, Some(_)) => Pane::Letters,
+        }
+    }
+
     fn groups<'a>(&self, cx: &Context<'a>) -> Vec<&'a DeadGroup> {
-        let wanted = self.filter.to_lowercase();
+        let wanted = self.groups_filter.to_lowercase();
         let passes = |group: &&DeadGroup| {
             wanted.is_empty()
                 || group.task.to_lowercase().contains(&wanted)
                 || group.error.to_lowercase().contains(&wanted)
         };
-        cx.snap.dead.iter().map(|group| &**group).filter(passes).collect()
+        let groups: Vec<&DeadGroup> =
+            cx.snap.dead.iter().map(|group| &**group).filter(passes).collect();
+        let order = self.groups.order((0..groups.len()).collect(), |at, column| {
+            let group = groups[at];
+            match column {
+                1 => SortKey::Number(group.count as f64),
+                2 => SortKey::Number(group.first.0 as f64),
+                3 => SortKey::Number(group.last.0 as f64),
+                4 => SortKey::Text(&group.task),
+                _ => SortKey::Text(&group.error),
+            }
+        });
+        order.into_iter().map(|at| groups[at]).collect()
     }
 
     /// The group whose letters are open, as it is now.
@@ -135,7 +164,7 @@ impl QueuesScreen {
             return;
         }
         self.fetching = None;
-        let name = letters::file_name(&letters.task);
+        let name = letters::file_name(letters.of.as_ref().map_or("all", |(task, _)| task));
         let text = letters::json(&letters.list);
         let held = letters.list.len() as u64;
         let Some(group) = self.opened(cx) else { return };
@@ -184,8 +213,21 @@ impl Screen for QueuesScreen {
                     Focus::Dead => Focus::Queues,
                 };
             }
-            Code::Char('s') => self.queues.sort_next(view::COLUMNS.len() - 1),
-            Code::Char('S') => self.queues.descending = !self.queues.descending,
+            Code::Char('s') => match (self.pane(), &mut self.letters) {
+                (Pane::Groups, _) => self.groups.sort_next(view::GROUP_COLUMNS.len()),
+                (Pane::Letters, Some(letters)) => {
+                    letters.table.sort_next(view::letter_columns(letters).len());
+                    letters.go_on(cx.now, out);
+                }
+                _ => self.queues.sort_next(view::COLUMNS.len() - 1),
+            },
+            Code::Char('S') => match (self.pane(), &mut self.letters) {
+                (Pane::Groups, _) => self.groups.descending = !self.groups.descending,
+                (Pane::Letters, Some(letters)) => {
+                    letters.table.descending = !letters.table.descending;
+                }
+                _ => self.queues.descending = !self.queues.descending,
+            },
             _ => {
                 return match (self.focus, &self.letters) {
                     (Focus::Queues, _) => self.queue_key(key, cx, out),
@@ -203,6 +245,7 @@ impl Screen for QueuesScreen {
             Answer::Dead(page) => {
                 let taken = letters.take(ticket, Some(page));
                 if taken {
+                    letters.go_on(cx.now, out);
                     self.fetched(cx, out);
                 }
             }
@@ -223,7 +266,11 @@ impl Screen for QueuesScreen {
         self.queues.settle(&ids);
         let groups = self.groups(cx);
         self.groups.hold(&group_ids(&groups));
-        let opened = self.opened(cx).map(|group| group.count);
+        let all = self.letters.as_ref().is_some_and(|letters| letters.of.is_none());
+        let opened = match all {
+            true => Some(cx.snap.dead_letters()),
+            false => self.opened(cx).map(|group| group.count),
+        };
         match (&mut self.letters, opened) {
             (Some(letters), Some(count)) if cx.live => letters.follow(count, cx.now, out),
             // All of them were retried or discarded.
@@ -234,6 +281,7 @@ impl Screen for QueuesScreen {
 
     fn open(&mut self, subject: &Subject, cx: &Context<'_>, _out: &mut Outbox) {
         self.filter.clear();
+        self.groups_filter.clear();
         match subject {
             Subject::Queue(task) => {
                 self.by = By::Task;
@@ -252,19 +300,37 @@ impl Screen for QueuesScreen {
     }
 
     fn filter(&self) -> &str {
-        &self.filter
+        match (self.pane(), &self.letters) {
+            (Pane::Groups, _) => &self.groups_filter,
+            (Pane::Letters, Some(letters)) => &letters.filter,
+            _ => &self.filter,
+        }
     }
 
     fn set_filter(&mut self, filter: &str, _cx: &Context<'_>) {
-        filter.clone_into(&mut self.filter);
+        let kept = match (self.pane(), &mut self.letters) {
+            (Pane::Groups, _) => &mut self.groups_filter,
+            (Pane::Letters, Some(letters)) => &mut letters.filter,
+            _ => &mut self.filter,
+        };
+        filter.clone_into(kept);
     }
 
     fn columns(&self) -> Vec<&'static str> {
-        view::COLUMNS[..view::COLUMNS.len() - 1].iter().map(|column| column.name).collect()
+        let columns = match (self.pane(), &self.letters) {
+            (Pane::Groups, _) => &view::GROUP_COLUMNS[..],
+            (Pane::Letters, Some(letters)) => view::letter_columns(letters),
+            _ => &view::COLUMNS[..view::COLUMNS.len() - 1],
+        };
+        columns.iter().map(|column| column.name).collect()
     }
 
     fn sort(&mut self, column: usize) {
-        self.queues.sort_by(column, false);
+        match (self.pane(), &mut self.letters) {
+            (Pane::Groups, _) => self.groups.sort_by(column, false),
+            (Pane::Letters, Some(letters)) => letters.table.sort_by(column, false),
+            _ => self.queues.sort_by(column, false),
+        }
     }
 
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {
@@ -290,14 +356,22 @@ impl Screen for QueuesScreen {
                     ("y", "copy"),
                 ];
             }
-            (Focus::Dead, None) => vec![("⏎", "letters"), ("d", "queues")],
+            (Focus::Dead, None) => vec![("⏎", "letters"), ("a", "all letters"), ("d", "queues")],
             (Focus::Dead, Some(_)) => {
-                vec![("esc", "back"), ("⏎", "open"), ("v", "pager"), ("l", "log of its run")]
+                vec![
+                    ("esc", "back"),
+                    ("⏎", "open"),
+                    ("/", "key, tenant, error"),
+                    ("s", "sort"),
+                    ("v", "pager"),
+                    ("l", "log of its run"),
+                ]
             }
         };
         if !cx.readonly {
             hints.extend(match self.letters {
                 None => vec![("r", "retry group"), ("x", "discard group")],
+                Some(Letters { of: None, .. }) => vec![("r", "retry"), ("x", "discard")],
                 Some(_) => {
                     vec![
                         ("r", "retry"),

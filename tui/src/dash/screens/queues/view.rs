@@ -41,7 +41,7 @@ pub(super) const COLUMNS: [Column; 11] = [
     Column::left("DEPTH 15m", Width::Fixed(SAMPLES as u16), 8),
 ];
 
-const GROUP_COLUMNS: [Column; 5] = [
+pub(super) const GROUP_COLUMNS: [Column; 5] = [
     Column::left("ERROR", Width::Fill(20), 0),
     Column::right("COUNT", Width::Fixed(6), 0),
     Column::right("FIRST", Width::Fixed(8), 3),
@@ -49,13 +49,24 @@ const GROUP_COLUMNS: [Column; 5] = [
     Column::left("TASK", Width::Fixed(16), 2),
 ];
 
-const LETTER_COLUMNS: [Column; 5] = [
+/// The columns of letters; the last two where they are of several groups.
+const LETTER_COLUMNS: [Column; 7] = [
     Column::right("LETTER", Width::Fixed(8), 0),
     Column::left("KEY", Width::Fill(20), 0),
     Column::right("TRIES", Width::Fixed(5), 3),
     Column::right("SET ASIDE", Width::Fixed(9), 1),
     Column::left("TENANT", Width::Fixed(12), 2),
+    Column::left("TASK", Width::Fixed(16), 4),
+    Column::left("ERROR", Width::Fill(20), 5),
 ];
+
+/// The columns of these letters.
+pub(super) fn letter_columns(letters: &Letters) -> &'static [Column] {
+    match letters.of {
+        Some(_) => &LETTER_COLUMNS[..letters::TASK],
+        None => &LETTER_COLUMNS,
+    }
+}
 
 impl QueuesScreen {
     /// Draws it.
@@ -142,15 +153,30 @@ impl QueuesScreen {
         let count = text::grouped(cx.snap.dead_letters());
         match &self.letters {
             None => {
-                put(buf, title, 1, 0, &format!("Dead letters ({count}) by error"), theme.title);
+                let filter = match self.groups_filter.as_str() {
+                    "" => String::new(),
+                    filter => format!("   filter: {filter}"),
+                };
+                let words = format!("Dead letters ({count}) by error");
+                let x = 1 + put(buf, title, 1, 0, &words, theme.title);
+                put(buf, title, x, 0, &filter, theme.dim);
                 self.draw_groups(cx, theme, body, buf);
             }
             Some(letters) => {
-                let words = format!("{}: {}", letters.task, letters.error);
+                let words = match &letters.of {
+                    Some((task, error)) => format!("{task}: {error}"),
+                    None => format!("All dead letters ({count}), newest first"),
+                };
                 let held = letters.list.len();
                 let more = if letters.more { "+" } else { "" };
                 let waits = if letters.waits() { " …" } else { "" };
-                let held = format!(" {held}{more}{waits} ");
+                let held = match letters.filter.as_str() {
+                    "" => format!(" {held}{more}{waits} "),
+                    filter => {
+                        let shown = letters.shown().len();
+                        format!(" filter: {filter}  {shown} of {held}{more}{waits} ")
+                    }
+                };
                 let room = area.width.saturating_sub(1 + text::width(&held) as u16);
                 put_n(buf, title, 1, 0, room, &words, theme.title);
                 put_right(buf, title, area.width, 0, &held, theme.dim);
@@ -167,8 +193,8 @@ impl QueuesScreen {
             rows: groups.len(),
             selected: self.groups.exact(&group_ids(&groups)),
             focused,
-            sort: None,
-            empty: match self.filter.is_empty() {
+            sort: self.groups.sort.map(|column| (column, self.groups.descending)),
+            empty: match self.groups_filter.is_empty() {
                 true => {
                     "None: an item that fails for good comes here, with all its errors, to be \
                          retried or discarded."
@@ -190,24 +216,31 @@ impl QueuesScreen {
     }
 
     fn letters(&self, letters: &Letters, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        let ids = letters.ids();
+        let shown = letters.shown();
+        let ids: Vec<u64> = shown.iter().map(|at| letters.list[*at].id).collect();
         let table = Table {
-            columns: &LETTER_COLUMNS,
-            rows: letters.list.len(),
+            columns: letter_columns(letters),
+            rows: shown.len(),
             selected: letters.table.place(&ids),
             focused: self.focus == Focus::Dead,
-            sort: None,
-            empty: if letters.waits() { "They are being fetched …" } else { "None any more." },
+            sort: letters.table.sort.map(|column| (column, letters.table.descending)),
+            empty: match (letters.waits(), letters.filter.is_empty()) {
+                (true, _) => "They are being fetched …",
+                (false, true) => "None any more.",
+                (false, false) => "No key, tenant or error has that in it; esc shows all of them.",
+            },
             seen: &letters.table.seen,
         };
         table.draw(theme, area, buf, |at, column| {
-            let letter = &letters.list[at];
+            let letter = &letters.list[shown[at]];
             let words = match column {
-                0 => letter.id.to_string(),
-                1 => letter.key.clone(),
-                2 => letter.attempts.to_string(),
-                3 => text::clock(letter.at),
-                _ => letter.tenant.clone().unwrap_or_else(|| "-".to_owned()),
+                letters::LETTER => letter.id.to_string(),
+                letters::KEY => letter.key.clone(),
+                letters::TRIES => letter.attempts.to_string(),
+                letters::ASIDE => text::clock(letter.at),
+                letters::TENANT => letter.tenant.clone().unwrap_or_else(|| "-".to_owned()),
+                letters::TASK => letter.task.clone(),
+                _ => letter.errors.last().cloned().unwrap_or_default(),
             };
             (words, theme.text)
         });
