@@ -5,9 +5,11 @@ mod common;
 use std::sync::Arc;
 
 use besom_core::command::{Action, Command, DeadSelector};
-use besom_core::ids::TaskName;
+use besom_core::ids::{RunId, TaskName, Term};
+use besom_core::plan::{SlotOutcome, SlotRecord};
 use besom_core::snapshot::{
-    Answer, DeadPage, Done, Explained, Letter, NodeState, Query, Refusal, RunState, Snapshot,
+    Answer, DeadPage, Done, Explained, LastRun, Letter, NodeState, Query, Refusal, Run, RunPage,
+    RunState, Snapshot, TaskPast,
 };
 use besom_core::time::Time;
 use besom_tui::dash::data::{Connection, Shown};
@@ -59,14 +61,14 @@ fn places_are_reached_by_numbers_and_by_tab() {
         dashboard.input(key(code));
         assert_eq!(dashboard.state.place, place, "{code:?}");
     }
-    assert_eq!(dashboard.effects, []);
+    assert_eq!(dashboard.done(), []);
 }
 
 #[test]
 fn quitting_takes_one_key() {
     for leave in [key(Code::Char('q')), Input::Key(Key::ctrl('c'))] {
         let mut dashboard = Dashboard::of(small());
-        assert_eq!(dashboard.input(leave).effects, [Effect::Quit]);
+        assert_eq!(dashboard.input(leave).done(), [Effect::Quit]);
     }
 }
 
@@ -76,7 +78,7 @@ fn control_c_quits_whatever_is_open() {
         let mut dashboard = Dashboard::of(small());
         dashboard.go(Place::Tasks).type_in(open);
         dashboard.input(Input::Key(Key::ctrl('c')));
-        assert_eq!(dashboard.effects, [Effect::Quit], "{open}");
+        assert_eq!(dashboard.done(), [Effect::Quit], "{open}");
     }
 }
 
@@ -87,7 +89,7 @@ fn pasted_text_is_never_a_command() {
         dashboard.go(place);
         dashboard.effects.clear();
         dashboard.input(Input::Paste("q\nt\r\ny:quit\n2\x03".into()));
-        assert_eq!(dashboard.effects, [], "{place:?}");
+        assert_eq!(dashboard.done(), [], "{place:?}");
         assert_eq!(dashboard.state.place, place);
     }
     let mut dashboard = Dashboard::of(small());
@@ -229,7 +231,7 @@ fn every_action_asks_first_and_then_says_why() {
         let mut dashboard = Dashboard::of(scanning());
         dashboard.go(place).type_in(keys);
         assert!(matches!(dashboard.state.overlay, Overlay::Confirm(_)), "{place:?} {keys}");
-        assert_eq!(dashboard.effects, [], "{place:?} {keys}: nothing before the answer");
+        assert_eq!(dashboard.done(), [], "{place:?} {keys}: nothing before the answer");
         dashboard.type_in("INC-9").input(key(Code::Enter));
         let (ticket, action, reason) = act(&dashboard);
         assert_eq!((action, reason.as_str()), (expected, "INC-9"), "{place:?} {keys}");
@@ -248,7 +250,7 @@ fn escape_changes_nothing_and_a_required_reason_is_required() {
     assert!(matches!(dashboard.state.overlay, Overlay::None));
     dashboard.type_in("p").input(key(Code::Enter)).type_in("  ").input(key(Code::Enter));
     assert!(matches!(dashboard.state.overlay, Overlay::Confirm(_)));
-    assert_eq!(dashboard.effects, []);
+    assert_eq!(dashboard.done(), []);
 }
 
 #[test]
@@ -358,6 +360,32 @@ fn letters_come_page_by_page_and_each_opens() {
 }
 
 #[test]
+fn the_filter_and_the_order_are_those_of_the_pane_with_the_keys() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Queues).type_in("djj").input(key(Code::Enter));
+    answer_dead(&mut dashboard, 100..300, true);
+    // Somebody is looked for: the rest is fetched as well.
+    dashboard.type_in("/doc:77").input(key(Code::Enter));
+    feed(&mut dashboard, later(1));
+    assert!(matches!(asked(&dashboard).1, Query::Dead { before: Some(100), .. }));
+    answer_dead(&mut dashboard, 50..100, false);
+    let picture = dashboard.picture(100, 30);
+    assert!(picture.contains("filter: doc:77  1 of 250"), "{picture}");
+    assert!(picture.contains("doc:77 ") && !picture.contains("doc:78 "), "{picture}");
+    assert!(picture.contains("compact-docs"), "the queues stay as they are: {picture}");
+    dashboard.input(key(Code::Esc)).type_in("s");
+    let picture = dashboard.picture(100, 30);
+    assert!(picture.contains("LETTER▲") && picture.contains(">      77"), "{picture}");
+    // Back to the errors, which have their own filter.
+    dashboard.input(key(Code::Esc)).type_in("/lease").input(key(Code::Enter));
+    let picture = dashboard.picture(100, 30);
+    assert!(picture.contains("filter: lease") && picture.contains("compact-docs"), "{picture}");
+    assert!(!picture.contains("trap: all fuel"), "{picture}");
+    dashboard.type_in("a");
+    assert_eq!(asked(&dashboard).1, Query::Dead { task: None, error: None, before: None });
+}
+
+#[test]
 fn letters_that_never_came_are_asked_for_again() {
     let mut dashboard = Dashboard::of(small());
     dashboard.go(Place::Queues).type_in("d").input(key(Code::Enter));
@@ -421,6 +449,66 @@ fn an_open_question_about_a_group_follows_its_number() {
 }
 
 #[test]
+fn the_past_of_a_task_is_that_of_the_books() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Tasks);
+    assert!(dashboard.picture(80, 24).contains("╌ not read"), "nothing is made up");
+    let (ticket, query) = asked(&dashboard);
+    assert_eq!(query, Query::Past { task: "audit-trim".into(), back_s: 7_200 });
+    // Slots of another schedule than the one of now, and one run that failed.
+    let slot = |n: i64| Time(NOW.0 / 60_000_000 * 60_000_000 - n * 60_000_000);
+    let record = |n: i64, count, outcome| SlotRecord {
+        task: "audit-trim".into(),
+        from: slot(n),
+        to: slot(n - count as i64 + 1),
+        count,
+        outcome,
+        reason: "run 4 has been active since 2026-07-30T13:00:00.040307Z".into(),
+        run: Some(RunId(n as u64)),
+        term: Term(1),
+    };
+    let failed = LastRun { id: 61, slot: slot(61), state: RunState::Failed, ..LastRun::default() };
+    let page = TaskPast {
+        task: "audit-trim".into(),
+        from: Time(NOW.0 - 7_200_000_000),
+        slots: vec![record(59, 20, SlotOutcome::Skipped), record(61, 1, SlotOutcome::Ran)],
+        more: false,
+        runs: vec![failed],
+    };
+    dashboard.input(Input::Feed(Feed::Answer { ticket, answer: Answer::Past(page) }));
+    dashboard.type_in("[");
+    let picture = dashboard.picture(160, 48);
+    for words in ["(20 slots) skipped: run 4 has been active since", "✕", "another schedule before"]
+    {
+        assert!(picture.contains(words), "{words}: {picture}");
+    }
+    assert!(!picture.contains("040307"), "nobody reads microseconds: {picture}");
+    dashboard.type_in("[");
+    assert!(dashboard.picture(160, 48).contains("brought a run"), "there is none before");
+    dashboard.type_in("z");
+    let query = asked(&dashboard).1;
+    assert_eq!(query, Query::Past { task: "audit-trim".into(), back_s: 86_400 });
+}
+
+#[test]
+fn a_filter_of_runs_asks_the_host_for_those_of_its_tasks() {
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Tasks).input(key(Code::Enter));
+    let (ticket, query) = asked(&dashboard);
+    assert_eq!(query, Query::Runs { tasks: vec!["audit-trim".into()], limit: 200 });
+    assert!(dashboard.picture(80, 24).contains("reading"), "{}", dashboard.picture(80, 24));
+    let old = small().runs.iter().find(|run| run.task == "audit-trim").cloned().expect("a run");
+    let runs = (1..=200).rev().map(|id| Run { id, ..(*old).clone() }).collect();
+    let answer = Answer::Runs(RunPage { runs, more: true });
+    dashboard.input(Input::Feed(Feed::Answer { ticket, answer }));
+    assert!(dashboard.picture(80, 24).contains("(208 shown)"), "{}", dashboard.picture(80, 24));
+    // At their end older ones are asked for.
+    dashboard.type_in("G");
+    let query = asked(&dashboard).1;
+    assert_eq!(query, Query::Runs { tasks: vec!["audit-trim".into()], limit: 400 });
+}
+
+#[test]
 fn a_slot_is_explained_by_the_host() {
     let mut dashboard = Dashboard::of(small());
     dashboard.go(Place::Tasks).input(key(Code::Left)).type_in("w");
@@ -450,7 +538,7 @@ fn the_palette_finds_and_does() {
     assert!(matches!(dashboard.state.overlay, Overlay::Confirm(_)));
     dashboard.input(key(Code::Esc)).type_in(":nothing like that").input(key(Code::Enter));
     assert!(matches!(dashboard.state.overlay, Overlay::None));
-    assert_eq!(dashboard.effects, []);
+    assert_eq!(dashboard.done(), []);
 }
 
 #[test]
@@ -473,7 +561,7 @@ fn the_mouse_is_left_alone_until_it_is_asked_for() {
     dashboard.input(click(14, 1));
     assert_eq!(dashboard.state.place, Place::Overview);
     dashboard.type_in("m").input(click(14, 1));
-    assert_eq!(dashboard.effects, [Effect::Mouse(true)]);
+    assert_eq!(dashboard.done(), [Effect::Mouse(true)]);
     assert_eq!(dashboard.state.place, Place::Tasks);
     dashboard.picture(80, 24);
     dashboard.input(click(5, 6));
@@ -492,7 +580,7 @@ fn copying_names_what_is_chosen() {
     ] {
         let mut dashboard = Dashboard::of(small());
         dashboard.go(place).type_in(keys);
-        assert_eq!(dashboard.effects, [Effect::Copy(expected.into())], "{place:?} {keys}");
+        assert_eq!(dashboard.done(), [Effect::Copy(expected.into())], "{place:?} {keys}");
     }
 }
 
@@ -556,7 +644,7 @@ fn a_group_that_is_tried_again_keeps_the_cursor_and_no_other_takes_its_keys() {
     feed(&mut dashboard, gone);
     dashboard.effects.clear();
     dashboard.type_in("yr");
-    assert_eq!(dashboard.effects, [], "another group is copied");
+    assert_eq!(dashboard.done(), [], "another group is copied");
     assert!(matches!(dashboard.state.overlay, Overlay::None), "another group is asked about");
     let mut back = later(3);
     back.dead.remove(1);
@@ -564,7 +652,7 @@ fn a_group_that_is_tried_again_keeps_the_cursor_and_no_other_takes_its_keys() {
     feed(&mut dashboard, back);
     dashboard.type_in("y");
     let error = "trap: all fuel consumed ttl::scan+0x4c".to_owned();
-    assert_eq!(dashboard.effects, [Effect::Copy(error)]);
+    assert_eq!(dashboard.done(), [Effect::Copy(error)]);
 }
 
 #[test]
@@ -577,7 +665,7 @@ fn a_run_is_reached_by_its_number_and_q_quits() {
     assert!(dashboard.effects.iter().any(asks), "{:?}", dashboard.effects);
     let mut dashboard = Dashboard::of(small());
     dashboard.type_in(":q").input(key(Code::Enter));
-    assert_eq!(dashboard.effects, [Effect::Quit]);
+    assert_eq!(dashboard.done(), [Effect::Quit]);
 }
 
 #[test]

@@ -9,12 +9,12 @@ use besom_core::ids::{RunId, TaskName};
 use besom_core::ring::ServerName;
 use besom_core::snapshot::{
     Answer, DEAD_PAGE, DeadPage, Done, Edit, Explained, ItemRow, LOG_PAGE, Letter, LogPage, Query,
-    Refusal, RunDetail,
+    RUNS_JUDGED, RUNS_PAGE, RUNS_TASKS_MAX, Refusal, RunDetail, RunPage, SLOTS_PAGE, TaskPast,
 };
 use besom_core::time::Time;
 
 use super::Gatherer;
-use super::books::short;
+use super::books::{last_run, short};
 use crate::host::asking;
 use crate::host::editing::Desk;
 use crate::ports::members::MemberState;
@@ -22,6 +22,8 @@ use crate::ports::store::{DeadLetter, HistoryQuery, Letters, Store};
 
 /// How long a command may wait for a leader before it is said that it waits.
 const APPLY_MAX: Duration = Duration::from_secs(5);
+/// How far back slots are looked for.
+const BACK_MAX: Duration = Duration::from_secs(366 * 86_400);
 /// History rows of a run that are looked at.
 const ITEMS_MAX: u32 = 500;
 
@@ -53,6 +55,8 @@ impl Gatherer {
         let answered = match query {
             Query::Dead { task, error, before } => self.dead(task, error, before).await,
             Query::Run { run } => self.run_detail(run).await,
+            Query::Runs { tasks, limit } => self.runs(&tasks, limit).await,
+            Query::Past { task, back_s } => self.past(task, back_s).await,
             Query::Explain { task, at } => self.explain(task, at).await,
             Query::Log { run, after } => self.log(run, after).await,
             Query::Config => self.at_desk(|desk| desk.show()).await.map(Answer::Config),
@@ -211,6 +215,40 @@ impl Gatherer {
         let may_log = |ended: Option<Time>| ended.is_none_or(|at| now.since(at) < LAST_LINES);
         let open = run.is_some_and(|run| may_log(run.ended_at));
         Ok(Answer::Log(LogPage { lines: found.lines, dropped: found.lost, open }))
+    }
+
+    async fn runs(&self, tasks: &[String], limit: u32) -> Result<Answer, Refused> {
+        let limit = limit.min(RUNS_PAGE);
+        let mut found = Vec::new();
+        if tasks.is_empty() {
+            found.push(self.store().runs(None, limit + 1).await.map_err(refused)?);
+        }
+        for task in tasks.iter().take(RUNS_TASKS_MAX) {
+            let task = TaskName::from(task.as_str());
+            found.push(self.store().runs(Some(&task), limit + 1).await.map_err(refused)?);
+        }
+        let more = found.iter().any(|runs| runs.len() > limit as usize);
+        let of_task = |runs: Vec<_>| runs.into_iter().take(limit as usize);
+        let mut runs: Vec<_> = found.into_iter().flat_map(of_task).map(|run| short(&run)).collect();
+        runs.sort_unstable_by_key(|run| std::cmp::Reverse(run.id));
+        let more = more || runs.len() > RUNS_PAGE as usize;
+        runs.truncate(RUNS_PAGE as usize);
+        Ok(Answer::Runs(RunPage { runs, more }))
+    }
+
+    async fn past(&self, task: String, back_s: u64) -> Result<Answer, Refused> {
+        let name = TaskName::from(task.as_str());
+        let store = self.store();
+        let now = store.now().await.map_err(refused)?;
+        let from = now - Duration::from_secs(back_s.min(BACK_MAX.as_secs()));
+        let slots = store.slots(&name, from, now, SLOTS_PAGE + 1);
+        let runs = store.runs(Some(&name), RUNS_JUDGED);
+        let (slots, runs) = tokio::try_join!(slots, runs).map_err(refused)?;
+        let mut slots = slots;
+        let more = slots.len() > SLOTS_PAGE as usize;
+        slots.truncate(SLOTS_PAGE as usize);
+        let runs = runs.iter().map(|run| last_run(&short(run))).collect();
+        Ok(Answer::Past(TaskPast { task, from, slots, more, runs }))
     }
 
     async fn explain(&self, task: String, at: Time) -> Result<Answer, Refused> {

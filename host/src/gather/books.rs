@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use besom_core::ids::{RunId, TaskName};
 use besom_core::plan::{SlotRecord, TaskState};
-use besom_core::snapshot::{self, DEAD_GROUPS_MAX, RUNS_OF_TASK, RunState};
+use besom_core::snapshot::{
+    self, DEAD_GROUPS_MAX, RUNS_JUDGED, RUNS_OF_TASK, RunState, SLOTS_OF_TASK,
+};
 use besom_core::time::Time;
 
 use super::Sources;
@@ -22,8 +24,6 @@ const RUNS_FIRST: u32 = 1_000;
 const RUNS_AGAIN: u32 = 16;
 /// How far back slots are shown.
 const SLOTS_BACK: Duration = Duration::from_secs(2 * 3_600);
-/// Slot records of a task.
-const SLOTS_MAX: u32 = 64;
 
 /// Leaderships that are shown.
 const TERMS: u32 = 50;
@@ -129,7 +129,7 @@ impl Books {
         self.tasks.retain(|task| tasks.contains(task));
         for task in tasks {
             if !self.tasks.contains(&task) {
-                for run in store.runs(Some(&task), RUNS_OF_TASK as u32).await? {
+                for run in store.runs(Some(&task), RUNS_JUDGED).await? {
                     self.note(&run);
                 }
                 self.tasks.insert(task);
@@ -149,7 +149,7 @@ impl Books {
         for (id, run) in self.runs.iter().rev() {
             let of_task = seen.entry(run.task.clone()).or_default();
             *of_task += 1;
-            if *of_task > RUNS_OF_TASK && !run.state.is_active() {
+            if *of_task > RUNS_JUDGED as usize && !run.state.is_active() {
                 old.push(*id);
             }
         }
@@ -182,7 +182,7 @@ impl Books {
                 continue;
             }
             let back = Time(now.0.saturating_sub(SLOTS_BACK.as_micros() as i64));
-            let slots = store.slots(task, back, now, SLOTS_MAX).await?;
+            let slots = store.slots(task, back, now, SLOTS_OF_TASK as u32).await?;
             self.slots.insert(task.clone(), (state.clone(), slots));
         }
         Ok(())
@@ -213,20 +213,46 @@ pub fn short(run: &Run) -> snapshot::Run {
     }
 }
 
+/// The length that 99 of 100 of the last runs of each task did not exceed, in milliseconds, from
+/// runs newest first; a task of which none has ended well is not there.
+pub fn p99_ms(runs: &[Arc<snapshot::Run>]) -> BTreeMap<&str, u64> {
+    let mut took: BTreeMap<&str, (usize, Vec<u64>)> = BTreeMap::new();
+    for run in runs {
+        let (seen, of_task) = took.entry(&run.task).or_default();
+        *seen += 1;
+        if *seen <= RUNS_JUDGED as usize
+            && run.error.is_none()
+            && let Some(ended_at) = run.ended_at
+        {
+            of_task.push(ended_at.since(run.started_at).as_millis() as u64);
+        }
+    }
+    let rank = |(_, mut took): (usize, Vec<u64>)| {
+        took.sort_unstable();
+        took.get((took.len() * 99).div_ceil(100).checked_sub(1)?).copied()
+    };
+    took.into_iter().filter_map(|(task, took)| Some((task, rank(took)?))).collect()
+}
+
+/// A run as it is shown with its task.
+pub fn last_run(run: &snapshot::Run) -> snapshot::LastRun {
+    snapshot::LastRun {
+        id: run.id,
+        slot: run.slot,
+        started_at: run.started_at,
+        ended_at: run.ended_at,
+        state: run.state,
+        planned: run.planned,
+    }
+}
+
 /// The latest runs of each task, oldest first, from runs newest first.
 pub fn by_task(runs: &[Arc<snapshot::Run>]) -> BTreeMap<&str, Vec<snapshot::LastRun>> {
     let mut last: BTreeMap<&str, Vec<snapshot::LastRun>> = BTreeMap::new();
     for run in runs {
         let of_task = last.entry(&run.task).or_default();
         if of_task.len() < RUNS_OF_TASK {
-            of_task.push(snapshot::LastRun {
-                id: run.id,
-                slot: run.slot,
-                started_at: run.started_at,
-                ended_at: run.ended_at,
-                state: run.state,
-                planned: run.planned,
-            });
+            of_task.push(last_run(run));
         }
     }
     last.values_mut().for_each(|runs| runs.reverse());

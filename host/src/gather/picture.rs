@@ -125,6 +125,7 @@ impl Picture {
 
     fn tasks(&self, defined: &Defined, reading: &Reading) -> Vec<Arc<Task>> {
         let last = books::by_task(&reading.runs);
+        let p99 = books::p99_ms(&reading.runs);
         let depths: BTreeMap<&TaskName, &Depth> =
             reading.depths.iter().filter_map(|d| Some((d.task.as_ref()?, d))).collect();
         let waits = |d: &Depth| d.log + d.timers + d.retries + d.dead > 0;
@@ -154,6 +155,7 @@ impl Picture {
                 in_per_s,
                 out_per_s,
                 last: last.get(name.as_str()).cloned().unwrap_or_default(),
+                p99_ms: p99.get(name.as_str()).copied(),
                 slots,
                 ..scheduled.map_or_else(Task::default, described)
             };

@@ -163,6 +163,50 @@ pub fn clock(time: besom_core::time::Time) -> String {
     format!("{:02}:{:02}:{:02}", s / 3_600, s / 60 % 60, s % 60)
 }
 
+/// A text with its instants as people say them: of today the clock, of other days the date and
+/// the clock; nobody on call reads microseconds.
+pub fn times(text: &str, now: besom_core::time::Time) -> String {
+    let (bytes, today) = (text.as_bytes(), now.to_string());
+    let is_instant = |at: usize| {
+        let shape = b"dddd-dd-ddTdd:dd:dd";
+        bytes.get(at..at + shape.len()).is_some_and(|part| {
+            let fits = |(byte, shape): (&u8, &u8)| match shape {
+                b'd' => byte.is_ascii_digit(),
+                other => byte == other,
+            };
+            part.iter().zip(shape).all(fits)
+        })
+    };
+    let (mut out, mut taken, mut at) = (String::with_capacity(text.len()), 0, 0);
+    while at < bytes.len() {
+        let inside = at > taken && bytes[at - 1].is_ascii_alphanumeric();
+        if inside || !is_instant(at) {
+            at += 1;
+            continue;
+        }
+        let fraction = match bytes.get(at + 19) {
+            Some(b'.') => 1 + bytes[at + 20..].iter().take_while(|b| b.is_ascii_digit()).count(),
+            _ => 0,
+        };
+        let end = at + 19 + fraction;
+        if bytes.get(end) != Some(&b'Z') {
+            at += 1;
+            continue;
+        }
+        out.push_str(&text[taken..at]);
+        if !today.starts_with(&text[at..at + 10]) {
+            let year = if today.starts_with(&text[at..at + 4]) { 5 } else { 0 };
+            out.push_str(&text[at + year..at + 10]);
+            out.push(' ');
+        }
+        out.push_str(&text[at + 11..at + 19]);
+        out.push('Z');
+        (at, taken) = (end + 1, end + 1);
+    }
+    out.push_str(&text[taken..]);
+    out
+}
+
 /// A text in lines of at most so many columns, broken at blanks where there are any.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();

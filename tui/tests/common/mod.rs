@@ -46,6 +46,12 @@ impl Dashboard {
         self
     }
 
+    /// What its shell was to do, beside asking the host what is looked at.
+    pub fn done(&self) -> Vec<Effect> {
+        let asks = |effect: &&Effect| matches!(effect, Effect::Ask { .. });
+        self.effects.iter().filter(|effect| !asks(effect)).cloned().collect()
+    }
+
     /// Types a text, key by key.
     pub fn type_in(&mut self, text: &str) -> &mut Dashboard {
         for c in text.chars() {

@@ -2,10 +2,10 @@
 
 use besom_core::snapshot::{
     Answer, ConfigFile, DiffKind, DiffLine, Edit, Edited, ItemRow, LogLine, LogPage, Problem,
-    Query, Refusal, RunDetail,
+    Query, Refusal, Run, RunDetail, RunPage, TaskPast,
 };
 use besom_core::time::Time;
-use besom_tui::dash::sample::{NOW, ago_ms};
+use besom_tui::dash::sample::{NOW, ago_ms, small};
 use besom_tui::dash::{Effect, Feed, Input};
 
 use crate::common::Dashboard;
@@ -143,6 +143,22 @@ impl Host {
                 None => Answer::Refused(Refusal { message: format!("there is no run {run}") }),
             },
             Query::Log { after, .. } => Answer::Log(self.log(*after)),
+            Query::Past { task, .. } => {
+                let snap = small();
+                let of_task = snap.task(task).expect("a task of the sample");
+                Answer::Past(TaskPast {
+                    task: task.clone(),
+                    slots: of_task.slots.clone(),
+                    runs: of_task.last.iter().rev().cloned().collect(),
+                    ..TaskPast::default()
+                })
+            }
+            Query::Runs { tasks, .. } => {
+                let runs = small().runs.iter().map(|run| (**run).clone()).collect::<Vec<_>>();
+                let wanted = |run: &Run| tasks.is_empty() || tasks.contains(&run.task);
+                let runs = runs.into_iter().filter(wanted).collect();
+                Answer::Runs(RunPage { runs, more: false })
+            }
             other => Answer::Refused(Refusal { message: format!("{other:?} is not asked here") }),
         }
     }

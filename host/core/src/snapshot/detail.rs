@@ -5,12 +5,22 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::run::Run;
+use super::task::LastRun;
+use crate::plan::SlotRecord;
 use crate::time::Time;
 
 /// Dead letters in one page.
 pub const DEAD_PAGE: u32 = 200;
 /// Lines of log in one page.
 pub const LOG_PAGE: u32 = 500;
+/// Slot records in one answer: those of two hours of a task that runs every three seconds.
+pub const SLOTS_PAGE: u32 = 2_500;
+/// Runs in one answer, of all its tasks together.
+pub const RUNS_PAGE: u32 = 2_000;
+/// Tasks in one question about runs.
+pub const RUNS_TASKS_MAX: usize = 8;
+/// Ended runs by which a task is judged: its typical length, and what its next slots would meet.
+pub const RUNS_JUDGED: u32 = 200;
 
 /// A question to a host.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -41,6 +51,20 @@ pub enum Query {
     Config,
     /// What an edit of it would come to, or comes to: [`Edited`].
     Edit(Edit),
+    /// Runs, newest first: [`RunPage`].
+    Runs {
+        /// Of these tasks, at most [`RUNS_TASKS_MAX`]; empty: of all.
+        tasks: Vec<String>,
+        /// At most so many of each, up to [`RUNS_PAGE`].
+        limit: u32,
+    },
+    /// What the books have of a task's slots and runs: [`TaskPast`].
+    Past {
+        /// The task.
+        task: String,
+        /// How far back from now, in seconds.
+        back_s: u64,
+    },
     /// Why a slot ran, or did not: [`Explained`].
     Explain {
         /// The task.
@@ -64,6 +88,10 @@ pub enum Answer {
     Config(ConfigFile),
     /// An edit of it.
     Edited(Edited),
+    /// Runs.
+    Runs(RunPage),
+    /// What the books have of a task.
+    Past(TaskPast),
     /// Why a slot ran, or did not.
     Explained(Explained),
     /// What came of an action.
@@ -279,6 +307,32 @@ pub struct Problem {
     pub message: String,
     /// How to mend it.
     pub fix: String,
+}
+
+/// Runs.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunPage {
+    /// Newest first.
+    pub runs: Vec<Run>,
+    /// Whether there are older ones.
+    pub more: bool,
+}
+
+/// What the books have of a task's slots and runs.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskPast {
+    /// The task.
+    pub task: String,
+    /// From when on slots were looked for.
+    pub from: Time,
+    /// Its slots, newest first; at most [`SLOTS_PAGE`].
+    pub slots: Vec<SlotRecord>,
+    /// Whether older ones were left out.
+    pub more: bool,
+    /// Its latest runs, newest first; at most [`RUNS_JUDGED`].
+    pub runs: Vec<LastRun>,
 }
 
 /// Why a slot ran, or did not.

@@ -38,7 +38,8 @@ pub use attention::{Attention, SILENT_MAX_DEFAULT, Subject, Thresholds, Urgency,
 pub use dead::DeadGroup;
 pub use detail::{
     Answer, ConfigFile, DEAD_PAGE, DeadPage, DiffKind, DiffLine, Done, Edit, Edited, Explained,
-    ItemRow, LOG_PAGE, Letter, LogLine, LogPage, Problem, Query, Refusal, RunDetail,
+    ItemRow, LOG_PAGE, Letter, LogLine, LogPage, Problem, Query, RUNS_JUDGED, RUNS_PAGE,
+    RUNS_TASKS_MAX, Refusal, RunDetail, RunPage, SLOTS_PAGE, TaskPast,
 };
 pub use event::{Event, EventKind};
 pub use held::{Cause, Held};
@@ -50,7 +51,7 @@ pub use report::{
 };
 pub use ring::{Owner, Ring};
 pub use run::{Run, RunState};
-pub use task::{Depth, LastRun, Limits, Pause, RUNS_OF_TASK, Task};
+pub use task::{Depth, LastRun, Limits, Pause, RUNS_OF_TASK, SLOTS_OF_TASK, Task};
 
 use crate::time::Time;
 

@@ -8,6 +8,8 @@ use crate::time::Time;
 
 /// Ended or active runs shown with a task.
 pub const RUNS_OF_TASK: usize = 20;
+/// Slot records shown with a task.
+pub const SLOTS_OF_TASK: usize = 64;
 
 /// A task.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -49,7 +51,10 @@ pub struct Task {
     pub out_per_s: Option<f64>,
     /// Its latest runs, oldest first; at most [`RUNS_OF_TASK`].
     pub last: Vec<LastRun>,
-    /// What became of its latest slots, newest first.
+    /// The length that 99 of 100 of its last [`RUNS_JUDGED`](super::RUNS_JUDGED) runs that ended
+    /// did not exceed, in milliseconds; none: none has ended.
+    pub p99_ms: Option<u64>,
+    /// What became of its latest slots, newest first; at most [`SLOTS_OF_TASK`].
     pub slots: Vec<SlotRecord>,
 }
 

@@ -23,7 +23,7 @@ use crate::model::collections_for;
 use crate::ports::store::{Command, Store};
 
 /// Runs of the task that are looked at for how long it takes.
-pub const PAST_RUNS: u32 = 200;
+pub const PAST_RUNS: u32 = besom_core::snapshot::RUNS_JUDGED;
 /// Slots that are shown.
 const SLOTS_SHOWN: usize = 5;
 

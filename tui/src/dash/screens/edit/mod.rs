@@ -35,6 +35,9 @@ use crate::dash::table::{Column, SortKey, TableState, Width};
 /// From this size on the whole file and the agenda are shown.
 const WIDE: (u16, u16) = (140, 36);
 
+/// An answer that takes longer was lost with its connection.
+const PAST_AGAIN: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// The columns of the tasks to choose from.
 const COLUMNS: [Column; 5] = [
     Column::left("TASK", Width::Fill(16), 0),
@@ -265,6 +268,12 @@ impl Screen for EditScreen {
         }
         if let Some(News::NotSaved(why)) = open.exchange.overdue(cx.now) {
             out.say(Tone::Bad, why);
+        }
+        // Asked for when the form is opened, and again where no answer came.
+        let again = open.past_at.is_none_or(|at| cx.now.since(at) > PAST_AGAIN);
+        if again && open.past(cx).is_none() {
+            open.past_at = Some(cx.now);
+            out.ask(open.past_query());
         }
         let changes = open.form.changes();
         open.exchange.due(&open.form.task, &changes, cx.now, |query| out.ask(query));

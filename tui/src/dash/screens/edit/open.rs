@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use besom_core::ids::TaskName;
 use besom_core::plan::{Forecast, forecast};
-use besom_core::snapshot::{ConfigFile, RunState};
+use besom_core::snapshot::{Answer, ConfigFile, Query, RunState, TaskPast};
+use besom_core::time::Time;
 
 use super::WIDE;
 use super::agenda::Agenda;
@@ -19,6 +20,8 @@ use crate::dash::field::Field;
 
 /// Slots that the forecast looks at: enough to tell a habit from an accident.
 const FORECAST_SLOTS: u32 = 200;
+/// Of the past only runs are wanted here: as few slots as there may be.
+const PAST_BACK_S: u64 = 1;
 
 /// A form that is open.
 #[derive(Debug)]
@@ -37,6 +40,8 @@ pub(super) struct Open {
     pub leaving: bool,
     /// Whether the connection stood at the last look.
     pub was_live: bool,
+    /// When the task's past was asked for.
+    pub past_at: Option<Time>,
 }
 
 impl Open {
@@ -50,6 +55,7 @@ impl Open {
             reason: None,
             leaving: false,
             was_live: true,
+            past_at: None,
         }
     }
 
@@ -85,11 +91,24 @@ impl Open {
         }
     }
 
+    /// The question for the task's past.
+    pub fn past_query(&self) -> Query {
+        Query::Past { task: self.form.task.clone(), back_s: PAST_BACK_S }
+    }
+
+    /// The task's past, where it was read.
+    pub fn past<'a>(&self, cx: &Context<'a>) -> Option<&'a TaskPast> {
+        match &cx.details.get(&self.past_query())?.answer {
+            Answer::Past(past) => Some(past),
+            _ => None,
+        }
+    }
+
     /// What runs as long as the past ones did would meet by the last valid schedule.
     pub fn forecast(&self, cx: &Context<'_>) -> Option<Forecast> {
         let valid = self.check.valid.as_ref()?;
-        let task = cx.snap.task(&self.form.task)?;
-        let ended = task.last.iter().filter(|run| run.state == RunState::Ok);
+        let past = self.past(cx)?;
+        let ended = past.runs.iter().rev().filter(|run| run.state == RunState::Ok);
         let took = ended.filter_map(|run| Some(run.ended_at?.since(run.started_at)));
         let durations: Vec<Duration> = took.collect();
         let name = TaskName::from(self.form.task.as_str());

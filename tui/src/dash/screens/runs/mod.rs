@@ -7,6 +7,7 @@
 mod compare;
 mod detail;
 mod log;
+mod older;
 mod pace;
 mod phases;
 mod view;
@@ -17,6 +18,7 @@ use besom_core::snapshot::{Answer, Run, RunState, Snapshot, Subject};
 use besom_core::time::Time;
 
 use self::detail::{Detail, Pane};
+use self::older::Older;
 use self::pace::Pace;
 use self::phases::Progress;
 use super::figure::{clock_ms, date_clock};
@@ -30,6 +32,9 @@ use crate::dash::text;
 
 /// Lines that page up and page down move a log.
 const PAGE: isize = 10;
+
+/// So near to the end of the list older runs are asked for.
+const AHEAD: usize = 20;
 
 /// The columns of the list.
 const COLUMNS: [Column; 9] = [
@@ -49,6 +54,8 @@ const COLUMNS: [Column; 9] = [
 pub struct RunsScreen {
     table: TableState<u64>,
     filter: String,
+    /// Runs that the picture has not, as far as they were asked for.
+    older: Older,
     pace: Pace,
     detail: Option<Detail>,
 }
@@ -86,9 +93,9 @@ impl RunsScreen {
         self.pace.observe(snapshot);
     }
 
-    /// The runs of the list, as places in the snapshot.
-    fn rows(&self, cx: &Context<'_>) -> Vec<usize> {
-        let runs = &cx.snap.runs;
+    /// The runs of the list.
+    fn rows<'a>(&'a self, cx: &Context<'a>) -> Vec<&'a Run> {
+        let runs = self.older.with(cx.snap);
         let wanted = self.filter.to_lowercase();
         let shown = |run: &Run| {
             wanted.is_empty()
@@ -96,13 +103,13 @@ impl RunsScreen {
                 || run.id.to_string().contains(&wanted)
                 || state_word(run.state).to_lowercase().contains(&wanted)
         };
-        let mut rows: Vec<usize> = (0..runs.len()).filter(|row| shown(&runs[*row])).collect();
+        let mut rows: Vec<usize> = (0..runs.len()).filter(|row| shown(runs[*row])).collect();
         rows.sort_by_key(|row| {
-            let run = &runs[*row];
+            let run = runs[*row];
             (!run.state.is_active(), std::cmp::Reverse(run.id))
         });
-        self.table.order(rows, |row, column| {
-            let run = &runs[row];
+        let order = self.table.order(rows, |row, column| {
+            let run = runs[row];
             match column {
                 0 => SortKey::Number(run.id as f64),
                 1 => SortKey::Text(&run.task),
@@ -119,12 +126,21 @@ impl RunsScreen {
                 },
                 _ => run.error.as_deref().map_or(SortKey::Unknown, SortKey::Text),
             }
-        })
+        });
+        order.into_iter().map(|row| runs[row]).collect()
     }
 
     /// The numbers of the list.
     fn ids(&self, cx: &Context<'_>) -> Vec<u64> {
-        self.rows(cx).into_iter().map(|row| cx.snap.runs[row].id).collect()
+        self.rows(cx).into_iter().map(|run| run.id).collect()
+    }
+
+    /// Asks for runs that the picture has not: those of the filter, and those past the end.
+    fn follow(&mut self, cx: &Context<'_>, out: &mut Outbox) {
+        let ids = self.ids(cx);
+        self.table.settle(&ids);
+        let at_end = self.table.place(&ids).is_some_and(|place| place + AHEAD >= ids.len());
+        self.older.follow(&self.filter, at_end && !ids.is_empty(), cx, out);
     }
 
     fn look_at(&mut self, run: u64, cx: &Context<'_>, out: &mut Outbox) {
@@ -169,17 +185,22 @@ impl RunsScreen {
         match (key.code, chosen) {
             (Code::Enter, Some(run)) => self.look_at(run, cx, out),
             (Code::Char('K'), chosen) => {
-                Self::cancel(chosen.and_then(|run| cx.snap.run(run)).map(|run| &**run), out);
+                let rows = self.rows(cx);
+                Self::cancel(rows.into_iter().find(|run| Some(run.id) == chosen), out);
             }
             (Code::Char('y'), Some(run)) => out.copy(run.to_string()),
             (Code::Char('t'), Some(run)) => {
-                if let Some(run) = cx.snap.run(run) {
+                if let Some(run) = self.rows(cx).into_iter().find(|known| known.id == run) {
                     out.go(Subject::Task(run.task.clone()));
                 }
             }
             (Code::Char('s'), _) => self.table.sort_next(COLUMNS.len()),
             (Code::Char('S'), _) => self.table.descending = !self.table.descending,
-            _ => return self.table.key(key, &ids),
+            _ => {
+                let moved = self.table.key(key, &ids);
+                self.follow(cx, out);
+                return moved;
+            }
         }
         true
     }
@@ -280,6 +301,11 @@ impl Screen for RunsScreen {
     }
 
     fn answer(&mut self, ticket: u64, answer: &Answer, cx: &Context<'_>, out: &mut Outbox) {
+        match answer {
+            Answer::Runs(page) => self.older.take(ticket, Some(page)),
+            Answer::Refused(_) => self.older.take(ticket, None),
+            _ => {}
+        }
         let Some(detail) = &mut self.detail else { return };
         if detail.answer(ticket, answer, cx.now) {
             self.refresh(cx, out);
@@ -290,8 +316,7 @@ impl Screen for RunsScreen {
         if let Some(detail) = &mut self.detail {
             detail.ask(cx.snap, cx.live, cx.now, |query| out.ask(query));
         } else {
-            let ids = self.ids(cx);
-            self.table.settle(&ids);
+            self.follow(cx, out);
         }
     }
 
@@ -305,6 +330,7 @@ impl Screen for RunsScreen {
             Subject::Task(task) => {
                 self.detail = None;
                 self.set_filter(task, cx);
+                self.follow(cx, out);
             }
             Subject::Leader
             | Subject::Node(_)

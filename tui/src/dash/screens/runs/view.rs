@@ -44,33 +44,38 @@ impl RunsScreen {
 
     fn list(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         let order = self.rows(cx);
-        let runs = &cx.snap.runs;
+        let runs = self.older.with(cx.snap);
         let active = runs.iter().filter(|run| run.state.is_active()).count();
         let failed = runs.iter().filter(|run| run.state == RunState::Failed).count();
-        let counts = format!("{} newest  {active} going on  {failed} failed", runs.len());
+        let more = if self.older.more() { ", the newest" } else { "" };
+        let reading = if self.older.waits() { "  reading …" } else { "" };
+        let counts =
+            format!("{} read{more}  {active} active  {failed} failed{reading}", runs.len());
         let mut pieces = vec![("Runs  ", theme.title), (counts.as_str(), theme.text)];
         let filter = format!("  filter: {}  ({} shown)", self.filter, order.len());
         if !self.filter.is_empty() {
             pieces.push((&filter, theme.accent));
         }
         put_all(buf, area, 1, 0, &pieces);
-        let ids: Vec<u64> = order.iter().map(|row| runs[*row].id).collect();
+        let ids: Vec<u64> = order.iter().map(|run| run.id).collect();
         let table = Table {
             columns: &COLUMNS,
             rows: order.len(),
             selected: self.table.place(&ids),
             focused: true,
             sort: self.table.sort.map(|column| (column, self.table.descending)),
-            empty: if runs.is_empty() {
+            empty: if self.older.waits() {
+                "Runs are being read …"
+            } else if runs.is_empty() {
                 "No run yet. A task's first run comes with its next slot; \
                  start one now with t on the Tasks screen, or: besom task trigger TASK"
             } else {
-                "No run is as the filter wants it; esc clears it."
+                "None of the runs that were read passes the filter; esc clears it."
             },
             seen: &self.table.seen,
         };
         table.draw(theme, rows(area, 1, area.height.saturating_sub(1)), buf, |row, column| {
-            let Some(run) = order.get(row).and_then(|at| runs.get(*at)) else {
+            let Some(run) = order.get(row).copied() else {
                 return (String::new(), theme.text);
             };
             let plain = |words: String| (words, theme.text);

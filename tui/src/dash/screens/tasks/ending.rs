@@ -26,14 +26,6 @@ pub(in crate::dash) fn curve(runs: &[LastRun], n: usize) -> String {
     shown.iter().map(sign).collect()
 }
 
-/// The length that 99 of 100 of the runs did not exceed; with as few as there are, the longest.
-pub(in crate::dash) fn p99(runs: &[LastRun]) -> Option<Duration> {
-    let mut all: Vec<Duration> = runs.iter().filter_map(took).collect();
-    all.sort_unstable();
-    let rank = (all.len() * 99).div_ceil(100);
-    all.get(rank.checked_sub(1)?).copied()
-}
-
 #[cfg(test)]
 mod tests {
     use besom_core::time::Time;
@@ -57,7 +49,5 @@ mod tests {
         ];
         assert_eq!(curve(&runs, 4), "▁█✕▶");
         assert_eq!(curve(&[], 4), "");
-        assert_eq!(p99(&runs), Some(Duration::from_secs(1_000)));
-        assert_eq!(p99(&runs[4..]), None);
     }
 }

@@ -4,6 +4,7 @@
 //! the chosen one.
 
 pub(in crate::dash) mod ending;
+mod past;
 mod row;
 mod slots;
 pub(in crate::dash) mod view;
@@ -17,6 +18,8 @@ use crate::dash::context::Context;
 use crate::dash::effect::{Outbox, Tone};
 use crate::dash::key::{Code, Key};
 use crate::dash::table::TableState;
+use past::Past;
+use slots::{Slot, Span};
 
 /// Tasks, their schedules, and why a slot did not run.
 #[derive(Debug)]
@@ -25,6 +28,10 @@ pub struct TasksScreen {
     filter: String,
     /// The chosen slot of the chosen task; none: the newest that has passed.
     slot: Option<Time>,
+    /// How much time its line shows.
+    span: Span,
+    /// What the books have of it.
+    past: Past,
     /// What was asked about a slot, and the host's explanation once it has come.
     asked: Option<(String, Time)>,
     explained: Option<(String, Time, String)>,
@@ -36,6 +43,8 @@ impl Default for TasksScreen {
             table: TableState::sorted(row::TASK, false),
             filter: String::new(),
             slot: None,
+            span: Span::default(),
+            past: Past::default(),
             asked: None,
             explained: None,
         }
@@ -50,8 +59,20 @@ impl TasksScreen {
         cx.snap.tasks.get(order[place]).map(|task| &**task)
     }
 
+    /// The slots of a task around now.
+    fn slots<'a>(&'a self, task: &'a Task, cx: &Context<'_>) -> Vec<Slot<'a>> {
+        slots::around(task, &self.past, self.span, cx.now)
+    }
+
+    /// Asks for the past of the chosen task.
+    fn follow(&mut self, cx: &Context<'_>, out: &mut Outbox) {
+        if let Some(task) = self.task(cx) {
+            self.past.follow(task, self.span, cx, out);
+        }
+    }
+
     /// The place of the chosen slot among the slots around now.
-    fn slot_place(&self, slots: &[slots::Slot], now: Time) -> Option<usize> {
+    fn slot_place(&self, slots: &[Slot<'_>], now: Time) -> Option<usize> {
         let chosen = self.slot.and_then(|slot| slots.iter().position(|s| s.at == slot));
         let newest = || slots.iter().rposition(|slot| slot.at <= now);
         chosen.or_else(newest).or_else(|| (!slots.is_empty()).then_some(0))
@@ -59,15 +80,33 @@ impl TasksScreen {
 
     /// The run of the slot that was chosen.
     fn chosen_run(&self, task: &Task, cx: &Context<'_>) -> Option<u64> {
-        let slots = slots::around(task, cx.now);
-        slots.iter().find(|slot| Some(slot.at) == self.slot)?.run
+        self.slots(task, cx).iter().find(|slot| Some(slot.at) == self.slot)?.run
     }
 
     fn step_slot(&mut self, task: &Task, cx: &Context<'_>, by: isize) {
-        let slots = slots::around(task, cx.now);
+        let slots = self.slots(task, cx);
         if let Some(place) = self.slot_place(&slots, cx.now) {
             let to = place.saturating_add_signed(by).min(slots.len() - 1);
             self.slot = Some(slots[to].at);
+        }
+    }
+
+    /// To the nearest slot before or after the chosen one that brought no run.
+    fn step_to_gap(&mut self, task: &Task, cx: &Context<'_>, back: bool, out: &mut Outbox) {
+        let slots = self.slots(task, cx);
+        let Some(place) = self.slot_place(&slots, cx.now) else { return };
+        let gap = |slot: &&Slot<'_>| slot.fate.is_without_run();
+        let found = match back {
+            true => slots[..place].iter().rev().find(gap),
+            false => slots[place + 1..].iter().find(gap),
+        };
+        match found.map(|slot| slot.at) {
+            Some(at) => self.slot = Some(at),
+            None => {
+                let side = if back { "earlier" } else { "later" };
+                let name = self.span.name();
+                out.say(Tone::Info, format!("each {side} slot of these {name} brought a run"));
+            }
         }
     }
 
@@ -76,6 +115,12 @@ impl TasksScreen {
         match key.code {
             Code::Char('h') | Code::Left => self.step_slot(task, cx, -1),
             Code::Char('l') | Code::Right => self.step_slot(task, cx, 1),
+            Code::Char('[') => self.step_to_gap(task, cx, true, out),
+            Code::Char(']') => self.step_to_gap(task, cx, false, out),
+            Code::Char('z') => {
+                self.span = self.span.next();
+                self.follow(cx, out);
+            }
             Code::Esc if self.slot.is_some() => self.slot = None,
             Code::Enter if self.chosen_run(task, cx).is_some() => {
                 out.go(Subject::Run(self.chosen_run(task, cx).unwrap_or_default()));
@@ -108,7 +153,7 @@ impl TasksScreen {
 
     /// Asks the host why the chosen slot ran, or did not.
     fn explain(&mut self, task: &Task, cx: &Context<'_>, out: &mut Outbox) {
-        let slots = slots::around(task, cx.now);
+        let slots = self.slots(task, cx);
         let Some(place) = self.slot_place(&slots, cx.now) else {
             out.say(Tone::Info, format!("{} has no slots to explain", task.name));
             return;
@@ -130,6 +175,7 @@ impl Screen for TasksScreen {
         if self.table.key(key, &ids) {
             if self.table.id(&ids) != before.as_ref() {
                 self.slot = None;
+                self.follow(cx, out);
             }
             return true;
         }
@@ -144,7 +190,12 @@ impl Screen for TasksScreen {
         true
     }
 
-    fn answer(&mut self, _ticket: u64, answer: &Answer, _cx: &Context<'_>, _out: &mut Outbox) {
+    fn answer(&mut self, ticket: u64, answer: &Answer, _cx: &Context<'_>, _out: &mut Outbox) {
+        match answer {
+            Answer::Past(page) => self.past.take(ticket, Some(page)),
+            Answer::Refused(_) => self.past.take(ticket, None),
+            _ => {}
+        }
         if let Answer::Explained(explained) = answer
             && self
                 .asked
@@ -156,15 +207,17 @@ impl Screen for TasksScreen {
         }
     }
 
-    fn refresh(&mut self, cx: &Context<'_>, _out: &mut Outbox) {
+    fn refresh(&mut self, cx: &Context<'_>, out: &mut Outbox) {
         self.table.settle(&row::ids(cx, &row::order(self, cx)));
+        self.follow(cx, out);
     }
 
-    fn open(&mut self, subject: &Subject, _cx: &Context<'_>, _out: &mut Outbox) {
+    fn open(&mut self, subject: &Subject, cx: &Context<'_>, out: &mut Outbox) {
         if let Subject::Task(name) = subject {
             self.filter.clear();
             self.slot = None;
             self.table.select(name.clone());
+            self.follow(cx, out);
         }
     }
 
@@ -184,14 +237,22 @@ impl Screen for TasksScreen {
         self.table.sort_by(column, false);
     }
 
-    fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, _out: &mut Outbox) {
+    fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, out: &mut Outbox) {
         if self.table.click(x, y, &row::ids(cx, &row::order(self, cx))) {
             self.slot = None;
+            self.follow(cx, out);
         }
     }
 
     fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
-        let look = [("← →", "slots"), ("w", "why"), ("⏎", "runs"), ("d", "dead letters")];
+        let look = [
+            ("← →", "slots"),
+            ("w", "why"),
+            ("⏎", "runs"),
+            ("d", "dead letters"),
+            ("[ ]", "slots without a run"),
+            ("z", "zoom"),
+        ];
         if cx.readonly {
             return look.to_vec();
         }

@@ -2,7 +2,7 @@
 
 use besom_core::snapshot::RunState;
 
-use super::{TasksScreen, ending};
+use super::TasksScreen;
 use crate::dash::context::Context;
 use crate::dash::table::{Column, SortKey, Width};
 
@@ -48,7 +48,7 @@ pub(super) fn order(screen: &TasksScreen, cx: &Context<'_>) -> Vec<usize> {
                 RunState::Unknown => 2.0,
                 RunState::Ok => 3.0,
             })),
-            P99 => number(ending::p99(&task.last).map(|took| took.as_secs_f64())),
+            P99 => number(task.p99_ms.map(|took| took as f64)),
             OVERLAP => SortKey::Text(&task.overlap),
             _ => SortKey::Text(&task.name),
         }

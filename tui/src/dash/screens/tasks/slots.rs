@@ -1,27 +1,85 @@
-//! The slots around now: what became of each, and why. The times are the scheduler's own, the
-//! outcomes those of its books.
+//! The slots around now: what became of each, and why. The past is what the books say, whatever
+//! the schedule was then; only what is to come is laid out by the schedule as it is now.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use besom_core::cron::Schedule;
 use besom_core::plan::{SlotOutcome, SlotRecord};
-use besom_core::snapshot::{RunState, Task};
+use besom_core::snapshot::{LastRun, RunState, Task};
 use besom_core::time::Time;
 
-/// How far back.
-pub(super) const BACK: Duration = Duration::from_secs(2 * 3_600);
-/// How far ahead.
-pub(super) const AHEAD: Duration = Duration::from_secs(15 * 60);
-/// Slots looked at in either direction: a schedule of seconds has thousands.
+use super::past::Past;
+
+/// Slots laid out by a schedule, in either direction: one of seconds has thousands.
 const SLOTS_MAX: u32 = 240;
+/// So many slots in a row that the schedule has and the books do not: it was another one then.
+const GAPS_MIN: u32 = 3;
+
+/// How much time is on the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Span {
+    /// For schedules of minutes.
+    #[default]
+    Hours,
+    /// For schedules of hours.
+    Day,
+    /// For nightly ones.
+    Fortnight,
+}
+
+impl Span {
+    /// How far back.
+    pub(super) fn back(self) -> Duration {
+        Duration::from_secs(match self {
+            Span::Hours => 2 * 3_600,
+            Span::Day => 24 * 3_600,
+            Span::Fortnight => 14 * 86_400,
+        })
+    }
+
+    /// How far ahead: an eighth of that.
+    pub(super) fn ahead(self) -> Duration {
+        self.back() / 8
+    }
+
+    /// The time between two marks of the axis.
+    pub(super) fn tick(self) -> Duration {
+        Duration::from_secs(match self {
+            Span::Hours => 1_800,
+            Span::Day => 6 * 3_600,
+            Span::Fortnight => 2 * 86_400,
+        })
+    }
+
+    /// How far back, in words.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Span::Hours => "2 h",
+            Span::Day => "24 h",
+            Span::Fortnight => "14 d",
+        }
+    }
+
+    /// The next one, and the first after the last.
+    pub(super) fn next(self) -> Span {
+        match self {
+            Span::Hours => Span::Day,
+            Span::Day => Span::Fortnight,
+            Span::Fortnight => Span::Hours,
+        }
+    }
+}
 
 /// What became of a slot; the later in the list, the more it deserves to be seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fate {
     /// It lies ahead.
     Planned,
-    /// Nothing is known of it.
-    Unknown,
+    /// Its time has come, and nothing is decided yet.
+    Undecided,
+    /// It ran; how that ended was not read.
+    Ran,
     /// Its run ended well.
     Ok,
     /// Its run goes on.
@@ -43,9 +101,10 @@ pub(super) enum Fate {
 }
 
 impl Fate {
-    /// All of them with a meaning, in the order of the legend.
-    pub(super) const LEGEND: [Fate; 10] = [
+    /// All of them, in the order of the legend.
+    pub(super) const LEGEND: [Fate; 12] = [
         Fate::Ok,
+        Fate::Ran,
         Fate::Runs,
         Fate::Failed,
         Fate::Skipped,
@@ -54,14 +113,31 @@ impl Fate {
         Fate::Missed,
         Fate::Fenced,
         Fate::Paused,
+        Fate::Undecided,
         Fate::Planned,
     ];
+
+    /// Whether a slot of the past brought no run.
+    pub(super) fn is_without_run(self) -> bool {
+        match self {
+            Fate::Planned | Fate::Undecided | Fate::Ran | Fate::Ok | Fate::Runs | Fate::Failed => {
+                false
+            }
+            Fate::Coalesced
+            | Fate::Queued
+            | Fate::Paused
+            | Fate::Skipped
+            | Fate::Missed
+            | Fate::Fenced => true,
+        }
+    }
 
     /// Its sign.
     pub(super) fn sign(self) -> char {
         match self {
             Fate::Planned => '┆',
-            Fate::Unknown => '·',
+            Fate::Undecided => '·',
+            Fate::Ran => '▒',
             Fate::Ok => '█',
             Fate::Runs => '▶',
             Fate::Coalesced => '«',
@@ -78,7 +154,8 @@ impl Fate {
     pub(super) fn word(self) -> &'static str {
         match self {
             Fate::Planned => "planned",
-            Fate::Unknown => "not in the books shown",
+            Fate::Undecided => "nothing decided yet",
+            Fate::Ran => "ran",
             Fate::Ok => "ok",
             Fate::Runs => "runs",
             Fate::Coalesced => "coalesced",
@@ -92,31 +169,83 @@ impl Fate {
     }
 }
 
-/// A slot.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Slot {
+/// A slot, or several with one row in the books.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slot<'a> {
+    /// The first.
     pub at: Time,
+    /// The last.
+    pub until: Time,
+    /// How many.
+    pub count: u64,
     pub fate: Fate,
     /// Why, in the scheduler's words; empty: there is nothing to say.
-    pub why: String,
+    pub why: &'a str,
     /// The run that was started, or was in the way.
     pub run: Option<u64>,
 }
 
+impl Slot<'_> {
+    fn single(at: Time, fate: Fate) -> Slot<'static> {
+        Slot { at, until: at, count: 1, fate, why: "", run: None }
+    }
+
+    /// When each of them was, as far as that can be told: the books have the first and the last.
+    pub(super) fn times(&self, schedule: Option<&Schedule>) -> Vec<Time> {
+        let before = Time(self.at.0.saturating_sub(1));
+        match schedule {
+            _ if self.count <= 1 => vec![self.at],
+            Some(schedule) if schedule.count(before, self.until) == self.count => {
+                schedule.latest(before, self.until, SLOTS_MAX)
+            }
+            _ => {
+                let (steps, whole) =
+                    (self.count.min(u64::from(SLOTS_MAX)), self.until.0 - self.at.0);
+                let place =
+                    |n| self.at.0 + (i128::from(whole) * n / (i128::from(steps) - 1)) as i64;
+                (0..i128::from(steps)).map(|n| Time(place(n))).collect()
+            }
+        }
+    }
+}
+
+/// The schedule of a task as it is now.
+pub(super) fn schedule(task: &Task) -> Option<Schedule> {
+    Schedule::parse(task.schedule.as_deref()?, zone(task)).ok()
+}
+
 /// The slots of a task around a time, oldest first.
-pub(super) fn around(task: &Task, now: Time) -> Vec<Slot> {
-    let expression = task.schedule.as_deref().unwrap_or_default();
-    let Ok(schedule) = Schedule::parse(expression, zone(task)) else { return Vec::new() };
-    let mut slots: Vec<Slot> =
-        schedule.latest(now - BACK, now, SLOTS_MAX).into_iter().map(|at| past(task, at)).collect();
+pub(super) fn around<'a>(task: &'a Task, past: &'a Past, span: Span, now: Time) -> Vec<Slot<'a>> {
+    let start = now - span.back();
+    let mut found: BTreeMap<Time, Slot<'a>> = BTreeMap::new();
+    let runs: BTreeMap<u64, &LastRun> = past.runs(task).map(|run| (run.id, run)).collect();
+    let mut newest: Option<Time> = None;
+    // Newest first: a slot that was queued has a later row that says what became of it.
+    for record in past.records(task).filter(|record| record.from <= now && record.to >= start) {
+        newest = newest.max(Some(record.to));
+        found.entry(record.from).or_insert_with(|| recorded(record, &runs));
+    }
+    for run in runs.values().filter(|run| start <= run.slot && run.slot <= now) {
+        let run_slot = || Slot { run: Some(run.id), ..Slot::single(run.slot, of_run(run.state)) };
+        found.entry(run.slot).or_insert_with(run_slot);
+        newest = newest.max(Some(run.slot));
+    }
+    let Some(schedule) = schedule(task) else { return found.into_values().collect() };
+    // What has come due since the books were last written.
+    if let Some(newest) = newest.filter(|newest| schedule.is_slot(*newest)) {
+        for at in schedule.latest(newest, now, SLOTS_MAX) {
+            found.entry(at).or_insert_with(|| Slot::single(at, Fate::Undecided));
+        }
+    }
+    let mut slots: Vec<Slot<'a>> = found.into_values().collect();
     if task.paused.is_none() {
         let mut at = now;
         for _ in 0..SLOTS_MAX {
-            match schedule.next_after(at).filter(|next| *next <= now + AHEAD) {
+            match schedule.next_after(at).filter(|next| *next <= now + span.ahead()) {
                 Some(next) => at = next,
                 None => break,
             }
-            slots.push(Slot { at, fate: Fate::Planned, why: String::new(), run: None });
+            slots.push(Slot::single(at, Fate::Planned));
         }
     }
     slots
@@ -127,40 +256,72 @@ pub(super) fn zone(task: &Task) -> &str {
     if task.timezone.is_empty() { "UTC" } else { &task.timezone }
 }
 
-fn past(task: &Task, at: Time) -> Slot {
-    // Newest first: a slot that was queued has a later row that says what became of it.
-    let covers = |record: &&SlotRecord| record.from <= at && at <= record.to;
-    let record = task.slots.iter().find(covers);
-    let of_slot = task.last.iter().rev().find(|run| run.slot == at);
-    let by_run = of_slot.map(|run| match run.state {
+fn of_run(state: RunState) -> Fate {
+    match state {
         RunState::Ok => Fate::Ok,
         RunState::Failed => Fate::Failed,
         RunState::Scanning | RunState::Executing => Fate::Runs,
-        RunState::Unknown => Fate::Unknown,
-    });
-    let fate = match record.map(|record| &record.outcome) {
-        None => by_run.unwrap_or(Fate::Unknown),
-        Some(SlotOutcome::Ran) => by_run.unwrap_or(Fate::Ok),
-        Some(SlotOutcome::Coalesced) => Fate::Coalesced,
-        Some(SlotOutcome::Skipped) => Fate::Skipped,
-        Some(SlotOutcome::Queued) => Fate::Queued,
-        Some(SlotOutcome::Missed) => Fate::Missed,
-        Some(SlotOutcome::Paused) => Fate::Paused,
-        Some(SlotOutcome::Fenced) => Fate::Fenced,
-    };
-    let run = record.and_then(|record| record.run).map(|run| run.0);
-    Slot {
-        at,
-        fate,
-        why: record.map(|record| record.reason.clone()).unwrap_or_default(),
-        run: run.or(of_slot.map(|run| run.id)),
+        RunState::Unknown => Fate::Ran,
     }
 }
 
+fn recorded<'a>(record: &'a SlotRecord, runs: &BTreeMap<u64, &LastRun>) -> Slot<'a> {
+    let run = record.run.map(|run| run.0);
+    let fate = match record.outcome {
+        SlotOutcome::Ran => {
+            run.and_then(|run| runs.get(&run)).map_or(Fate::Ran, |run| of_run(run.state))
+        }
+        SlotOutcome::Coalesced => Fate::Coalesced,
+        SlotOutcome::Skipped => Fate::Skipped,
+        SlotOutcome::Queued => Fate::Queued,
+        SlotOutcome::Missed => Fate::Missed,
+        SlotOutcome::Paused => Fate::Paused,
+        SlotOutcome::Fenced => Fate::Fenced,
+    };
+    let SlotRecord { from, to, count, .. } = *record;
+    Slot { at: from, until: to, count, fate, why: &record.reason, run }
+}
+
+/// The last slot of an earlier schedule: what the books have from then on is as the schedule of
+/// now would have it. `records` are newest first.
+pub(super) fn changed<'a>(
+    schedule: &Schedule,
+    records: impl Iterator<Item = &'a SlotRecord>,
+) -> Option<Time> {
+    let (mut later, mut gaps, mut streak) = (None, 0, None);
+    for record in records {
+        let (from, to) = (record.from, record.to);
+        // A schedule knows whole seconds; any other time is that of a request.
+        if from.0.rem_euclid(1_000_000) != 0 {
+            continue;
+        }
+        let before = Time(from.0 - 1);
+        if !schedule.is_slot(from)
+            || !schedule.is_slot(to)
+            || schedule.count(before, to) != record.count
+        {
+            return Some(to);
+        }
+        match later.filter(|later| schedule.next_after(to).is_some_and(|next| next < *later)) {
+            Some(_) => {
+                gaps += 1;
+                streak = streak.or(later);
+            }
+            None if later != Some(from) => (gaps, streak) = (0, None),
+            None => {}
+        }
+        if gaps >= GAPS_MIN {
+            return streak;
+        }
+        later = Some(from);
+    }
+    None
+}
+
 /// The column of a time on a line of so many columns; none: beyond its ends.
-pub(super) fn column(at: Time, now: Time, columns: usize) -> Option<usize> {
-    let start = now - BACK;
-    let whole = (BACK + AHEAD).as_micros();
+pub(super) fn column(at: Time, span: Span, now: Time, columns: usize) -> Option<usize> {
+    let start = now - span.back();
+    let whole = (span.back() + span.ahead()).as_micros();
     if at < start || columns == 0 {
         return None;
     }
@@ -171,7 +332,6 @@ pub(super) fn column(at: Time, now: Time, columns: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use besom_core::ids::{RunId, TaskName, Term};
-    use besom_core::snapshot::LastRun;
 
     use super::*;
 
@@ -179,12 +339,12 @@ mod tests {
         Time::from_secs(1_000_000_200 + n * 60)
     }
 
-    fn record(from: i64, to: i64, outcome: SlotOutcome, reason: &str) -> SlotRecord {
+    fn record(from: i64, to: i64, count: u64, outcome: SlotOutcome, reason: &str) -> SlotRecord {
         SlotRecord {
             task: TaskName::from("a"),
             from: minute(from),
             to: minute(to),
-            count: (to - from + 1) as u64,
+            count,
             outcome,
             reason: reason.into(),
             run: Some(RunId(7)),
@@ -198,47 +358,94 @@ mod tests {
         let task = Task {
             schedule: Some("*/10 * * * *".into()),
             slots: vec![
-                record(-10, -10, SlotOutcome::Queued, "waits"),
-                record(-40, -20, SlotOutcome::Skipped, "run 7 was still active"),
-                record(-50, -50, SlotOutcome::Ran, ""),
+                record(-10, -10, 1, SlotOutcome::Queued, "waits"),
+                record(-40, -20, 3, SlotOutcome::Skipped, "run 7 was still active"),
+                record(-50, -50, 1, SlotOutcome::Ran, ""),
             ],
             last: vec![run(6, -60, RunState::Failed), run(7, -50, RunState::Executing)],
             ..Task::default()
         };
         let now = minute(3);
-        let slots = around(&task, now);
-        let at = |n: i64| slots.iter().find(|slot| slot.at == minute(n)).map(|s| (s.fate, &*s.why));
-        assert_eq!(slots.len(), 12 + 1, "{slots:?}");
-        assert_eq!(slots.iter().filter(|slot| slot.fate == Fate::Planned).count(), 1);
+        let past = Past::default();
+        let slots = around(&task, &past, Span::Hours, now);
+        let at = |n: i64| slots.iter().find(|slot| slot.at == minute(n)).map(|s| (s.fate, s.why));
         assert!(slots.windows(2).all(|two| two[0].at < two[1].at));
         assert_eq!(at(-10), Some((Fate::Queued, "waits")));
-        assert_eq!(at(-20), Some((Fate::Skipped, "run 7 was still active")));
         assert_eq!(at(-40), Some((Fate::Skipped, "run 7 was still active")));
         assert_eq!(at(-50), Some((Fate::Runs, "")));
         assert_eq!(at(-60), Some((Fate::Failed, "")));
-        assert_eq!(at(-70), Some((Fate::Unknown, "")));
+        assert_eq!(at(-70), None, "nothing was read of it");
+        assert_eq!(at(0), Some((Fate::Undecided, "")));
         assert_eq!(at(10), Some((Fate::Planned, "")));
+        assert_eq!(slots.len(), 6, "{slots:?}");
+        let skipped = slots.iter().find(|slot| slot.fate == Fate::Skipped).expect("it is there");
+        let schedule = schedule(&task);
+        let times = |schedule| skipped.times(schedule);
+        assert_eq!(times(schedule.as_ref()), [minute(-40), minute(-30), minute(-20)]);
+        assert_eq!(times(None), [minute(-40), minute(-30), minute(-20)]);
     }
 
     #[test]
-    fn a_schedule_of_seconds_costs_no_more_than_one_of_minutes() {
-        let task = Task { schedule: Some("@every 1s".into()), ..Task::default() };
-        assert_eq!(around(&task, minute(0)).len(), 2 * SLOTS_MAX as usize);
+    fn the_past_stays_as_it_was_under_another_schedule() {
+        let ran = |n| record(n, n, 1, SlotOutcome::Ran, "");
+        let nightly = Schedule::parse("30 2 * * *", "UTC").expect("a schedule");
+        let task = Task {
+            schedule: Some("30 2 * * *".into()),
+            slots: (1..40).map(|n| ran(-n)).collect(),
+            ..Task::default()
+        };
+        let past = Past::default();
+        let slots = around(&task, &past, Span::Hours, minute(0));
+        assert_eq!(slots.len(), 39, "{slots:?}");
+        assert!(slots.iter().all(|slot| slot.fate == Fate::Ran), "no end of them was read");
+        assert_eq!(changed(&nightly, task.slots.iter()), Some(minute(-1)));
+    }
+
+    #[test]
+    fn a_change_of_the_schedule_is_found_in_the_books() {
+        let every = |minutes: u32| Schedule::parse(&format!("@every {minutes}m"), "UTC").unwrap();
+        let ran = |n| record(n, n, 1, SlotOutcome::Ran, "");
+        let start = minute(0).0.rem_euclid(6 * 60_000_000) / 60_000_000;
+        // From 0 back: each second minute, and each third before that.
+        let books: Vec<SlotRecord> =
+            [0, 2, 4, 6, 9, 12, 15].iter().map(|n| ran(-start - n)).collect();
+        let of = |schedule: &Schedule| changed(schedule, books.iter());
+        assert_eq!(of(&every(2)), Some(minute(-start - 9)));
+        assert_eq!(of(&every(3)), Some(minute(-start - 2)));
+        // As many as before and others between them: only the books of now are as it would be.
+        assert_eq!(of(&every(1)), Some(minute(-start)));
+        assert_eq!(changed(&every(2), books[..4].iter()), None);
+        let asked = SlotRecord { from: Time(1), to: Time(1), ..ran(0) };
+        assert_eq!(changed(&every(2), [asked].iter()), None, "a run that somebody asked for");
+    }
+
+    #[test]
+    fn what_is_laid_out_by_a_schedule_of_seconds_is_bounded() {
+        let task = Task {
+            schedule: Some("@every 1s".into()),
+            slots: vec![record(-60, -60, 1, SlotOutcome::Ran, "")],
+            ..Task::default()
+        };
+        let past = Past::default();
+        let count = |task: &Task| around(task, &past, Span::Hours, minute(0)).len();
+        assert_eq!(count(&task), 1 + 2 * SLOTS_MAX as usize);
         let none = Task { schedule: Some("not a schedule".into()), ..Task::default() };
-        assert_eq!(around(&none, minute(0)), []);
+        assert_eq!(count(&none), 0);
     }
 
     #[test]
     fn the_line_ends_where_its_time_ends() {
         let now = minute(0);
-        for (at, expected) in [
-            (now - BACK, Some(0)),
-            (now, Some(80)),
-            (now + AHEAD, None),
-            (now - BACK - Duration::from_secs(1), None),
-        ] {
-            assert_eq!(column(at, now, 90), expected);
+        for span in [Span::Hours, Span::Day, Span::Fortnight] {
+            for (at, expected) in [
+                (now - span.back(), Some(0)),
+                (now, Some(80)),
+                (now + span.ahead(), None),
+                (now - span.back() - Duration::from_secs(1), None),
+            ] {
+                assert_eq!(column(at, span, now, 90), expected);
+            }
         }
-        assert_eq!(column(now, now, 0), None);
+        assert_eq!(column(now, Span::Hours, now, 0), None);
     }
 }

@@ -9,7 +9,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-use super::slots::{self, Fate, Slot};
+use super::slots::{self, Fate, Slot, Span};
 use super::{TasksScreen, ending, row};
 use crate::dash::context::Context;
 use crate::dash::text;
@@ -22,8 +22,14 @@ use crate::dash::widgets::{columns, put, put_all, rows, rule};
 const BESIDE_WIDTH_MIN: u16 = 150;
 /// From this height on it stands below it.
 const BELOW_HEIGHT_MIN: u16 = 12;
-/// Rows of the chosen task below the table: heading, limits, next slots, time line, why, legend.
-const DETAIL_ROWS: u16 = 8;
+/// Rows of the chosen task below the table: heading, limits, next slots, and those of its line.
+const DETAIL_ROWS: u16 = HEADING_ROWS + LINE_ROWS;
+/// Heading, limits, next slots.
+const HEADING_ROWS: u16 = 3;
+/// Axis, time line, the mark below it, why, legend.
+const LINE_ROWS: u16 = 5;
+/// Rows of a reason that is longer than its line, where there is room.
+const WHY_ROWS_MAX: u16 = 6;
 /// Upcoming slots that are told.
 const NEXT_SLOTS: usize = 5;
 
@@ -33,21 +39,29 @@ impl TasksScreen {
         self.summary(cx, theme, rows(area, 0, 1), buf);
         let area = rows(area, 1, area.height);
         let task = self.task(cx);
+        let beside = area.width >= BESIDE_WIDTH_MIN;
+        let wide = area.width.saturating_sub(if beside { 2 } else { 0 });
+        let why = task.map(|task| self.why(task, cx, theme, wide)).unwrap_or_default();
+        let more = (why.len() as u16).clamp(1, WHY_ROWS_MAX) - 1;
         if area.width >= BESIDE_WIDTH_MIN && area.height >= 2 * DETAIL_ROWS {
             let left = area.width * 3 / 5;
-            let lanes = DETAIL_ROWS + 1;
+            let lanes = LINE_ROWS + 4 + more;
             let upper = area.height - lanes;
             self.table(cx, theme, columns(rows(area, 0, upper), 0, left), buf);
             let title = task.map_or("", |task| &task.name);
             let side = columns(rows(area, 0, upper), left, area.width);
             let inside = panel(buf, theme, side, title);
-            let below = panel(buf, theme, rows(area, upper, lanes), "Slots of the last 2 h");
+            let title = format!("Slots of the last {}", self.span.name());
+            let below = panel(buf, theme, rows(area, upper, lanes), &title);
             if let Some(task) = task {
                 side_by_side(task, cx, theme, inside, buf);
-                self.line(task, cx, theme, below, buf);
+                self.line(task, &why, cx, theme, below, buf);
             }
         } else if area.height >= BELOW_HEIGHT_MIN {
-            let detail = DETAIL_ROWS.min(area.height / 2);
+            // A long reason takes the rows that the table leaves.
+            let listed = row::order(self, cx).len() as u16 + 2;
+            let room = area.height.saturating_sub(listed).saturating_sub(DETAIL_ROWS);
+            let detail = DETAIL_ROWS.min(area.height / 2) + more.min(room);
             let table = area.height - detail - 1;
             self.table(cx, theme, rows(area, 0, table), buf);
             rule(buf, area, table, theme.line);
@@ -56,7 +70,8 @@ impl TasksScreen {
                 heading(task, cx, theme, rows(below, 0, 1), buf);
                 limits(task, theme, rows(below, 1, 1), buf);
                 next(task, cx, theme, rows(below, 2, 1), buf);
-                self.line(task, cx, theme, rows(below, 3, below.height), buf);
+                let line = rows(below, HEADING_ROWS, below.height);
+                self.line(task, &why, cx, theme, line, buf);
             }
         } else {
             self.table(cx, theme, area, buf);
@@ -109,81 +124,116 @@ impl TasksScreen {
     }
 
     /// The slots around now, the chosen one, and why it is as it is.
-    fn line(&self, task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        let Some(_) = &task.schedule else {
-            put(
-                buf,
-                area,
-                1,
-                0,
-                "It has no schedule: it runs when it is triggered (t).",
-                theme.dim,
-            );
-            return;
-        };
-        let slots = slots::around(task, cx.now);
-        let line = columns(area, 10, area.width.saturating_sub(11));
-        let wide = usize::from(line.width);
-        axis(cx.now, theme, line, buf);
-        put(buf, area, 1, 0, "timeline", theme.dim);
-        let mut cells: Vec<Option<Fate>> = vec![None; wide];
-        for slot in &slots {
-            if let Some(column) = slots::column(slot.at, cx.now, wide) {
-                cells[column] = cells[column].max(Some(slot.fate));
-            }
-        }
-        let now = slots::column(cx.now, cx.now, wide);
-        for (x, fate) in cells.into_iter().enumerate() {
-            let (sign, style) = match fate {
-                Some(fate) => (fate.sign(), tone(fate, theme)),
-                None if Some(x) == now => ('▏', theme.accent),
-                None => (' ', theme.text),
-            };
-            put(buf, line, x as u16, 1, sign.encode_utf8(&mut [0; 4]), style);
-        }
-        let Some(place) = self.slot_place(&slots, cx.now) else {
-            put(
-                buf,
-                area,
-                10,
-                2,
-                "No slot in the last two hours, none in the next minutes.",
-                theme.dim,
-            );
-            return legend(theme, area, 4, buf);
-        };
-        let slot = &slots[place];
-        if let Some(x) = slots::column(slot.at, cx.now, wide) {
-            put(buf, line, x as u16, 2, "▲", theme.accent);
-        }
-        self.why(task, slot, cx, theme, area, buf);
-        legend(theme, area, 4, buf);
-    }
-
-    fn why(
+    fn line(
         &self,
         task: &Task,
-        slot: &Slot,
+        why: &[(String, Style)],
         cx: &Context<'_>,
         theme: &Theme,
         area: Rect,
         buf: &mut Buffer,
     ) {
-        let at = text::clock(slot.at);
+        let slots = self.slots(task, cx);
+        if task.schedule.is_none() && slots.is_empty() {
+            let words = "It has no schedule: it runs when it is triggered (t).";
+            put(buf, area, 1, 0, words, theme.dim);
+            return;
+        }
+        let line = columns(area, 10, area.width.saturating_sub(11));
+        let wide = usize::from(line.width);
+        let column = |at| slots::column(at, self.span, cx.now, wide);
+        axis(self.span, cx.now, theme, line, buf);
+        put(buf, area, 1, 0, &format!("last {}", self.span.name()), theme.dim);
+        let schedule = slots::schedule(task);
+        let mut cells: Vec<Option<Fate>> = vec![None; wide];
+        for slot in &slots {
+            for x in slot.times(schedule.as_ref()).into_iter().filter_map(column) {
+                cells[x] = cells[x].max(Some(slot.fate));
+            }
+        }
+        // Left of this nothing was read: that is no blank.
+        let read = self.past.since(task).unwrap_or(cx.now);
+        let known = slots.first().map_or(cx.now, |slot| slot.at).min(read);
+        let unread = if read <= cx.now - self.span.back() { 0 } else { column(known).unwrap_or(0) };
+        let now = column(cx.now);
+        for (x, fate) in cells.iter().enumerate() {
+            let (sign, style) = match fate {
+                Some(fate) => (fate.sign(), tone(*fate, theme)),
+                None if Some(x) == now => ('▏', theme.accent),
+                None if x < unread => ('╌', theme.dim),
+                None => (' ', theme.text),
+            };
+            put(buf, line, x as u16, 1, sign.encode_utf8(&mut [0; 4]), style);
+        }
+        let changed = schedule
+            .as_ref()
+            .and_then(|schedule| slots::changed(schedule, self.past.records(task)));
+        let chosen = self.slot_place(&slots, cx.now).and_then(|place| column(slots[place].until));
+        if let Some(x) = changed.and_then(column) {
+            let (words, width) = ("another schedule before", 23);
+            put(buf, line, x as u16, 2, "◇", theme.warn);
+            // On the side where the mark of the chosen slot is not.
+            let right = x + 2;
+            let left = (x > width).then(|| x - width - 1);
+            let free = |from: &usize| {
+                from + width <= wide
+                    && chosen.is_none_or(|mark| mark < *from || mark >= from + width)
+            };
+            if let Some(from) = Some(right).filter(free).or(left.filter(free)) {
+                put(buf, line, from as u16, 2, words, theme.warn);
+            }
+        }
+        if let Some(x) = chosen {
+            put(buf, line, x as u16, 2, "▲", theme.accent);
+        }
+        let room = area.height.saturating_sub(LINE_ROWS - 1).max(1);
+        for (y, (words, style)) in why.iter().enumerate().take(usize::from(room)) {
+            put(buf, area, 1, 3 + y as u16, words, *style);
+        }
+        let shown: Vec<Fate> = cells.iter().flatten().copied().collect();
+        let y = 3 + room.min(why.len().max(1) as u16);
+        legend(&shown, unread > 0, theme, area, y, buf);
+    }
+
+    /// What became of the chosen slot, and why: as many lines as it takes.
+    fn why(&self, task: &Task, cx: &Context<'_>, theme: &Theme, wide: u16) -> Vec<(String, Style)> {
+        let slots = self.slots(task, cx);
+        let Some(slot) = self.slot_place(&slots, cx.now).map(|place| slots[place]) else {
+            let name = self.span.name();
+            let words = match self.past.since(task) {
+                Some(_) => format!("No slot in the last {name}, and none soon; z zooms out."),
+                None if self.past.is_refused() => "The host could not tell of its slots.".into(),
+                None => "Its slots are being read …".into(),
+            };
+            return vec![(words, theme.dim)];
+        };
         let explained = self.explained.as_ref();
         let explained = explained.filter(|(of, at, _)| *of == task.name && *at == slot.at);
-        let run = slot.run.map(|run| format!(" (run {run})")).unwrap_or_default();
-        let why = match (explained, slot.fate) {
-            (Some((_, _, text)), _) => format!(": {text}"),
-            (None, Fate::Planned) => format!(" in {}", text::span(slot.at.since(cx.now))),
-            (None, Fate::Unknown) => ": w asks the host why".to_owned(),
-            (None, _) if slot.why.is_empty() => run,
-            (None, _) => format!(": {}{run}", slot.why),
+        let words = match explained {
+            Some((_, _, text)) => text.clone(),
+            None => told(&slot, cx.now),
         };
-        let x = put(buf, area, 1, 3, &format!("{at}Z "), theme.title) + 1;
-        let x = x + put(buf, area, x, 3, slot.fate.word(), tone(slot.fate, theme));
-        put(buf, area, x, 3, &why, theme.text);
+        let words = text::times(&words, cx.now);
+        let wide = usize::from(wide.saturating_sub(2));
+        let lines = words.lines().flat_map(|line| text::wrap(line, wide));
+        lines.map(|line| (line, tone(slot.fate, theme))).collect()
     }
+}
+
+/// What became of a slot, in a sentence.
+fn told(slot: &Slot<'_>, now: Time) -> String {
+    let at = match slot.count {
+        0 | 1 => format!("{}", slot.at),
+        count => format!("{} to {} ({count} slots)", slot.at, slot.until),
+    };
+    let run = slot.run.map(|run| format!(" (run {run})")).unwrap_or_default();
+    let why = match slot.fate {
+        Fate::Planned => format!(" in {}", text::span(slot.at.since(now))),
+        Fate::Undecided => ": w asks the host why".to_owned(),
+        _ if slot.why.is_empty() => run,
+        _ => format!(": {}{run}", slot.why),
+    };
+    format!("{at} {}{why}", slot.fate.word())
 }
 
 fn tone(fate: Fate, theme: &Theme) -> Style {
@@ -192,29 +242,37 @@ fn tone(fate: Fate, theme: &Theme) -> Style {
         Fate::Runs => theme.accent,
         Fate::Failed | Fate::Fenced | Fate::Missed => theme.bad,
         Fate::Skipped | Fate::Queued | Fate::Paused | Fate::Coalesced => theme.warn,
-        Fate::Planned | Fate::Unknown => theme.dim,
+        Fate::Ran => theme.text,
+        Fate::Planned | Fate::Undecided => theme.dim,
     }
 }
 
-fn axis(now: Time, theme: &Theme, line: Rect, buf: &mut Buffer) {
-    let half_hour = 1_800_000_000;
-    let mut at = Time(((now - slots::BACK).0.div_euclid(half_hour) + 1) * half_hour);
-    while at < now + slots::AHEAD {
-        if let Some(x) = slots::column(at, now, usize::from(line.width)) {
-            put(buf, line, x as u16, 0, &text::clock(at)[..5], theme.dim);
+fn axis(span: Span, now: Time, theme: &Theme, line: Rect, buf: &mut Buffer) {
+    let tick = span.tick().as_micros() as i64;
+    let mut at = Time(((now - span.back()).0.div_euclid(tick) + 1) * tick);
+    while at < now + span.ahead() {
+        if let Some(x) = slots::column(at, span, now, usize::from(line.width)) {
+            let words = match span {
+                Span::Hours | Span::Day => text::clock(at)[..5].to_owned(),
+                Span::Fortnight => at.to_jiff().strftime("%m-%d").to_string(),
+            };
+            put(buf, line, x as u16, 0, &words, theme.dim);
         }
-        at = Time(at.0 + half_hour);
+        at = Time(at.0 + tick);
     }
 }
 
-fn legend(theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
+/// What the signs mean that are on the line.
+fn legend(shown: &[Fate], unread: bool, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
+    let fates = Fate::LEGEND.into_iter().filter(|fate| shown.contains(fate));
+    let signs = fates.map(|fate| (fate.sign(), fate.word(), tone(fate, theme)));
+    let unread = unread.then_some(('╌', "not read", theme.dim));
     let mut x = 1;
-    for fate in Fate::LEGEND {
-        let word = fate.word();
+    for (sign, word, style) in signs.chain(unread) {
         if usize::from(x) + word.len() + 2 > usize::from(area.width) {
             break;
         }
-        x += put(buf, area, x, y, fate.sign().encode_utf8(&mut [0; 4]), tone(fate, theme)) + 1;
+        x += put(buf, area, x, y, sign.encode_utf8(&mut [0; 4]), style) + 1;
         x += put(buf, area, x, y, word, theme.dim) + 1;
     }
 }
@@ -357,6 +415,7 @@ fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &
         put(buf, area, 38, y, state, style);
     }
     if task.last.is_empty() {
-        put(buf, area, 1, y + 1, "It has not run yet; t starts a run.", theme.dim);
+        let words = "No run of it in the books; t starts one.";
+        put(buf, area, 1, y + 1, words, theme.dim);
     }
 }

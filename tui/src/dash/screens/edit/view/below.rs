@@ -111,7 +111,13 @@ pub fn outlook(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &m
         }
         Some(forecast) => words.push((forecast.sentence, theme.dim)),
         None if open.check.valid.is_some() => {
-            words.push(("No run of the past to foresee overlaps from".to_owned(), theme.dim));
+            let words_of = match open.past(cx) {
+                Some(_) => {
+                    "No run of it has ended well yet: there is nothing to foresee overlaps from"
+                }
+                None => "Its past runs are being read, to foresee overlaps …",
+            };
+            words.push((words_of.to_owned(), theme.dim));
         }
         None => {}
     }

@@ -82,8 +82,8 @@ pub(in crate::dash) fn cell(
         NEXT => next(task, cx, theme),
         LAST => last(task, cx, theme),
         P99 => {
-            let p99 = ending::p99(&task.last);
-            (p99.map_or_else(|| "?".to_owned(), text::took_span), theme.text)
+            let p99 = task.p99_ms.map(|ms| text::took(ms.saturating_mul(1_000)));
+            (p99.unwrap_or_else(|| "-".to_owned()), theme.text)
         }
         OVERLAP => (task.overlap.clone(), theme.text),
         _ => (ending::curve(&task.last, 8), theme.spark),

@@ -1,0 +1,95 @@
+//! Runs that are not among the newest of the picture: those of the tasks that the filter names,
+//! and more of them when somebody comes to the end of the list.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use besom_core::snapshot::{Query, RUNS_MAX, RUNS_PAGE, RUNS_TASKS_MAX, Run, RunPage, Snapshot};
+use besom_core::time::Time;
+
+use crate::dash::context::Context;
+use crate::dash::effect::Outbox;
+
+/// An answer that takes longer was lost with its connection.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// What is asked for: runs of which tasks (none: of all), and how many.
+type Wanted = (Vec<String>, u32);
+
+/// Runs beside those of the picture.
+#[derive(Debug, Default)]
+pub(super) struct Older {
+    /// What the page answers.
+    of: Option<Wanted>,
+    page: RunPage,
+    /// The question that is open, and when it was asked.
+    asked: Option<(u64, Wanted, Time)>,
+}
+
+impl Older {
+    /// Asks for what the filter wants; for more of it where the end of the list is near.
+    pub(super) fn follow(
+        &mut self,
+        filter: &str,
+        at_end: bool,
+        cx: &Context<'_>,
+        out: &mut Outbox,
+    ) {
+        let tasks = tasks_of(filter, cx.snap);
+        let known = self.of.as_ref().filter(|(of, _)| *of == tasks);
+        let limit = match known {
+            Some((_, limit)) if at_end && self.page.more => limit.saturating_mul(2).min(RUNS_PAGE),
+            Some((_, limit)) => *limit,
+            // The picture has the newest of all tasks.
+            None if filter.is_empty() && !at_end => return,
+            None => RUNS_MAX as u32,
+        };
+        let wanted = (tasks, limit);
+        let open = self
+            .asked
+            .as_ref()
+            .is_some_and(|(_, asked, at)| *asked == wanted && cx.now.since(*at) <= ANSWER_MAX);
+        if cx.live && !open && self.of.as_ref() != Some(&wanted) {
+            let query = Query::Runs { tasks: wanted.0.clone(), limit };
+            self.asked = Some((out.ask(query), wanted, cx.now));
+        }
+    }
+
+    /// Takes an answer in; none: it was refused.
+    pub(super) fn take(&mut self, ticket: u64, page: Option<&RunPage>) {
+        if let Some((_, wanted, _)) = self.asked.take_if(|(asked, ..)| *asked == ticket) {
+            self.page = page.cloned().unwrap_or_default();
+            self.of = Some(wanted);
+        }
+    }
+
+    /// Whether an answer is awaited.
+    pub(super) fn waits(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Whether the host has still older ones of these.
+    pub(super) fn more(&self) -> bool {
+        self.of.is_none() || self.page.more
+    }
+
+    /// The runs of the picture, and those that are here beside them.
+    pub(super) fn with<'a>(&'a self, snap: &'a Snapshot) -> Vec<&'a Run> {
+        let newest: HashSet<u64> = snap.runs.iter().map(|run| run.id).collect();
+        let older = self.page.runs.iter().filter(|run| !newest.contains(&run.id));
+        snap.runs.iter().map(|run| &**run).chain(older).collect()
+    }
+}
+
+/// The tasks that a filter names; none: it names something else, or too many.
+fn tasks_of(filter: &str, snap: &Snapshot) -> Vec<String> {
+    let wanted = filter.to_lowercase();
+    let names = snap.tasks.iter().map(|task| &task.name);
+    let named: Vec<String> =
+        names.filter(|name| name.to_lowercase().contains(&wanted)).cloned().collect();
+    match named.iter().find(|name| **name == filter) {
+        Some(exactly) => vec![exactly.clone()],
+        None if wanted.is_empty() || named.len() > RUNS_TASKS_MAX => Vec::new(),
+        None => named,
+    }
+}
