@@ -76,7 +76,7 @@ fn a_task_is_triggered_paused_and_resumed_and_a_run_is_cancelled() {
     answer(&terminal, "of endless?", "too long", ": cancelled");
     let (_, runs) = site.json(&["runs", "ls", "--task", "endless"]);
     is_kept(&site, &format!("cancel run {}", runs[0]["run"]), "too long", "cancelled");
-    terminal.shows("0 going on");
+    terminal.shows("0 active");
     assert!(runs[0]["ended_at"].is_string(), "{runs:#}");
     let error = runs[0]["error"].as_str().expect("why it has ended");
     assert!(error.starts_with("cancelled by") && error.ends_with(": too long"), "{error}");

@@ -83,7 +83,7 @@ fn the_pager_and_the_editor_get_the_terminal_and_give_it_back() {
     terminal.top("");
     for _ in 0..2 {
         terminal.keys(&["5"]);
-        terminal.shows(" newest  ");
+        terminal.shows(" read  ");
         terminal.keys(&["Enter"]);
         terminal.shows(" progress ");
         terminal.keys(&["o"]);
@@ -92,7 +92,7 @@ fn the_pager_and_the_editor_get_the_terminal_and_give_it_back() {
         terminal.shows("●live");
         terminal.shows(" progress ");
         terminal.keys(&["Escape"]);
-        terminal.shows(" newest  ");
+        terminal.shows(" read  ");
     }
     terminal.keys(&["6"]);
     terminal.shows("Edit  choose the task");

@@ -9,7 +9,7 @@ const SCREENS: [(&str, &str); 6] = [
     ("2", "3 tasks"),
     ("3", "Queues  by task"),
     ("4", "Ring  64 partitions"),
-    ("5", "Runs  1 newest"),
+    ("5", "Runs  1 read"),
     ("6", "Edit  choose the task"),
 ];
 
