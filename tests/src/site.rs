@@ -356,7 +356,8 @@ impl Site {
         let entries = decided.iter().map(entry).collect();
         let id = CommitId(u128::from(self.commits.fetch_add(1, Ordering::Relaxed)));
         let node = NodeName::from(NODE);
-        let batch = Batch { id, node, entries, idle: vec![], activity_in_store: false };
+        let (as_of, idle) = (Time::EPOCH, Vec::new());
+        let batch = Batch { id, node, entries, as_of, idle, activity_in_store: false };
         self.store().commit(&batch).await.unwrap().outcomes
     }
 

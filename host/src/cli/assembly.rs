@@ -14,6 +14,7 @@ use super::{Failure, Global, cluster};
 use crate::config::Config;
 use crate::coordination::etcd::Etcd;
 use crate::courier::HttpCourier;
+use crate::host::clock::StoreTime;
 use crate::host::deliver::Delivery;
 use crate::host::lines::Lines;
 use crate::host::perform::Ports;
@@ -42,14 +43,16 @@ impl Assembly {
     pub async fn new(global: &Global, serving: bool) -> Result<Assembly, Failure> {
         let (config, loader, store) = open::checked(global).await?;
         let node = setup::node_name(&config);
-        let etcd = cluster::etcd(&config, &node)?;
+        let clock = StoreTime::of_machine(config.clock.bounds());
+        clock.read(store.as_ref()).await?;
+        let etcd = cluster::etcd(&config, &node, &clock)?;
         let cluster = match &etcd {
             Some(etcd) if serving => Some(cluster::join(&config, etcd, store.as_ref()).await?),
             Some(_) | None => None,
         };
         let coordination = match &etcd {
             Some(etcd) => Arc::clone(etcd) as Arc<dyn Coordination>,
-            None => open::store_lease(&config, &store, &node),
+            None => open::store_lease(&config, &store, &node, &clock),
         };
         let health = Arc::default();
         let recorder: Arc<Recorder> = Arc::default();
@@ -65,6 +68,8 @@ impl Assembly {
             activity: open::activity(&config, &store, serving, &health).await?,
             store,
             guests: Arc::new(loader.runtime().clone()),
+            clock,
+            clock_read_every: config.clock.read_every,
             health,
             node,
             snapshot_max: config.host.act_snapshot_max,

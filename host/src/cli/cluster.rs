@@ -11,18 +11,22 @@ use super::Failure;
 use super::patience::patiently;
 use crate::config::Config;
 use crate::coordination::etcd::{Clocks, Credentials, Etcd, Identity, Options, Tls};
-use crate::host::clock;
+use crate::host::clock::{self, StoreTime};
 use crate::host::perform::Cluster;
 use crate::host::setup::{hostname, lasting_name};
 use crate::ports::members::{Announcement, MemberState, Members as _};
 use crate::ports::store::Store;
 
 /// The handle of this incarnation; none: the configuration names no etcd. Nothing is connected
-/// by that.
+/// by that. What it writes down for people is by `time`.
 ///
 /// # Errors
 /// Files that cannot be read or that others can read, and names that cannot be keys.
-pub fn etcd(config: &Config, incarnation: &NodeName) -> Result<Option<Arc<Etcd>>, Failure> {
+pub fn etcd(
+    config: &Config,
+    incarnation: &NodeName,
+    time: &Arc<StoreTime>,
+) -> Result<Option<Arc<Etcd>>, Failure> {
     let c = &config.coordination;
     if !c.is_cluster() {
         return Ok(None);
@@ -46,7 +50,9 @@ pub fn etcd(config: &Config, incarnation: &NodeName) -> Result<Option<Arc<Etcd>>
     };
     let name = lasting_name(config).into();
     let identity = Identity { name, incarnation: incarnation.clone(), hostname: hostname() };
-    let clocks = Clocks { since_boot: Arc::new(clock::since_boot), wall: Arc::new(clock::wall) };
+    let time = Arc::clone(time);
+    let clocks =
+        Clocks { since_boot: Arc::new(clock::since_boot), wall: Arc::new(move || time.store()) };
     Ok(Some(Arc::new(Etcd::new(identity, options, clocks)?)))
 }
 

@@ -76,7 +76,7 @@ pub fn configuration(global: &Global) -> Result<Config, Failure> {
 /// The cluster's etcd, for somebody who only looks and sets states: no member is registered.
 pub fn handle(config: &Config) -> Result<Arc<Etcd>, Failure> {
     let nobody = NodeName::from("besom-cli");
-    cluster::etcd(config, &nobody)?.ok_or_else(|| {
+    cluster::etcd(config, &nobody, &open::onlookers_clock())?.ok_or_else(|| {
         Failure::Usage(
             "this host is in no cluster: [coordination] etcd names the members of etcd".into(),
         )

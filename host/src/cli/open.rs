@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use besom_core::activity::Timeouts;
+use besom_core::clock::SkewBounds;
 use besom_core::ids::{NodeName, TaskName};
 
 pub use self::activity::activity;
@@ -18,7 +19,7 @@ use crate::config::{
     Config, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline, read,
 };
 use crate::coordination::store_lease::{LeaseClock, StoreLease};
-use crate::host::clock;
+use crate::host::clock::{self, StoreTime};
 use crate::model::collections_for;
 use crate::ports::coordination::{Coordination, LeaderRecord};
 use crate::ports::embedded::{Embedded, LeaseLedger};
@@ -172,8 +173,15 @@ pub async fn beside(global: &Global) -> Option<Arc<dyn Store>> {
     }
 }
 
-fn lease_clock() -> LeaseClock {
-    LeaseClock::of_machine(Arc::new(clock::since_boot), Arc::new(clock::wall))
+/// What the lease in the store writes down for people is by `time`.
+fn lease_clock(time: &Arc<StoreTime>) -> LeaseClock {
+    let time = Arc::clone(time);
+    LeaseClock::of_machine(Arc::new(clock::since_boot), Arc::new(move || time.store()))
+}
+
+/// For who only looks: nothing is written by it.
+pub fn onlookers_clock() -> Arc<StoreTime> {
+    StoreTime::of_machine(SkewBounds::DEFAULT)
 }
 
 /// Who holds the lease, as an onlooker sees it: it is neither taken nor renewed.
@@ -182,11 +190,12 @@ async fn leader(
     store: &Arc<dyn Embedded>,
 ) -> Result<Option<LeaderRecord>, Failure> {
     let onlooker = NodeName::from("onlooker");
-    if let Some(etcd) = cluster::etcd(config, &onlooker)? {
+    let time = onlookers_clock();
+    if let Some(etcd) = cluster::etcd(config, &onlooker, &time)? {
         return Ok(etcd.leader().await?);
     }
     let ledger: Arc<dyn LeaseLedger> = Arc::clone(store) as _;
-    Ok(StoreLease::new(ledger, onlooker, config.lease.ttl, lease_clock()).leader().await?)
+    Ok(StoreLease::new(ledger, onlooker, config.lease.ttl, lease_clock(&time)).leader().await?)
 }
 
 fn missing(path: &Path) -> Failure {
@@ -382,8 +391,9 @@ pub fn store_lease(
     config: &Config,
     store: &Arc<dyn Embedded>,
     node: &NodeName,
+    time: &Arc<StoreTime>,
 ) -> Arc<dyn Coordination> {
-    let clock = lease_clock();
+    let clock = lease_clock(time);
     let ttl = config.lease.ttl;
     Arc::new(StoreLease::new(Arc::clone(store) as _, node.clone(), ttl, clock))
 }

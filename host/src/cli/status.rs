@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
-use besom_core::snapshot::{Cause, Held};
+use besom_core::snapshot::{Cause, ClockReport, Held};
 use besom_core::time::Time;
 use serde::Serialize;
 
@@ -56,6 +56,8 @@ pub struct NodeStatus {
     pub missing: Vec<MissingPart>,
     /// What holds the whole node back; what holds a task stands with the task.
     pub held: Vec<HeldPart>,
+    /// Its clock beside the store's; none: not told.
+    pub clock: Option<ClockReport>,
     /// Why it did not take its configuration file over when that last changed; it works by the
     /// one before.
     pub config_fault: Option<String>,
@@ -218,6 +220,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             seen_at: Stamp(n.seen_at),
             missing: n.missing.iter().map(MissingPart::from).collect(),
             held: node_held.iter().filter(|h| h.node == n.node.as_str()).cloned().collect(),
+            clock: n.report.as_ref().and_then(|report| report.clock).filter(|_| alive(n)),
             config_fault: n.report.as_ref().and_then(|report| report.config_fault.clone()),
             earlier: if is_latest(n) {
                 let same = |other: &&&NodeRow| {
@@ -338,6 +341,15 @@ fn text(report: &Report) -> String {
             format!("{} misses {} since {since}: {why}\n", node.node, missing.what)
         })
         .collect();
+    let clocks: String = report
+        .nodes
+        .iter()
+        .filter_map(|node| Some((node, node.clock.filter(|clock| clock.noticed)?)))
+        .map(|(node, clock)| {
+            let then = if clock.leads_not { "; it does not lead until it is set" } else { "" };
+            format!("the clock of {} is {}{then}\n", node.node, clock.words())
+        })
+        .collect();
     let refused: String = report
         .nodes
         .iter()
@@ -369,7 +381,7 @@ fn text(report: &Report) -> String {
         })
         .collect();
     let mut out = format!(
-        "{}\n{}{missing}{refused}\n{}",
+        "{}\n{}{missing}{clocks}{refused}\n{}",
         facts.render(),
         nodes.render(),
         tasks(&report.tasks, report.now)

@@ -56,7 +56,7 @@ use crate::ports::guests::Manifest;
 use crate::task::TaskDefinition;
 use activity::Activity;
 use cluster::{Coordination, Ring};
-use sections::{Host, Lease, Node, Plugins, Retention, Runtime, Sections, Store};
+use sections::{Clock, Host, Lease, Node, Plugins, Retention, Runtime, Sections, Store};
 
 /// A configuration that holds: everything a host needs to run.
 #[derive(Debug, Clone)]
@@ -69,6 +69,8 @@ pub struct Config {
     pub node: Node,
     /// `[lease]`
     pub lease: Lease,
+    /// `[clock]`
+    pub clock: Clock,
     /// `[activity]`
     pub activity: Activity,
     /// `[api]`
@@ -106,6 +108,7 @@ impl Config {
             store: s.store,
             node: s.node,
             lease: s.lease,
+            clock: s.clock,
             activity: s.activity,
             api: s.api,
             host: s.host,

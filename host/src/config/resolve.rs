@@ -249,6 +249,11 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
             .fix("remove one of the two"),
         );
     }
+    if sections.clock.skew_max < sections.clock.skew_warn {
+        let message = "clock.skew_max is below clock.skew_warn";
+        let fix = "make it at least as long: a warning comes before the node ceases to lead";
+        problems.push(Diagnostic::error(place(at("clock", "skew_max")), message).fix(fix));
+    }
     cluster::judge(sections, |key| place(at("coordination", key)), problems);
     activity::judge(sections, |key| place(at("activity", key)), problems);
     api::judge(sections, |key| place(at("api", key)), problems);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use besom_core::clock::SkewBounds;
 use serde::Serialize;
 
 use super::activity::{self, Activity};
@@ -85,6 +86,24 @@ pub struct Lease {
     pub renew: Duration,
 }
 
+/// The machine's clock beside the store's.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Clock {
+    /// How often the store's is read.
+    pub read_every: Duration,
+    /// From which difference on it is warned of.
+    pub skew_warn: Duration,
+    /// From which difference on the node does not lead; at least `skew_warn`.
+    pub skew_max: Duration,
+}
+
+impl Clock {
+    /// The bounds of the difference.
+    pub fn bounds(&self) -> SkewBounds {
+        SkewBounds { warn: self.skew_warn, max: self.skew_max }
+    }
+}
+
 /// Bounds of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Host {
@@ -153,6 +172,8 @@ pub struct Sections {
     pub node: Node,
     /// `[lease]`
     pub lease: Lease,
+    /// `[clock]`
+    pub clock: Clock,
     /// `[activity]`
     pub activity: Activity,
     /// `[api]`
@@ -316,6 +337,30 @@ pub static SECTIONS: &[Section] = &[
                 default: "1",
                 doc: "Its share of a cluster's partitions beside the others'.",
                 slot: Slot::U32(|s| &mut s.node.weight, 1, WEIGHT_MAX),
+            },
+        ],
+    },
+    Section {
+        name: "clock",
+        doc: "The machine's clock beside the store's, which decides what is due.",
+        keys: &[
+            Key {
+                name: "read_every",
+                default: "\"10s\"",
+                doc: "How often the store's clock is read.",
+                slot: Slot::Duration(|s| &mut s.clock.read_every, ms(100), ms(600_000)),
+            },
+            Key {
+                name: "skew_warn",
+                default: "\"1s\"",
+                doc: "From which difference on it is warned of.",
+                slot: Slot::Duration(|s| &mut s.clock.skew_warn, ms(10), ms(DAY_MS)),
+            },
+            Key {
+                name: "skew_max",
+                default: "\"10s\"",
+                doc: "From which difference on the node does not lead; at least skew_warn.",
+                slot: Slot::Duration(|s| &mut s.clock.skew_max, ms(10), ms(DAY_MS)),
             },
         ],
     },

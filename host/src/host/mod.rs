@@ -20,12 +20,13 @@ pub mod wake;
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::clock::Skew;
 use besom_core::ids::Term;
 use besom_core::snapshot::{Report, SILENT_MAX_DEFAULT};
 use tokio::sync::{mpsc, watch};
 
 use crate::node::holdings;
-use crate::node::{Command, Event, Node, Role, Settings, Whose, Work};
+use crate::node::{Bar, Command, Event, Node, Role, Settings, Whose, Work};
 use crate::ports::guests::StopFlag;
 use crate::ports::store::NodeRow;
 use perform::{Cluster, Ports};
@@ -63,6 +64,10 @@ pub struct Live {
 pub const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// How long a node may say nothing before those take it for gone who have nothing else to go by.
 pub const SILENT_MAX: Duration = SILENT_MAX_DEFAULT;
+/// How often it is said that the clocks still differ.
+const SAY_SKEW_EVERY: Duration = Duration::from_secs(600);
+/// How long a doubt about the store's clock waits for its answer.
+const DOUBT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a follower waits for a sign of a change before it looks for itself.
 const WATCH_MAX: Duration = Duration::from_secs(5);
 
@@ -77,7 +82,11 @@ pub async fn run(
 ) {
     let mut ports = ports;
     let (events, mut answers) = mpsc::unbounded_channel::<Event>();
-    let mut node = Node::new(settings, work, seed(), clock::now());
+    // A pass has no later turn: it goes by the store's clock as every node does, whatever the
+    // machine's shows.
+    let bars = !settings.planner.pass;
+    let barred = bars && ports.clock.report().is_some_and(|report| report.leads_not);
+    let mut node = Node::new(settings, work, seed(), ports.clock.now());
     let (mut scans, mut acts) = (StopFlag::default(), StopFlag::default());
     let (following, follows) = watch::channel(true);
     let watcher = tokio::spawn(watch_leader(ports.clone(), follows, events.clone()));
@@ -96,14 +105,15 @@ pub async fn run(
         .map(|delivery| tokio::spawn(deliver::deliver(ports.store.clone(), delivery, leads)));
     let (logging, logs) = watch::channel(());
     let logger = tokio::spawn(Arc::clone(&ports.lines).write_all(ports.store.clone(), logs));
+    let clock_reader = tokio::spawn(read_clock(ports.clone(), (bars, barred), events.clone()));
     let (rows, to_report) = watch::channel(None);
     let reporter = tokio::spawn(report(ports.clone(), to_report));
     let mut reported = None;
-    let mut event = Event::Tick;
+    let mut event = if barred { Event::Barred(Bar::Clock, true) } else { Event::Tick };
     let mut control_open = true;
     'running: loop {
         let mut commands = Vec::new();
-        node.step(clock::now(), event, &mut commands);
+        node.step(ports.clock.now(), event, &mut commands);
         for command in commands {
             match command {
                 Command::Finished => break 'running,
@@ -151,7 +161,7 @@ pub async fn run(
             rows.send_replace(Some(node_row(&ports, &now, &digest)));
             reported = Some(now);
         }
-        let sleep = node.sleep(clock::now()).unwrap_or(REPORT_EVERY);
+        let sleep = node.sleep(ports.clock.now()).unwrap_or(REPORT_EVERY);
         event = tokio::select! {
             biased;
             Some(answer) = answers.recv() => answer,
@@ -180,6 +190,7 @@ pub async fn run(
         };
     }
     watcher.abort();
+    clock_reader.abort();
     if let Some(delivering) = delivering {
         delivering.abort();
     }
@@ -218,13 +229,17 @@ fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
     NodeRow {
         node: ports.node.clone(),
         state: live.role.as_str().to_owned(),
-        seen_at: clock::wall(),
+        seen_at: ports.clock.store(),
         config_digest: digest.to_owned(),
         missing: ports.health.missing(),
         hostname: setup::hostname(),
         address: place.map(|place| place.addr.clone()).unwrap_or_default(),
         weight: place.map_or(1, |place| place.weight.get()),
-        report: Some(Report { held: ports.health.held(), ..ports.recorder.report() }),
+        report: Some(Report {
+            held: ports.health.held(),
+            clock: ports.clock.report(),
+            ..ports.recorder.report()
+        }),
     }
 }
 
@@ -233,6 +248,54 @@ async fn report(ports: Ports, mut rows: watch::Receiver<Option<NodeRow>>) {
     while rows.changed().await.is_ok() {
         let Some(row) = rows.borrow_and_update().clone() else { continue };
         ports.heard(&ports.store.report_node(&row).await);
+    }
+}
+
+/// Reads the store's clock from time to time, and when somebody doubts the last reading. Says
+/// what the machine's is beside it, and keeps the node from leading where `bars`.
+async fn read_clock(
+    ports: Ports,
+    (bars, mut barred): (bool, bool),
+    events: mpsc::UnboundedSender<Event>,
+) {
+    let (mut known, mut said) = (Skew::Small, None);
+    loop {
+        let read = ports.clock.read(ports.store.as_ref()).await;
+        ports.heard(&read);
+        if let Ok(skew) = read {
+            let words = ports.clock.report().map(|report| report.words()).unwrap_or_default();
+            let again = said.is_none_or(|at| clock::mono().since(at) >= SAY_SKEW_EVERY);
+            match skew {
+                Skew::Small if known > Skew::Small => {
+                    tracing::info!("this machine's clock agrees with the store's again");
+                    said = None;
+                }
+                Skew::Noticed if known < skew || again => {
+                    tracing::warn!("this machine's clock is {words}; is NTP on?");
+                    said = Some(clock::mono());
+                }
+                Skew::TooLarge if known < skew || again => {
+                    tracing::warn!(
+                        "this machine's clock is {words}: the node does not lead until it is set; \
+                         is NTP on?"
+                    );
+                    said = Some(clock::mono());
+                }
+                Skew::Small | Skew::Noticed | Skew::TooLarge => {}
+            }
+            known = skew;
+            if bars && barred != (skew == Skew::TooLarge) {
+                barred = !barred;
+                if events.send(Event::Barred(Bar::Clock, barred)).is_err() {
+                    return;
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(ports.clock_read_every) => {}
+            // Who doubts may do so often; the store is not asked as often.
+            () = ports.clock.doubted() => tokio::time::sleep(DOUBT_PAUSE).await,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use besom_core::queue::{Decision, apart};
 use besom_core::snapshot::Cause;
 use besom_core::time::{Mono, Time};
 
+use super::clock::StoreTime;
 use super::cost;
 use super::deliver::Delivery;
 use super::health::{Health, Part};
@@ -46,6 +47,10 @@ pub struct Ports {
     pub activity: Arc<dyn Activity>,
     /// The tasks.
     pub guests: Arc<dyn Guests>,
+    /// The present.
+    pub clock: Arc<StoreTime>,
+    /// How often the store's clock is read.
+    pub clock_read_every: Duration,
     /// What of these cannot be reached.
     pub health: Arc<Health>,
     /// This incarnation.
@@ -337,6 +342,10 @@ impl Ports {
                     Err(_) => {}
                 }
                 Executed::Found(ticket, id, found)
+            }
+            Execute::ReadClock => {
+                self.clock.ask();
+                return None;
             }
             Execute::Report(report) => {
                 tracing::debug!(

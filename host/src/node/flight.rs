@@ -73,6 +73,9 @@ pub struct Flight {
     /// When the last of its timers is due: its items are executed as of then, and nothing is
     /// committed before.
     pub not_before: Time,
+    /// What its guest was given as the present; none of it is committed before, by the store's
+    /// clock.
+    pub as_of: Time,
     /// Where it is.
     pub phase: Phase,
 }

@@ -20,7 +20,7 @@ mod resignation;
 mod weight;
 pub mod window;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ use resignation::Resignation;
 /// The present, read once per event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// The calendar's time, for schedules and due times.
+    /// The store's clock, for schedules and due times: what it shows at least.
     pub wall: Time,
     /// The lease's time.
     pub mono: Mono,
@@ -111,6 +111,8 @@ pub enum Event {
     Holdings(holdings::Event),
     /// An answer for the planner.
     Planner(Term, planner::Event),
+    /// Whether that keeps the node from leading, from now on.
+    Barred(Bar, bool),
     /// Old history was removed; whether there is more.
     Pruned(store::Result<bool>),
     /// A command has been put down for the leader.
@@ -119,6 +121,13 @@ pub enum Event {
     Reconfigured(Work),
     /// Stop: finish what is in flight, give the lease up.
     Shutdown,
+}
+
+/// What keeps a node from leading: it resigns, and does not stand for election until it is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bar {
+    /// Its clock is too far from the store's.
+    Clock,
 }
 
 /// What came of the raise of the fence.
@@ -219,6 +228,8 @@ pub struct Node {
     taken: Vec<(Partition, OwnerEpoch)>,
     phase: Phase,
     resignation: Resignation,
+    /// Why it does not stand for election.
+    bars: BTreeSet<Bar>,
     loaded: bool,
     load_at: Option<Mono>,
     prune_at: Mono,
@@ -244,6 +255,7 @@ impl Node {
             taken: Vec::new(),
             phase: Phase::Running,
             resignation: Resignation::None,
+            bars: BTreeSet::new(),
             loaded: false,
             load_at: None,
             prune_at: now.mono + settings.prune_every,
@@ -369,6 +381,7 @@ impl Node {
             }
             // Answers to an earlier leadership: what they would change is not ours any more.
             Event::Executor(..) | Event::Planner(..) => {}
+            Event::Barred(bar, barred) => self.bar(now, bar, barred, &mut elected),
             Event::Pruned(result) => {
                 let soon = matches!(result, Ok(true));
                 let wait = if soon { Duration::from_secs(1) } else { self.settings.prune_every };
@@ -403,6 +416,26 @@ impl Node {
         });
         self.hold(now, held, &mut notices, out);
         self.go_on(now, notices, out);
+    }
+
+    fn bar(&mut self, now: Now, bar: Bar, barred: bool, elected: &mut Vec<election::Command>) {
+        let was = !self.bars.is_empty();
+        if barred {
+            self.bars.insert(bar);
+        } else {
+            self.bars.remove(&bar);
+        }
+        let event = match (was, !self.bars.is_empty()) {
+            (false, true) => election::Event::Resign,
+            // Who was asked to resign as well stays away for as long as that wants.
+            (true, false)
+                if self.phase == Phase::Running && self.resignation.deadline().is_none() =>
+            {
+                election::Event::Rejoin
+            }
+            _ => return,
+        };
+        self.election.step(now.mono, event, elected);
     }
 
     fn with_holdings(
@@ -587,7 +620,7 @@ impl Node {
 
     /// Gives the leadership up where that was asked for, and stands for it again later.
     fn step_down(&mut self, now: Now, out: &mut Vec<Command>) {
-        if self.phase != Phase::Running {
+        if self.phase != Phase::Running || !self.bars.is_empty() {
             return;
         }
         // What a node of a cluster executes is not bound to the leadership.

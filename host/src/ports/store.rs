@@ -269,6 +269,9 @@ pub struct Batch {
     /// The entries. No two of them touch the same row; they take effect as if one after
     /// the other.
     pub entries: Vec<Entry>,
+    /// The latest instant that a guest was given as the present: what it decided holds from then
+    /// on, and is left out before it by the store's clock ([`LeftOut::NotDue`]).
+    pub as_of: Time,
     /// For [`besom_core::proposal::Guard::Idle`]: the activity keys observed as idle just
     /// before the commit, per entry index, by the caller. The store's own activity table,
     /// where the adapter has it, is read again inside the transaction.
@@ -301,8 +304,9 @@ pub enum LeftOut {
     /// The stream's cursor, or the timer or retry, is not where the batch expects it:
     /// somebody has acknowledged it.
     NotThere,
-    /// A timer before its due time, by the store's clock. A retry may be executed before
-    /// its time: back-off is the host's choice, and a pass without a host has none.
+    /// A timer before its due time, or a batch before [`Batch::as_of`], by the store's clock. A
+    /// retry may be executed before its time: back-off is the host's choice, and a pass without
+    /// a host has none.
     NotDue,
 }
 
@@ -315,6 +319,18 @@ pub struct Committed {
     pub at: Time,
     /// Runs that ended with it.
     pub runs_ended: Vec<RunId>,
+}
+
+impl Batch {
+    /// Where the store's clock has not come to [`Batch::as_of`] yet: nothing is done, nor is the
+    /// mark written, and all entries are left out.
+    pub(crate) fn ahead_of(&self, now: Time) -> Option<Committed> {
+        (self.as_of > now).then(|| Committed {
+            outcomes: vec![Outcome::Left(LeftOut::NotDue); self.entries.len()],
+            at: now,
+            runs_ended: Vec::new(),
+        })
+    }
 }
 
 // ---------------------------------------------------------------------------- commands
@@ -975,8 +991,9 @@ pub trait Store: Send + Sync {
     /// before-images, history, counters, outbox, acknowledgement. All or nothing, but for
     /// entries left out and items whose guards or constraints failed, which settle as
     /// their entry says. What moves to the retries gets a new id there. A batch whose mark is
-    /// known is not applied again: what it has done comes back. An item that is committed
-    /// resolves the open dead letters of its identity.
+    /// known is not applied again: what it has done comes back. One whose [`Batch::as_of`] lies
+    /// ahead of the store's clock does nothing. An item that is committed resolves the open dead
+    /// letters of its identity.
     async fn commit(&self, batch: &Batch) -> Result<Committed>;
 
     /// After [`Error::Unknown`]: what the commit of that mark has done; none: it has not

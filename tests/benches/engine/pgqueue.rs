@@ -371,7 +371,14 @@ impl Worker {
             })
             .collect();
         let node = self.node.clone();
-        Ok(Batch { id, node, entries, idle: Vec::new(), activity_in_store: false })
+        Ok(Batch {
+            id,
+            node,
+            entries,
+            as_of: Time::EPOCH,
+            idle: Vec::new(),
+            activity_in_store: false,
+        })
     }
 }
 

@@ -148,6 +148,7 @@ async fn sweep(size: u32, rounds: u32) -> Result<(Duration, Duration, Steps)> {
             id,
             node: leader.node.clone(),
             entries,
+            as_of: Time::EPOCH,
             idle: Vec::new(),
             activity_in_store: true,
         };

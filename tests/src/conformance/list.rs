@@ -245,6 +245,7 @@ macro_rules! store_conformance {
             }
             timers {
                 a_timer_is_never_committed_before_it_is_due,
+                what_was_decided_for_later_is_not_committed_before,
                 a_timer_is_acknowledged_once,
                 timers_are_read_in_the_order_of_their_due_times,
                 a_timer_may_be_due_before_the_epoch,

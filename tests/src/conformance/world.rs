@@ -150,7 +150,8 @@ impl World {
     /// A batch of the world's leader.
     pub fn batch(&self, entries: Vec<Entry>) -> Batch {
         let (id, node) = (self.mark(), self.node.clone());
-        Batch { id, node, entries, idle: Vec::new(), activity_in_store: false }
+        let (as_of, idle) = (self.now, Vec::new());
+        Batch { id, node, entries, as_of, idle, activity_in_store: false }
     }
 
     /// Commits decisions about waiting items.

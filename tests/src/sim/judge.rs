@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use besom::ports::store::{SlotOutcome, Snapshot, Store};
+use besom::ports::store::{HistoryQuery, SlotOutcome, Snapshot, Store};
 use besom::store::memory::MemoryStore;
 use besom_core::ids::{RunId, TaskName, Tenant, Term};
 use besom_core::time::Time;
@@ -52,6 +52,15 @@ pub enum Violation {
         /// The slot.
         slot: Time,
     },
+    /// A thing was ended before it was due.
+    Early {
+        /// The thing.
+        key: String,
+        /// When it was due.
+        due: Time,
+        /// When it was ended, by the store's clock.
+        at: Time,
+    },
     /// The engine's books do not balance, or something is left waiting.
     Books(String),
     /// Not one node leads a world at rest.
@@ -71,6 +80,9 @@ impl fmt::Display for Violation {
                 write!(f, "run {run} of {task} was started under term {term} after term {after}")
             }
             Violation::SlotTwice { task, slot } => write!(f, "{task}: the slot {slot} ran twice"),
+            Violation::Early { key, due, at } => {
+                write!(f, "{key} was due at {due} and was ended at {at}")
+            }
             Violation::Books(said) => f.write_str(said),
             Violation::Leaders(count) => write!(f, "{count} nodes lead a world at rest"),
         }
@@ -84,6 +96,7 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 /// Adds every violation to the report.
 pub(super) fn judge(store: &MemoryStore, things: &[(Tenant, String)], report: &mut Report) {
     effects(store, things, report);
+    early(store, things, report);
     books(store, report);
     history(store, report);
 }
@@ -117,6 +130,37 @@ fn effects_of(view: &dyn Snapshot, tenant: &Tenant, key: &str) -> i64 {
     match rows.expect("the ledger").pop().flatten().as_deref() {
         Some([Value::Integer(effects)]) => *effects,
         other => panic!("{key}: {other:?} in the ledger"),
+    }
+}
+
+/// Whether a thing is still open.
+pub(super) fn is_open(store: &MemoryStore, tenant: &Tenant, key: &str) -> bool {
+    let view = now(store.snapshot(std::time::Duration::from_secs(1))).expect("a snapshot");
+    let keys = [vec![Value::Text(key.into())]];
+    let rows = now(view.get_many(Some(tenant), "things", &keys, &["state".into()]));
+    let row = rows.expect("the things").pop().flatten();
+    row.as_deref() == Some([Value::Text("open".into())].as_slice())
+}
+
+/// Nothing was ended before it was due, as its row said then.
+fn early(store: &MemoryStore, things: &[(Tenant, String)], report: &mut Report) {
+    let view = now(store.snapshot(std::time::Duration::from_secs(1))).expect("a snapshot");
+    let query = HistoryQuery { limit: u32::MAX, ..HistoryQuery::default() };
+    let ended: BTreeMap<String, Time> = now(store.history(&query))
+        .expect("the history")
+        .into_iter()
+        .filter(|row| row.outcome == "committed")
+        .map(|row| (row.identity.key, row.at))
+        .collect();
+    for (tenant, key) in things {
+        let keys = [vec![Value::Text(key.clone())]];
+        let rows = now(view.get_many(Some(tenant), "things", &keys, &["due".into()]));
+        let row = rows.expect("the things").pop().flatten();
+        if let (Some([Value::Timestamp(due)]), Some(at)) = (row.as_deref(), ended.get(key))
+            && at < due
+        {
+            report.violations.push(Violation::Early { key: key.clone(), due: *due, at: *at });
+        }
     }
 }
 

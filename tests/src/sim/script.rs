@@ -108,6 +108,15 @@ pub fn thing(task: &str, id: &str, due: Option<Time>) -> [Change; 2] {
     ]
 }
 
+/// A thing is due at another time.
+pub fn put_off(id: &str, due: Time) -> Change {
+    Change::Update {
+        collection: "things".into(),
+        key: vec![Value::Text(id.into())],
+        fields: vec![Field::new("due", Value::Timestamp(due))],
+    }
+}
+
 /// The definition of a task of the simulation.
 pub fn definition(task: &str) -> TaskDefinition {
     let all = Operations { read: true, insert: true, update: true, delete: true };
@@ -244,12 +253,25 @@ impl Guests for Script {
 
     async fn act(
         &self,
-        _: &Call,
-        _: Arc<dyn Snapshot>,
+        call: &Call,
+        view: Arc<dyn Snapshot>,
         _: Arc<dyn Activity>,
         items: &[Item],
     ) -> Result<Acted, Error> {
-        let verdicts = items.iter().map(verdict).collect();
+        let mut verdicts = Vec::with_capacity(items.len());
+        for item in items {
+            let due = match item.identity.due {
+                Some(_) => due_of(view.as_ref(), item).await?,
+                None => None,
+            };
+            // Its time may have been put off since it was planned.
+            verdicts.push(match due {
+                Some(due) if due > call.now => {
+                    Ok(Verdict::Skip { reason: "not due any more".into(), settled: false })
+                }
+                Some(_) | None => verdict(item, due),
+            });
+        }
         Ok(Acted { verdicts, usage: Usage::default() })
     }
 }
@@ -267,7 +289,19 @@ fn open_things(task: &str, cursor: Option<&[u8]>, limit: u32) -> Range {
     }
 }
 
-fn verdict(item: &Item) -> Result<Verdict, Fault> {
+/// When a thing is due now.
+async fn due_of(view: &dyn Snapshot, item: &Item) -> Result<Option<Time>, Error> {
+    let keys = [vec![Value::Text(item.identity.key.clone())]];
+    let tenant = item.identity.tenant.as_ref();
+    let rows = view.get_many(tenant, "things", &keys, &["due".into()]).await;
+    let row = rows.map_err(|error| Error::Infrastructure(error.to_string()))?.pop().flatten();
+    Ok(match row.as_deref() {
+        Some([Value::Timestamp(due)]) => Some(*due),
+        _ => None,
+    })
+}
+
+fn verdict(item: &Item, due: Option<Time>) -> Result<Verdict, Fault> {
     let key = &item.identity.key;
     match fate(key) {
         Fate::Poison => {
@@ -278,21 +312,26 @@ fn verdict(item: &Item) -> Result<Verdict, Fault> {
         Fate::DoneLater if item.attempts < 2 => {
             Ok(Verdict::Retry { after_ms: 100, reason: "later".into() })
         }
-        Fate::Done | Fate::DoneLater => Ok(Verdict::Propose(effect(key))),
+        Fate::Done | Fate::DoneLater => Ok(Verdict::Propose(effect(key, due))),
     }
 }
 
 /// The effect: counted in the ledger, so that a second one would show. Only every other
-/// key guards itself; the others rely on the engine alone.
-fn effect(key: &str) -> Proposal {
+/// key guards itself; the others rely on the engine alone. What is due is guarded by when it was
+/// due as it was read.
+fn effect(key: &str, due: Option<Time>) -> Proposal {
     let row = vec![Value::Text(key.into())];
     let guard = Guard::Columns {
         collection: "things".into(),
         key: row.clone(),
-        conditions: vec![Condition::equal("state", Value::Text("open".into()))],
+        conditions: [Condition::equal("state", Value::Text("open".into()))]
+            .into_iter()
+            .chain(due.map(|due| Condition::equal("due", Value::Timestamp(due))))
+            .collect(),
     };
+    let guarded = due.is_some() || key.len().is_multiple_of(2);
     Proposal {
-        guards: if key.len().is_multiple_of(2) { vec![guard] } else { Vec::new() },
+        guards: if guarded { vec![guard] } else { Vec::new() },
         changes: vec![
             Change::Update {
                 collection: "things".into(),

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use besom::activity::memory::MemoryActivity;
 use besom::coordination::memory::{MemoryCoordination, MemoryLease};
+use besom::host::clock::StoreTime;
 use besom::host::perform::{Cluster, Ports};
 use besom::node::planner::Scheduled;
 use besom::node::{
-    Command, Event, Node, Now, Role, Settings, Whose, Work, executor, holdings, planner,
+    Bar, Command, Event, Node, Role, Settings, Whose, Work, executor, holdings, planner,
 };
 use besom::ports::coordination::Coordination as _;
 use besom::ports::guests::StopFlag;
@@ -20,6 +21,7 @@ use besom::ports::members::{Announcement, MemberState, Members as _};
 use besom::ports::store::Store;
 use besom::store::memory::{Fault, MemoryStore, On};
 use besom_core::activity::Timeouts;
+use besom_core::clock::{Skew, SkewBounds};
 use besom_core::cron::Schedule;
 use besom_core::election::Timing;
 use besom_core::ids::{NodeName, Tenant, Term};
@@ -85,6 +87,9 @@ pub struct Report {
 
 const START: Time = Time::from_secs(1_800_000_000);
 const TIMING: Timing = Timing { ttl: Duration::from_secs(15), renew: Duration::from_secs(5) };
+/// How much too fast or too slow a machine's clock is at most, in parts in a million.
+const DRIFT_PPM: i64 = 200;
+const READ_CLOCK_EVERY: Duration = Duration::from_secs(10);
 const PARTITIONS: NonZeroU32 = NonZeroU32::new(8).unwrap();
 const TENANTS: [&str; 4] = ["acme", "globex", "initech", "umbrella"];
 
@@ -99,10 +104,14 @@ enum Coming {
     Wake { node: usize, life: u64 },
     /// A node looks who is there.
     Look { node: usize, life: u64 },
+    /// A node reads the store's clock.
+    ReadClock { node: usize, life: u64 },
     /// A host starts (again).
     Start { node: usize },
     /// The product makes new things.
     Product,
+    /// The product puts off when a thing is due, if it is still open.
+    PutOff { tenant: Tenant, key: String, due: Time },
     /// Something goes wrong.
     Trouble,
 }
@@ -132,6 +141,10 @@ struct World {
     lease: Arc<MemoryLease>,
     hosts: Vec<Option<Host>>,
     lives: Vec<u64>,
+    /// How far the clock of each machine is from the store's, in microseconds.
+    skews: Vec<Arc<AtomicI64>>,
+    /// By how many parts in a million each machine's clocks are too fast.
+    drifts: Vec<i64>,
     things: Vec<(Tenant, String)>,
     report: Report,
 }
@@ -165,10 +178,14 @@ pub fn simulate(plan: Plan) -> Report {
         lease: MemoryLease::new(TIMING.ttl, time),
         hosts: (0..plan.nodes).map(|_| None).collect(),
         lives: vec![0; plan.nodes],
+        skews: (0..plan.nodes).map(|_| Arc::default()).collect(),
+        drifts: vec![0; plan.nodes],
         things: Vec::new(),
         report: Report::default(),
     };
     for node in 0..plan.nodes {
+        world.drifts[node] = world.random.random_range(-DRIFT_PPM..=DRIFT_PPM);
+        world.set_clock(node);
         let wait = world.random_millis(0, 2_000);
         world.schedule(wait, Coming::Start { node });
     }
@@ -233,11 +250,13 @@ impl World {
                 }
             }
             Coming::Look { node, life } => self.look(node, life),
+            Coming::ReadClock { node, life } => self.read_clock(node, life),
             Coming::Deliver { node, life, event } => self.deliver(node, life, event),
             Coming::Perform { node, life, command, sent, stop } => {
                 self.perform(node, life, command, sent, &stop);
             }
             Coming::Product => self.product(),
+            Coming::PutOff { tenant, key, due } => self.put_off(&tenant, &key, due),
             Coming::Trouble => self.trouble(),
         }
     }
@@ -276,6 +295,8 @@ impl World {
                 },
             }),
             store: store.clone(),
+            clock: self.clock_of(node),
+            clock_read_every: READ_CLOCK_EVERY,
             activity: Arc::new(MemoryActivity::new(Timeouts::default(), time)),
             guests: Arc::new(script::Script),
             health: Arc::default(),
@@ -314,7 +335,10 @@ impl World {
             .collect();
         let mut seed = [0; 32];
         self.random.fill_bytes(&mut seed);
-        let now = self.reading();
+        // A host that cannot read the store's clock does not start.
+        let skew = ports.clock.read(store.as_ref()).now_or_never().expect("never suspends");
+        let barred = skew.expect("no fault is due") == Skew::TooLarge;
+        let now = ports.clock.now();
         let node_machine = Node::new(settings, Work { tasks, collections }, seed, now);
         self.hosts[node] = Some(Host {
             node: node_machine,
@@ -326,7 +350,9 @@ impl World {
             term: Term(0),
             wake_at: None,
         });
-        self.deliver(node, life, Event::Tick);
+        let first = if barred { Event::Barred(Bar::Clock, true) } else { Event::Tick };
+        self.deliver(node, life, first);
+        self.schedule(READ_CLOCK_EVERY, Coming::ReadClock { node, life });
         if self.plan.cluster {
             self.look(node, life);
         }
@@ -349,14 +375,52 @@ impl World {
         self.schedule(wait, Coming::Look { node, life });
     }
 
-    fn reading(&self) -> Now {
-        let since = self.now().since(START) + Duration::from_secs(1_000);
-        Now { wall: self.now(), mono: Mono::START + since }
+    /// The clocks of a machine: that since its start runs a little too fast or too slow, and
+    /// that of the calendar shows something else than the store's.
+    fn clock_of(&self, node: usize) -> Arc<StoreTime> {
+        let (clock, drift) = (Arc::clone(&self.clock), self.drifts[node]);
+        let mono = move || {
+            let since = Time(clock.load(Ordering::Relaxed)).since(START).as_micros() as i64;
+            Mono((1_000_000_000 + since + since * drift / 1_000_000).unsigned_abs())
+        };
+        let (clock, skew) = (Arc::clone(&self.clock), Arc::clone(&self.skews[node]));
+        let wall = move || Time(clock.load(Ordering::Relaxed) + skew.load(Ordering::Relaxed));
+        Arc::new(StoreTime::by(SkewBounds::DEFAULT, mono, wall))
+    }
+
+    /// Somebody sets the clock of a machine: to the right time, or not. One machine's is never so
+    /// wrong that it does not lead.
+    fn set_clock(&mut self, node: usize) {
+        let most: i64 = match self.random.random_range(0..4) {
+            0 => 0,
+            1 => 900_000,
+            _ if node == 0 => 9_000_000,
+            2 => 60_000_000,
+            _ => 7_200_000_000,
+        };
+        let skew = self.random.random_range(-most..=most);
+        self.skews[node].store(skew, Ordering::Relaxed);
+    }
+
+    fn read_clock(&mut self, node: usize, life: u64) {
+        let now = self.now();
+        let Some(host) = self.alive(node, life) else { return };
+        let wait = host.paused_until.since(now);
+        if wait.is_zero() {
+            let read = host.ports.clock.read(host.store.as_ref());
+            let read = read.now_or_never().expect("adapters in memory never suspend");
+            if let Ok(skew) = read {
+                let event = Event::Barred(Bar::Clock, skew == Skew::TooLarge);
+                self.deliver(node, life, event);
+            }
+        }
+        self.schedule(wait + READ_CLOCK_EVERY, Coming::ReadClock { node, life });
     }
 
     fn deliver(&mut self, node: usize, life: u64, event: Event) {
-        let (now, reading) = (self.now(), self.reading());
+        let now = self.now();
         let Some(host) = self.alive(node, life) else { return };
+        let reading = host.ports.clock.now();
         if now < host.paused_until {
             // A paused process finds everything at once when it wakes.
             let wait = host.paused_until.since(now);
@@ -380,8 +444,9 @@ impl World {
             }
         }
         if let Some(sleep) = sleep {
-            // At least a microsecond, as a real host that is woken too early sleeps again.
-            let wait = sleep.max(Duration::from_micros(1));
+            // A timer has a resolution of a millisecond.
+            let ms = sleep.as_micros().div_ceil(1_000).max(1) as u64;
+            let wait = Duration::from_millis(ms);
             let at = now + wait;
             let Some(host) = self.alive(node, life) else { return };
             if host.wake_at.is_none_or(|planned| at < planned) {
@@ -393,8 +458,8 @@ impl World {
 
     /// A command leaves its node: mostly it arrives soon, sometimes late, sometimes twice.
     fn send(&mut self, node: usize, life: u64, command: Command) {
-        let sent = self.reading().mono;
         let Some(host) = self.alive(node, life) else { return };
+        let sent = host.ports.clock.now().mono;
         let acts = matches!(command, Command::Executor(..));
         let stop = host.stops[usize::from(acts)].clone();
         let troubled = self.troubled();
@@ -519,10 +584,27 @@ impl World {
                 .now_or_never()
                 .expect("never suspends")
                 .expect("the product writes");
+            if let Some(due) = due
+                && self.chance(3)
+            {
+                // Mostly at the last moment.
+                let wait = due.since(self.now() + self.random_millis(0, 400));
+                let due = due + self.random_millis(1_000, 15_000);
+                let (tenant, key) = (tenant.clone(), key.clone());
+                self.schedule(wait, Coming::PutOff { tenant, key, due });
+            }
             self.things.push((tenant, key));
         }
         let wait = self.random_millis(200, 2_000);
         self.schedule(wait, Coming::Product);
+    }
+
+    fn put_off(&mut self, tenant: &Tenant, key: &str, due: Time) {
+        if judge::is_open(&self.root, tenant, key) {
+            let change = (Some(tenant.clone()), script::put_off(key, due));
+            let written = self.root.write(&[change]).now_or_never().expect("never suspends");
+            written.expect("the product writes");
+        }
     }
 
     fn trouble(&mut self) {
@@ -541,7 +623,8 @@ impl World {
             .iter()
             .position(|host| host.as_ref().is_some_and(|host| host.node.role() == Role::Leading));
         let node = if self.chance(2) { leader.unwrap_or(node) } else { node };
-        match self.random.random_range(0..10) {
+        match self.random.random_range(0..12) {
+            10..=11 => self.set_clock(node),
             0..=2 => {
                 self.hosts[node] = None;
                 let wait = self.random_millis(100, 20_000);

@@ -244,6 +244,7 @@ impl Estate {
             id: CommitId(self.commits),
             node: NodeName::from("node-1"),
             entries: vec![Entry { source, item, epoch, decision }],
+            as_of: Time::EPOCH,
             idle: vec![(0, WORKSPACE.to_owned())],
             activity_in_store: false,
         };

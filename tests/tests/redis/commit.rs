@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom::host::clock::StoreTime;
 use besom::host::perform::Ports;
 use besom::node::executor::{Command as Execute, Event as Executed};
 use besom::node::flight::Ticket;
@@ -10,6 +11,7 @@ use besom::node::{Command, Event, Tenure};
 use besom::ports::activity::{Activity, State};
 use besom::ports::guests::StopFlag;
 use besom::ports::store::Outcome;
+use besom_core::clock::SkewBounds;
 use besom_core::proposal::Guard;
 use besom_core::time::Mono;
 use besom_core::value::Value;
@@ -37,6 +39,8 @@ fn a_connection_between_act_and_commit_defeats_the_change() {
             store,
             activity: activity.clone(),
             guests: Arc::new(Script),
+            clock: StoreTime::of_machine(SkewBounds::DEFAULT),
+            clock_read_every: Duration::from_secs(10),
             health: Arc::default(),
             node: world.node.clone(),
             snapshot_max: Duration::from_secs(5),

@@ -9,6 +9,8 @@
 //!       ┤── missed: catch_up decides ──┤── on time: overlap ──┤
 //! ```
 
+use std::time::Duration;
+
 use super::{
     ActiveRun, CATCH_UP_RUNS_MAX, CLOCK_BACK_MAX, CatchUp, Leadership, Overlap, Pause, Policy,
     SlotOutcome, SlotRecord, Start, TaskState, Trigger, start_of,
@@ -26,6 +28,8 @@ pub struct Decision {
     pub starts: Vec<Start>,
     /// The task's state from now on.
     pub state: TaskState,
+    /// How far the watermark was ahead of `now`, and was set back to it; none: it was not.
+    pub set_back: Option<Duration>,
     /// Whether there is anything to be stored.
     pub changed: bool,
     /// When to decide again, if no run ends and nothing is asked for before: always after
@@ -53,6 +57,7 @@ pub fn decide(
         state: state.clone(),
         slots: vec![],
         starts: vec![],
+        set_back: None,
     };
     let canonical = schedule.map_or("", Schedule::canonical);
     if state.schedule != canonical || (state.last_slot.is_none() && schedule.is_some()) {
@@ -64,6 +69,7 @@ pub fn decide(
     // A clock that goes back a little waits at the watermark: no slot is decided twice.
     let mut last = desk.state.last_slot.unwrap_or(now);
     if last > now + CLOCK_BACK_MAX {
+        desk.set_back = Some(last.since(now));
         last = now;
         desk.state.last_slot = Some(now);
     }
@@ -120,12 +126,20 @@ struct Desk<'a> {
     state: TaskState,
     slots: Vec<SlotRecord>,
     starts: Vec<Start>,
+    set_back: Option<Duration>,
 }
 
 impl Desk<'_> {
     fn decided(self, next: Option<Time>) -> Decision {
         let changed = !self.slots.is_empty() || !self.starts.is_empty() || self.state != *self.old;
-        Decision { slots: self.slots, starts: self.starts, state: self.state, changed, next }
+        Decision {
+            slots: self.slots,
+            starts: self.starts,
+            state: self.state,
+            set_back: self.set_back,
+            changed,
+            next,
+        }
     }
 
     /// A schedule that was not there before counts from now.

@@ -14,9 +14,10 @@ pub const GRACE_DEFAULT: Duration = Duration::from_secs(60);
 pub const GRACE_MIN: Duration = Duration::from_secs(5);
 /// Slots that `catch_up = all` runs at most, whatever it asks for.
 pub const CATCH_UP_RUNS_MAX: u32 = 1_000;
-/// A watermark further ahead of the clock than this was set by a clock that was wrong: it is
-/// given up, or the task would stand still until then.
-pub const CLOCK_BACK_MAX: Duration = Duration::from_secs(86_400);
+/// A watermark further ahead of the clock than this was set by a clock that was wrong: it is set
+/// back, or the task would stand still until then. Slots go by the store's clock, which hardly
+/// goes back by itself.
+pub const CLOCK_BACK_MAX: Duration = Duration::from_secs(60);
 
 /// How a task treats its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

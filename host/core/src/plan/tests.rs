@@ -271,10 +271,15 @@ fn jitter_delays_the_start_and_keeps_the_slot() {
 fn a_clock_that_goes_back_runs_nothing_twice() {
     let decision = decide(secs(550), TERM, Some(&minutely()), &POLICY, &state(10), &[]);
     assert_eq!((short(&decision).as_str(), decision.next), ("", Some(secs(660))));
-    // A watermark years ahead would be a task that stands still.
-    let far = TaskState { last_slot: Some(secs(10 * 365 * 86_400)), ..state(0) };
-    let decision = decide(secs(550), TERM, Some(&minutely()), &POLICY, &far, &[]);
-    assert_eq!((short(&decision).as_str(), decision.next), ("", Some(secs(600))));
+    assert_eq!(decision.set_back, None);
+    // A watermark further ahead would be a task that stands still.
+    for ahead in [61, 3_600, 10 * 365 * 86_400] {
+        let far = TaskState { last_slot: Some(secs(550 + ahead)), ..state(0) };
+        let decision = decide(secs(550), TERM, Some(&minutely()), &POLICY, &far, &[]);
+        assert_eq!((short(&decision).as_str(), decision.next), ("", Some(secs(600))));
+        assert_eq!(decision.set_back, Some(Duration::from_secs(ahead.unsigned_abs())));
+        assert_eq!((decision.changed, decision.state.last_slot), (true, Some(secs(550))));
+    }
 }
 
 #[test]

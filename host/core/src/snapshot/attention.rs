@@ -201,6 +201,16 @@ impl Found {
             self.add(Urgency::Alarm, subject(), text);
             self.because(held.why.clone());
         }
+        if let Some(clock) = node.report.as_ref().and_then(|report| report.clock)
+            && clock.noticed
+        {
+            let text = format!("the clock of {} is {}", node.name, clock.words());
+            let urgency = if clock.leads_not { Urgency::Alarm } else { Urgency::Warning };
+            self.add(urgency, subject(), text);
+            if clock.leads_not {
+                self.because("it does not lead until its clock is set; is NTP on?".to_owned());
+            }
+        }
         if node.state == NodeState::Draining {
             let text = format!("{} drains; it owns {} partitions", node.name, node.owned);
             self.add(Urgency::Notice, subject(), text);

@@ -4,6 +4,7 @@
 //! its own recent past, so that whoever looks for the first time sees more than a moment.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -70,6 +71,29 @@ pub struct Report {
     pub config_at: Time,
     /// What it has to hold back, and why.
     pub held: Vec<Held>,
+    /// Its clock beside the store's; none: not read yet.
+    pub clock: Option<ClockReport>,
+}
+
+/// A machine's clock beside the store's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClockReport {
+    /// Microseconds that the machine's clock is ahead of the store's; negative: behind.
+    pub skew_us: i64,
+    /// Whether that is worth a warning, by the node's settings.
+    pub noticed: bool,
+    /// Whether it keeps the node from leading.
+    pub leads_not: bool,
+}
+
+impl ClockReport {
+    /// In words: `30.0s ahead of the store's`.
+    pub fn words(&self) -> String {
+        let seconds = Duration::from_micros(self.skew_us.unsigned_abs()).as_secs_f64();
+        let side = if self.skew_us < 0 { "behind" } else { "ahead of" };
+        format!("{seconds:.1}s {side} the store's")
+    }
 }
 
 /// How often things took how long: a count for each bucket of [`LATENCY_BOUNDS_US`], and one

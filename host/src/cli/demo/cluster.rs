@@ -162,7 +162,7 @@ impl Demo {
         demo::import::write(&port, traces, now, &mut |words| say(words)).await.map_err(failed)?;
         let before = demo::measure(store.as_ref()).await.map_err(failed)?;
         let onlooker = NodeName::from("besom-demo");
-        let etcd = cluster::etcd(&config, &onlooker)?
+        let etcd = cluster::etcd(&config, &onlooker, &open::onlookers_clock())?
             .ok_or_else(|| Failure::Failed("the demo's configuration names no etcd".into()))?;
         let mut demo = Demo { hosts, etcd, store, before, _living: None, _servers: servers };
         demo.start_hosts()?;

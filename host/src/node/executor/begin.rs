@@ -186,6 +186,7 @@ impl Executor {
                 streams: streams.iter().map(|(partition, _)| *partition).collect(),
                 taken: Vec::new(),
                 not_before: Time(i64::MIN),
+                as_of: Time(i64::MIN),
                 phase: Phase::Reading,
                 definition: Arc::clone(&definition),
             },
@@ -225,6 +226,7 @@ impl Executor {
             streams,
             taken: taken.clone(),
             not_before: Time(i64::MIN),
+            as_of: Time(i64::MIN),
             phase: Phase::Reading,
         };
         self.flights.insert(ticket, flight);
@@ -278,11 +280,12 @@ impl Executor {
             return;
         }
         flight.not_before = batch.iter().filter_map(timer_at).max().unwrap_or(Time(i64::MIN));
+        flight.as_of = self.now.max(flight.not_before);
         out.push(Command::Act {
             ticket,
             commit: flight.commit,
             definition: Arc::clone(&flight.definition),
-            now: self.now.max(flight.not_before),
+            now: flight.as_of,
             seed: (flight.commit.0 >> 64) as u64,
             items: batch.iter().map(|waiting| (waiting.source, waiting.item.clone())).collect(),
         });

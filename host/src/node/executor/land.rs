@@ -11,7 +11,18 @@ impl Executor {
         out: &mut Vec<Command>,
     ) {
         self.failures = 0;
-        self.held.remove(&flight.task);
+        // The store's clock went back further than a reading of it can be wrong. Nothing was done:
+        // nothing is begun of the task for a while, and the clock is read again.
+        let early = batch.as_of > committed.at;
+        if batch.as_of > committed.at + Self::AHEAD_MAX {
+            self.hold_task(&flight.task);
+            out.push(Command::ReadClock);
+        } else {
+            self.held.remove(&flight.task);
+        }
+        if early {
+            out.push(Command::Abandon(batch.id));
+        }
         if let Some(left) = self.singly.get_mut(&flight.task) {
             *left = left.saturating_sub(1);
         }
@@ -62,6 +73,10 @@ impl Executor {
                     }
                     _ => self.timers.finished(id),
                 },
+                Source::Retry(_) if left == Some(LeftOut::NotDue) => {
+                    let at = self.now + Self::NOT_DUE;
+                    self.retries.put_back(at, waiting(entry, at));
+                }
                 Source::Retry(id) => self.retries.finished(id),
             }
         }
@@ -80,6 +95,7 @@ impl Executor {
             id: flight.commit,
             node: self.node.clone(),
             entries,
+            as_of: flight.as_of,
             idle: Vec::new(),
             activity_in_store: self.settings.activity_in_store,
         });

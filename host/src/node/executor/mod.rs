@@ -172,6 +172,8 @@ pub enum Command {
     Commit(Ticket, Box<Batch>),
     /// Look a commit of unknown result up.
     FindCommit(Ticket, CommitId),
+    /// Read the store's clock again: it is not what it was taken for.
+    ReadClock,
     /// For the planner and the operator: what a commit has done.
     Report(Report),
 }
@@ -265,6 +267,8 @@ impl Executor {
     const HOLD_MAX: Duration = Duration::from_secs(5);
     /// How long a stream that cannot be read is left alone, at most.
     const BROKEN_MAX: Duration = Duration::from_secs(30);
+    /// How far a batch may be ahead of the store's clock without a doubt about that clock.
+    const AHEAD_MAX: Duration = Duration::from_millis(100);
     /// How long a timer waits that was not due yet by the store's clock.
     const NOT_DUE: Duration = Duration::from_millis(1);
 

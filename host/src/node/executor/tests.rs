@@ -217,7 +217,7 @@ fn all_committed(batch: &Batch) -> Event {
         batch.id,
         Ok(Committed {
             outcomes: batch.entries.iter().map(|_| Outcome::Committed).collect(),
-            at: at(0),
+            at: batch.as_of,
             runs_ended: Vec::new(),
         }),
     )
@@ -308,7 +308,8 @@ fn an_unknown_result_is_looked_up_before_anything_else_happens_to_the_items() {
     assert_eq!(again.entries, batch.entries);
     let unknown = Err(store::Error::Unknown("cut off".into()));
     bench.step(Event::Committed(ticket, again.id, unknown));
-    let found = Committed { outcomes: vec![Outcome::Committed], at: at(0), runs_ended: vec![] };
+    let (outcomes, at) = (vec![Outcome::Committed], again.as_of);
+    let found = Committed { outcomes, at, runs_ended: vec![] };
     let commands = bench.step(Event::Found(ticket, again.id, Ok(Some(found))));
     assert!(matches!(commands.as_slice(), [Command::Report(Report { committed: 1, .. })]));
     assert!(bench.executor.is_idle());
@@ -672,6 +673,24 @@ fn what_the_database_refuses_holds_its_task_alone_and_costs_no_attempt() {
         Some(Command::Act { items, .. }) => assert_eq!(items[0].1, due.item),
         other => panic!("{other:?}"),
     }
+}
+
+/// The store's clock went back further than a reading of it can be wrong.
+#[test]
+fn what_was_decided_ahead_of_the_stores_clock_waits_and_the_clock_is_read_again() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let ticket = read_log(&bench.fed(&[("sweep", 0, 1)], vec![], vec![]));
+    let read = whole(vec![logged("sweep", "a", 0, 1)]);
+    let (ticket, _) = acts(&bench.step(Event::LogRead(ticket, Ok(read))))[0].clone();
+    let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["a"])))).remove(0);
+    assert_eq!(batch.as_of, bench.now);
+    let outcomes = vec![Outcome::Left(LeftOut::NotDue)];
+    let left = Committed { outcomes, at: batch.as_of - Duration::from_secs(1), runs_ended: vec![] };
+    let commands = bench.step(Event::Committed(ticket, batch.id, Ok(left)));
+    assert!(commands.contains(&Command::ReadClock), "{commands:?}");
+    assert!(commands.contains(&Command::Abandon(batch.id)), "{commands:?}");
+    assert_eq!(acts(&commands), []);
+    assert!(!bench.executor.is_drained(bench.now), "it still waits");
 }
 
 #[test]

@@ -22,7 +22,9 @@ use std::time::Duration;
 
 use besom_core::fair::{self, Cycle, Quota};
 use besom_core::ids::{Fence, RunId, TaskName, Tenant};
-use besom_core::plan::{NewRun, Run, SlotDecision, TaskState, Trigger};
+use besom_core::plan::{
+    NewRun, Run, SlotDecision, SlotOutcome, SlotRecord, Start, TaskState, Trigger,
+};
 use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 
@@ -212,11 +214,29 @@ struct Task {
     /// when nothing is decided of it.
     refusals: u32,
     hold_until: Option<Time>,
+    /// Slots that the store refuses because they ran before.
+    ran: BTreeSet<Time>,
     /// Run once at the next opportunity: a leadership has begun, or the settings changed.
     at_start: bool,
 }
 
 impl Task {
+    /// Takes out what ran before, under an earlier term whose clock was ahead: it is noted as
+    /// skipped.
+    fn leave_what_ran(&self, starts: &mut Vec<Start>, slots: &mut [SlotRecord]) {
+        if self.ran.is_empty() {
+            return;
+        }
+        starts.retain(|start| !self.ran.contains(&start.slot));
+        for record in slots {
+            if record.outcome == SlotOutcome::Ran && self.ran.contains(&record.to) {
+                record.outcome = SlotOutcome::Skipped;
+                "it has run before, decided by a clock that was ahead"
+                    .clone_into(&mut record.reason);
+            }
+        }
+    }
+
     /// When something is to be decided of it.
     fn wanted_at(&self) -> Option<Time> {
         self.next.map(|at| self.hold_until.map_or(at, |hold| at.max(hold)))
@@ -400,6 +420,7 @@ impl Planner {
                 next: Some(self.now),
                 refusals: 0,
                 hold_until: None,
+                ran: BTreeSet::new(),
                 at_start,
             },
         );

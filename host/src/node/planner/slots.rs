@@ -62,12 +62,21 @@ impl Planner {
             let policy = task.scheduled.policy(&self.settings);
             let schedule = task.scheduled.schedule.as_ref();
             let decided = decide(now, leadership, schedule, &policy, &task.state, &active);
-            let mut runs: Vec<NewRun> = decided
-                .starts
+            if let Some(ahead) = decided.set_back {
+                tracing::warn!(
+                    task = %name,
+                    "its slots were decided {} s ahead of the store's clock, by a clock that was \
+                     wrong: they count from now on",
+                    ahead.as_secs()
+                );
+            }
+            let mut slots = decided.slots;
+            let mut starts = decided.starts;
+            task.leave_what_ran(&mut starts, &mut slots);
+            let mut runs: Vec<NewRun> = starts
                 .into_iter()
                 .map(|start| task.scheduled.run(start.slot, start.trigger))
                 .collect();
-            let mut slots = decided.slots;
             if std::mem::take(&mut task.at_start) && runs.is_empty() {
                 let asked =
                     admit(now, fence.term, Trigger::Takeover, &policy, &task.state, &active);
@@ -115,6 +124,7 @@ impl Planner {
         for (name, _) in &decided.next {
             if let Some(task) = self.tasks.get_mut(name) {
                 task.refusals = 0;
+                task.ran.clear();
             }
         }
         for state in decided.decision.states {
@@ -151,6 +161,11 @@ impl Planner {
         }
         for (name, _) in &decided.next {
             if let Some(task) = self.tasks.get_mut(name) {
+                // The first refusal may be what an earlier term did and this one had not read.
+                // The next is that of a slot that ran under a clock that was wrong.
+                if task.refusals > 0 {
+                    task.ran = decided.decision.runs.iter().map(|run| run.slot).collect();
+                }
                 task.hold_until = Some(self.now + Self::pause(task.refusals));
                 task.refusals = task.refusals.saturating_add(1);
             }

@@ -167,6 +167,39 @@ fn what_the_store_refuses_of_one_task_does_not_hold_the_others() {
     assert_eq!(plan(&mut planner, at(11)), [Command::Reread]);
 }
 
+/// A leader whose clock was ahead has run the slot before; the store refuses it to this one.
+#[test]
+fn a_slot_that_ran_before_does_not_hold_up_those_behind_it() {
+    let mut planner = leading(&["sweep"]);
+    let refused = || Err(store::Error::Invalid("sweep has a run for the slot".into()));
+    let (mut now, mut last) = (11, None);
+    while last.is_none() && now < 20 {
+        for decided in decisions(&plan(&mut planner, at(now))) {
+            if decided.decision.runs.is_empty() {
+                last = Some(decided);
+                break;
+            }
+            step(&mut planner, at(now), Event::Decided(decided, refused()));
+            // The store knows no more than the planner does.
+            plan(&mut planner, at(now));
+            let states = vec![TaskState {
+                schedule: "@every 10s".into(),
+                last_slot: Some(at(0)),
+                ..initial_state(&"sweep".into())
+            }];
+            let loaded = Loaded { states, ..Loaded::default() };
+            step(&mut planner, at(now), Event::Reread(Ok(loaded)));
+        }
+        now += 1;
+    }
+    let decided = last.expect("the slot is left");
+    assert_eq!(decided.decision.slots[0].outcome, SlotOutcome::Skipped);
+    assert_eq!(decided.decision.states[0].last_slot, Some(at(10)));
+    step(&mut planner, at(now), Event::Decided(decided, Ok(Vec::new())));
+    let next = decisions(&plan(&mut planner, at(21))).remove(0);
+    assert_eq!(next.decision.runs[0].slot, at(20));
+}
+
 #[test]
 fn a_run_that_the_store_does_not_have_is_dropped() {
     let mut planner = leading(&["sweep"]);

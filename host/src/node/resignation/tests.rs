@@ -8,7 +8,7 @@ use besom_core::ids::{Fence, NodeName, Term};
 use besom_core::time::{Mono, Time};
 
 use super::super::planner::{self, Loaded};
-use super::super::{Command, Event, Node, Now, Raise, Role, Settings, Work};
+use super::super::{Bar, Command, Event, Node, Now, Raise, Role, Settings, Work};
 use super::Resignation;
 use crate::ports::store::{self, Applied, CommandEffect, CommandRow};
 
@@ -162,6 +162,49 @@ fn who_has_resigned_stays_out_for_a_while_and_leads_again_if_nobody_else_does() 
     // The request of that time is not the new leader's.
     let asked = world.reads(&second, vec![resign(BEGIN)]);
     assert!(matches!(&asked[0].effect, CommandEffect::Refuse(why) if why.contains("term 5 began")));
+}
+
+#[test]
+fn a_node_with_a_wrong_clock_resigns_and_stands_again_when_it_is_set() {
+    let stands = |out: &[Command]| out.iter().any(|c| matches!(c, Command::Campaign { .. }));
+    let mut world = World::new();
+    world.step(Event::Tick);
+    let fence = world.leads(4);
+    let out = world.step(Event::Barred(Bar::Clock, true));
+    assert!(resigns(&out, &fence), "{out:?}");
+    assert_eq!(world.node.role(), Role::Following);
+    world.step(Event::Resigned);
+    assert!(!stands(&world.advance(TIMING.ttl)));
+    assert!(!stands(&world.step(Event::LeaderChanged)));
+    assert!(!stands(&world.step(Event::Barred(Bar::Clock, true))));
+    assert!(stands(&world.step(Event::Barred(Bar::Clock, false))));
+    world.leads(5);
+}
+
+#[test]
+fn a_node_that_starts_with_a_wrong_clock_does_not_stand() {
+    let stands = |out: &[Command]| out.iter().any(|c| matches!(c, Command::Campaign { .. }));
+    let mut world = World::new();
+    assert!(!stands(&world.step(Event::Barred(Bar::Clock, true))));
+    assert!(!stands(&world.advance(TIMING.ttl)));
+    assert!(stands(&world.step(Event::Barred(Bar::Clock, false))));
+}
+
+/// Who was asked to resign as well stays away until both are over.
+#[test]
+fn a_wrong_clock_and_a_request_to_resign_do_not_end_each_other() {
+    let stands = |out: &[Command]| out.iter().any(|c| matches!(c, Command::Campaign { .. }));
+    let (mut world, _, _) = World::resigned();
+    world.step(Event::Resigned);
+    world.step(Event::Barred(Bar::Clock, true));
+    assert!(!stands(&world.advance(TIMING.renew * 2)), "the request is over, the clock is wrong");
+    assert!(stands(&world.step(Event::Barred(Bar::Clock, false))));
+
+    let (mut world, _, _) = World::resigned();
+    world.step(Event::Resigned);
+    world.step(Event::Barred(Bar::Clock, true));
+    assert!(!stands(&world.step(Event::Barred(Bar::Clock, false))), "the request is not over");
+    assert!(stands(&world.advance(TIMING.renew)));
 }
 
 #[test]

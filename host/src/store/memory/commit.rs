@@ -64,6 +64,9 @@ impl State {
             }
             None => {}
         }
+        if let Some(ahead) = batch.ahead_of(now) {
+            return Ok(ahead);
+        }
         let commit = Commit { batch, collections, now };
         let left = self.left_out(&commit);
         let mut outcomes = Vec::with_capacity(batch.entries.len());

@@ -71,7 +71,7 @@ struct Care {
 
 /// Why an attempt did not come to its end.
 enum Stop {
-    /// Nothing more is to be done: the batch was committed before.
+    /// Nothing is to be done: the batch was committed before, or is ahead of its time.
     Known(Committed),
     /// Another attempt will know better.
     Repeat(Care),
@@ -223,6 +223,9 @@ impl<'a> Attempt<'a> {
         let opened = answers[0].first().ok_or_else(|| invalid("the database gave no answer"))?;
         self.known(opened)?;
         let now = besom_core::time::Time(opened.try_get(0)?);
+        if let Some(ahead) = batch.ahead_of(now) {
+            return Err(Stop::Known(ahead));
+        }
         let ids = opened.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default();
         let blocks = Blocks::read(opened, 4)?;
         let owned = owners.read(&answers, batch, self.tasks, now)?;

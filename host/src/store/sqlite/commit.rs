@@ -91,6 +91,9 @@ fn attempt(
         }
         None => {}
     }
+    if let Some(ahead) = batch.ahead_of(tx.now) {
+        return Ok(ahead);
+    }
     let heads = Heads::read(tx, batch)?;
     let mut idle: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
     if !batch.activity_in_store {

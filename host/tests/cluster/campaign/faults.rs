@@ -40,6 +40,7 @@ pub enum Fault {
     Revoke,
     Rename,
     LeaderAhead,
+    LeaderAheadABit,
     FollowerAhead,
     LeaderBehind,
     Restore,
@@ -48,7 +49,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 22] = [
+    pub const ALL: [Fault; 23] = [
         Fault::KillLeader,
         Fault::KillFollower,
         Fault::KillAll,
@@ -67,6 +68,7 @@ impl Fault {
         Fault::Revoke,
         Fault::Rename,
         Fault::LeaderAhead,
+        Fault::LeaderAheadABit,
         Fault::FollowerAhead,
         Fault::LeaderBehind,
         Fault::Restore,
@@ -74,8 +76,14 @@ impl Fault {
     ];
 
     /// Those that the gate tries.
-    pub const GATE: [Fault; 4] =
-        [Fault::Rename, Fault::Revoke, Fault::KillPostgres, Fault::KillLeader];
+    pub const GATE: [Fault; 6] = [
+        Fault::FollowerAhead,
+        Fault::Rename,
+        Fault::Revoke,
+        Fault::LeaderAheadABit,
+        Fault::KillPostgres,
+        Fault::KillLeader,
+    ];
 
     /// Words of which `status`, or a log, has to say one while the fault lasts; none: it is over
     /// before anybody could ask.
@@ -84,7 +92,10 @@ impl Fault {
             Fault::CutLeaderFromStore | Fault::CutFollowerFromStore => &["misses the store"],
             Fault::Revoke => &["permission denied"],
             Fault::Rename => &["does not exist"],
-            Fault::LeaderAhead | Fault::FollowerAhead | Fault::LeaderBehind => &["clock"],
+            Fault::LeaderAhead
+            | Fault::LeaderAheadABit
+            | Fault::FollowerAhead
+            | Fault::LeaderBehind => &["clock"],
             Fault::Restore => &["restored"],
             Fault::DiskFull => &["No space left"],
             _ => &[],
@@ -157,6 +168,8 @@ impl Campaign {
                 self.sql("ALTER TABLE shares_elsewhere RENAME TO shares");
             }
             Fault::LeaderAhead => self.shift_clock(fault, leader, "+1h"),
+            // It may lead with that.
+            Fault::LeaderAheadABit => self.shift_clock(fault, leader, "+8s"),
             Fault::FollowerAhead => self.shift_clock(fault, follower, "+30s"),
             Fault::LeaderBehind => self.shift_clock(fault, leader, "-1h"),
             Fault::Restore => self.restore(fault),

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use besom::ports::store::{LeftOut, Outcome};
+use crate::conformance::World;
+use besom::ports::store::{Batch, LeftOut, Outcome};
 use besom_core::item::Source;
 use besom_core::time::Time;
+use besom_core::value::Value;
 
-use crate::conformance::World;
-use crate::conformance::world::{ALL, candidate, due, retry, skip};
+use crate::conformance::tables::thing;
+use crate::conformance::world::{ALL, apply, candidate, due, retry, set_n, skip};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -23,6 +25,31 @@ pub async fn a_timer_is_never_committed_before_it_is_due(world: &mut World) {
     let in_time = world.commit(vec![(&timer, skip("due"))]).await;
     assert_eq!(in_time.outcomes, [Outcome::Skipped("due".into())]);
     assert!(world.timers().await.is_empty());
+    world.balanced().await;
+}
+
+/// What a guest decided as of an instant is not committed before it, whatever the node took for
+/// the present; nor does the attempt use the mark up.
+pub async fn what_was_decided_for_later_is_not_committed_before(world: &mut World) {
+    world.write(vec![thing("t", 1), thing("u", 1)]).await;
+    world.planned("task", vec![candidate("k")]).await;
+    let item = world.only("task").await;
+    let ahead = world.now + SECOND;
+    let entry = world.entry(&item, apply(Vec::new(), vec![set_n("t", 2)]));
+    let batch = Batch { as_of: ahead, ..world.batch(vec![entry]) };
+    let early = world.store().commit(&batch).await.unwrap();
+    assert_eq!(early.outcomes, [Outcome::Left(LeftOut::NotDue)]);
+    assert_eq!(world.only("task").await, item);
+    world.advance(SECOND - Duration::from_micros(1));
+    let early = world.store().commit(&batch).await.unwrap();
+    assert_eq!(early.outcomes, [Outcome::Left(LeftOut::NotDue)]);
+    let n = world.rows("things", &["n"]).await;
+    assert_eq!(n, [[Value::Integer(1)], [Value::Integer(1)]]);
+    world.advance(Duration::from_micros(1));
+    let in_time = world.store().commit(&batch).await.unwrap();
+    assert_eq!(in_time.outcomes, [Outcome::Committed]);
+    let n = world.rows("things", &["n"]).await;
+    assert_eq!(n, [[Value::Integer(2)], [Value::Integer(1)]]);
     world.balanced().await;
 }
 

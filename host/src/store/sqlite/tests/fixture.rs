@@ -106,6 +106,7 @@ impl Fixture {
             id: CommitId(u128::from(self.commits.fetch_add(1, Ordering::Relaxed))),
             node: node(),
             entries: entries.into_iter().map(entry).collect(),
+            as_of: Time::EPOCH,
             idle: Vec::new(),
             activity_in_store: true,
         }

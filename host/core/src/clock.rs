@@ -1,0 +1,160 @@
+//! The store's clock, as a node knows it between two readings.
+//!
+//! What is due is decided by the store's clock, which all nodes share: the clocks of their
+//! machines may differ. A node reads it now and then and counts on by its own clock that only
+//! moves forward, so that it need not ask for every event.
+
+use std::time::Duration;
+
+use crate::time::{Mono, Time};
+
+/// One reading of the store's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    /// When it was asked for.
+    pub sent: Mono,
+    /// What the store answered: its clock at some instant between the two others.
+    pub store: Time,
+    /// When the answer came.
+    pub answered: Mono,
+}
+
+impl Reading {
+    fn took(&self) -> Duration {
+        self.answered.since(self.sent)
+    }
+}
+
+/// The store's clock, estimated. The estimate is never ahead of the store's clock as it was
+/// read, and behind it by at most [`StoreClock::error`], plus what the two clocks have drifted
+/// apart since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreClock {
+    /// Microseconds to add to [`Mono`].
+    offset: i64,
+    error: Duration,
+}
+
+impl StoreClock {
+    /// From the readings of one moment: the one that took the shortest time is the closest.
+    /// None without a reading.
+    pub fn from_readings(readings: &[Reading]) -> Option<StoreClock> {
+        let best = readings.iter().min_by_key(|reading| reading.took())?;
+        // The store has read its clock before its answer came.
+        let offset = best.store.0.saturating_sub(micros(best.answered));
+        Some(StoreClock { offset, error: best.took() })
+    }
+
+    /// What the store's clock shows at least.
+    pub fn at(&self, now: Mono) -> Time {
+        Time(self.offset.saturating_add(micros(now)))
+    }
+
+    /// How far the estimate was behind at most when it was made.
+    pub fn error(&self) -> Duration {
+        self.error
+    }
+
+    /// How far a machine's wall clock is from the store's clock, in microseconds: positive where
+    /// it is ahead. Zero where the difference is within the error of the estimate.
+    pub fn skew(&self, wall: Time, now: Mono) -> i64 {
+        let ahead = wall.0.saturating_sub(self.at(now).0);
+        let error = i64::try_from(self.error.as_micros()).unwrap_or(i64::MAX);
+        // The estimate is between 0 and `error` behind.
+        if (0..=error).contains(&ahead) { 0 } else { ahead - error.min(ahead.max(0)) }
+    }
+}
+
+fn micros(at: Mono) -> i64 {
+    i64::try_from(at.0).unwrap_or(i64::MAX)
+}
+
+/// How far a node's clock may be from the store's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SkewBounds {
+    /// From here on it is warned of.
+    pub warn: Duration,
+    /// From here on the node does not lead.
+    pub max: Duration,
+}
+
+impl SkewBounds {
+    /// By default.
+    pub const DEFAULT: SkewBounds =
+        SkewBounds { warn: Duration::from_secs(1), max: Duration::from_secs(10) };
+
+    /// What a skew of so many microseconds means.
+    pub fn judge(&self, skew: i64) -> Skew {
+        let skew = Duration::from_micros(skew.unsigned_abs());
+        if skew >= self.max {
+            Skew::TooLarge
+        } else if skew >= self.warn {
+            Skew::Noticed
+        } else {
+            Skew::Small
+        }
+    }
+}
+
+/// What a skew means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Skew {
+    /// Nothing.
+    Small,
+    /// It is warned of.
+    Noticed,
+    /// The node does not lead.
+    TooLarge,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reading(sent: u64, store: i64, answered: u64) -> Reading {
+        Reading { sent: Mono(sent), store: Time(store), answered: Mono(answered) }
+    }
+
+    #[test]
+    fn the_estimate_is_never_ahead_and_behind_by_the_round_trip_at_most() {
+        // The store's clock is 5,000 ahead of the monotonic one, and was read at `read`.
+        for (sent, read, answered) in [(0, 0, 40), (0, 40, 40), (100, 117, 160)] {
+            let one = reading(sent, 5_000 + read, answered);
+            let clock = StoreClock::from_readings(&[one]).expect("a reading");
+            for now in [answered, answered + 1_000_000] {
+                let (real, estimate) = (5_000 + now as i64, clock.at(Mono(now)).0);
+                let error = clock.error().as_micros() as i64;
+                assert!((real - error..=real).contains(&estimate), "{estimate} of {real}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_fastest_answer_counts() {
+        let readings =
+            [reading(0, 1_000, 900), reading(900, 2_000, 910), reading(910, 2_500, 1_500)];
+        let clock = StoreClock::from_readings(&readings).expect("readings");
+        assert_eq!(clock.at(Mono(910)), Time(2_000));
+        assert_eq!(clock.error(), Duration::from_micros(10));
+        assert_eq!(StoreClock::from_readings(&[]), None);
+    }
+
+    #[test]
+    fn a_skew_within_the_error_of_the_estimate_is_none() {
+        let clock = StoreClock::from_readings(&[reading(0, 1_000, 100)]).expect("a reading");
+        assert_eq!(clock.skew(Time(1_000), Mono(100)), 0);
+        assert_eq!(clock.skew(Time(1_100), Mono(100)), 0);
+        assert_eq!(clock.skew(Time(1_101), Mono(100)), 1);
+        assert_eq!(clock.skew(Time(999), Mono(100)), -1);
+    }
+
+    #[test]
+    fn skews_are_judged_by_size_in_both_directions() {
+        let bounds = SkewBounds::DEFAULT;
+        for sign in [1, -1] {
+            assert_eq!(bounds.judge(sign * 999_999), Skew::Small);
+            assert_eq!(bounds.judge(sign * 1_000_000), Skew::Noticed);
+            assert_eq!(bounds.judge(sign * 10_000_000), Skew::TooLarge);
+        }
+    }
+}
