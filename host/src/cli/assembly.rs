@@ -19,7 +19,7 @@ use crate::host::deliver::Delivery;
 use crate::host::lines::Lines;
 use crate::host::perform::Ports;
 use crate::host::recorder::Recorder;
-use crate::host::{Control, Live, setup, undo_retention};
+use crate::host::{Control, Live, Lost, setup, undo_retention};
 use crate::node::{Role, Work};
 use crate::ports::coordination::Coordination;
 use crate::task::TaskDefinition;
@@ -156,7 +156,7 @@ pub struct Running {
     /// What it does.
     pub live: watch::Receiver<Live>,
     /// Its end.
-    pub ended: tokio::task::JoinHandle<()>,
+    pub ended: tokio::task::JoinHandle<Result<(), Lost>>,
 }
 
 impl Running {

@@ -170,7 +170,9 @@ async fn work_off(
     loop {
         tokio::select! {
             ended = &mut running.ended => {
-                ended.map_err(|error| Failure::Failed(format!("the pass has failed: {error}")))?;
+                let ended = ended
+                    .map_err(|error| Failure::Failed(format!("the pass has failed: {error}")))?;
+                ended.map_err(|lost| Failure::Unreachable(lost.to_string()))?;
                 return stopping.map_or(Ok(()), Err);
             }
             _ = &mut asked, if stopping.is_none() => {

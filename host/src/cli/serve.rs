@@ -84,7 +84,8 @@ pub async fn serve(
         let _ = task.await;
     }
     endpoint.closed().await;
-    ended.map_err(|error| Failure::Failed(format!("the host has failed: {error}")))?;
+    let ended = ended.map_err(|error| Failure::Failed(format!("the host has failed: {error}")))?;
+    ended.map_err(|lost| Failure::Unreachable(lost.to_string()))?;
     Ok(Exit::Fine)
 }
 

@@ -71,7 +71,15 @@ const DOUBT_PAUSE: Duration = Duration::from_millis(100);
 /// How long a follower waits for a sign of a change before it looks for itself.
 const WATCH_MAX: Duration = Duration::from_secs(5);
 
+/// Why a host ends without being asked to: its store is not there any more.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Lost(pub String);
+
 /// Runs a node until it is told to stop (or, in a pass, until it is done).
+///
+/// # Errors
+/// The store is lost for good ([`Store::lost`](crate::ports::store::Store::lost)).
 pub async fn run(
     ports: Ports,
     settings: Settings,
@@ -79,13 +87,16 @@ pub async fn run(
     mut digest: String,
     mut control: mpsc::Receiver<Control>,
     live: watch::Sender<Live>,
-) {
+) -> Result<(), Lost> {
     let mut ports = ports;
     let (events, mut answers) = mpsc::unbounded_channel::<Event>();
     // A pass has no later turn: it goes by the store's clock as every node does, whatever the
     // machine's shows.
     let bars = !settings.planner.pass;
     let barred = bars && ports.clock.report().is_some_and(|report| report.leads_not);
+    let mut look = tokio::time::interval(settings.timing.renew);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut lost = None;
     let mut node = Node::new(settings, work, seed(), ports.clock.now());
     let (mut scans, mut acts) = (StopFlag::default(), StopFlag::default());
     let (following, follows) = watch::channel(true);
@@ -164,6 +175,13 @@ pub async fn run(
         let sleep = node.sleep(ports.clock.now()).unwrap_or(REPORT_EVERY);
         event = tokio::select! {
             biased;
+            _ = look.tick() => {
+                lost = ports.store.lost();
+                if lost.is_some() {
+                    break 'running;
+                }
+                Event::Tick
+            }
             Some(answer) = answers.recv() => answer,
             asked = control.recv(), if control_open => match asked {
                 Some(Control::Reconfigure(new)) => {
@@ -189,6 +207,11 @@ pub async fn run(
             () = tokio::time::sleep(sleep) => Event::Tick,
         };
     }
+    if lost.is_some() {
+        for stop in [scans, acts] {
+            stop.raise("the store is lost");
+        }
+    }
     watcher.abort();
     clock_reader.abort();
     if let Some(delivering) = delivering {
@@ -197,6 +220,12 @@ pub async fn run(
     for task in among_others.into_iter().flatten() {
         task.abort();
     }
+    if let Some(why) = lost {
+        // Nobody would read what was still to be written.
+        reporter.abort();
+        logger.abort();
+        return Err(Lost(why));
+    }
     // What was to be said is said first, or it would come after the farewell.
     drop((rows, logging));
     let _ = reporter.await;
@@ -204,6 +233,7 @@ pub async fn run(
     if let Err(error) = ports.store.forget_node(&ports.node).await {
         tracing::debug!(%error, "the end of this node could not be noted");
     }
+    Ok(())
 }
 
 fn seed() -> [u8; 32] {

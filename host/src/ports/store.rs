@@ -819,6 +819,12 @@ pub trait Store: Send + Sync {
         partitions: Option<&[Partition]>,
     ) -> Result<Raised>;
 
+    /// Why this store is for good not the one that others find where it was opened (its file was
+    /// replaced); none: it is.
+    fn lost(&self) -> Option<String> {
+        None
+    }
+
     /// The fence; none in a store that never had a leader.
     async fn fence(&self) -> Result<Option<FenceState>>;
 

@@ -13,6 +13,7 @@ mod life;
 mod load;
 mod pass;
 mod reload;
+mod replaced;
 mod replay;
 mod site;
 mod telling;

@@ -109,7 +109,7 @@ async fn one(returned: &Returned, compacting: bool) -> Result<()> {
     tokio::time::sleep(due.since(clock::wall()) + Duration::from_secs(4)).await;
     let late = latenesses(&sql, returned, due)?;
     running.shutdown().await;
-    running.ended.await?;
+    running.ended.await??;
     let compacted: u32 =
         sql.query_row("SELECT COUNT(*) FROM documents WHERE compacted_seq > 0", [], |r| r.get(0))?;
     let case = if compacting { "compaction running" } else { "nothing else" };

@@ -104,6 +104,8 @@ impl LeaseLedger for SqliteStore {
         expires_at: Duration,
         file_locked: bool,
     ) -> Result<bool> {
+        // Nobody else would ever see that it is held.
+        self.place.check()?;
         let fence = fence.clone();
         // A renewal that a power failure takes back only shortens the lease.
         self.writer

@@ -25,6 +25,7 @@ mod lookup;
 mod mapping;
 mod open;
 mod outbox;
+mod place;
 mod plan;
 mod planning;
 mod prune;
@@ -71,6 +72,7 @@ use self::error::{Failure, Job};
 use self::guards::Observation;
 use self::mapping::Mapping;
 use self::outbox::Emitted;
+use self::place::Place;
 use self::queue::Lane;
 use self::readers::Readers;
 use self::writer::{Tx, Writer};
@@ -80,6 +82,7 @@ use crate::store::record::begun;
 /// The store on one SQLite file.
 pub struct SqliteStore {
     path: PathBuf,
+    place: Place,
     founded: schema::Foundation,
     clock: Clock,
     writer: Writer,
@@ -144,6 +147,10 @@ fn write(tx: &mut Tx<'_>, mapping: &Mapping, changes: &[(Option<Tenant>, Change)
 impl Store for SqliteStore {
     async fn now(&self) -> Result<Time> {
         Ok(self.clock.now())
+    }
+
+    fn lost(&self) -> Option<String> {
+        self.place.lost()
     }
 
     fn identity(&self) -> &str {

@@ -12,6 +12,7 @@ use super::clock::{Clock, TimeSource, wall_clock};
 use super::error::{Failure, Job};
 use super::fault::Faults;
 use super::mapping::Mapping;
+use super::place::Place;
 use super::readers::Readers;
 use super::writer::Writer;
 use super::{SqliteStore, schema};
@@ -80,8 +81,10 @@ impl SqliteStore {
         };
         let mut conn = connect(path, &options).map_err(named)?;
         let founded = schema::migrate(&mut conn, options.partitions, since.0).map_err(named)?;
+        let place = Place::of(path)?;
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let pool = |size| Readers::new(path.clone(), size, options.reader_wait_max);
+        let wait_max = options.reader_wait_max;
+        let pool = |size| Readers::new(path.clone(), place.clone(), size, wait_max);
         Ok(Arc::new(SqliteStore {
             acts: pool(options.snapshots_max),
             inspection: pool(options.readers_max),
@@ -93,6 +96,7 @@ impl SqliteStore {
             opened_at: since,
             listening_since: OnceLock::new(),
             path,
+            place: place.clone(),
         }))
     }
 }

@@ -9,6 +9,7 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::{Job, classify};
+use super::place::Place;
 use crate::ports::store::{Error, Result};
 
 /// Prepared statements kept per read connection.
@@ -17,6 +18,7 @@ const STATEMENTS: usize = 128;
 /// A pool of read-only connections, opened as they are needed.
 pub(super) struct Readers {
     path: PathBuf,
+    place: Place,
     idle: Mutex<Vec<Connection>>,
     room: Arc<Semaphore>,
     wait_max: Duration,
@@ -29,9 +31,14 @@ pub(super) struct Reader {
 }
 
 impl Readers {
-    pub(super) fn new(path: PathBuf, readers_max: usize, wait_max: Duration) -> Arc<Readers> {
+    pub(super) fn new(
+        path: PathBuf,
+        place: Place,
+        readers_max: usize,
+        wait_max: Duration,
+    ) -> Arc<Readers> {
         let room = Arc::new(Semaphore::new(readers_max));
-        Arc::new(Readers { path, idle: Mutex::new(Vec::new()), room, wait_max })
+        Arc::new(Readers { path, place, idle: Mutex::new(Vec::new()), room, wait_max })
     }
 
     /// A connection, waiting for one if all are in use.
@@ -44,7 +51,11 @@ impl Readers {
         let idle = self.idle.lock().unwrap_or_else(|e| e.into_inner()).pop();
         let conn = match idle {
             Some(conn) => conn,
-            None => self.open().map_err(|e| classify(&e))?,
+            None => {
+                // What is read must be the file that is written.
+                self.place.check()?;
+                self.open().map_err(|e| classify(&e))?
+            }
         };
         Ok(Reader { conn, permit })
     }

@@ -1,0 +1,80 @@
+//! Where the file lies, and whether it still does.
+//!
+//! A process that has opened a file goes on in it when it is moved, removed or replaced, without
+//! an error: what it writes then is in no file that anybody will open again, and what is put into
+//! the new one is never seen. The open file is known by its device and inode.
+
+use std::fmt::Display;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::ports::store::{Error, Result};
+
+/// The file that was opened at a path.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    path: PathBuf,
+    /// Device and inode.
+    file: (u64, u64),
+}
+
+impl Place {
+    /// The file that lies there, opened a moment ago.
+    pub(super) fn of(path: &Path) -> Result<Place> {
+        // The directory of the process may change, and links may lead elsewhere later.
+        let path = std::path::absolute(path).map_err(|error| unreadable(path, &error))?;
+        let meta = std::fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
+        Ok(Place { file: (meta.dev(), meta.ino()), path })
+    }
+
+    /// Why the file that was opened is not the one that lies there; none: it is, as far as
+    /// anybody can tell.
+    pub(super) fn lost(&self) -> Option<String> {
+        let what = match std::fs::metadata(&self.path) {
+            Ok(meta) if (meta.dev(), meta.ino()) == self.file => return None,
+            Ok(_) => "was replaced by another file",
+            Err(error) if error.kind() == ErrorKind::NotFound => "was moved or removed",
+            // A directory that may not be looked into any more says nothing about the file.
+            Err(_) => return None,
+        };
+        Some(format!(
+            "the database {} {what} while this host had it open. Nothing more is written to the \
+             file that it has. Put that one back (with its -wal) or leave what lies there now, and \
+             start the host again; stop it before you move, remove or replace its database",
+            self.path.display()
+        ))
+    }
+
+    /// Refuses to go on with another file.
+    pub(super) fn check(&self) -> Result<()> {
+        self.lost().map_or(Ok(()), |why| Err(Error::Unavailable(why)))
+    }
+}
+
+fn unreadable(path: &Path, error: &dyn Display) -> Error {
+    Error::Unavailable(format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_moved_removed_or_replaced_is_lost_and_one_that_is_back_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, elsewhere) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        std::fs::write(&path, "one").expect("written");
+        let place = Place::of(&path).expect("it is there");
+        assert_eq!(place.lost(), None);
+        std::fs::write(&path, "written in place").expect("written");
+        assert_eq!(place.lost(), None);
+        std::fs::rename(&path, &elsewhere).expect("moved");
+        assert!(place.lost().is_some_and(|why| why.contains("was moved or removed")));
+        std::fs::write(&path, "another").expect("written");
+        assert!(place.lost().is_some_and(|why| why.contains("was replaced")));
+        assert!(matches!(place.check(), Err(Error::Unavailable(_))));
+        std::fs::rename(&elsewhere, &path).expect("moved back");
+        assert_eq!(place.lost(), None);
+    }
+}

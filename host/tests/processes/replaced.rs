@@ -1,0 +1,73 @@
+//! The database's file is moved, removed or replaced while a host has it open: the host ends, and
+//! says what happened.
+
+use std::fs;
+
+use crate::load::{SECOND_US, add_share, now_us};
+use crate::site::{Site, wait_for};
+
+const CONFIG: &str = r#"
+[lease]
+ttl = "3s"
+renew = "500ms"
+[tasks.share-expiry]
+plugin = "share-expiry"
+schedule = "@every 1s"
+"#;
+
+#[test]
+fn a_host_ends_when_its_database_is_moved_removed_or_replaced() {
+    let site = Site::new(CONFIG);
+    site.create_tables();
+    let (db, elsewhere) = (site.path("besom.db"), site.path("elsewhere.db"));
+    for (what, said) in [
+        ("moved", "was moved or removed"),
+        ("removed", "was moved or removed"),
+        ("replaced", "was replaced by another file"),
+    ] {
+        let copy = site.path("copy.db");
+        // All of it is in the file itself then.
+        let whole = "PRAGMA wal_checkpoint(TRUNCATE)";
+        site.database().query_row(whole, [], |_| Ok(())).expect("written out");
+        fs::copy(&db, &copy).expect("copied");
+        let (mut leader, mut follower) = (site.serve(), None);
+        leader.leads();
+        if what == "replaced" {
+            let two = crate::host::Host::start(&site, &["--set", "node.name=two"]);
+            follower.insert(two).says("role=Following");
+        }
+        match what {
+            "moved" => fs::rename(&db, &elsewhere).expect("moved"),
+            "removed" => fs::remove_file(&db).expect("removed"),
+            _ => fs::rename(&copy, &db).expect("replaced"),
+        }
+        for host in [Some(&mut leader), follower.as_mut()].into_iter().flatten() {
+            assert_eq!(host.ends().code(), Some(69), "{what}: {}", host.log());
+            let log = host.log();
+            assert!(log.contains(said) && log.contains("besom.db"), "{what}: {log}");
+            assert!(log.contains("start the host again"), "{what}: {log}");
+        }
+        match what {
+            "moved" => fs::rename(&elsewhere, &db).expect("moved back"),
+            // What SQLite keeps beside a file is of no use to another one.
+            "removed" => fs::rename(&copy, &db).expect("put back"),
+            _ => {}
+        }
+        if what != "moved" {
+            for beside in ["besom.db-wal", "besom.db-shm"] {
+                let _ = fs::remove_file(site.path(beside));
+            }
+        }
+    }
+    // What lies there now is worked on by the next start.
+    add_share(&site.database(), "new", now_us() + SECOND_US);
+    let mut host = site.serve();
+    host.leads();
+    wait_for("the share to end", || {
+        let sql = "SELECT count(*) FROM shares WHERE unshared_at IS NULL";
+        let open: i64 = site.database().query_row(sql, [], |row| row.get(0)).expect("a count");
+        (open == 0).then_some(())
+    });
+    host.stop();
+    site.balanced();
+}
