@@ -114,6 +114,9 @@ pub struct Election {
     state: State,
     at_least: Option<Term>,
     retired: bool,
+    /// The lease that was won last and may still be held in this node's name: a service that
+    /// keeps it for as long as the node is there does not end it because the node has ceased.
+    won: Option<Fence>,
 }
 
 impl Election {
@@ -124,6 +127,7 @@ impl Election {
             state: State::Following { campaign_at: now },
             at_least: None,
             retired: false,
+            won: None,
         }
     }
 
@@ -139,6 +143,14 @@ impl Election {
     pub fn leading(&self) -> Option<&Fence> {
         match &self.state {
             State::Leading { fence, .. } => Some(fence),
+            _ => None,
+        }
+    }
+
+    /// The fence that the store is being asked to raise to; none: it is not.
+    pub fn raising(&self) -> Option<&Fence> {
+        match &self.state {
+            State::Raising { fence, .. } => Some(fence),
             _ => None,
         }
     }
@@ -197,7 +209,12 @@ impl Election {
                     // A campaign under way is answered later; a win is given back then.
                     State::Campaigning => self.state = State::Campaigning,
                     State::Resigning => self.state = State::Resigning,
-                    State::Following { .. } | State::Retired => {}
+                    State::Following { .. } | State::Retired => {
+                        if let Some(fence) = self.won.take() {
+                            out.push(Command::Resign(fence));
+                            self.state = State::Resigning;
+                        }
+                    }
                 }
             }
             Event::Rejoin => {
@@ -209,6 +226,7 @@ impl Election {
             }
             Event::Resigned => {
                 if self.state == State::Resigning {
+                    self.won = None;
                     self.follow(now);
                 }
             }
@@ -278,10 +296,12 @@ impl Election {
             }
             CampaignResult::Won(fence) => {
                 out.push(Command::Raise(fence.clone()));
+                self.won = Some(fence.clone());
                 let lease = Lease::new(self.timing, sent);
                 self.state = State::Raising { fence, lease, raise_at: None };
             }
             CampaignResult::Held(retry_in) => {
+                self.won = None;
                 self.follow(now + retry_in.max(self.timing.retry()).min(self.timing.renew));
             }
             CampaignResult::Failed => self.follow(now + self.timing.retry()),
@@ -312,6 +332,7 @@ impl Election {
     fn renewed(&mut self, now: Mono, sent: Mono, kept: Option<bool>, out: &mut Vec<Command>) {
         let State::Leading { lease, .. } = &mut self.state else { return };
         if !lease.renewed(now, sent, kept) {
+            self.won = None;
             self.cease(now, "the lease was lost", out);
         }
         self.tick(now, out);

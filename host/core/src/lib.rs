@@ -25,6 +25,7 @@ pub mod ownership;
 pub mod plan;
 pub mod proposal;
 pub mod queue;
+pub mod reach;
 pub mod ring;
 pub mod snapshot;
 pub mod time;

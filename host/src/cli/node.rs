@@ -7,10 +7,10 @@ use besom_core::ring::ServerName;
 use clap::Subcommand;
 use serde_json::json;
 
-use super::output::{self, Table};
+use super::output::{self, Stamp, Table};
 use super::submit::{Asking, caller};
 use super::{Exit, Failure, Global, cluster, open};
-use crate::config::{Config, Overrides, read};
+use crate::config::{Config, Overrides, printable, read};
 use crate::coordination::etcd::Etcd;
 use crate::model::collections_for;
 use crate::ports::coordination::Coordination as _;
@@ -97,6 +97,7 @@ async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
                 "addr": member.addr,
                 "weight": member.weight,
                 "state": member.state,
+                "store_away": member.store_away,
                 "leads": leads(&member.incarnation),
             })
         })
@@ -106,6 +107,7 @@ async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
         let mut table = Table::new(&headings, "No node has joined.");
         for member in &membership.members {
             let state = match member.state {
+                MemberState::Active if !member.is_on_ring() => "aside",
                 MemberState::Joining => "joining",
                 MemberState::Active => "active",
                 MemberState::Draining => "draining",
@@ -119,7 +121,14 @@ async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
                 member.incarnation.to_string(),
             ]);
         }
-        table.render()
+        let mut text = table.render();
+        for member in &membership.members {
+            if let Some(away) = &member.store_away {
+                let (since, why) = (Stamp(away.since), printable(&away.told()));
+                text.push_str(&format!("{} misses the store since {since}: {why}\n", member.name));
+            }
+        }
+        text
     })?;
     Ok(Exit::Fine)
 }

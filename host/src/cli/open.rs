@@ -23,6 +23,7 @@ use crate::host::clock::{self, StoreTime};
 use crate::model::collections_for;
 use crate::ports::coordination::{Coordination, LeaderRecord};
 use crate::ports::embedded::{Embedded, LeaseLedger};
+use crate::ports::members::{Members as _, Membership};
 use crate::ports::store::{self, Store};
 use crate::runtime::{LoadError, Metering, Runtime, Settings};
 use crate::store::{postgres, sqlite};
@@ -113,6 +114,8 @@ pub struct Outline {
     pub leader: Option<LeaderRecord>,
     /// Why it is not known who holds it.
     pub leader_fault: Option<String>,
+    /// The members of the cluster; none: in no cluster, or they could not be read.
+    pub members: Option<Membership>,
 }
 
 /// What the host of this configuration says of itself; none: it does not run here.
@@ -147,11 +150,13 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
     let (lease_ttl, nodes_shown) = (config.lease.ttl, config.retention.nodes);
     let store = open_embedded(config).await?;
     // What the store says is worth having without it.
-    let (leader, leader_fault) = match leader(config, &store).await {
-        Ok(leader) => (leader, None),
-        Err(failure) => (None, Some(failure.to_string())),
+    let (leader, members, leader_fault) = match leader(config, &store).await {
+        Ok((leader, members)) => (leader, members, None),
+        Err(failure) => (None, None, Some(failure.to_string())),
     };
-    Ok((store, Outline { tasks, problems, lease_ttl, nodes_shown, leader, leader_fault }))
+    let outline =
+        Outline { tasks, problems, lease_ttl, nodes_shown, leader, leader_fault, members };
+    Ok((store, outline))
 }
 
 /// The store, for verbs that can do without it: none where it is not there (yet), or where
@@ -184,18 +189,20 @@ pub fn onlookers_clock() -> Arc<StoreTime> {
     StoreTime::of_machine(SkewBounds::DEFAULT)
 }
 
-/// Who holds the lease, as an onlooker sees it: it is neither taken nor renewed.
+/// Who holds the lease and who is a member, as an onlooker sees it: nothing is taken or renewed.
 async fn leader(
     config: &Config,
     store: &Arc<dyn Embedded>,
-) -> Result<Option<LeaderRecord>, Failure> {
+) -> Result<(Option<LeaderRecord>, Option<Membership>), Failure> {
     let onlooker = NodeName::from("onlooker");
     let time = onlookers_clock();
     if let Some(etcd) = cluster::etcd(config, &onlooker, &time)? {
-        return Ok(etcd.leader().await?);
+        let (leader, members) = tokio::join!(etcd.leader(), etcd.members());
+        return Ok((leader?, members.ok()));
     }
     let ledger: Arc<dyn LeaseLedger> = Arc::clone(store) as _;
-    Ok(StoreLease::new(ledger, onlooker, config.lease.ttl, lease_clock(&time)).leader().await?)
+    let lease = StoreLease::new(ledger, onlooker, config.lease.ttl, lease_clock(&time));
+    Ok((lease.leader().await?, None))
 }
 
 fn missing(path: &Path) -> Failure {

@@ -13,6 +13,8 @@ use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::{Exit, Failure, Global, open};
 use crate::config::{TaskOutline, printable};
+use crate::host::health::Part;
+use crate::ports::members::StoreAway;
 use crate::ports::store::{self, Depth, Missing, NodeRow, Pause, Store};
 
 /// `besom status`.
@@ -48,7 +50,8 @@ pub struct Report {
 pub struct NodeStatus {
     /// Its name.
     pub node: String,
-    /// What it last said; `gone` when that is too long ago.
+    /// What it last said; `gone` when that is too long ago; `aside` when it tells the other
+    /// members that it misses the store and leaves its work to them.
     pub state: String,
     /// When; one that is gone has been since then.
     pub seen_at: Stamp,
@@ -161,6 +164,11 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             known && row.state == "leading" && leader.as_deref() != Some(row.node.as_str());
         now.since(row.seen_at) <= silent_max && !replaced
     };
+    // Who misses the store can say so to the other members only.
+    let away_of = |row: &NodeRow| {
+        let members = outline.members.iter().flat_map(|members| &members.members);
+        members.filter(|m| m.incarnation == row.node).find_map(|m| m.store_away.as_ref())
+    };
     let held_of = |name: Option<&TaskName>| {
         let said = nodes.iter().filter(|row| alive(row)).flat_map(|row| {
             let held = row.report.iter().flat_map(|report| &report.held);
@@ -213,12 +221,17 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
     let node_held = held_of(None);
     let nodes = shown
         .iter()
-        .filter(|row| alive(row) || is_latest(row))
+        .filter(|row| alive(row) || away_of(row).is_some() || is_latest(row))
         .map(|n| NodeStatus {
             node: n.node.to_string(),
-            state: if alive(n) { n.state.clone() } else { "gone".into() },
+            state: match away_of(n) {
+                Some(away) if away.aside => "aside".to_owned(),
+                Some(_) => n.state.clone(),
+                None if alive(n) => n.state.clone(),
+                None => "gone".to_owned(),
+            },
             seen_at: Stamp(n.seen_at),
-            missing: n.missing.iter().map(MissingPart::from).collect(),
+            missing: missed(n, away_of(n)),
             held: node_held.iter().filter(|h| h.node == n.node.as_str()).cloned().collect(),
             clock: n.report.as_ref().and_then(|report| report.clock).filter(|_| alive(n)),
             config_fault: n.report.as_ref().and_then(|report| report.config_fault.clone()),
@@ -249,6 +262,17 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         problems: outline.problems.clone(),
         now: Stamp(now),
     })
+}
+
+/// What a node misses: what it said of itself in the store, and what it tells the other members.
+fn missed(row: &NodeRow, away: Option<&StoreAway>) -> Vec<MissingPart> {
+    let mut missed: Vec<MissingPart> = row.missing.iter().map(MissingPart::from).collect();
+    if let Some(away) = away {
+        let what = Part::Store.to_string();
+        missed.retain(|missing| missing.what != what);
+        missed.push(MissingPart { what, since: Stamp(away.since), why: away.told() });
+    }
+    missed
 }
 
 /// The next slot of a task's schedule.

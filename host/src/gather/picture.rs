@@ -18,6 +18,7 @@ use super::events::Events;
 use super::rates::Rates;
 use super::reading::Reading;
 use super::{Defined, Sources, books};
+use crate::host::health::Part;
 use crate::host::{self, clock};
 use crate::node::planner::Scheduled;
 use crate::ports::guests::Lane;
@@ -113,9 +114,7 @@ impl Picture {
                 owned: owner.map_or(0, |owner| owner.owned),
                 queued: owner.map_or(0, |owner| owner.queued),
                 config_digest: row.map(|row| row.config_digest.clone()).unwrap_or_default(),
-                missing: row
-                    .map(|row| row.missing.iter().map(missing).collect())
-                    .unwrap_or_default(),
+                missing: missed(row, member),
                 report: row.and_then(|row| row.report.clone()),
             };
             nodes.push(kept(self.last.node(name), node));
@@ -260,6 +259,19 @@ fn kept<T: PartialEq>(before: Option<&Arc<T>>, now: T) -> Arc<T> {
 
 fn missing(missing: &crate::ports::store::Missing) -> Missing {
     Missing { what: missing.what.clone(), since: missing.since, why: missing.why.clone() }
+}
+
+/// What a node misses: what it said of itself in the store, and of the store where it is heard
+/// without it.
+fn missed(row: Option<&NodeRow>, member: Option<&Member>) -> Vec<Missing> {
+    let mut missed: Vec<Missing> =
+        row.map(|row| row.missing.iter().map(missing).collect()).unwrap_or_default();
+    if let Some(away) = member.and_then(|member| member.store_away.as_ref()) {
+        let store = Part::Store.to_string();
+        missed.retain(|missing| missing.what != store);
+        missed.push(Missing { what: store, since: away.since, why: away.told() });
+    }
+    missed
 }
 
 /// Who answers.

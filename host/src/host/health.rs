@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -53,6 +54,8 @@ impl fmt::Display for Part {
 pub struct Health {
     away: Mutex<BTreeMap<Part, Away>>,
     held: Mutex<BTreeMap<(Option<TaskName>, String), Holding>>,
+    /// When the store answered last.
+    store_answered: AtomicU64,
 }
 
 /// Something that is held, or was a moment ago.
@@ -98,7 +101,15 @@ impl Health {
         self.answered_at(part, clock::wall(), clock::mono());
     }
 
+    /// Whether the store has answered anything since then.
+    pub fn store_answered_since(&self, since: Mono) -> bool {
+        Mono(self.store_answered.load(Ordering::Relaxed)) >= since
+    }
+
     fn answered_at(&self, part: Part, wall: Time, now: Mono) {
+        if part == Part::Store {
+            self.store_answered.fetch_max(now.0, Ordering::Relaxed);
+        }
         let mut parts = self.lock();
         let Some(away) = parts.get_mut(&part) else { return };
         let back = *away.back.get_or_insert(now);

@@ -148,7 +148,15 @@ pub async fn run(
                     let (ports, events) = (ports.clone(), events.clone());
                     tokio::spawn(async move {
                         let sent = clock::mono();
-                        if let Some(answer) = ports.perform(command, sent, &stop).await {
+                        let answer = match command {
+                            Command::Probe(begun, within) => {
+                                let probe = ports.perform(command, sent, &stop);
+                                let answer = tokio::time::timeout(within, probe).await;
+                                answer.unwrap_or_else(|_| ports.unanswered(begun, sent, within))
+                            }
+                            command => ports.perform(command, sent, &stop).await,
+                        };
+                        if let Some(answer) = answer {
                             // The host may have ended meanwhile; then nobody wants the answer.
                             let _ = events.send(answer);
                         }

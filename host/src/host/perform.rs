@@ -12,6 +12,7 @@ use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, Seq, TaskName
 use besom_core::item::{Item, Source};
 use besom_core::proposal::Guard;
 use besom_core::queue::{Decision, apart};
+use besom_core::reach::Away;
 use besom_core::snapshot::Cause;
 use besom_core::time::{Mono, Time};
 
@@ -29,7 +30,7 @@ use crate::ports::activity::{Activity, State};
 use crate::ports::coordination::{Campaign, Coordination};
 use crate::ports::guests::{self, Call, Guests, StopFlag};
 use crate::ports::lines::RunLog;
-use crate::ports::members::{Announcement, Members};
+use crate::ports::members::{Announcement, Members, StoreAway};
 use crate::ports::store::{self, Batch, Committed, LogRead, PlanPage, Planned, Retention, Store};
 use crate::task::TaskDefinition;
 
@@ -86,6 +87,8 @@ const PRUNE_ROWS: u32 = 10_000;
 const SCAN: &str = "scan";
 const EXECUTION: &str = "execution";
 const COMMIT: &str = "commit";
+/// The longest reason that a member gives for missing the store, in characters.
+const WHY_CHARS_MAX: usize = 300;
 /// Commands read at a time.
 const COMMANDS_PAGE: u32 = 64;
 
@@ -134,6 +137,8 @@ impl Ports {
                 return None;
             }
             Command::Planner(term, command) => Event::Planner(term, self.plan(command, stop).await),
+            Command::Probe(begun, _) => Event::Probed(begun, self.probe(sent).await),
+            Command::TellOfStore(away) => Event::ToldOfStore(away, self.tell_of_store(away).await),
             Command::Prune(fence) => Event::Pruned(self.prune(&fence).await),
             Command::StopGuests { .. } | Command::Finished => return None,
         })
@@ -203,14 +208,65 @@ impl Ports {
         })
     }
 
-    /// Notes whether the store answers. That it is busy, or refuses, is an answer.
+    /// Notes whether the store answers. That it refuses is an answer; that it, or every
+    /// connection to it, is busy says nothing.
     pub fn heard<T>(&self, answer: &store::Result<T>) {
+        use store::Error::{Busy, Fenced, Invalid, Refused, Unavailable, Unknown};
         match answer {
-            Err(error @ (store::Error::Unavailable(_) | store::Error::Unknown(_))) => {
-                self.health.missed(Part::Store, error);
-            }
-            Ok(_) | Err(_) => self.health.answered(Part::Store),
+            Err(error @ (Unavailable(_) | Unknown(_))) => self.health.missed(Part::Store, error),
+            Err(Busy(_)) => {}
+            Ok(_) | Err(Fenced | Invalid(_) | Refused(..)) => self.health.answered(Part::Store),
         }
+    }
+
+    /// Whether the store answers: the probe itself, or anything else since it was sent.
+    async fn probe(&self, sent: Mono) -> bool {
+        let answer = self.store.fence().await;
+        self.heard(&answer);
+        use store::Error::{Busy, Unavailable, Unknown};
+        match answer {
+            Err(Busy(_) | Unavailable(_) | Unknown(_)) => self.health.store_answered_since(sent),
+            Ok(_) | Err(_) => true,
+        }
+    }
+
+    /// What comes of a probe that has no answer in time.
+    pub fn unanswered(&self, begun: Mono, sent: Mono, within: Duration) -> Option<Event> {
+        let answered = self.health.store_answered_since(sent);
+        if !answered {
+            let s = within.as_secs_f64();
+            self.health.missed(Part::Store, &format!("no answer within {s:.1} s"));
+        }
+        Some(Event::Probed(begun, answered))
+    }
+
+    /// Tells the other members of this node's way to the store; it is said again until they
+    /// have been told.
+    async fn tell_of_store(&self, away: Option<Away>) -> bool {
+        let Some(cluster) = &self.cluster else { return true };
+        let why = || {
+            let missing = self.health.missing();
+            let of_store =
+                missing.into_iter().find(|missing| missing.what == Part::Store.to_string());
+            let why = of_store.map_or_else(|| "no answer".to_owned(), |missing| missing.why);
+            why.chars().take(WHY_CHARS_MAX).collect()
+        };
+        let said = away.map(|away| StoreAway { since: away.since, why: why(), aside: away.aside });
+        let told = cluster.members.say_of_store(said.clone()).await;
+        self.health.note(Part::Coordination, &told);
+        if !matches!(told, Ok(true)) {
+            return false;
+        }
+        match said {
+            Some(said) if said.aside => tracing::warn!(
+                since = %said.since, why = said.why,
+                "this node does not reach the store and others do: it gives up what it leads and \
+                 owns, and stands aside until the store answers"
+            ),
+            Some(said) => tracing::debug!(since = %said.since, "the others know what is missed"),
+            None => tracing::info!("the others know that this node reaches the store again"),
+        }
+        true
     }
 
     async fn look(&self, since: u64) -> store::Result<Arrived> {

@@ -27,10 +27,12 @@ use std::time::Duration;
 use besom_core::collection::Collections;
 use besom_core::election::{self, CampaignResult, Election, RaiseResult, Timing};
 use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, TaskName, Term};
+use besom_core::reach::{self, Away, Reach};
 use besom_core::time::{Mono, Time};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
+use crate::ports::members::MemberState;
 use crate::ports::store;
 use executor::Executor;
 use holdings::{Arrived, Holdings};
@@ -113,6 +115,10 @@ pub enum Event {
     Planner(Term, planner::Event),
     /// Whether that keeps the node from leading, from now on.
     Barred(Bar, bool),
+    /// What came of the probe of the store that was begun at that time: whether it answers.
+    Probed(Mono, bool),
+    /// Whether the others were told so of this node's way to the store.
+    ToldOfStore(Option<Away>, bool),
     /// Old history was removed; whether there is more.
     Pruned(store::Result<bool>),
     /// A command has been put down for the leader.
@@ -128,6 +134,8 @@ pub enum Event {
 pub enum Bar {
     /// Its clock is too far from the store's.
     Clock,
+    /// It does not reach the store, and others do.
+    Store,
 }
 
 /// What came of the raise of the fence.
@@ -172,6 +180,11 @@ pub enum Command {
     Holdings(holdings::Command),
     /// For the planner.
     Planner(Term, planner::Command),
+    /// Ask the store something that costs little. The time names the probe; after that span it
+    /// is taken for missed.
+    Probe(Mono, Duration),
+    /// Tell the other members of this node's way to the store.
+    TellOfStore(Option<Away>),
     /// Remove old history.
     Prune(Fence),
     /// The node is at its end.
@@ -230,6 +243,7 @@ pub struct Node {
     resignation: Resignation,
     /// Why it does not stand for election.
     bars: BTreeSet<Bar>,
+    reach: Reach,
     loaded: bool,
     load_at: Option<Mono>,
     prune_at: Mono,
@@ -256,6 +270,7 @@ impl Node {
             phase: Phase::Running,
             resignation: Resignation::None,
             bars: BTreeSet::new(),
+            reach: Reach::new(settings.timing, now.mono),
             loaded: false,
             load_at: None,
             prune_at: now.mono + settings.prune_every,
@@ -291,6 +306,11 @@ impl Node {
         self.holdings.as_ref()
     }
 
+    /// Its way to the store.
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
     /// Its planner, to look at.
     pub fn planner(&self) -> &Planner {
         &self.planner
@@ -319,7 +339,8 @@ impl Node {
         let hold = self.holdings.iter().flat_map(Holdings::deadlines).filter_map(mono);
         let resign = self.resignation.deadline().and_then(mono);
         let load = self.load_at.and_then(mono);
-        [self.election.deadline().and_then(mono), drain, resign, load, execute]
+        let probe = self.probes().then(|| self.reach.deadline()).and_then(mono);
+        [self.election.deadline().and_then(mono), drain, resign, load, execute, probe]
             .into_iter()
             .chain(plan.into_iter().flatten())
             .flatten()
@@ -349,6 +370,8 @@ impl Node {
             Event::Resigned => {
                 self.election.step(now.mono, election::Event::Resigned, &mut elected);
             }
+            // An answer about an earlier lease says nothing of what the store knows by now.
+            Event::Raised(fence, _) if self.election.raising() != Some(&fence) => {}
             Event::Raised(_, raise) => {
                 let result = match raise {
                     Raise::Done(taken) => {
@@ -371,9 +394,26 @@ impl Node {
             // A commit that landed behind a short loss of the partitions: what it has put back
             // is in nobody's window.
             Event::Executor(_, executor::Event::Committed(..)) => self.executor.revived(now.wall),
-            Event::Holdings(event) => self.with_holdings(out, |holdings, commands| {
-                holdings.step(now.mono, event, &mut held, commands);
-            }),
+            Event::Holdings(event) => {
+                if let holdings::Event::Members(_, members) = &event {
+                    let others = members.members.iter().any(|member| {
+                        let there = member.state != MemberState::Joining;
+                        there
+                            && member.incarnation != self.settings.node
+                            && member.store_away.is_none()
+                    });
+                    self.reached(now, reach::Event::Others(others), &mut elected, out);
+                }
+                self.with_holdings(out, |holdings, commands| {
+                    holdings.step(now.mono, event, &mut held, commands);
+                });
+            }
+            Event::Probed(sent, answered) => {
+                self.reached(now, reach::Event::Probed(sent, answered), &mut elected, out);
+            }
+            Event::ToldOfStore(away, told) => {
+                self.reached(now, reach::Event::Told(away, told), &mut elected, out);
+            }
             Event::Planner(term, event) if self.is_current(term) => {
                 let mut commands = Vec::new();
                 self.planner.step(now.wall, event, &mut notices, &mut commands);
@@ -404,6 +444,9 @@ impl Node {
                     self.phase = Phase::Draining { until: now.mono + self.settings.drain_max };
                 }
             }
+        }
+        if self.probes() {
+            self.reached(now, reach::Event::Tick, &mut elected, out);
         }
         self.election.step(now.mono, election::Event::Tick, &mut elected);
         self.follow(now, elected, &mut notices, out);
@@ -436,6 +479,31 @@ impl Node {
             _ => return,
         };
         self.election.step(now.mono, event, elected);
+    }
+
+    /// Whether it matters that the node reaches the store: it has not left yet.
+    fn probes(&self) -> bool {
+        matches!(self.phase, Phase::Running | Phase::Draining { .. })
+    }
+
+    /// What follows from whether the node reaches the store.
+    fn reached(
+        &mut self,
+        now: Now,
+        event: reach::Event,
+        elected: &mut Vec<election::Command>,
+        out: &mut Vec<Command>,
+    ) {
+        let mut commands = Vec::new();
+        self.reach.step(now.mono, now.wall, event, &mut commands);
+        for command in commands {
+            match command {
+                reach::Command::Probe(sent, within) => out.push(Command::Probe(sent, within)),
+                reach::Command::Tell(away) => out.push(Command::TellOfStore(away)),
+                reach::Command::StandAside => self.bar(now, Bar::Store, true, elected),
+                reach::Command::ComeBack => self.bar(now, Bar::Store, false, elected),
+            }
+        }
     }
 
     fn with_holdings(

@@ -16,6 +16,7 @@ use async_trait::async_trait;
 use besom_core::command::Command;
 use besom_core::ids::NodeName;
 use besom_core::ring::{RingMember, ServerName};
+use besom_core::time::Time;
 use serde::{Deserialize, Serialize};
 
 use super::coordination::Result;
@@ -69,6 +70,40 @@ pub struct Member {
     pub weight: NonZeroU32,
     /// What it takes part in.
     pub state: MemberState,
+    /// That it misses the store; none: it reaches it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_away: Option<StoreAway>,
+}
+
+/// What a member says of a store that it misses. It can tell the others nowhere else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreAway {
+    /// Since when, by its own clock.
+    pub since: Time,
+    /// What came instead of an answer.
+    pub why: String,
+    /// Whether it stands aside: it has no part of the ring and stands for no election.
+    pub aside: bool,
+}
+
+impl StoreAway {
+    /// For people: what came instead of an answer, and what the node does about it.
+    pub fn told(&self) -> String {
+        match self.aside {
+            true => {
+                format!("{}; it stands aside: others that reach the store do its work", self.why)
+            }
+            false => self.why.clone(),
+        }
+    }
+}
+
+impl Member {
+    /// Whether it has a part of the ring.
+    pub fn is_on_ring(&self) -> bool {
+        let aside = self.store_away.as_ref().is_some_and(|away| away.aside);
+        self.state == MemberState::Active && !aside
+    }
 }
 
 /// The members as they were together at one revision.
@@ -82,9 +117,9 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// The members that a ring is made of: those that are active.
+    /// The members that a ring is made of: those that are active and do not stand aside.
     pub fn ring(&self) -> Vec<RingMember> {
-        let active = self.members.iter().filter(|member| member.state == MemberState::Active);
+        let active = self.members.iter().filter(|member| member.is_on_ring());
         active.map(|m| RingMember { name: m.name.clone(), weight: m.weight }).collect()
     }
 
@@ -114,6 +149,10 @@ pub trait Members: Send + Sync {
     /// Sets the state of the member of that name, this node's or another's. False: there is
     /// no such member.
     async fn set_state(&self, name: &ServerName, state: MemberState) -> Result<bool>;
+
+    /// Tells the others that this node misses the store, or (none) that it reaches it. It holds
+    /// until something else is said, also when the node joins again. False: it is no member.
+    async fn say_of_store(&self, away: Option<StoreAway>) -> Result<bool>;
 
     /// Leaves at once, with a leadership on the same lease. Having left before is no error.
     async fn leave(&self) -> Result<()>;

@@ -318,6 +318,8 @@ macro_rules! members_conformance {
                 joining_again_prolongs_the_lease,
                 a_member_that_left_is_gone_at_once,
                 a_state_is_set_by_anyone,
+                a_member_that_misses_the_store_says_so_until_it_says_something_else,
+                a_member_that_stands_aside_has_no_part_of_the_ring,
                 a_second_node_of_one_name_waits_and_is_then_refused,
                 a_new_incarnation_follows_a_dead_one,
                 whoever_leaves_leads_no_longer,

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom::ports::coordination::{Campaign, Coordination, Error};
-use besom::ports::members::{Announcement, Member, MemberState, Members};
+use besom::ports::members::{Announcement, Member, MemberState, Members, StoreAway};
 use besom_core::ring::ServerName;
+use besom_core::time::Time;
 
 /// Leases of 15 s, and three handles.
 pub struct Company {
@@ -141,6 +142,48 @@ pub async fn a_state_is_set_by_anyone(company: &mut Company) {
     assert!(!company.one.set_state(&n(7), MemberState::Draining).await.unwrap());
     (company.advance)(SECOND * 16);
     assert!(!company.two.set_state(&n(1), MemberState::Draining).await.unwrap());
+}
+
+fn misses(aside: bool) -> Option<StoreAway> {
+    Some(StoreAway { since: Time::from_secs(7), why: "refused".into(), aside })
+}
+
+/// What a member misses is read by the others, whatever it says of itself beside that.
+pub async fn a_member_that_misses_the_store_says_so_until_it_says_something_else(
+    company: &mut Company,
+) {
+    assert!(!company.one.say_of_store(None).await.unwrap(), "it has not joined");
+    join(&company.one).await;
+    let before = company.two.members().await.unwrap().revision;
+    assert!(company.one.say_of_store(misses(false)).await.unwrap());
+    let after = company.two.members().await.unwrap();
+    assert!(after.revision > before, "the others hear of it");
+    assert_eq!(after.get("n1").unwrap().store_away, misses(false));
+    assert!(company.two.set_state(&n(1), MemberState::Draining).await.unwrap());
+    assert_eq!(find(&company.two, "n1").await.unwrap().store_away, misses(false));
+    // A membership that was lost is taken up again with what is known of the store.
+    (company.advance)(SECOND * 16);
+    join(&company.one).await;
+    assert_eq!(find(&company.two, "n1").await.unwrap().store_away, misses(false));
+    assert!(company.one.say_of_store(None).await.unwrap());
+    let member = find(&company.two, "n1").await.unwrap();
+    assert_eq!((member.store_away, member.state), (None, MemberState::Active));
+}
+
+/// Whoever stands aside stays a member and owns nothing.
+pub async fn a_member_that_stands_aside_has_no_part_of_the_ring(company: &mut Company) {
+    join(&company.one).await;
+    join(&company.two).await;
+    assert!(company.one.say_of_store(misses(true)).await.unwrap());
+    let seen = company.two.members().await.unwrap();
+    let ring: Vec<_> = seen.ring().iter().map(|member| member.name.to_string()).collect();
+    assert_eq!(
+        (names(&company.two).await, ring),
+        (vec!["n1".into(), "n2".into()], vec!["n2".into()])
+    );
+    assert!(company.one.keep_alive().await.unwrap());
+    assert!(company.one.say_of_store(None).await.unwrap());
+    assert_eq!(company.two.members().await.unwrap().ring().len(), 2);
 }
 
 /// A dead incarnation is waited for; one that goes on living is another node of that name.

@@ -516,7 +516,9 @@ impl World {
                 | Command::Holdings(holdings::Command::Join | holdings::Command::Keep) => {
                     host.coordination.lose_next_answer();
                 }
+                Command::TellOfStore(_) => host.coordination.lose_next_answer(),
                 Command::Resign(_)
+                | Command::Probe(..)
                 | Command::Bury
                 | Command::StopGuests { .. }
                 | Command::Finished => {}

@@ -8,7 +8,7 @@ use besom_core::time::Time;
 use serde::{Deserialize, Serialize};
 
 use crate::ports::coordination::{Error, LeaderRecord, Result};
-use crate::ports::members::{Announcement, Member, MemberState};
+use crate::ports::members::{Announcement, Member, MemberState, StoreAway};
 
 /// The longest name of a cluster or a node, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
@@ -108,15 +108,22 @@ pub(super) struct MemberValue {
     pub(super) addr: String,
     pub(super) weight: NonZeroU32,
     pub(super) state: MemberState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) store_away: Option<StoreAway>,
 }
 
 impl MemberValue {
-    pub(super) fn new(incarnation: &NodeName, said: &Announcement) -> MemberValue {
+    pub(super) fn new(
+        incarnation: &NodeName,
+        said: &Announcement,
+        store_away: Option<StoreAway>,
+    ) -> MemberValue {
         MemberValue {
             incarnation: incarnation.clone(),
             addr: said.addr.clone(),
             weight: said.weight,
             state: said.state,
+            store_away,
         }
     }
 
@@ -127,6 +134,7 @@ impl MemberValue {
             addr: self.addr,
             weight: self.weight,
             state: self.state,
+            store_away: self.store_away,
         }
     }
 }

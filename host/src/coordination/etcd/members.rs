@@ -9,10 +9,10 @@ use super::keys::{MemberValue, decode, encode};
 use super::session::Session;
 use super::watch::Roll;
 use crate::ports::coordination::{Error, Result};
-use crate::ports::members::{Announcement, Member, MemberState, Membership};
+use crate::ports::members::{Announcement, Member, MemberState, Membership, StoreAway};
 
-/// How often a state is written again because the member changed meanwhile.
-const STATE_TRIES_MAX: usize = 5;
+/// How often a member is written again because it changed meanwhile.
+const WRITE_TRIES_MAX: usize = 5;
 
 impl Etcd {
     /// Registers the member, or writes what it says anew.
@@ -73,11 +73,35 @@ impl Etcd {
         state: MemberState,
     ) -> Result<bool> {
         let key = self.keys.member(name);
-        for _ in 0..STATE_TRIES_MAX {
+        self.change_member(key, None, |value| MemberValue { state, ..value }).await
+    }
+
+    pub(super) async fn tell_of_store(&self, away: Option<StoreAway>) -> Result<bool> {
+        let session = {
+            let mut inner = self.lock();
+            inner.store_away = away.clone();
+            inner.session
+        };
+        let Some(session) = session else { return Ok(false) };
+        let change = |value| MemberValue { store_away: away.clone(), ..value };
+        self.change_member(self.keys.own(), Some(session.created), change).await
+    }
+
+    /// Changes a member as it stands; only the one that was created at that revision, where one
+    /// is named. False: there is none.
+    async fn change_member(
+        &self,
+        key: String,
+        created: Option<i64>,
+        change: impl Fn(MemberValue) -> MemberValue,
+    ) -> Result<bool> {
+        for _ in 0..WRITE_TRIES_MAX {
             let found = self.endpoints.get(key.clone(), None).await?;
             let Some(kv) = found.kvs().first() else { return Ok(false) };
-            let value: MemberValue = decode(&key, kv.value())?;
-            let value = encode(&MemberValue { state, ..value })?;
+            if created.is_some_and(|created| created != kv.create_revision()) {
+                return Ok(false);
+            }
+            let value = encode(&change(decode(&key, kv.value())?))?;
             let same = Compare::mod_revision(key.clone(), CompareOp::Equal, kv.mod_revision());
             // The lease is the member's own, whoever writes.
             let keep = PutOptions::new().with_ignore_lease();
@@ -86,7 +110,7 @@ impl Etcd {
                 return Ok(true);
             }
         }
-        Err(Error::Unavailable(format!("the member `{name}` changes all the time; try again")))
+        Err(Error::Unavailable(format!("the member {key} changes all the time; try again")))
     }
 
     pub(super) async fn read_members(&self) -> Result<Membership> {

@@ -40,7 +40,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 
 use crate::ports::coordination::{Campaign, Coordination, Error, LeaderRecord, Result};
-use crate::ports::members::{Announcement, MemberState, Members, Membership};
+use crate::ports::members::{Announcement, MemberState, Members, Membership, StoreAway};
 use election::{Attempt, Leading};
 use endpoints::Endpoints;
 use keys::Keys;
@@ -86,7 +86,9 @@ struct Inner {
     session: Option<Session>,
     /// What was last said by [`Members::join`].
     announced: Option<Announcement>,
-    /// Whether it was said under the present session.
+    /// What was last said by [`Members::say_of_store`].
+    store_away: Option<StoreAway>,
+    /// Whether the node was announced under the present session.
     joined: bool,
     rival: Option<Rival>,
     attempts: VecDeque<Attempt>,
@@ -190,6 +192,10 @@ impl Members for Etcd {
 
     async fn set_state(&self, name: &ServerName, state: MemberState) -> Result<bool> {
         self.set_member_state(name, state).await
+    }
+
+    async fn say_of_store(&self, away: Option<StoreAway>) -> Result<bool> {
+        self.tell_of_store(away).await
     }
 
     async fn leave(&self) -> Result<()> {

@@ -90,7 +90,8 @@ impl Etcd {
                 Announcement { addr, weight, state: MemberState::Joining }
             }
         };
-        MemberValue::new(&self.identity.incarnation, &known)
+        let store_away = self.lock().store_away.clone();
+        MemberValue::new(&self.identity.incarnation, &known, store_away)
     }
 
     /// Grants a lease under an id of our own, so that asking twice grants one.

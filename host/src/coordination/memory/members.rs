@@ -11,7 +11,7 @@ use besom_core::time::Time;
 
 use super::{Lease, MemoryCoordination};
 use crate::ports::coordination::{Error, Result};
-use crate::ports::members::{Announcement, Member, MemberState, Members, Membership};
+use crate::ports::members::{Announcement, Member, MemberState, Members, Membership, StoreAway};
 
 /// What a handle knows of its node.
 #[derive(Default)]
@@ -20,6 +20,8 @@ pub(super) struct Own {
     rival: Option<(NodeName, Time)>,
     /// What was last said by [`Members::join`].
     announced: Option<Announcement>,
+    /// What was last said by [`Members::say_of_store`].
+    store_away: Option<StoreAway>,
 }
 
 impl MemoryCoordination {
@@ -57,6 +59,7 @@ impl MemoryCoordination {
             addr: said.addr,
             weight: said.weight,
             state: said.state,
+            store_away: self.own().store_away.clone(),
         }
     }
 
@@ -110,6 +113,19 @@ impl Members for MemoryCoordination {
             let mut members = state.leases.values_mut().map(|lease| &mut lease.member);
             let Some(member) = members.find(|member| member.name == *name) else { return false };
             member.state = to;
+            state.revision += 1;
+            drop(state);
+            lease.announce();
+            true
+        })
+    }
+
+    async fn say_of_store(&self, away: Option<StoreAway>) -> Result<bool> {
+        self.own().store_away.clone_from(&away);
+        self.call(|lease| {
+            let mut state = lease.lock();
+            let Some(own) = state.leases.get_mut(&self.node) else { return false };
+            own.member.store_away = away;
             state.revision += 1;
             drop(state);
             lease.announce();

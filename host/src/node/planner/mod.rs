@@ -274,6 +274,9 @@ pub struct Planner {
     applying: bool,
     /// A command whose answer was lost: the same is sent again, and does nothing twice.
     unanswered: Option<Box<Applying>>,
+    /// Decisions on their way to the store: an answer that comes twice is one, and a late one says
+    /// nothing about a later decision.
+    asked: Vec<Decided>,
     /// The store may have done something that the planner does not know of, or forgotten
     /// something: nothing is decided before it has been read again.
     doubt: bool,
@@ -334,6 +337,7 @@ impl Planner {
             parked: Vec::new(),
             applying: false,
             unanswered: None,
+            asked: Vec::new(),
             doubt: false,
             rereading: false,
             ended_meanwhile: BTreeSet::new(),

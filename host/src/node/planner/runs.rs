@@ -292,6 +292,7 @@ impl Planner {
             }
         }
         let decided = Decided { decision, next: Vec::new() };
+        self.asked.push(decided.clone());
         out.push(Command::Decide(fence.clone(), Box::new(decided)));
     }
 

@@ -96,6 +96,7 @@ impl Planner {
             task.deciding = true;
             let decision = SlotDecision { slots, runs, states: vec![decided.state] };
             let decided = Decided { decision, next: vec![(name, decided.next)] };
+            self.asked.push(decided.clone());
             out.push(Command::Decide(fence.clone(), Box::new(decided)));
         }
     }
@@ -107,6 +108,8 @@ impl Planner {
         notices: &mut Vec<Notice>,
         out: &mut Vec<Command>,
     ) {
+        let Some(asked) = self.asked.iter().position(|asked| *asked == decided) else { return };
+        self.asked.remove(asked);
         let names = decided.next.iter().map(|(name, _)| name);
         for name in names.chain(decided.decision.runs.iter().map(|run| &run.task)) {
             if let Some(task) = self.tasks.get_mut(name) {

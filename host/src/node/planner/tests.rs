@@ -201,6 +201,28 @@ fn a_slot_that_ran_before_does_not_hold_up_those_behind_it() {
 }
 
 #[test]
+fn an_answer_to_an_earlier_decision_says_nothing_of_a_later_one() {
+    let mut planner = leading(&["sweep"]);
+    let first = decisions(&plan(&mut planner, at(10))).remove(0);
+    let answer = |planner: &mut Planner, now, decided: &Decided, id| {
+        let runs = decided.decision.runs.iter().map(|_| RunId(id)).collect();
+        step(planner, at(now), Event::Decided(decided.clone(), Ok(runs)));
+    };
+    answer(&mut planner, 10, &first, 1);
+    planner.ended(RunId(1), &mut Vec::new());
+    let second = decisions(&plan(&mut planner, at(20))).remove(0);
+    assert_eq!(second.decision.states[0].last_slot, Some(at(20)));
+    // It comes twice, while the second is on its way.
+    answer(&mut planner, 20, &first, 1);
+    assert_eq!(decisions(&plan(&mut planner, at(20))), []);
+    answer(&mut planner, 20, &second, 2);
+    answer(&mut planner, 20, &first, 1);
+    planner.ended(RunId(2), &mut Vec::new());
+    let third = decisions(&plan(&mut planner, at(30))).remove(0);
+    assert_eq!(third.decision.runs[0].slot, at(30), "no slot is decided twice");
+}
+
+#[test]
 fn a_run_that_the_store_does_not_have_is_dropped() {
     let mut planner = leading(&["sweep"]);
     let decided = decisions(&plan(&mut planner, at(11))).remove(0);

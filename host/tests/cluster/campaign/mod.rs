@@ -7,7 +7,6 @@
 
 mod faults;
 mod load;
-mod proxy;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,7 +18,7 @@ use rand::{Rng as _, SeedableRng as _};
 
 use self::faults::{Disk, Fault};
 use self::load::Load;
-use self::proxy::Proxy;
+use crate::proxy::Proxy;
 use crate::site::Site;
 use crate::wait::{wait_at_most, wait_for};
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use besom::coordination::etcd::{Clocks, Etcd, Identity, Options};
 use besom::ports::coordination::{Campaign, Coordination, LeaderRecord, Result};
-use besom::ports::members::{Announcement, MemberState, Members, Membership};
+use besom::ports::members::{Announcement, MemberState, Members, Membership, StoreAway};
 use besom_core::ids::{Fence, Term};
 use besom_core::ring::ServerName;
 
@@ -182,6 +182,10 @@ impl Members for Timed {
 
     async fn set_state(&self, name: &ServerName, state: MemberState) -> Result<bool> {
         self.etcd.set_state(name, state).await
+    }
+
+    async fn say_of_store(&self, away: Option<StoreAway>) -> Result<bool> {
+        self.etcd.say_of_store(away).await
     }
 
     async fn leave(&self) -> Result<()> {
