@@ -8,8 +8,8 @@ use besom_core::command::{Action, Command, DeadSelector};
 use besom_core::ids::{RunId, TaskName, Term};
 use besom_core::plan::{SlotOutcome, SlotRecord};
 use besom_core::snapshot::{
-    Answer, DeadPage, Done, Explained, LastRun, Letter, NodeState, Query, Refusal, Run, RunPage,
-    RunState, Snapshot, TaskPast,
+    Answer, DeadPage, Done, Event, Explained, LastRun, Letter, NodeState, Query, Refusal, Run,
+    RunPage, RunState, Snapshot, TaskPast,
 };
 use besom_core::time::Time;
 use besom_tui::dash::data::{Connection, Shown};
@@ -506,6 +506,125 @@ fn a_filter_of_runs_asks_the_host_for_those_of_its_tasks() {
     dashboard.type_in("G");
     let query = asked(&dashboard).1;
     assert_eq!(query, Query::Runs { tasks: vec!["audit-trim".into()], limit: 400 });
+}
+
+#[test]
+fn escape_leads_back_to_where_one_came_from() {
+    // From where, what jumps, where it leads.
+    for (place, keys, there) in [
+        (Place::Tasks, "jjjjjd", Place::Queues),
+        (Place::Tasks, "e", Place::Edit),
+        (Place::Runs, "t", Place::Tasks),
+    ] {
+        let mut dashboard = Dashboard::of(small());
+        dashboard.go(place).type_in(keys);
+        assert_eq!(dashboard.state.place, there, "{place:?} {keys}");
+        dashboard.input(key(Code::Esc));
+        assert_eq!(dashboard.state.place, place, "{place:?} {keys}");
+    }
+    // What was opened since is closed first, and the filter that led there is gone afterwards.
+    let mut dashboard = Dashboard::of(small());
+    dashboard.go(Place::Tasks).input(key(Code::Enter)).input(key(Code::Enter));
+    assert!(dashboard.picture(80, 24).contains("Run 8700"), "{}", dashboard.picture(80, 24));
+    dashboard.input(key(Code::Esc));
+    assert_eq!(dashboard.state.place, Place::Runs);
+    dashboard.input(key(Code::Esc));
+    assert_eq!(dashboard.state.place, Place::Tasks);
+    assert!(!dashboard.go(Place::Runs).picture(80, 24).contains("filter:"));
+    // Whoever goes by a number has nothing to come back from.
+    dashboard.go(Place::Tasks).input(key(Code::Enter)).go(Place::Ring).input(key(Code::Esc));
+    assert_eq!(dashboard.state.place, Place::Ring);
+}
+
+#[test]
+fn a_lost_host_is_the_first_thing_that_deserves_attention() {
+    let mut dashboard = Dashboard::of(small());
+    let retry_at = Some(Time(NOW.0 + 7_000_000));
+    let why = "/run/besom.sock: connection refused".to_owned();
+    dashboard.input(Input::Feed(Feed::Lost { why, retry_at }));
+    dashboard.input(Input::Tick(Time(NOW.0 + 3_000_000)));
+    let picture = dashboard.picture(120, 30);
+    for words in
+        ["!! no host answers for 3s; next try in 4s", "/run/besom.sock: connection refused"]
+    {
+        assert!(picture.contains(words), "{words}: {picture}");
+    }
+    dashboard.input(Input::Feed(Feed::Connected));
+    let mut other = later(4);
+    other.host = "node-c".into();
+    feed(&mut dashboard, other);
+    let picture = dashboard.picture(120, 30);
+    assert!(picture.contains("node-c answers now"), "{picture}");
+    assert!(!picture.contains("no host answers"), "{picture}");
+}
+
+#[test]
+fn a_reason_that_is_cut_off_stands_in_full_where_there_is_room() {
+    let mut snap = small();
+    let error = format!("{} the end of it", "a long reason, ".repeat(9));
+    Arc::make_mut(&mut snap.dead[0]).error = error;
+    let mut dashboard = Dashboard::of(snap);
+    let picture = dashboard.picture(100, 40);
+    assert!(picture.contains("the end of it"), "{picture}");
+}
+
+#[test]
+fn one_goes_back_by_a_minute_and_to_the_event_before() {
+    let mut dashboard = Dashboard::of(small());
+    for second in 1..=200 {
+        let mut snap = later(second);
+        if second >= 40 {
+            let happened = Event { at: Time(NOW.0 + 40_000_000), ..(*snap.events[0]).clone() };
+            snap.events.insert(0, Arc::new(happened));
+        }
+        feed(&mut dashboard, snap);
+    }
+    let at = |dashboard: &Dashboard| (dashboard.state.data.snap().at.0 - NOW.0) / 1_000_000;
+    dashboard.type_in("{");
+    assert_eq!(at(&dashboard), 140);
+    dashboard.type_in("{{");
+    assert_eq!(at(&dashboard), 20);
+    dashboard.type_in("{");
+    let said = dashboard.state.message.as_ref().expect("why not").text.clone();
+    assert!(said.contains("this dashboard looks since"), "{said}");
+    dashboard.type_in("}}");
+    assert_eq!(at(&dashboard), 140);
+    dashboard.type_in("(");
+    assert_eq!(at(&dashboard), 40);
+    dashboard.type_in("}}}");
+    assert!(matches!(dashboard.state.data.shown, Shown::Live));
+}
+
+#[test]
+fn help_says_what_columns_and_signs_mean() {
+    for place in Place::ALL {
+        let mut dashboard = Dashboard::of(small());
+        dashboard.go(place);
+        if place == Place::Edit {
+            dashboard.input(key(Code::Esc));
+        }
+        dashboard.type_in("?");
+        let picture = dashboard.picture(100, 60);
+        assert!(picture.contains("Columns, signs and words"), "{place:?}: {picture}");
+    }
+}
+
+#[test]
+fn a_file_that_is_wrong_is_opened_at_its_line() {
+    let mut snap = small();
+    let report = besom_core::snapshot::Report {
+        config_path: "/etc/besom.toml".into(),
+        config_fault: Some("/etc/besom.toml:267:16: error: `27` is out of bounds".into()),
+        ..Default::default()
+    };
+    Arc::make_mut(&mut snap.nodes[0]).report = Some(report);
+    let mut dashboard = Dashboard::of(snap);
+    dashboard.go(Place::Edit);
+    let picture = dashboard.picture(80, 24);
+    assert!(picture.contains("is out of bounds") && picture.contains("E opens line"), "{picture}");
+    dashboard.type_in("E");
+    let editor = Effect::Editor { path: "/etc/besom.toml".into(), line: 267 };
+    assert!(dashboard.done().contains(&editor), "{:?}", dashboard.effects);
 }
 
 #[test]

@@ -8,13 +8,13 @@ use std::time::Duration;
 use besom_core::ids::{RunId, TaskName};
 use besom_core::plan::{SlotRecord, TaskState};
 use besom_core::snapshot::{
-    self, DEAD_GROUPS_MAX, RUNS_JUDGED, RUNS_OF_TASK, RunState, SLOTS_OF_TASK,
+    self, DEAD_GROUPS_MAX, DeadGroup, RUNS_JUDGED, RUNS_OF_TASK, RunState, SLOTS_OF_TASK,
 };
 use besom_core::time::Time;
 
 use super::Sources;
-use super::reading::Reading;
-use crate::ports::store::{self, Run, Store};
+use super::reading::{Reading, SetAside};
+use crate::ports::store::{self, DeadSelector, Letters, Run, Store};
 
 /// Runs that are kept of all tasks together.
 const RUNS_KEPT: usize = 5_000;
@@ -29,6 +29,8 @@ const SLOTS_BACK: Duration = Duration::from_secs(2 * 3_600);
 const TERMS: u32 = 50;
 /// Commands that are told of among the events.
 const COMMANDS: u32 = 50;
+/// Dead letters that are told of among the events.
+const LETTERS: u32 = 50;
 
 /// What is kept between readings.
 #[derive(Debug, Default)]
@@ -37,6 +39,8 @@ pub struct Books {
     /// Tasks whose own latest runs were read: those of a rare one are older than the newest of all.
     tasks: BTreeSet<TaskName>,
     slots: BTreeMap<TaskName, (TaskState, Vec<SlotRecord>)>,
+    /// The newest dead letters, and the groups that there were when they were read.
+    letters: (Vec<DeadGroup>, Vec<SetAside>),
 }
 
 impl Books {
@@ -68,6 +72,8 @@ impl Books {
         self.read_rare(store, configured).await?;
         self.forget_runs();
         self.read_slots(store, &states, now).await?;
+        let dead = dead?;
+        self.read_letters(store, &dead).await?;
         Ok(Reading {
             now,
             fence: fence?,
@@ -85,7 +91,8 @@ impl Books {
                 .iter()
                 .map(|(task, (_, slots))| (task.clone(), slots.clone()))
                 .collect(),
-            dead: dead?,
+            dead,
+            letters: self.letters.1.clone(),
             terms: terms?,
             commands: commands?,
         })
@@ -134,6 +141,22 @@ impl Books {
                 }
                 self.tasks.insert(task);
             }
+        }
+        Ok(())
+    }
+
+    /// Reads the newest dead letters, where their groups are others than before.
+    async fn read_letters(&mut self, store: &dyn Store, groups: &[DeadGroup]) -> store::Result<()> {
+        if self.letters.0 != groups {
+            let all = DeadSelector::default();
+            let found = store.dead_letters(&all, Letters::Open, None, LETTERS);
+            let short = |letter: store::DeadLetter| SetAside {
+                at: letter.at,
+                task: letter.item.identity.task.to_string(),
+                error: letter.item.errors.into_iter().next_back().unwrap_or_default(),
+            };
+            let letters = found.await?.into_iter().map(short).collect();
+            self.letters = (groups.to_vec(), letters);
         }
         Ok(())
     }

@@ -1,77 +1,188 @@
-//! What has happened, told by what differs from one picture to the next.
+//! What has happened: from the books as far as they have it, and otherwise from what differs
+//! between one picture and the next.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use besom_core::snapshot::{EVENTS_MAX, Event, EventKind, NodeState, RunState, Snapshot};
 use besom_core::time::Time;
 
 use super::reading::Reading;
-use crate::ports::store::CommandRow;
+use crate::ports::store::{Command, CommandRow, NodeRow};
 
 #[cfg(test)]
 mod tests;
 
-/// The newest events, newest last.
+/// A minute, in microseconds: what is set aside within one is told together.
+const MINUTE_US: i64 = 60_000_000;
+
+/// The newest events: what the books have of the past, so that every host tells the same and a
+/// restart forgets nothing, and what only those who looked have seen.
 #[derive(Debug, Default)]
 pub struct Events {
-    known: VecDeque<Arc<Event>>,
+    /// By what each is about: a term, a run, a command, an incarnation.
+    known: BTreeMap<String, Known>,
     /// Whether there was a picture before.
     begun: bool,
-    /// The commands that are told of, as far back as they are still read: one may be applied
-    /// after one that was asked for later.
-    told: BTreeSet<u64>,
+}
+
+#[derive(Debug)]
+struct Known {
+    event: Arc<Event>,
+    /// Of two tellings of the same the weightier stays.
+    weight: u64,
 }
 
 impl Events {
     /// Newest first.
     pub fn newest(&self) -> Vec<Arc<Event>> {
-        self.known.iter().rev().cloned().collect()
+        let mut newest: Vec<_> =
+            self.known.iter().map(|(key, known)| (&known.event, key)).collect();
+        newest.sort_by(|(a, a_key), (b, b_key)| b.at.cmp(&a.at).then(b_key.cmp(a_key)));
+        newest.into_iter().map(|(event, _)| Arc::clone(event)).collect()
     }
 
-    /// Notes what is different.
+    /// Notes what the books tell, and what is different.
     pub fn look(&mut self, before: &Snapshot, now: &Snapshot, reading: &Reading) {
-        let mut found = Vec::new();
         if self.begun {
-            leader(before, now, &mut found);
-            nodes(before, now, &mut found);
-            dead(before, now, &mut found);
-        } else {
-            past(now, &mut found);
+            self.nobody_leads(before, now);
+            self.nodes(before, now);
         }
-        runs(before, now, self.begun, &mut found);
-        self.commands(&reading.commands, &mut found);
         self.begun = true;
-        found.sort_by_key(|event| event.at);
-        for event in found {
-            // What is older than the newest known one is put where it belongs.
-            let at = self.known.partition_point(|known| known.at <= event.at);
-            self.known.insert(at, Arc::new(event));
-        }
-        while self.known.len() > EVENTS_MAX {
-            self.known.pop_front();
+        self.terms(now);
+        self.incarnations(now, reading);
+        self.runs(now);
+        self.commands(&reading.commands);
+        self.dead(reading);
+        self.forget();
+    }
+
+    fn tell(&mut self, key: String, weight: u64, event: Event) {
+        match self.known.get_mut(&key) {
+            Some(known) if known.weight > weight || *known.event == event => {}
+            Some(known) => *known = Known { event: Arc::new(event), weight },
+            None => drop(self.known.insert(key, Known { event: Arc::new(event), weight })),
         }
     }
 
-    fn commands(&mut self, rows: &[CommandRow], found: &mut Vec<Event>) {
-        if let Some(oldest) = rows.last().map(|row| row.id) {
-            self.told = self.told.split_off(&oldest);
+    /// Forgets the oldest, where there are too many.
+    fn forget(&mut self) {
+        let over = self.known.len().saturating_sub(EVENTS_MAX);
+        if over == 0 {
+            return;
         }
-        for row in rows.iter().rev().filter(|row| row.applied_at.is_some()) {
-            if !self.told.insert(row.id) {
-                continue;
+        let mut times: Vec<(Time, String)> =
+            self.known.iter().map(|(key, known)| (known.event.at, key.clone())).collect();
+        times.sort_unstable();
+        for (_, key) in times.into_iter().take(over) {
+            self.known.remove(&key);
+        }
+    }
+
+    /// Each leadership, with who led before.
+    fn terms(&mut self, now: &Snapshot) {
+        let terms = &now.leadership.terms;
+        for (at, term) in terms.iter().enumerate() {
+            let before = terms.get(at + 1).filter(|before| before.node != term.node);
+            let from = before.map(|before| format!("{} → ", before.node)).unwrap_or_default();
+            let text = format!("{from}{} leads under term {}", term.node, term.term);
+            // The oldest that is read may have had one before it.
+            let weight = u64::from(at + 1 < terms.len());
+            let event = event(term.since, EventKind::Leader, &term.node, text);
+            self.tell(format!("term {:020}", term.term), weight, event);
+        }
+    }
+
+    /// The end of a leadership that no other one has followed: the books have beginnings only.
+    fn nobody_leads(&mut self, before: &Snapshot, now: &Snapshot) {
+        let (Some(led), None) = (&before.leadership.leader, &now.leadership.leader) else { return };
+        if now.leadership.fault.is_none() {
+            let text = format!("{} leads no more (term {}); nobody does", led.node, led.term);
+            let event = event(now.at, EventKind::Leader, &led.node, text);
+            self.tell(format!("term {:020} ends", led.term), 0, event);
+        }
+    }
+
+    /// Starts, ends and losses, by what each incarnation has left in the store.
+    fn incarnations(&mut self, now: &Snapshot, reading: &Reading) {
+        let mut rows: Vec<(Time, &NodeRow)> = reading
+            .nodes
+            .iter()
+            .filter_map(|row| Some((row.report.as_ref()?.started_at, row)))
+            .collect();
+        rows.sort_by_key(|(started, row)| (row.node.lasting().to_owned(), *started));
+        for (at, (started, row)) in rows.iter().enumerate() {
+            let name = row.node.lasting();
+            let of_node = |other: &&(Time, &NodeRow)| other.1.node.lasting() == name;
+            let earlier = at.checked_sub(1).and_then(|at| rows.get(at)).filter(of_node);
+            let later = rows.get(at + 1).filter(of_node);
+            let text = match earlier {
+                None => "is there",
+                Some((_, earlier)) if earlier.state == "stopped" => "was started anew",
+                Some(_) => "is back",
+            };
+            let key = |what| format!("node {} {what}", row.node);
+            let of = |at, text: &str| event(at, EventKind::Node, name, text);
+            self.tell(key("begins"), 1, of(*started, text));
+            if row.state == "stopped" {
+                self.tell(key("ends"), 1, of(row.seen_at, "has left"));
+            } else if later.is_some() {
+                self.tell(key("ends"), 1, of(row.seen_at, "is lost"));
             }
+        }
+        for node in now.nodes.iter().filter(|node| node.state == NodeState::Lost) {
+            let event = event(node.seen_at, EventKind::Node, &node.name, "is lost");
+            self.tell(format!("node {} ends", node.incarnation), 0, event);
+        }
+    }
+
+    fn runs(&mut self, now: &Snapshot) {
+        for run in now.runs.iter().filter(|run| run.state == RunState::Failed) {
+            let error = run.error.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
+            let at = run.ended_at.unwrap_or(run.started_at);
+            let text = format!("run {} failed: {error}", run.id);
+            self.tell(format!("run {}", run.id), 0, event(at, EventKind::Run, &run.task, text));
+        }
+    }
+
+    fn commands(&mut self, rows: &[CommandRow]) {
+        for row in rows.iter().filter(|row| row.applied_at.is_some()) {
             let result = row.result.as_deref().unwrap_or("applied");
             let refused = if row.refused { "refused, " } else { "" };
             let why =
                 if row.reason.is_empty() { String::new() } else { format!(" ({})", row.reason) };
-            found.push(Event {
+            // Of what was done elsewhere there is no result but that.
+            let words = match &row.command {
+                Command::Edited { change, .. } => format!("edited: {change}"),
+                Command::Drained { .. } => "drained".to_owned(),
+                Command::Rejoined { .. } => "rejoined".to_owned(),
+                command => format!("{}: {refused}{result}", command.verb()),
+            };
+            let event = Event {
                 at: row.applied_at.unwrap_or(row.at),
                 kind: EventKind::Command,
                 subject: row.command.subject(),
-                text: format!("{}: {refused}{result}{why}", row.command.verb()),
+                text: format!("{words}{why}"),
                 by: Some(row.by.clone()),
-            });
+            };
+            self.tell(format!("command {:020}", row.id), 0, event);
+        }
+    }
+
+    /// What was set aside and is still there; of one error within a minute together.
+    fn dead(&mut self, reading: &Reading) {
+        let mut groups: BTreeMap<(i64, &str, &str), (u64, Time)> = BTreeMap::new();
+        for letter in &reading.letters {
+            let minute = letter.at.0.div_euclid(MINUTE_US);
+            let group = groups.entry((minute, &letter.task, &letter.error));
+            let (count, newest) = group.or_insert((0, letter.at));
+            *count += 1;
+            *newest = (*newest).max(letter.at);
+        }
+        for ((minute, task, error), (count, at)) in groups {
+            let text = format!("{count} set aside: {error}");
+            let event = event(at, EventKind::Dead, task, text);
+            self.tell(format!("dead {minute} {task} {error}"), count, event);
         }
     }
 }
@@ -80,101 +191,45 @@ fn event(at: Time, kind: EventKind, subject: &str, text: impl Into<String>) -> E
     Event { at, kind, subject: subject.to_owned(), text: text.into(), by: None }
 }
 
-fn leader(before: &Snapshot, now: &Snapshot, found: &mut Vec<Event>) {
-    let (then, leads) = (&before.leadership.leader, &now.leadership.leader);
-    let of = |leader: &Option<besom_core::snapshot::Leader>| {
-        leader.as_ref().map(|leader| (leader.term, leader.node.clone()))
-    };
-    match (of(then), of(leads)) {
-        (then, now) if then == now => {}
-        (from, Some((term, node))) => {
-            let from = from.filter(|(_, old)| *old != node);
-            let from = from.map(|(_, old)| format!("{old} → ")).unwrap_or_default();
-            let text = format!("{from}{node} leads under term {term}");
-            found.push(event(now.at, EventKind::Leader, &node, text));
+impl Events {
+    /// What only a difference shows: the store keeps what a node is, not what it was.
+    fn nodes(&mut self, before: &Snapshot, now: &Snapshot) {
+        for node in &now.nodes {
+            let Some(old) = before.node(&node.name) else { continue };
+            let same = old.incarnation == node.incarnation;
+            let text = match (old.state, node.state) {
+                (then, is) if then == is => None,
+                (_, NodeState::Joining) => Some("joins"),
+                (NodeState::Lost, NodeState::Active) => same.then_some("is back"),
+                (_, NodeState::Active) => Some("takes its share"),
+                (_, NodeState::Draining) => Some("drains"),
+                (_, NodeState::Lost | NodeState::Unknown) => None,
+            };
+            if let Some(text) = text {
+                let event = event(now.at, EventKind::Node, &node.name, text);
+                self.tell(format!("node {} {} {text}", node.incarnation, now.at.0), 0, event);
+            }
+            if old.config_digest != node.config_digest && !old.config_digest.is_empty() {
+                let short: String = node.config_digest.chars().take(8).collect();
+                let text = format!("works by another configuration ({short})");
+                let event = event(now.at, EventKind::Config, &node.name, text);
+                self.tell(format!("config {} {}", node.name, now.at.0), 0, event);
+            }
+            let fault = |node: &besom_core::snapshot::Node| {
+                node.report.as_ref().and_then(|report| report.config_fault.clone())
+            };
+            if let Some(fault) = fault(node).filter(|new| fault(old).as_ref() != Some(new)) {
+                let line = fault.lines().next().unwrap_or_default();
+                let text = format!("keeps its old configuration: {line}");
+                let event = event(now.at, EventKind::Config, &node.name, text);
+                self.tell(format!("fault {} {}", node.name, now.at.0), 0, event);
+            }
         }
-        (Some((term, node)), None) if now.leadership.fault.is_none() => {
-            let text = format!("{node} leads no more (term {term}); nobody does");
-            found.push(event(now.at, EventKind::Leader, &node, text));
+        for old in &before.nodes {
+            if now.node(&old.name).is_none() && old.state != NodeState::Lost {
+                let event = event(now.at, EventKind::Node, &old.name, "has left");
+                self.tell(format!("node {} ends", old.incarnation), 0, event);
+            }
         }
-        (_, None) => {}
-    }
-}
-
-fn nodes(before: &Snapshot, now: &Snapshot, found: &mut Vec<Event>) {
-    for node in &now.nodes {
-        let old = before.node(&node.name);
-        let text = match (old.map(|old| old.state), node.state) {
-            (None, NodeState::Lost) => continue,
-            (None, _) => "is there".to_owned(),
-            (Some(then), is) if then != is => match is {
-                NodeState::Joining => "joins".to_owned(),
-                NodeState::Active if then == NodeState::Lost => "is back".to_owned(),
-                NodeState::Active => "takes its share".to_owned(),
-                NodeState::Draining => "drains".to_owned(),
-                NodeState::Lost => "is lost".to_owned(),
-                NodeState::Unknown => continue,
-            },
-            _ => String::new(),
-        };
-        if !text.is_empty() {
-            found.push(event(now.at, EventKind::Node, &node.name, text));
-        }
-        let Some(old) = old else { continue };
-        if old.incarnation != node.incarnation && old.state == node.state {
-            found.push(event(now.at, EventKind::Node, &node.name, "was started anew"));
-        }
-        if old.config_digest != node.config_digest && !old.config_digest.is_empty() {
-            let short: String = node.config_digest.chars().take(8).collect();
-            let text = format!("works by another configuration ({short})");
-            found.push(event(now.at, EventKind::Config, &node.name, text));
-        }
-        let fault = |node: &besom_core::snapshot::Node| {
-            node.report.as_ref().and_then(|report| report.config_fault.clone())
-        };
-        if let Some(fault) = fault(node).filter(|new| fault(old).as_ref() != Some(new)) {
-            let line = fault.lines().next().unwrap_or_default();
-            let text = format!("keeps its old configuration: {line}");
-            found.push(event(now.at, EventKind::Config, &node.name, text));
-        }
-    }
-    for old in &before.nodes {
-        if now.node(&old.name).is_none() && old.state != NodeState::Lost {
-            found.push(event(now.at, EventKind::Node, &old.name, "has left"));
-        }
-    }
-}
-
-fn runs(before: &Snapshot, now: &Snapshot, begun: bool, found: &mut Vec<Event>) {
-    for run in now.runs.iter().filter(|run| run.state == RunState::Failed) {
-        let known = before.run(run.id).is_some_and(|old| old.state == RunState::Failed);
-        let older = begun && before.runs.last().is_some_and(|oldest| run.id < oldest.id);
-        if !known && !older {
-            let error = run.error.as_deref().unwrap_or_default().lines().next().unwrap_or_default();
-            let at = run.ended_at.unwrap_or(now.at);
-            let text = format!("run {} failed: {error}", run.id);
-            found.push(event(at, EventKind::Run, &run.task, text));
-        }
-    }
-}
-
-fn dead(before: &Snapshot, now: &Snapshot, found: &mut Vec<Event>) {
-    for task in &now.tasks {
-        let then = before.task(&task.name).map_or(0, |task| task.depth.dead);
-        let more = task.depth.dead.saturating_sub(then);
-        if more > 0 && before.task(&task.name).is_some() {
-            let newest = now.dead.iter().find(|group| group.task == task.name);
-            let why = newest.map(|group| format!(": {}", group.error)).unwrap_or_default();
-            let text = format!("{more} set aside{why}");
-            found.push(event(now.at, EventKind::Dead, &task.name, text));
-        }
-    }
-}
-
-/// What the first picture tells of earlier.
-fn past(now: &Snapshot, found: &mut Vec<Event>) {
-    for term in &now.leadership.terms {
-        let text = format!("{} leads under term {}", term.node, term.term);
-        found.push(event(term.since, EventKind::Leader, &term.node, text));
     }
 }

@@ -23,7 +23,7 @@ use crate::host::{self, clock};
 use crate::node::planner::Scheduled;
 use crate::ports::guests::Lane;
 use crate::ports::members::{Member, MemberState, Membership};
-use crate::ports::store::{Depth, FenceState, NodeRow};
+use crate::ports::store::{Command, CommandRow, Depth, FenceState, NodeRow};
 
 /// What is remembered from one picture to the next.
 #[derive(Debug, Default)]
@@ -106,6 +106,7 @@ impl Picture {
                 name: name.to_owned(),
                 incarnation: incarnation.map(ToString::to_string).unwrap_or_default(),
                 state,
+                drained: (state == NodeState::Draining).then(|| drained(name, reading)).flatten(),
                 leads: leader.is_some() && leader == incarnation,
                 seen_at: row.map_or(Time::EPOCH, |row| row.seen_at),
                 weight: member
@@ -255,6 +256,20 @@ fn kept<T: PartialEq>(before: Option<&Arc<T>>, now: T) -> Arc<T> {
         Some(before) if **before == now => Arc::clone(before),
         _ => Arc::new(now),
     }
+}
+
+/// Who had a node drained: the newest that was asked about it.
+fn drained(name: &str, reading: &Reading) -> Option<snapshot::Pause> {
+    let about = |row: &&CommandRow| match &row.command {
+        Command::Drained { node } | Command::Rejoined { node } => node == name,
+        _ => false,
+    };
+    let row = reading.commands.iter().find(about)?;
+    matches!(row.command, Command::Drained { .. }).then(|| snapshot::Pause {
+        by: row.by.clone(),
+        reason: row.reason.clone(),
+        since: row.at,
+    })
 }
 
 fn missing(missing: &crate::ports::store::Missing) -> Missing {

@@ -12,6 +12,17 @@ use crate::ports::coordination::LeaderRecord;
 use crate::ports::members::Membership;
 use crate::ports::store::{CommandRow, Depth, FenceState, NodeRow, PartitionRow, Stream};
 
+/// An item that was set aside, in short.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetAside {
+    /// When.
+    pub at: Time,
+    /// The task.
+    pub task: String,
+    /// Its last error.
+    pub error: String,
+}
+
 /// Everything that a picture is made of.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
@@ -41,6 +52,8 @@ pub struct Reading {
     pub slots: BTreeMap<TaskName, Vec<SlotRecord>>,
     /// Open dead letters, by what is wrong.
     pub dead: Vec<DeadGroup>,
+    /// The newest open dead letters, newest first.
+    pub letters: Vec<SetAside>,
     /// Leaderships, newest first.
     pub terms: Vec<FenceState>,
     /// What people asked for, newest first.

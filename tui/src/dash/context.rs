@@ -20,6 +20,8 @@ pub struct Context<'a> {
     pub now: Time,
     /// Whether the picture is the newest and the connection stands.
     pub live: bool,
+    /// Whether the connection is lost: what is shown is of before.
+    pub lost: bool,
     /// Whether nothing may be changed from here.
     pub readonly: bool,
     /// Columns and rows of the terminal.

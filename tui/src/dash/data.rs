@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use besom_core::snapshot::{Attention, Snapshot, Thresholds, attention};
+use besom_core::snapshot::{Attention, Snapshot, Subject, Thresholds, Urgency, attention, span};
 use besom_core::time::Time;
 
 use super::context::{Context, Details};
@@ -147,6 +147,7 @@ impl Data {
             snap,
             now: self.now(),
             live: self.is_live(),
+            lost: matches!(self.connection, Connection::Lost { .. }),
             readonly: readonly || snap.readonly,
             size,
             details: &self.details,
@@ -166,6 +167,9 @@ impl Data {
         let (before, age) = (second(self.clock()), self.age());
         self.local = local;
         let older = self.age().map(|age| age.as_secs()) != age.map(|age| age.as_secs());
+        if older && matches!(self.connection, Connection::Lost { .. }) {
+            self.look();
+        }
         second(self.clock()) != before || older
     }
 
@@ -184,6 +188,30 @@ impl Data {
 
     fn look(&mut self) {
         self.attention = attention(self.snap(), &Thresholds::default());
+        if let (Connection::Lost { since, why, retry_at }, Shown::Live) =
+            (&self.connection, &self.shown)
+        {
+            let again = retry_at.map_or_else(
+                || "trying again".to_owned(),
+                |at| format!("next try in {}", span(at.since(self.local))),
+            );
+            let lost = Attention {
+                urgency: Urgency::Alarm,
+                subject: Subject::Leader,
+                text: format!(
+                    "no host answers for {}; {again}: what is shown is of before",
+                    span(self.local.since(*since))
+                ),
+                cause: Some(why.clone()),
+            };
+            self.attention.insert(0, lost);
+        }
+    }
+
+    /// The connection is another one than before.
+    pub(super) fn connect(&mut self, connection: Connection) {
+        self.connection = connection;
+        self.look();
     }
 
     /// Keeps the picture that is shown, or returns to the newest.
@@ -201,6 +229,41 @@ impl Data {
         self.shown = Shown::Rewound(earlier);
         self.look();
         true
+    }
+
+    /// Goes to the last picture at or before a time; false: there is none.
+    pub(super) fn back_to(&mut self, at: Time) -> bool {
+        let Some(earlier) = self.history.before(Time(at.0.saturating_add(1))).cloned() else {
+            return false;
+        };
+        self.shown = Shown::Rewound(earlier);
+        self.look();
+        true
+    }
+
+    /// Goes to the first picture at or after a time, or to the present.
+    pub(super) fn forward_to(&mut self, at: Time) {
+        let later = self.history.after(Time(at.0.saturating_sub(1))).cloned();
+        let newest = self.newest.as_ref().map(|snap| snap.at);
+        self.shown = match later.filter(|later| Some(later.at) < newest) {
+            Some(later) => Shown::Rewound(later),
+            None => Shown::Live,
+        };
+        self.look();
+    }
+
+    /// The time of the first picture at or after a time, as far back as pictures are kept.
+    pub(super) fn shown_after(&self, at: Time) -> Option<Time> {
+        let first = self.history.first()?;
+        if at < first.at {
+            return None;
+        }
+        self.history.after(Time(at.0.saturating_sub(1))).map(|snap| snap.at)
+    }
+
+    /// When the events happened that are known now, newest first.
+    pub(super) fn event_times(&self) -> Vec<Time> {
+        self.newest.iter().flat_map(|snap| &snap.events).map(|event| event.at).collect()
     }
 
     /// Goes forward, to the present at last; false: it is there already.

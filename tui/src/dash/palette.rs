@@ -34,6 +34,12 @@ pub enum Command {
     Back,
     /// A step forward.
     Forward,
+    /// A minute earlier.
+    BackMinute,
+    /// A minute later.
+    ForwardMinute,
+    /// To the event before.
+    BackEvent,
     /// The keys.
     Help,
     /// Ask before something is changed.
@@ -157,6 +163,9 @@ fn frame() -> Vec<Entry> {
     entries.push(entry("freeze, or go on", Command::Freeze));
     entries.push(entry("step back in time", Command::Back));
     entries.push(entry("step forward in time", Command::Forward));
+    entries.push(entry("back by a minute", Command::BackMinute));
+    entries.push(entry("forward by a minute", Command::ForwardMinute));
+    entries.push(entry("back to the event before", Command::BackEvent));
     entries.push(entry("mouse on or off", Command::Mouse));
     for theme in ThemeChoice::ALL {
         entries.push(entry(format!("theme {}", theme.name()), Command::Theme(theme)));

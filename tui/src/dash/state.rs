@@ -20,6 +20,8 @@ use super::screens::{Place, Screens};
 pub const MESSAGE_STAYS: Duration = Duration::from_secs(10);
 /// A screen that wants to be refreshed is not, before this.
 pub const WAKE_MIN: Duration = Duration::from_millis(50);
+/// Jumps that can be taken back.
+pub const TRAIL_MAX: usize = 16;
 /// Questions that wait for an answer; the oldest is given up.
 pub const PENDING_MAX: usize = 256;
 
@@ -105,6 +107,17 @@ pub(super) struct Pending {
     pub what: String,
 }
 
+/// A jump from one screen to another: what takes it back is as far out as it led in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Jump {
+    pub from: Place,
+    pub to: Place,
+    /// How much was open on the screen that it led to.
+    pub depth: usize,
+    /// The filter that it set there.
+    pub filter: String,
+}
+
 /// The dashboard.
 #[derive(Debug, Default)]
 pub struct State {
@@ -122,6 +135,8 @@ pub struct State {
     pub message: Option<Message>,
     /// Columns and rows of the terminal.
     pub size: (u16, u16),
+    /// Where one came from, jump by jump.
+    pub(super) trail: Vec<Jump>,
     pub(super) pending: BTreeMap<u64, Pending>,
     pub(super) ticket: u64,
     pub(super) dirty: bool,

@@ -4,6 +4,7 @@
 //! goes into an open text field, or nowhere: it is never a command.
 
 use besom_core::snapshot::{Answer, Subject};
+use besom_core::time::Time;
 
 use super::confirm::Answered;
 use super::data::{Connection, Shown};
@@ -12,8 +13,10 @@ use super::field::Field;
 use super::key::{Code, Feed, Input, Key, MouseKind};
 use super::palette::{Command, Palette};
 use super::screens::Place;
-use super::state::{MESSAGE_STAYS, Message, Overlay, PENDING_MAX, Pending, State};
+use super::state::{Jump, MESSAGE_STAYS, Message, Overlay, PENDING_MAX, Pending, State, TRAIL_MAX};
 
+/// A longer step through the pictures.
+const MINUTE_US: i64 = 60_000_000;
 /// Lines that the wheel moves.
 const WHEEL_LINES: usize = 3;
 
@@ -51,9 +54,17 @@ impl State {
     fn settle(&mut self, mut out: Outbox) -> Vec<Effect> {
         // A jump may make the screen that it leads to ask for something; not to jump again.
         if let Some((place, subject)) = out.jump.take() {
+            let from = self.place;
             self.go(place, &mut out);
             let cx = self.data.context(self.size, self.options.readonly);
-            self.screens.at_mut(self.place).open(&subject, &cx, &mut out);
+            let screen = self.screens.at_mut(self.place);
+            screen.open(&subject, &cx, &mut out);
+            if from != place {
+                let (depth, filter) = (screen.depth(), screen.filter().to_owned());
+                self.trail.push(Jump { from, to: place, depth, filter });
+                let over = self.trail.len().saturating_sub(TRAIL_MAX);
+                self.trail.drain(..over);
+            }
         }
         if let Some((tone, text)) = out.message.take() {
             self.say(tone, text);
@@ -130,8 +141,13 @@ impl State {
 
     fn feed(&mut self, feed: Feed, out: &mut Outbox) {
         match feed {
-            Feed::Connected => self.data.connection = Connection::Live,
+            Feed::Connected => self.data.connect(Connection::Live),
             Feed::Snapshot(snap) => {
+                let before = &self.data.snap().host;
+                if !before.is_empty() && *before != snap.host {
+                    let host = snap.host.clone();
+                    self.say(Tone::Info, format!("{host} answers now"));
+                }
                 self.screens.runs.observe(&snap);
                 if let Overlay::Confirm(confirm) = &mut self.overlay {
                     super::actions::recount(confirm, &snap);
@@ -144,7 +160,7 @@ impl State {
                     Connection::Lost { since, .. } => *since,
                     _ => self.data.local(),
                 };
-                self.data.connection = Connection::Lost { since, why, retry_at };
+                self.data.connect(Connection::Lost { since, why, retry_at });
                 // Nobody answers any more what was asked over the lost connection.
                 let acts = self.pending.values().filter(|pending| pending.query.is_none()).count();
                 if acts > 0 {
@@ -186,6 +202,14 @@ impl State {
         }
         let cx = self.data.context(self.size, self.options.readonly);
         self.screens.at_mut(place).answer(ticket, &answer, &cx, out);
+    }
+
+    /// Goes to another screen by its own key: there is nothing to come back from.
+    fn walk(&mut self, place: Place, out: &mut Outbox) {
+        self.trail.clear();
+        // What was said belongs to the screen before.
+        self.message = None;
+        self.go(place, out);
     }
 
     /// Goes to another screen.
@@ -252,7 +276,26 @@ impl State {
         }
     }
 
+    /// Takes the last jump back, where nothing was opened or typed since.
+    fn jump_back(&mut self, out: &mut Outbox) -> bool {
+        let Some(jump) = self.trail.last() else { return false };
+        let screen = self.screens.at_mut(self.place);
+        let inside = screen.depth() > jump.depth || screen.filter() != jump.filter;
+        if jump.to != self.place || inside || screen.unsaved() {
+            return false;
+        }
+        screen.leave();
+        let from = jump.from;
+        self.trail.pop();
+        self.message = None;
+        self.go(from, out);
+        true
+    }
+
     fn screen_key(&mut self, key: Key, out: &mut Outbox) {
+        if key == Key::plain(Code::Esc) && self.jump_back(out) {
+            return;
+        }
         let cx = self.data.context(self.size, self.options.readonly);
         let screen = self.screens.at_mut(self.place);
         if screen.key(key, &cx, out) || screen.typing() {
@@ -273,10 +316,10 @@ impl State {
         match key.code {
             Code::Char(c @ '1'..='6') => {
                 let place = Place::ALL[c as usize - '1' as usize];
-                self.go(place, out);
+                self.walk(place, out);
             }
-            Code::Tab => self.go(Place::ALL[(here + 1) % places], out),
-            Code::BackTab => self.go(Place::ALL[(here + places - 1) % places], out),
+            Code::Tab => self.walk(Place::ALL[(here + 1) % places], out),
+            Code::BackTab => self.walk(Place::ALL[(here + places - 1) % places], out),
             Code::Char('q') => self.command(Command::Quit, out),
             Code::Char('?') => self.overlay = Overlay::Help(0),
             Code::Char(':') => self.open_palette(),
@@ -287,6 +330,9 @@ impl State {
             Code::Char('f') => self.command(Command::Freeze, out),
             Code::Char('<' | ',') => self.command(Command::Back, out),
             Code::Char('>' | '.') => self.command(Command::Forward, out),
+            Code::Char('{') => self.command(Command::BackMinute, out),
+            Code::Char('}') => self.command(Command::ForwardMinute, out),
+            Code::Char('(') => self.command(Command::BackEvent, out),
             Code::Char('m') => self.command(Command::Mouse, out),
             Code::Esc => self.escape(),
             _ => {}
@@ -311,7 +357,7 @@ impl State {
     fn command(&mut self, command: Command, out: &mut Outbox) {
         match command {
             Command::Key(key) => self.screen_key(key, out),
-            Command::Go(place) => self.go(place, out),
+            Command::Go(place) => self.walk(place, out),
             Command::Open(place, subject) => out.go_to(place, subject),
             Command::Sort(column) => self.screens.at_mut(self.place).sort(column),
             Command::Theme(theme) => self.options.theme = theme,
@@ -327,7 +373,33 @@ impl State {
             }
             Command::Back => {
                 if !self.data.back() {
-                    self.say(Tone::Info, "nothing earlier is kept");
+                    self.no_further();
+                }
+                self.refresh(out);
+            }
+            Command::BackMinute => {
+                let at = Time(self.data.snap().at.0.saturating_sub(MINUTE_US));
+                if !self.data.back_to(at) {
+                    self.no_further();
+                }
+                self.refresh(out);
+            }
+            Command::ForwardMinute => {
+                let at = Time(self.data.snap().at.0.saturating_add(MINUTE_US));
+                self.data.forward_to(at);
+                self.refresh(out);
+            }
+            Command::BackEvent => {
+                let now = self.data.snap().at;
+                // The picture that shows it is the first one after it.
+                let before = self
+                    .data
+                    .event_times()
+                    .into_iter()
+                    .find(|at| self.data.shown_after(*at).is_some_and(|shown| shown < now));
+                match before {
+                    Some(at) => self.data.forward_to(at),
+                    None => self.no_further(),
                 }
                 self.refresh(out);
             }
@@ -348,6 +420,17 @@ impl State {
                 }
             }
         }
+    }
+
+    fn no_further(&mut self) {
+        let words = match self.data.reach() {
+            Some(at) => format!(
+                "nothing earlier is kept: this dashboard looks since {}Z",
+                super::text::clock(at)
+            ),
+            None => "nothing is kept yet".to_owned(),
+        };
+        self.say(Tone::Info, words);
     }
 
     fn paste(&mut self, text: &str, out: &mut Outbox) {
@@ -381,7 +464,7 @@ impl State {
             }),
             MouseKind::Click if y == super::tabs::ROW => {
                 if let Some(place) = super::tabs::hit(x) {
-                    self.go(place, out);
+                    self.walk(place, out);
                 }
             }
             MouseKind::Click => screen.click(x, y, &cx, out),

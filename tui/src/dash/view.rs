@@ -50,6 +50,10 @@ pub fn view(state: &State, area: Rect, buf: &mut Buffer) {
             Place::Runs => screens.runs.view(&cx, &theme, body, buf),
             Place::Edit => screens.edit.view(&cx, &theme, body, buf),
         }
+        // Nothing of it is of now. The overview keeps its list: it says so.
+        if cx.lost && state.place != Place::Overview {
+            buf.set_style(body, theme.dim);
+        }
     } else {
         status::nothing_yet(state, &theme, body, buf);
     }
@@ -102,14 +106,26 @@ fn tab_line(state: &State, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) 
     }
     let cx = state.context();
     let mode = if cx.readonly { "[readonly]" } else { "[read-write]" };
+    let host = text::clean(&cx.snap.host);
+    let mode = match (cx.lost, host.is_empty()) {
+        (true, _) => "no host answers".to_owned(),
+        (false, true) => mode.to_owned(),
+        (false, false) => format!("{} answers  {mode}", text::cut(&host, 20)),
+    };
+    let tabs_end = tabs::places().last().map_or(0, |(_, label, x)| x + label.len() as u16);
+    let room = usize::from(area.width.saturating_sub(tabs_end)).saturating_sub(2);
+    let mode = if text::width(&mode) > room {
+        if cx.readonly { "[readonly]".to_owned() } else { "[read-write]".to_owned() }
+    } else {
+        mode
+    };
     let mode = if area.width >= 120 {
         let mouse = if state.options.mouse { "on" } else { "off" };
         format!("mouse {mouse}  theme {}  {mode} ", state.options.theme.name())
     } else {
         format!("{mode} ")
     };
-    let tabs_end = tabs::places().last().map_or(0, |(_, label, x)| x + label.len() as u16);
-    if usize::from(area.width) > usize::from(tabs_end) + mode.len() {
+    if usize::from(area.width) > usize::from(tabs_end) + text::width(&mode) {
         put_right(buf, area, area.width, y, &mode, theme.dim);
     }
 }
@@ -130,7 +146,11 @@ fn key_line(state: &State, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) 
     let mut end = usize::from(area.width);
     if !screen.typing() && !taken("?") {
         // How to learn the rest always has its place.
-        let help = "? help ";
+        let inside = screen.depth() > 0 || !state.trail.is_empty();
+        let help = match (inside && area.width >= 60, taken("esc")) {
+            (true, false) => "esc back  ? help ",
+            _ => "? help ",
+        };
         put_right(buf, area, area.width, y, help, theme.dim);
         end = end.saturating_sub(help.len() + 1);
     }

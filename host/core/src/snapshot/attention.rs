@@ -212,8 +212,27 @@ impl Found {
             }
         }
         if node.state == NodeState::Draining {
-            let text = format!("{} drains; it owns {} partitions", node.name, node.owned);
+            let running = node.report.as_ref().map_or(0, |report| report.running);
+            let text = match (node.owned, running) {
+                (0, 0) => format!("{} is drained: nothing in flight, it may be stopped", node.name),
+                (owned, _) => {
+                    let items = if running == 1 { "item" } else { "items" };
+                    let partitions = if owned == 1 { "partition" } else { "partitions" };
+                    format!(
+                        "{} is draining: {owned} {partitions} and {running} {items} in flight",
+                        node.name
+                    )
+                }
+            };
             self.add(Urgency::Notice, subject(), text);
+            if let Some(drained) = &node.drained {
+                let since = self.since(drained.since);
+                let why = match drained.reason.as_str() {
+                    "" => String::new(),
+                    reason => format!(": {reason}"),
+                };
+                self.because(format!("by {} {since} ago{why}", drained.by));
+            }
         }
         if let Some(load) = node.load_over_share(self.waits, self.owned)
             && load > limits.load_max
@@ -324,7 +343,10 @@ impl Found {
                 SlotOutcome::Missed => "missed",
                 _ => "fenced",
             };
-            let text = format!("{}: {what} its last {} slots", task.name, slot.count);
+            let text = match slot.count {
+                1 => format!("{}: {what} its last slot", task.name),
+                count => format!("{}: {what} its last {count} slots", task.name),
+            };
             self.add(Urgency::Warning, subject(), text);
             self.because(slot.reason.clone());
         }

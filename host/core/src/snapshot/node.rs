@@ -33,6 +33,8 @@ pub struct Node {
     pub incarnation: String,
     /// What it takes part in.
     pub state: NodeState,
+    /// Who had it drained, and why; none: nobody did, or that is not kept any more.
+    pub drained: Option<super::task::Pause>,
     /// Whether it holds the lease of the leader.
     pub leads: bool,
     /// When it last said that it is there, by its own clock.

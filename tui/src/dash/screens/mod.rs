@@ -120,6 +120,14 @@ pub trait Screen {
         false
     }
 
+    /// How much is open that Esc closes: a detail, a pane that has the keys.
+    fn depth(&self) -> usize {
+        0
+    }
+
+    /// Closes what a jump has opened: it is taken back.
+    fn leave(&mut self) {}
+
     /// What rows are filtered by, or a log is searched for.
     fn filter(&self) -> &str {
         ""
@@ -149,6 +157,11 @@ pub trait Screen {
     /// A click at that place of the terminal.
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, out: &mut Outbox) {
         let _ = (x, y, cx, out);
+    }
+
+    /// What its columns, signs and words mean, for help.
+    fn words(&self) -> &'static [Hint] {
+        &[]
     }
 
     /// The most useful keys now, most useful first; the line of keys shows as many as fit.

@@ -12,7 +12,7 @@ use crate::dash::text;
 use crate::dash::theme::Theme;
 use crate::dash::widgets::field::field;
 use crate::dash::widgets::panel::middle;
-use crate::dash::widgets::{clear, put, put_all, put_n, rows};
+use crate::dash::widgets::{clear, put, put_all, put_n, put_right, rows};
 
 /// The widest box.
 const WIDE: u16 = 74;
@@ -38,18 +38,23 @@ pub(super) fn overlay(state: &State, theme: &Theme, area: Rect, buf: &mut Buffer
 
 fn help_box(state: &State, top: u16, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let lines = help::lines(state.screens.at(state.place), &state.context());
-    let title = format!("{}: keys", state.place.name());
+    let title = format!("{}: keys and words", state.place.name());
     let inside = middle(buf, theme, area, (WIDE, lines.len() as u16 + 1), &title);
     let rows = usize::from(inside.height);
     // The last page is full.
     let top = usize::from(top).min(lines.len().saturating_sub(rows));
+    let more = lines.len().saturating_sub(top + rows);
+    if more > 0 {
+        let words = format!("j: {more} more lines ");
+        put_right(buf, inside, inside.width, inside.height.saturating_sub(1), &words, theme.accent);
+    }
     for (y, (key, what)) in lines.iter().skip(top).take(rows).enumerate() {
         let y = y as u16;
         if key.is_empty() {
             put(buf, inside, 1, y, what, theme.title);
         } else {
-            put_n(buf, inside, 2, y, 10, key, theme.accent);
-            put(buf, inside, 13, y, what, theme.text);
+            put_n(buf, inside, 2, y, 15, key, theme.accent);
+            put(buf, inside, 18, y, what, theme.text);
         }
     }
 }
@@ -69,6 +74,10 @@ fn palette_box(palette: &Palette, theme: &Theme, area: Rect, buf: &mut Buffer) {
             put(buf, line, 0, 0, ">", theme.accent);
             buf.set_style(line, theme.selected);
         }
+    }
+    let more = palette.found().len().saturating_sub(from + shown);
+    if more > 0 {
+        put_right(buf, inside, inside.width, 0, &format!("{more} more below "), theme.dim);
     }
     if palette.found().len() == 0 {
         put(buf, inside, 2, 1, "no such command; esc closes", theme.dim);

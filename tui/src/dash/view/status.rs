@@ -80,16 +80,22 @@ pub(super) fn status(state: &State, theme: &Theme, area: Rect, buf: &mut Buffer)
     let words = format!("leader {node}  term {term}  lease ");
     let full = text::width(&words) + usize::from(GAUGE) + counted.len();
     let over = lease.is_none_or(|(left, _)| left.is_zero());
-    let tone = if over { theme.bad } else { theme.text };
+    let lost = matches!(state.data.connection, Connection::Lost { .. });
+    // How the lease stands now nobody tells.
+    let (tone, bar) = match (lost, over) {
+        (true, _) => (theme.dim, theme.dim),
+        (false, true) => (theme.bad, theme.bar),
+        (false, false) => (theme.text, theme.bar),
+    };
     if full <= room {
         x += put(buf, area, x, 0, "leader ", theme.dim);
-        x += put(buf, area, x, 0, &node, theme.accent);
+        x += put(buf, area, x, 0, &node, if lost { theme.dim } else { theme.accent });
         x += put(buf, area, x, 0, "  term ", theme.dim);
-        x += put(buf, area, x, 0, &term, theme.text);
+        x += put(buf, area, x, 0, &term, if lost { theme.dim } else { theme.text });
         x += put(buf, area, x, 0, "  lease ", theme.dim);
         if let Some((left, whole)) = lease.filter(|(_, whole)| !whole.is_zero()) {
             let ratio = left.as_secs_f64() / whole.as_secs_f64();
-            x += put(buf, area, x, 0, &gauge(ratio, GAUGE), theme.bar);
+            x += put(buf, area, x, 0, &gauge(ratio, GAUGE), bar);
         }
         put(buf, area, x, 0, &counted, tone);
     } else {

@@ -112,6 +112,11 @@ impl EditScreen {
         match (key.code, chosen) {
             (Code::Enter | Code::Char('e'), Some(task)) => self.edit(&task, cx, out),
             (Code::Char('y'), Some(task)) => out.copy(task),
+            (Code::Char('E'), _) if fault(cx).is_some_and(|fault| fault.place().is_some()) => {
+                if let Some((path, line)) = fault(cx).and_then(|fault| fault.place()) {
+                    out.push(Effect::Editor { path, line });
+                }
+            }
             (Code::Char('s'), _) => self.table.sort_next(COLUMNS.len()),
             (Code::Char('S'), _) => self.table.descending = !self.table.descending,
             _ => return self.table.key(key, &names),
@@ -206,6 +211,33 @@ impl EditScreen {
         }
         true
     }
+}
+
+/// What is wrong with a file that a node could not take over.
+struct Fault<'a> {
+    node: &'a str,
+    text: &'a str,
+    /// The file, as the node has it.
+    path: &'a str,
+}
+
+impl Fault<'_> {
+    /// The file and the line: `besom.toml:267:16: ...`.
+    fn place(&self) -> Option<(String, u32)> {
+        let (_, rest) = self.text.split_once(".toml:")?;
+        let line = rest.split(':').next()?.parse().ok()?;
+        Some((self.path.to_owned(), line))
+    }
+}
+
+/// What is wrong with the configuration file: of the host that answers, or of another one.
+fn fault<'a>(cx: &Context<'a>) -> Option<Fault<'a>> {
+    let answers = cx.snap.node(&cx.snap.host).into_iter();
+    answers.chain(&cx.snap.nodes).find_map(|node| {
+        let report = node.report.as_ref()?;
+        let text = report.config_fault.as_deref()?;
+        Some(Fault { node: &node.name, text, path: &report.config_path })
+    })
 }
 
 impl Screen for EditScreen {
@@ -307,6 +339,15 @@ impl Screen for EditScreen {
         self.open.as_ref().is_some_and(|open| open.form.is_changed())
     }
 
+    fn depth(&self) -> usize {
+        let open = self.open.as_ref();
+        open.map_or(0, |open| 1 + usize::from(open.reason.is_some()))
+    }
+
+    fn leave(&mut self) {
+        self.open = None;
+    }
+
     fn filter(&self) -> &str {
         if self.open.is_some() { "" } else { &self.filter }
     }
@@ -345,9 +386,21 @@ impl Screen for EditScreen {
         }
     }
 
+    fn words(&self) -> &'static [Hint] {
+        &[
+            ("OVERLAP", "skip, queue or allow a slot during a run"),
+            ("CATCH-UP", "slots missed while nobody led: skip, coalesce, N"),
+            ("JITTER", "how much later than its slot a run may start"),
+        ]
+    }
+
     fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
         let Some(open) = &self.open else {
-            return vec![("⏎", "edit"), ("j k", "task"), ("s S", "sort")];
+            let mut hints = vec![("⏎", "edit"), ("j k", "task"), ("s S", "sort")];
+            if fault(cx).is_some_and(|fault| fault.place().is_some()) {
+                hints.insert(0, ("E", "$EDITOR at the error"));
+            }
+            return hints;
         };
         if open.reason.is_some() {
             return vec![("⏎", "save"), ("esc", "back, unsaved")];

@@ -8,7 +8,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 
 use super::values::Name;
-use super::{COLUMNS, EditScreen, Open, ROWS, WIDE};
+use super::{COLUMNS, EditScreen, Open, ROWS, WIDE, fault};
 use crate::dash::context::Context;
 use crate::dash::field::Field;
 use crate::dash::text;
@@ -47,6 +47,18 @@ impl EditScreen {
         let hint = "  choose the task whose schedule is to be edited";
         let pieces = [("Edit", theme.title), (hint, theme.dim), (&filter, theme.accent)];
         put_all(buf, area, 1, 0, &pieces);
+        // A file that is wrong is the first thing to be mended.
+        let mut top = 1;
+        if let Some(fault) = fault(cx) {
+            let place = fault.place().map(|(_, line)| format!("  (E opens line {line})"));
+            let words = format!("! {}: {}{}", fault.node, fault.text, place.unwrap_or_default());
+            for line in text::wrap(&words, usize::from(area.width.saturating_sub(2))).iter().take(5)
+            {
+                put(buf, area, 1, top, line, theme.warn);
+                top += 1;
+            }
+            top += 1;
+        }
         let names: Vec<String> = order.iter().map(|row| tasks[*row].name.clone()).collect();
         let table = Table {
             columns: &COLUMNS,
@@ -62,7 +74,7 @@ impl EditScreen {
             },
             seen: &self.table.seen,
         };
-        table.draw(theme, rows(area, 1, area.height.saturating_sub(1)), buf, |row, column| {
+        table.draw(theme, rows(area, top, area.height.saturating_sub(top)), buf, |row, column| {
             let Some(task) = order.get(row).and_then(|at| tasks.get(*at)) else {
                 return (String::new(), theme.text);
             };

@@ -150,6 +150,7 @@ impl Screen for OverviewScreen {
                     Focus::Attention => Focus::Nodes,
                 };
                 self.opened = None;
+                self.attention.select_at(0, &attention_ids(cx.attention));
                 return true;
             }
             Code::Char('L') => {
@@ -195,6 +196,14 @@ impl Screen for OverviewScreen {
         }
     }
 
+    fn depth(&self) -> usize {
+        usize::from(self.opened.is_some()) + usize::from(self.focus == Focus::Attention)
+    }
+
+    fn leave(&mut self) {
+        self.opened = None;
+    }
+
     fn filter(&self) -> &str {
         &self.filter
     }
@@ -218,6 +227,21 @@ impl Screen for OverviewScreen {
         } else if self.attention.click(x, y, &attention_ids(cx.attention)) {
             self.focus = Focus::Attention;
         }
+    }
+
+    fn words(&self) -> &'static [Hint] {
+        &[
+            ("HEARTBEAT", "age of the node's last sign of life"),
+            ("OWN%", "its part of all partitions"),
+            ("QUEUED", "items waiting in its partitions"),
+            ("RUN", "items it executes now"),
+            ("p50 p99", "from planned to done, of its last items"),
+            ("ITEMS 15m", "items done, each sign 75 s"),
+            ("★", "leads"),
+            ("lease", "time left until another node may lead"),
+            ("term", "number of the leadership; it only grows"),
+            ("set aside", "failed for good: a dead letter"),
+        ]
     }
 
     fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {

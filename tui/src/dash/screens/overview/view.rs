@@ -2,7 +2,7 @@
 
 mod panels;
 
-use besom_core::snapshot::{Node, NodeState, Urgency};
+use besom_core::snapshot::{Attention, Node, NodeState, Urgency};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -58,6 +58,9 @@ impl OverviewScreen {
         rule(buf, area, nodes, theme.line);
         cluster(cx, theme, rows(area, nodes + 1, 1), buf);
         leaders(cx, theme, rows(area, nodes + 2, 1), buf);
+        if cx.lost {
+            buf.set_style(rows(area, 0, nodes + fixed - 1), theme.dim);
+        }
         rule(buf, area, nodes + 3, theme.line);
         let below = rows(area, nodes + fixed, area.height);
         match self.opened.as_ref().and_then(|name| cx.snap.node(name)) {
@@ -105,16 +108,52 @@ impl OverviewScreen {
             empty: "Nothing: everybody is there, and everything goes as it should.",
             seen: &self.attention.seen,
         };
+        let words = |item: &Attention| {
+            let cause = item.cause.as_ref().map(|cause| format!("  ← {cause}"));
+            text::times(&format!("{}{}", item.text, cause.unwrap_or_default()), cx.now)
+        };
         table.draw(theme, area, buf, |row, _| {
             let item = &cx.attention[row];
-            let (sign, style) = match item.urgency {
-                Urgency::Alarm => ("!!", theme.bad),
-                Urgency::Warning => ("! ", theme.warn),
-                Urgency::Notice => ("i ", theme.text),
-            };
-            let cause = item.cause.as_ref().map(|cause| format!("  ← {cause}"));
-            (format!("{sign} {}{}", item.text, cause.unwrap_or_default()), style)
+            (format!("{} {}", sign(item.urgency), words(item)), urgency(item.urgency, theme))
         });
+        // What is cut off above stands below in full, where there is room: the chosen one, or
+        // all in their order.
+        let chosen = self.attention.place(&ids).filter(|_| only || self.focus == Focus::Attention);
+        let items = match chosen {
+            Some(place) => &cx.attention[place..=place],
+            None => cx.attention,
+        };
+        let wide = usize::from(area.width.saturating_sub(5));
+        let mut y = (cx.attention.len() as u16).saturating_add(2);
+        for item in items {
+            let words = words(item);
+            let lines = text::wrap(&words, wide);
+            let room = area.height.saturating_sub(y);
+            if text::width(&text::clean(&words)) <= wide || lines.len() as u16 > room {
+                continue;
+            }
+            put(buf, area, 1, y, sign(item.urgency), urgency(item.urgency, theme));
+            for line in &lines {
+                put(buf, area, 4, y, line, urgency(item.urgency, theme));
+                y += 1;
+            }
+        }
+    }
+}
+
+fn sign(urgency: Urgency) -> &'static str {
+    match urgency {
+        Urgency::Alarm => "!!",
+        Urgency::Warning => "! ",
+        Urgency::Notice => "i ",
+    }
+}
+
+fn urgency(urgency: Urgency, theme: &Theme) -> Style {
+    match urgency {
+        Urgency::Alarm => theme.bad,
+        Urgency::Warning => theme.warn,
+        Urgency::Notice => theme.text,
     }
 }
 
@@ -219,7 +258,10 @@ pub(super) fn cluster(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buf
 
 /// Who has led, in a line.
 pub(super) fn leaders(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    let told = |changes| format!(" {changes} changes/h");
+    let told = |changes| match changes {
+        1 => " 1 change/h".to_owned(),
+        changes => format!(" {changes} changes/h"),
+    };
     let columns = usize::from(area.width).saturating_sub(10 + told(99).len());
     let (line, changes) = timeline::leaders(&cx.snap.leadership.terms, cx.now, columns);
     let x = put(buf, area, 0, 0, " leaders  ", theme.dim);
@@ -231,11 +273,16 @@ pub(super) fn leaders(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buf
 pub(super) fn detail(node: &Node, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut lines: Vec<(String, Style)> = Vec::new();
     let plain = theme.text;
-    let address = if node.address.is_empty() { "nowhere" } else { &node.address };
-    lines.push((
-        format!("weight {}  partitions {}  reached at {address}", node.weight, node.owned),
-        plain,
-    ));
+    let address = match node.address.as_str() {
+        "" => "no address: it is in no cluster".to_owned(),
+        address => format!("address {address}"),
+    };
+    lines.push((format!("weight {}  partitions {}  {address}", node.weight, node.owned), plain));
+    if let Some(drained) = &node.drained {
+        let since = text::span(cx.now.since(drained.since));
+        let words = format!("drained by {} {since} ago: {}", drained.by, drained.reason);
+        lines.push((words, theme.warn));
+    }
     for missing in &node.missing {
         let since = text::span(cx.now.since(missing.since));
         let words = format!("! does not reach {} for {since}: {}", missing.what, missing.why);
@@ -264,7 +311,11 @@ pub(super) fn detail(node: &Node, cx: &Context<'_>, theme: &Theme, area: Rect, b
         }
     }
     put(buf, area, 1, 0, &format!("{}  (esc closes)", node.name), theme.title);
-    for (y, (words, style)) in lines.iter().enumerate() {
-        put(buf, area, 2, y as u16 + 1, words, *style);
+    let wide = usize::from(area.width.saturating_sub(3));
+    let lines = lines.iter().flat_map(|(words, style)| {
+        text::wrap(&text::times(words, cx.now), wide).into_iter().map(move |line| (line, *style))
+    });
+    for (y, (words, style)) in lines.enumerate().take(usize::from(area.height)) {
+        put(buf, area, 2, y as u16 + 1, &words, style);
     }
 }

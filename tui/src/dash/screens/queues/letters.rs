@@ -216,7 +216,9 @@ pub(super) fn lines(letter: &Letter) -> Vec<String> {
     for (n, error) in letter.errors.iter().enumerate().rev() {
         lines.push(format!("#{} of {attempts}  {error}", n + 1));
     }
-    lines.push(format!("payload, {}:", text::bytes(letter.payload_bytes)));
+    if letter.payload_bytes > 0 {
+        lines.push(format!("payload, {}:", text::bytes(letter.payload_bytes)));
+    }
     lines.extend(letter.payload.lines().map(|line| format!("  {line}")));
     lines
 }

@@ -299,6 +299,17 @@ impl Screen for QueuesScreen {
         }
     }
 
+    fn depth(&self) -> usize {
+        let letters = self.letters.as_ref();
+        usize::from(self.focus == Focus::Dead)
+            + letters.map_or(0, |letters| 1 + usize::from(letters.opened.is_some()))
+    }
+
+    fn leave(&mut self) {
+        self.letters = None;
+        self.focus = Focus::Queues;
+    }
+
     fn filter(&self) -> &str {
         match (self.pane(), &self.letters) {
             (Pane::Groups, _) => &self.groups_filter,
@@ -343,6 +354,20 @@ impl Screen for QueuesScreen {
         } else if self.groups.click(x, y, &group_ids(&self.groups(cx))) {
             self.focus = Focus::Dead;
         }
+    }
+
+    fn words(&self) -> &'static [Hint] {
+        &[
+            ("READY", "items waiting for their turn"),
+            ("TIMERS", "items waiting for their due time"),
+            ("RETRY", "items waiting for their next attempt"),
+            ("RUN", "items being executed"),
+            ("DEAD", "set aside after their last attempt"),
+            ("IN/s OUT/s", "planned and done in each second, last minute"),
+            ("DRAIN", "time until READY is empty at this rate"),
+            ("OLDEST", "how long the oldest ready item waits"),
+            ("TRIES", "how often a letter's item was executed"),
+        ]
     }
 
     fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {

@@ -235,6 +235,16 @@ impl Screen for RingScreen {
         self.table.click(x, y, &self.names(cx));
     }
 
+    fn words(&self) -> &'static [Hint] {
+        &[
+            ("OWN%", "part of the partitions a node owns"),
+            ("LOAD%", "part of what waits that is in its partitions"),
+            ("LOAD/OWN", "1: its load is as large as its share"),
+            ("peak/mean", "the fullest node beside the average"),
+            ("hot key", "a key that makes much of a node's work"),
+        ]
+    }
+
     fn hints(&self, _cx: &Context<'_>) -> Vec<Hint> {
         vec![
             ("j k", "node"),

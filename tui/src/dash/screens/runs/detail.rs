@@ -1,5 +1,6 @@
 //! One run that is looked at: what is asked about it, its log, and how it is shown.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use besom_core::snapshot::{Answer, ItemRow, LogLine, Query, Run, RunDetail, Snapshot};
@@ -12,6 +13,9 @@ use super::log::Log;
 const ASK_EVERY: Duration = Duration::from_secs(5);
 /// A question that was not answered is asked again after this.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// A host reads so many items of a run: with fewer, all of them are there.
+const HISTORY_READ: usize = 500;
 
 /// What stands below the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -82,6 +86,33 @@ impl Detail {
     pub fn without_effect(&self) -> impl Iterator<Item = &ItemRow> {
         let items = self.answer.iter().flat_map(|detail| &detail.items);
         items.filter(|item| item.outcome != "committed")
+    }
+
+    /// When the first and the last of its items ended, where all of them were read.
+    pub fn items_between(&self) -> Option<(Time, Time)> {
+        let detail = self.answer.as_ref().filter(|detail| detail.items.len() < HISTORY_READ)?;
+        let times = detail.items.iter().map(|item| item.at);
+        Some((times.clone().min()?, times.max()?))
+    }
+
+    /// Items by the node that brought them to an end, as far as the newest tell.
+    pub fn by_node(&self) -> BTreeMap<&str, BTreeMap<&str, u64>> {
+        let mut nodes: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
+        for item in self.answer.iter().flat_map(|detail| &detail.items) {
+            *nodes.entry(&item.node).or_default().entry(&item.outcome).or_default() += 1;
+        }
+        nodes
+    }
+
+    /// Reasons of items without effect, the most frequent first.
+    pub fn reasons(&self) -> Vec<(&str, u64)> {
+        let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+        for item in self.without_effect() {
+            *reasons.entry(item.reason.as_deref().unwrap_or("no reason given")).or_default() += 1;
+        }
+        let mut reasons: Vec<_> = reasons.into_iter().collect();
+        reasons.sort_by_key(|(reason, n)| (std::cmp::Reverse(*n), *reason));
+        reasons
     }
 
     /// Sends the questions that are due; `ask` sends one and gives its ticket.

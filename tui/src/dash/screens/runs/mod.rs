@@ -341,6 +341,15 @@ impl Screen for RunsScreen {
         }
     }
 
+    fn depth(&self) -> usize {
+        usize::from(self.detail.is_some())
+    }
+
+    fn leave(&mut self) {
+        self.detail = None;
+        self.filter.clear();
+    }
+
     fn filter(&self) -> &str {
         self.detail.as_ref().map_or(&self.filter, |detail| detail.log.pattern())
     }
@@ -386,6 +395,18 @@ impl Screen for RunsScreen {
             let ids = self.ids(cx);
             self.table.click(x, y, &ids);
         }
+    }
+
+    fn words(&self) -> &'static [Hint] {
+        &[
+            ("PLANNED", "items the run has planned"),
+            ("OPEN", "of these, not done yet"),
+            ("BY", "what or who started it"),
+            ("waiting already", "candidates with an item in the queue"),
+            ("left alone", "settled or set aside, and unchanged since"),
+            ("waited", "from the slot to the start"),
+            ("▲ here", "this run among the last ones, short to long"),
+        ]
     }
 
     fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {

@@ -115,9 +115,9 @@ impl RunsScreen {
         let side = columns(below, area.width - SIDE, SIDE);
         let upper = below.height / 2;
         let inside = panel(buf, theme, rows(side, 0, upper), "Nodes");
-        figures::nodes(run.id, cx, theme, inside, buf);
+        figures::nodes(run.id, detail, cx, theme, inside, buf);
         let lower = rows(side, upper, below.height - upper);
         let inside = panel(buf, theme, lower, "Items without effect");
-        lines::items(detail, theme, inside, buf);
+        lines::items(detail, run, theme, inside, buf);
     }
 }

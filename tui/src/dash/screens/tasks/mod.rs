@@ -221,6 +221,14 @@ impl Screen for TasksScreen {
         }
     }
 
+    fn depth(&self) -> usize {
+        usize::from(self.slot.is_some())
+    }
+
+    fn leave(&mut self) {
+        self.slot = None;
+    }
+
     fn filter(&self) -> &str {
         &self.filter
     }
@@ -242,6 +250,22 @@ impl Screen for TasksScreen {
             self.slot = None;
             self.follow(cx, out);
         }
+    }
+
+    fn words(&self) -> &'static [Hint] {
+        &[
+            ("NEXT", "the next slot of the schedule"),
+            ("LAST", "how the newest run ended, or how long it runs"),
+            ("p99", "99 of 100 of the last 200 runs took no longer"),
+            ("OVLP", "overlap: what a slot does while a run is active"),
+            ("LAST 8", "lengths of the newest runs; ✕ failed, ▶ active"),
+            ("lane", "priority: due before normal before heavy"),
+            ("█ ▒ ▶ ✕", "slot ran well, ran, runs, failed"),
+            ("» ~ «", "skipped, queued, coalesced into a later run"),
+            ("○ ! ‖", "missed, fenced, paused"),
+            ("· ┆ ╌", "nothing decided yet, planned, not read"),
+            ("◇", "before this the schedule was another one"),
+        ]
     }
 
     fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {

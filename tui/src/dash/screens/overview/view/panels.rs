@@ -15,7 +15,7 @@ use crate::dash::theme::Theme;
 use crate::dash::widgets::panel::panel;
 use crate::dash::widgets::spark::{spark, step};
 use crate::dash::widgets::strip::{part, strip};
-use crate::dash::widgets::{columns, put, put_all, put_n, put_right, rows};
+use crate::dash::widgets::{columns, put, put_n, put_right, rows};
 
 /// Rows of the ring's panel and of the trends, with their frames.
 const RING_ROWS: u16 = 8;
@@ -168,7 +168,14 @@ fn tasks(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
 }
 
 fn events(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    for (y, event) in (0..area.height).zip(&cx.snap.events) {
+    // Where all of them have room to be told in full, they are; the newest first in any case.
+    let indent = 10;
+    let wide = usize::from(area.width.saturating_sub(indent + 1));
+    let mut y = 0;
+    for (at, event) in cx.snap.events.iter().enumerate() {
+        if y >= area.height {
+            break;
+        }
         let style: Style = match event.kind {
             EventKind::Run | EventKind::Dead => theme.warn,
             EventKind::Leader | EventKind::Node => theme.accent,
@@ -178,16 +185,36 @@ fn events(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         // What names its subject anyway does not begin with it.
         let named = event.text.split(' ').any(|word| word == event.subject);
         let (subject, sign) = if named { ("", "") } else { (event.subject.as_str(), " ") };
-        let words = format!("{sign}{}{by}", event.text);
+        let words = text::times(&format!("{subject}{sign}{}{by}", event.text), cx.now);
         let old = cx.now.since(event.at).as_secs() >= 86_400;
-        let at = if old {
+        let when = if old {
             format!("{:>8}", text::short(cx.now.since(event.at)) + " ago")
         } else {
             text::clock(event.at)
         };
-        let pieces = [(at.as_str(), theme.dim), (" ", theme.dim), (subject, style)];
-        let x = put_all(buf, area, 1, y, &pieces);
-        put(buf, area, x, y, &words, if named { style } else { theme.text });
+        put(buf, area, 1, y, &when, theme.dim);
+        // The rows that the rest leaves may be taken; at most three of one.
+        let rest = (cx.snap.events.len() - at - 1).min(usize::from(area.height)) as u16;
+        let spare = area.height.saturating_sub(y + 1).saturating_sub(rest.min(area.height / 2));
+        let lines = text::wrap(&words, wide.max(1));
+        let taken = lines.len().min(1 + usize::from(spare.min(2)));
+        for (n, line) in lines.iter().take(taken).enumerate() {
+            let last = n + 1 == taken && taken < lines.len();
+            let line = if last { lines[n..].join(" ") } else { line.clone() };
+            put_n(buf, area, indent, y, wide as u16, &line, if named { style } else { theme.text });
+            if n == 0 && !named {
+                put_n(
+                    buf,
+                    area,
+                    indent,
+                    y,
+                    text::width(&text::clean(subject)) as u16,
+                    subject,
+                    style,
+                );
+            }
+            y += 1;
+        }
     }
     if cx.snap.events.is_empty() {
         put(buf, area, 1, 0, "Nothing has happened yet.", theme.dim);

@@ -100,6 +100,13 @@ impl Figures<'_> {
             Trigger::Manual { .. } => "asked",
             Trigger::Schedule | Trigger::Takeover | Trigger::Pass => "slot",
         };
+        let items = match (phases.executing, self.detail.items_between()) {
+            (Length::Unseen, Some((first, last))) => {
+                let took = text::took_span(last.since(first));
+                (format!(" ─ items {} +{took}", text::clock(first)), theme.text)
+            }
+            (executing, _) => length("items", executing),
+        };
         let ended = match run.ended_at {
             Some(at) => format!(" ─ ended {}", text::clock(at)),
             None => String::new(),
@@ -109,7 +116,7 @@ impl Figures<'_> {
             (format!(" ─ waited {}", text::took(phases.wait.as_micros() as u64)), theme.text),
             (format!(" ─ started {}", text::clock(run.started_at)), theme.text),
             length("scan", phases.scanning),
-            length("items", phases.executing),
+            items,
             (ended, theme.text),
         ]
     }
@@ -157,7 +164,7 @@ impl Figures<'_> {
         let Some(total) = work.total() else {
             let words = match self.run.state.is_active() {
                 true => "fuel, memory, calls: no node has said anything of this run yet",
-                false => "fuel, memory, calls: nodes tell of runs that go on only",
+                false => "fuel, memory and calls are known only while a run is active",
             };
             return vec![(words.into(), theme.dim)];
         };
@@ -282,7 +289,14 @@ fn counts<'a>(counts: impl IntoIterator<Item = (&'a str, u64)>) -> String {
 }
 
 /// What each node does for a run, a line for each.
-pub fn nodes(run: u64, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+pub fn nodes(
+    run: u64,
+    detail: &Detail,
+    cx: &Context<'_>,
+    theme: &Theme,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let work = Work::of(cx.snap, run);
     let head = format!(
         "{:<14} {:>4} {:>9} {:>7} {:>6} {:>5} {:>6}  SAID",
@@ -290,8 +304,28 @@ pub fn nodes(run: u64, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Bu
     );
     put(buf, area, 1, 0, &head, theme.title);
     if work.nodes.is_empty() {
-        let words = "No node says anything of this run: it has ended, or just begun.";
-        put(buf, area, 1, 1, words, theme.dim);
+        // Of a run that has ended the history tells who did what.
+        let by_node = detail.by_node();
+        if by_node.is_empty() {
+            let words = "No node says anything of this run: it has ended, or just begun.";
+            put(buf, area, 1, 1, words, theme.dim);
+        }
+        for (y, (node, outcomes)) in (1..area.height).zip(&by_node) {
+            let of = |outcome| count(outcomes.get(outcome).copied().unwrap_or(0));
+            let name = text::clean(node);
+            let name = text::cut(&name, 14);
+            let words = format!(
+                "{name}{} {:>4} {:>9} {:>7} {:>6} {:>5} {:>6}  history",
+                " ".repeat(14 - text::width(&name).min(14)),
+                "-",
+                of("committed"),
+                of("skipped"),
+                "-",
+                of("dead"),
+                "-",
+            );
+            put(buf, area, 1, y, &words, theme.text);
+        }
     }
     for (y, at) in (1..area.height).zip(&work.nodes) {
         let w = at.work;

@@ -37,8 +37,8 @@ pub fn draw(
     let body = rows(area, 0, area.height - 1);
     match detail.pane {
         Pane::Log => log(&detail.log, run, theme, body, buf),
-        Pane::Items => items(detail, theme, body, buf),
-        Pane::Nodes => figures::nodes(run.id, cx, theme, body, buf),
+        Pane::Items => items(detail, run, theme, body, buf),
+        Pane::Nodes => figures::nodes(run.id, detail, cx, theme, body, buf),
     }
     footer(detail, theme, rows(area, area.height - 1, 1), buf);
 }
@@ -154,8 +154,33 @@ fn nothing(log: &Log, run: &Run) -> String {
     }
 }
 
+/// Why items had no effect, by reason; tells what is left of the area.
+fn summary(detail: &Detail, run: &Run, theme: &Theme, area: Rect, buf: &mut Buffer) -> Rect {
+    let mut lines: Vec<(String, Style)> = Vec::new();
+    if run.blocked > 0 {
+        let words = format!(
+            "{} left alone: settled or set aside before, and unchanged since (besom doc left-alone)",
+            text::grouped(run.blocked)
+        );
+        lines.push((words, theme.text));
+    }
+    let reasons = detail.reasons();
+    if reasons.iter().any(|(_, n)| *n > 1) {
+        for (reason, n) in reasons.iter().take(3) {
+            lines.push((format!("{n:>5} {reason}"), theme.warn));
+        }
+    }
+    let room = usize::from(area.height / 2);
+    let taken = lines.len().min(room) as u16;
+    for (y, (words, style)) in (0..taken).zip(&lines) {
+        put(buf, area, 1, y, words, *style);
+    }
+    rows(area, taken, area.height.saturating_sub(taken))
+}
+
 /// Items that had no effect, with the reason.
-pub fn items(detail: &Detail, theme: &Theme, area: Rect, buf: &mut Buffer) {
+pub fn items(detail: &Detail, run: &Run, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let area = summary(detail, run, theme, area, buf);
     put(buf, area, 1, 0, "OUTCOME    AT        KEY                      REASON", theme.title);
     let mut shown = detail.without_effect().skip(detail.top).peekable();
     if shown.peek().is_none() {
@@ -163,7 +188,7 @@ pub fn items(detail: &Detail, theme: &Theme, area: Rect, buf: &mut Buffer) {
             (_, Some(why)) => format!("The items cannot be had: {why}"),
             (None, None) => "The items are being asked for ...".to_owned(),
             (Some(_), None) => {
-                "No item was skipped or set aside, as far as the newest tell.".to_owned()
+                "No item of it was skipped or set aside, as far as its newest tell.".to_owned()
             }
         };
         put(buf, area, 1, 1, &words, theme.dim);
