@@ -17,11 +17,12 @@ mod picture;
 mod rates;
 mod reading;
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use besom_core::ids::NodeName;
-use besom_core::snapshot::Snapshot;
+use besom_core::snapshot::{DepthSample, Snapshot};
 use besom_core::time::Time;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -32,7 +33,7 @@ use crate::host::health::Health;
 use crate::node::Work;
 use crate::ports::coordination::Coordination;
 use crate::ports::members::Members;
-use crate::ports::store::{self, Store};
+use crate::ports::store::{self, Depth, Store};
 use books::Books;
 use picture::Picture;
 
@@ -42,6 +43,10 @@ pub const EVERY_MIN: Duration = Duration::from_secs(1);
 const EVERY_MAX: Duration = Duration::from_secs(15);
 /// Reading may take one part in so many of the time.
 const PART_OF_TIME: u32 = 20;
+/// How often it is counted what waits while nobody looks, and how many counts are kept: those
+/// of 15 minutes. Whoever opens the dashboard sees how it came to be.
+const SAMPLE_EVERY: Duration = Duration::from_secs(15);
+const SAMPLES: usize = 60;
 /// How long the store may take for all of it.
 const READ_MAX: Duration = Duration::from_secs(10);
 
@@ -95,13 +100,15 @@ struct Inner {
     latest: watch::Sender<Option<Arc<Snapshot>>>,
     /// Somebody has begun to look, or something was done that is to be seen.
     wake: Notify,
+    /// How much has waited of late, also while nobody looked.
+    depths: Mutex<VecDeque<DepthSample>>,
 }
 
 impl Gatherer {
     /// A gatherer that reads nothing yet. [`Gatherer::run`] does.
     pub fn new(sources: Sources) -> Gatherer {
         let (latest, _) = watch::channel(None);
-        Gatherer(Arc::new(Inner { sources, latest, wake: Notify::new() }))
+        Gatherer(Arc::new(Inner { sources, latest, wake: Notify::new(), depths: Mutex::default() }))
     }
 
     /// Where everything comes from.
@@ -124,13 +131,16 @@ impl Gatherer {
 
     /// Gathers, until the future is dropped.
     pub async fn run(self) {
-        let Inner { sources, latest, wake } = &*self.0;
+        let Inner { sources, latest, wake, depths } = &*self.0;
         let (mut defined, mut live) = (sources.defined.clone(), sources.live.clone());
         let mut books = Books::default();
         let mut picture = Picture::default();
         loop {
             if latest.receiver_count() == 0 {
-                wake.notified().await;
+                tokio::select! {
+                    () = wake.notified() => {}
+                    () = tokio::time::sleep(SAMPLE_EVERY) => sample(sources, depths).await,
+                }
                 continue;
             }
             let begun = Instant::now();
@@ -140,7 +150,10 @@ impl Gatherer {
             });
             sources.health.note(crate::host::health::Part::Store, &read);
             let snapshot = match read {
-                Ok(reading) => picture.of(sources, &reading),
+                Ok(reading) => {
+                    keep(depths, reading.now, &reading.depths);
+                    picture.of(sources, &reading)
+                }
                 Err(_) => picture.without_store(sources),
             };
             latest.send_replace(Some(Arc::new(snapshot)));
@@ -152,5 +165,55 @@ impl Gatherer {
                 Ok(()) = live.changed() => {}
             }
         }
+    }
+}
+
+impl Gatherer {
+    /// How much has waited of late, oldest first.
+    fn depths(&self) -> Vec<DepthSample> {
+        let depths = self.0.depths.lock().unwrap_or_else(PoisonError::into_inner);
+        depths.iter().cloned().collect()
+    }
+}
+
+/// Counts what waits: one question to the store, which it answers from its counters.
+async fn sample(sources: &Sources, kept: &Mutex<VecDeque<DepthSample>>) {
+    let store = sources.store.as_ref();
+    let read = async { tokio::try_join!(store.now(), store.depths()) };
+    if let Ok(Ok((now, depths))) = tokio::time::timeout(READ_MAX, read).await {
+        keep(kept, now, &depths);
+    }
+}
+
+/// Keeps a count, where the last one is old enough.
+fn keep(kept: &Mutex<VecDeque<DepthSample>>, now: Time, depths: &[Depth]) {
+    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+    if kept.back().is_some_and(|last| now < last.at + SAMPLE_EVERY) {
+        return;
+    }
+    let waits = |depth: &Depth| Some((depth.task.as_ref()?.to_string(), depth.log + depth.retries));
+    kept.push_back(DepthSample { at: now, tasks: depths.iter().filter_map(waits).collect() });
+    while kept.len() > SAMPLES {
+        kept.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_is_kept_each_quarter_of_a_minute_for_fifteen_minutes() {
+        let kept = Mutex::default();
+        for second in 0..2_000 {
+            let task = Some("sweep".into());
+            let depth = Depth { task, log: second as u64, retries: 1, ..Depth::default() };
+            keep(&kept, Time::from_secs(second), &[depth]);
+        }
+        let kept = kept.into_inner().expect("no thread has failed");
+        assert_eq!(kept.len(), SAMPLES);
+        let last = kept.back().expect("one");
+        assert_eq!((last.at, last.tasks["sweep"]), (Time::from_secs(1_995), 1_996));
+        assert_eq!(kept.front().map(|first| first.at), Some(Time::from_secs(1_110)));
     }
 }

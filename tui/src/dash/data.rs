@@ -214,6 +214,11 @@ impl Data {
         self.look();
     }
 
+    /// Takes in what the host has counted before somebody looked.
+    pub(super) fn seed(&mut self, samples: &[besom_core::snapshot::DepthSample]) {
+        self.trends.seed(samples);
+    }
+
     /// Keeps the picture that is shown, or returns to the newest.
     pub(super) fn freeze(&mut self) {
         self.shown = match (&self.shown, &self.newest) {

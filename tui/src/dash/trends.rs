@@ -2,9 +2,9 @@
 //!
 //! A sample is the largest depth seen in its [`SAMPLE_S`] seconds, so that a short peak shows.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use besom_core::snapshot::Snapshot;
+use besom_core::snapshot::{DepthSample, Snapshot};
 use besom_core::time::Time;
 
 /// The length of a sample, in seconds.
@@ -36,6 +36,20 @@ impl Series {
         }
         if let Some(sample) = self.samples.back_mut() {
             *sample = Some(sample.map_or(value, |known| known.max(value)));
+        }
+    }
+
+    /// Takes in what was sampled before its first sample.
+    fn seed(&mut self, earlier: impl Iterator<Item = (i64, u64)>) {
+        let known = std::mem::take(self);
+        let first = known.last - known.samples.len() as i64 + 1;
+        for (slot, value) in earlier.filter(|(slot, _)| known.samples.is_empty() || *slot < first) {
+            self.add(slot, value);
+        }
+        for (slot, value) in (first..).zip(known.samples) {
+            if let Some(value) = value {
+                self.add(slot, value);
+            }
         }
     }
 
@@ -86,6 +100,19 @@ impl Trends {
         self.all.add(slot, snap.queued());
     }
 
+    /// Takes in what the host has counted before somebody looked, oldest first.
+    pub(super) fn seed(&mut self, samples: &[DepthSample]) {
+        let tasks: BTreeSet<&String> =
+            samples.iter().flat_map(|sample| sample.tasks.keys()).collect();
+        for task in tasks {
+            let of_task = |sample: &DepthSample| Some((slot(sample.at), *sample.tasks.get(task)?));
+            let series = self.tasks.entry(task.clone()).or_default();
+            series.seed(samples.iter().filter_map(of_task));
+        }
+        let all = |sample: &DepthSample| (slot(sample.at), sample.tasks.values().sum());
+        self.all.seed(samples.iter().map(all));
+    }
+
     /// The last `n` depths of a node up to a time, oldest first; none: not known.
     pub fn node(&self, name: &str, until: Time, n: usize) -> Vec<Option<u64>> {
         self.nodes.get(name).map(|s| s.until(slot(until), n)).unwrap_or_default()
@@ -128,6 +155,21 @@ mod tests {
         assert_eq!(until(29, 9), [Some(9), Some(3)], "the past does not know what came after");
         assert_eq!(until(-900, 9), []);
         assert_eq!(trends.node("b", Time::from_secs(60), 9), []);
+    }
+
+    #[test]
+    fn what_the_host_has_counted_before_stands_before_what_was_seen() {
+        let mut trends = Trends::default();
+        trends.add(&at(600, 5));
+        let sample = |seconds, n| DepthSample {
+            at: Time::from_secs(seconds),
+            tasks: [("sweep".to_owned(), n)].into(),
+        };
+        trends.seed(&[sample(555, 1), sample(570, 2), sample(600, 99)]);
+        let now = Time::from_secs(600);
+        assert_eq!(trends.task("sweep", now, 9), [Some(1), Some(2), None, Some(99)]);
+        let all = trends.all(now, 9);
+        assert_eq!(all, [Some(1), Some(2), None, Some(0)], "what was seen here stays");
     }
 
     #[test]

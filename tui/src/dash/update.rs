@@ -3,7 +3,7 @@
 //! Keys go to what is open above the screen, then to the screen, then to the frame. Pasted text
 //! goes into an open text field, or nowhere: it is never a command.
 
-use besom_core::snapshot::{Answer, Subject};
+use besom_core::snapshot::{Answer, Query, Subject};
 use besom_core::time::Time;
 
 use super::confirm::Answered;
@@ -141,7 +141,10 @@ impl State {
 
     fn feed(&mut self, feed: Feed, out: &mut Outbox) {
         match feed {
-            Feed::Connected => self.data.connect(Connection::Live),
+            Feed::Connected => {
+                self.data.connect(Connection::Live);
+                out.ask(Query::Depths);
+            }
             Feed::Snapshot(snap) => {
                 let before = &self.data.snap().host;
                 if !before.is_empty() && *before != snap.host {
@@ -195,6 +198,15 @@ impl State {
                 self.say(Tone::Bad, format!("{what}{sign}{}", refusal.message));
             }
             _ => {}
+        }
+        if let Answer::Depths(samples) = &answer {
+            self.data.seed(samples);
+            return;
+        }
+        // A host of another version does not know the question: then there is no such past.
+        if query == Some(Query::Depths) {
+            self.message = None;
+            return;
         }
         if let Some(query) = query {
             let at = self.data.clock();

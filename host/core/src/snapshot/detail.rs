@@ -65,6 +65,9 @@ pub enum Query {
         /// How far back from now, in seconds.
         back_s: u64,
     },
+    /// How much has waited in the last 15 minutes, as far as the answering host has looked:
+    /// [`DepthSample`]s, oldest first.
+    Depths,
     /// Why a slot ran, or did not: [`Explained`].
     Explain {
         /// The task.
@@ -92,6 +95,8 @@ pub enum Answer {
     Runs(RunPage),
     /// What the books have of a task.
     Past(TaskPast),
+    /// How much has waited.
+    Depths(Vec<DepthSample>),
     /// Why a slot ran, or did not.
     Explained(Explained),
     /// What came of an action.
@@ -333,6 +338,16 @@ pub struct TaskPast {
     pub more: bool,
     /// Its latest runs, newest first; at most [`RUNS_JUDGED`].
     pub runs: Vec<LastRun>,
+}
+
+/// How much waited at one time.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DepthSample {
+    /// When, by the store's clock.
+    pub at: Time,
+    /// Items in the log and the retries, by task.
+    pub tasks: BTreeMap<String, u64>,
 }
 
 /// Why a slot ran, or did not.

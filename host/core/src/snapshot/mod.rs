@@ -37,8 +37,8 @@ use serde::{Deserialize, Serialize};
 pub use attention::{Attention, SILENT_MAX_DEFAULT, Subject, Thresholds, Urgency, attention, span};
 pub use dead::DeadGroup;
 pub use detail::{
-    Answer, ConfigFile, DEAD_PAGE, DeadPage, DiffKind, DiffLine, Done, Edit, Edited, Explained,
-    ItemRow, LOG_PAGE, Letter, LogLine, LogPage, Problem, Query, RUNS_JUDGED, RUNS_PAGE,
+    Answer, ConfigFile, DEAD_PAGE, DeadPage, DepthSample, DiffKind, DiffLine, Done, Edit, Edited,
+    Explained, ItemRow, LOG_PAGE, Letter, LogLine, LogPage, Problem, Query, RUNS_JUDGED, RUNS_PAGE,
     RUNS_TASKS_MAX, Refusal, RunDetail, RunPage, SLOTS_PAGE, TaskPast,
 };
 pub use event::{Event, EventKind};

@@ -67,7 +67,7 @@ fn an_edit_on_the_screen_keeps_the_comments_and_moves_the_next_run() {
     assert_eq!(whole(), before);
 
     terminal.keys(&["Escape"]);
-    terminal.shows("choose the task");
+    terminal.shows("ATTENTION, most urgent first");
     typed(&terminal, "30 5 * * *");
     terminal.keys(&["W"]);
     terminal.shows("esc back, unsaved");
@@ -83,7 +83,7 @@ fn an_edit_on_the_screen_keeps_the_comments_and_moves_the_next_run() {
         (newest["what"] == what && newest["reason"] == "after the backup").then_some(())
     });
     terminal.keys(&["Escape"]);
-    terminal.shows("choose the task");
+    terminal.shows("ATTENTION, most urgent first");
     terminal.keys(&["2"]);
     terminal.until("the new schedule in the table", |screen| {
         screen.lines().any(|line| line.starts_with(">share-expiry") && line.contains("30 5 * * *"))

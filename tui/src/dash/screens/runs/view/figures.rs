@@ -1,5 +1,7 @@
 //! What is known of a run in figures: phases, progress, what it uses, and how it compares.
 
+use std::time::Duration;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -102,8 +104,11 @@ impl Figures<'_> {
         };
         let items = match (phases.executing, self.detail.items_between()) {
             (Length::Unseen, Some((first, last))) => {
-                let took = text::took_span(last.since(first));
-                (format!(" ─ items {} +{took}", text::clock(first)), theme.text)
+                let took = match last.since(first) {
+                    Duration::ZERO => String::new(),
+                    span => format!(" +{}", text::took_span(span)),
+                };
+                (format!(" ─ items {}{took}", text::clock(first)), theme.text)
             }
             (executing, _) => length("items", executing),
         };

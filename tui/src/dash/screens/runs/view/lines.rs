@@ -159,7 +159,7 @@ fn summary(detail: &Detail, run: &Run, theme: &Theme, area: Rect, buf: &mut Buff
     let mut lines: Vec<(String, Style)> = Vec::new();
     if run.blocked > 0 {
         let words = format!(
-            "{} left alone: settled or set aside before, and unchanged since (besom doc left-alone)",
+            "{} left alone: settled or set aside before, unchanged since",
             text::grouped(run.blocked)
         );
         lines.push((words, theme.text));
@@ -238,7 +238,10 @@ fn footer(detail: &Detail, theme: &Theme, area: Rect, buf: &mut Buffer) {
         let words = format!("  /{}  {at}{count} found", log.pattern());
         x += put(buf, area, x, 0, &words, theme.accent);
     }
-    let lines = format!("{} lines", text::grouped(log.shown().count() as u64));
+    let lines = match log.shown().count() {
+        1 => "1 line".to_owned(),
+        count => format!("{} lines", text::grouped(count as u64)),
+    };
     if usize::from(area.width.saturating_sub(x)) > text::width(&lines) + 2 {
         put_right(buf, area, area.width.saturating_sub(1), 0, &lines, theme.dim);
     }
