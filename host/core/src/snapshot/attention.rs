@@ -9,6 +9,9 @@ use crate::time::Time;
 /// A node that was silent for longer is shown as such.
 pub const SILENT_MAX_DEFAULT: Duration = Duration::from_secs(30);
 
+/// Over so long it is counted how often the leadership has changed.
+const HOUR: Duration = Duration::from_secs(3_600);
+
 /// From when on something deserves attention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thresholds {
@@ -22,6 +25,8 @@ pub struct Thresholds {
     pub hot_queue_min: u64,
     /// How many times the longest of its latest runs a run may take.
     pub run_max: u32,
+    /// How often the leadership may change in an hour.
+    pub leaders_max: usize,
 }
 
 impl Default for Thresholds {
@@ -32,6 +37,7 @@ impl Default for Thresholds {
             load_max: 1.5,
             hot_queue_min: 100,
             run_max: 3,
+            leaders_max: 3,
         }
     }
 }
@@ -92,6 +98,7 @@ pub fn attention(snapshot: &Snapshot, limits: &Thresholds) -> Vec<Attention> {
         hottest: hottest(snapshot),
     };
     found.leader(snapshot);
+    found.leaders(snapshot, limits);
     for node in &snapshot.nodes {
         found.node(node, snapshot, limits);
     }
@@ -161,6 +168,16 @@ impl Found {
                 self.because(fault.clone());
             }
             (Some(_), _) => {}
+        }
+    }
+
+    /// A leadership that does not last.
+    fn leaders(&mut self, snapshot: &Snapshot, limits: &Thresholds) {
+        let terms = &snapshot.leadership.terms;
+        let recent = terms.iter().filter(|term| self.now.since(term.since) < HOUR).count();
+        if recent > limits.leaders_max {
+            let text = format!("the leadership has changed {recent} times in the last hour");
+            self.add(Urgency::Warning, Subject::Leader, text);
         }
     }
 
@@ -272,9 +289,14 @@ impl Found {
             self.add(Urgency::Warning, queue(), text);
         }
         if task.depth.dead > 0 {
-            let text = format!("{}: {} set aside", task.name, task.depth.dead);
+            let mut groups = snapshot.dead.iter().filter(|group| group.task == task.name);
+            let last = groups.next();
+            let kinds = match groups.count() {
+                0 => String::new(),
+                others => format!(", {} different errors", others + 1),
+            };
+            let text = format!("{}: {} set aside{kinds}", task.name, task.depth.dead);
             self.add(Urgency::Warning, Subject::Dead(task.name.clone()), text);
-            let last = snapshot.dead.iter().find(|group| group.task == task.name);
             if let Some(group) = last {
                 self.because(group.error.clone());
             }

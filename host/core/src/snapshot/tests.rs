@@ -107,6 +107,26 @@ fn what_is_wrong_is_named_with_its_urgency() {
         (|s| set(&mut s.tasks, 0, |t| t.depth.dead = 2), Urgency::Warning, "sweep: 2 set aside"),
         (
             |s| {
+                set(&mut s.tasks, 0, |t| t.depth.dead = 2);
+                for error in ["corrupt", "missing"] {
+                    let (task, error) = ("sweep".to_owned(), error.to_owned());
+                    let group = DeadGroup { task, error, count: 1, ..DeadGroup::default() };
+                    s.dead.push(Arc::new(group));
+                }
+            },
+            Urgency::Warning,
+            "sweep: 2 set aside, 2 different errors",
+        ),
+        (
+            |s| {
+                let term = |term| TermRow { term, node: "a".into(), since: ago(term as i64 * 60) };
+                Arc::make_mut(&mut s.leadership).terms = (1..=4).map(term).collect();
+            },
+            Urgency::Warning,
+            "the leadership has changed 4 times in the last hour",
+        ),
+        (
+            |s| {
                 let failed = LastRun {
                     state: RunState::Failed,
                     ended_at: Some(ago(1)),

@@ -380,7 +380,11 @@ fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &
     let local_x = 1 + wide.max(16) + 2;
     let note_x = local_x + wide.max(16) + 2;
     put(buf, area, 1, y, "next 5 (UTC)", theme.title);
-    put(buf, area, local_x, y, zone, theme.title);
+    // In UTC once is enough.
+    let local_too = zone != "UTC";
+    if local_too {
+        put(buf, area, local_x, y, zone, theme.title);
+    }
     y += 1;
     if all.is_empty() {
         put(buf, area, 1, y, "none", theme.dim);
@@ -388,7 +392,9 @@ fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &
     }
     for (utc, local, note) in &all {
         put(buf, area, 1, y, utc, theme.text);
-        put(buf, area, local_x, y, local, theme.text);
+        if local_too {
+            put(buf, area, local_x, y, local, theme.text);
+        }
         put(buf, area, note_x, y, note.as_deref().unwrap_or_default(), theme.warn);
         y += 1;
     }
