@@ -1,20 +1,50 @@
-//! Embeds the built-in plugins that `cargo plugins` has built, packed. Builds
-//! nothing itself.
+//! Embeds the built-in plugins that `cargo plugins` has built, and the code that they compile to,
+//! packed. Builds no plugin itself.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
+use wasmtime::Engine;
 
-/// As in `built_in::NAMES`.
-const NAMES: [&str; 5] =
-    ["compaction", "client-deactivation", "share-expiry", "ttl-transitions", "reconciler"];
+#[path = "src/runtime/code.rs"]
+mod code;
+#[path = "src/built_in/table.rs"]
+mod table;
+
+/// Set to 1 or 0: whether plugins are compiled ahead. By default all of them are in an optimised build;
+/// elsewhere, where the compiler is slow as well, only [`TRIED`] is.
+const AHEAD: &str = "BESOM_COMPILE_AHEAD";
+
+/// The smallest plugin: by it the tests see that code from here is taken.
+const TRIED: &str = "share-expiry";
+
+/// The processors that code is compiled for: x86-64-v3, which is all since 2013. On another one the
+/// host compiles at its first start.
+const X86_64_FEATURES: [&str; 12] = [
+    "has_cmpxchg16b",
+    "has_sse3",
+    "has_ssse3",
+    "has_sse41",
+    "has_sse42",
+    "has_popcnt",
+    "has_avx",
+    "has_avx2",
+    "has_fma",
+    "has_bmi1",
+    "has_bmi2",
+    "has_lzcnt",
+];
 
 fn main() {
-    println!("cargo::rerun-if-env-changed=BESOM_BUILT_IN_DIR");
-    println!("cargo::rerun-if-changed=build.rs");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    for variable in ["BESOM_BUILT_IN_DIR", AHEAD] {
+        println!("cargo::rerun-if-env-changed={variable}");
+    }
+    for file in ["build.rs", "src/runtime/code.rs", "src/built_in/table.rs"] {
+        println!("cargo::rerun-if-changed={file}");
+    }
+    let out = PathBuf::from(variable("OUT_DIR"));
     // OUT_DIR is TARGET/PROFILE/build/NAME/out, with TRIPLE before PROFILE when cross-compiling.
     let found = std::env::var_os("BESOM_BUILT_IN_DIR").map(PathBuf::from).or_else(|| {
         out.ancestors().map(|dir| dir.join("wasm32-wasip2/plugin")).find(|dir| dir.is_dir())
@@ -26,9 +56,9 @@ fn main() {
         let _ = std::fs::create_dir_all(&dir);
         dir
     });
-    let mut code = format!("static PLUGINS: [Option<BuiltIn>; {}] = [\n", NAMES.len());
+    let mut code = format!("static PLUGINS: [Option<BuiltIn>; {}] = [\n", table::TABLE.len());
     let mut is_missing = false;
-    for name in NAMES {
+    for table::Entry { name, counts } in table::TABLE {
         // With the underscores of file names.
         let path = dir.join(format!("besom_{}.wasm", name.replace('-', "_")));
         if !path.is_file() {
@@ -42,11 +72,16 @@ fn main() {
         for byte in Sha256::digest(&component) {
             let _ = write!(digest, "{byte:02x}");
         }
+        let ahead = if is_ahead(name) { compiled(name, &component, counts) } else { None };
+        let ahead = match ahead {
+            Some(ahead) => format!("Some({})", packed(&out.join(format!("{name}.code")), &ahead)),
+            None => "None".to_owned(),
+        };
         let component = packed(&out.join(format!("{name}.component")), &component);
         let _ = writeln!(
             code,
-            "    Some(BuiltIn {{ name: {name:?}, digest: {digest:?}, component: {component}, \
-             unpacked: OnceLock::new() }}),"
+            "    Some(BuiltIn {{ name: {name:?}, digest: {digest:?}, counts: {counts}, \
+             component: {component}, code: {ahead}, unpacked: OnceLock::new() }}),"
         );
     }
     code.push_str("];\n");
@@ -57,6 +92,39 @@ fn main() {
         );
     }
     std::fs::write(out.join("built_in.rs"), code).expect("OUT_DIR can be written");
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+}
+
+/// Whether a plugin is compiled ahead.
+fn is_ahead(name: &str) -> bool {
+    match std::env::var(AHEAD).as_deref() {
+        Ok("0") => false,
+        Ok(_) => true,
+        Err(_) => name == TRIED || variable("OPT_LEVEL") != "0",
+    }
+}
+
+/// The code of a component for the processors of the target. Where there is none, the host compiles
+/// when it first starts, as it does for plugins of a user's.
+fn compiled(name: &str, component: &[u8], counts: bool) -> Option<Vec<u8>> {
+    let target = variable("TARGET");
+    let mut config = code::config(counts);
+    let compiled = config.target(&target).map(|_| ()).and_then(|()| {
+        if target.starts_with("x86_64") {
+            for feature in X86_64_FEATURES {
+                // SAFETY: nothing is run here, and the host that loads the code looks for each of
+                // them in its processor first.
+                unsafe { config.cranelift_flag_enable(feature) };
+            }
+        }
+        Engine::new(&config)?.precompile_component(component)
+    });
+    compiled
+        .inspect_err(|error| println!("cargo::warning={name} is not compiled ahead: {error:#}"))
+        .ok()
 }
 
 /// Writes bytes deflated, and says how the program finds them.

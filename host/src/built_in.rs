@@ -4,21 +4,25 @@
 //! that calls cargo waits for its own lock. A binary that was built before them says so
 //! when a task names one. They are packed (deflate), because their line tables are several times
 //! their code, and unpacked where they have to be compiled.
+//!
+//! Beside a component lies what it compiles to, so that a first start does not compile. Only a build
+//! that is optimised has it for all of them: elsewhere the compiler would take longer than all starts do.
+
+mod table;
 
 use std::io::Read as _;
 use std::sync::OnceLock;
 
-/// Their names, as a task gives them.
-pub const NAMES: [&str; 5] =
-    ["compaction", "client-deactivation", "share-expiry", "ttl-transitions", "reconciler"];
+pub use self::table::{Entry, TABLE};
 
-/// Those whose fuel is not counted unless a task says so: they compute for long, and are no code of
-/// a stranger's.
-const UNCOUNTED: [&str; 1] = ["compaction"];
+/// Their names, as a task gives them.
+pub fn names() -> impl Iterator<Item = &'static str> + Clone {
+    TABLE.iter().map(|entry| entry.name)
+}
 
 /// Whether a task of that plugin has no limit of fuel by default.
 pub fn is_uncounted(name: &str) -> bool {
-    UNCOUNTED.contains(&name)
+    TABLE.iter().any(|entry| entry.name == name && !entry.counts)
 }
 
 /// How to get a binary that has them.
@@ -33,7 +37,10 @@ pub struct BuiltIn {
     pub name: &'static str,
     /// SHA-256 of the component, in hexadecimal.
     pub digest: &'static str,
+    /// Whether the code that is with it counts instructions.
+    counts: bool,
     component: Packed,
+    code: Option<Packed>,
     unpacked: OnceLock<Vec<u8>>,
 }
 
@@ -58,6 +65,13 @@ impl BuiltIn {
     pub fn component(&self) -> &[u8] {
         self.unpacked.get_or_init(|| self.component.unpack())
     }
+
+    /// What the compiler has made of it when this binary was built, if it counts instructions or not
+    /// as is asked. Nothing but the build script of this binary can have written it.
+    pub(crate) fn code(&self, counts: bool) -> Option<Vec<u8>> {
+        let code = self.code.as_ref().filter(|_| self.counts == counts)?;
+        Some(code.unpack())
+    }
 }
 
 impl AsRef<[u8]> for BuiltIn {
@@ -68,7 +82,7 @@ impl AsRef<[u8]> for BuiltIn {
 
 /// A built-in plugin; an error where this binary has none; none for a name that is not built in.
 pub fn find(name: &str) -> Option<Result<&'static BuiltIn, &'static str>> {
-    let index = NAMES.iter().position(|n| *n == name)?;
+    let index = names().position(|n| n == name)?;
     Some(PLUGINS[index].as_ref().ok_or("the built-in plugins are not in this binary"))
 }
 
@@ -80,11 +94,12 @@ mod tests {
     fn only_built_in_names_have_components() {
         assert!(find("compaction").is_some());
         assert!(find("mine.wasm").is_none());
-        for (plugin, name) in PLUGINS.iter().zip(NAMES) {
+        for (plugin, entry) in PLUGINS.iter().zip(&TABLE) {
             let Some(plugin) = plugin else { continue };
-            assert_eq!(plugin.name, name);
+            assert_eq!((plugin.name, plugin.counts), (entry.name, entry.counts));
             assert!(plugin.component().starts_with(b"\0asm"));
             assert_eq!(plugin.digest, crate::runtime::digest(plugin.component()));
+            assert!(plugin.code(!entry.counts).is_none());
         }
     }
 }

@@ -270,8 +270,7 @@ impl Loader {
         let loaded = match built_in {
             Some(Ok(built_in)) => {
                 // As its tasks will ask for it, if they do not say otherwise.
-                let uncounted = crate::built_in::is_uncounted(name);
-                let metering = if uncounted { Metering::Time } else { Metering::Fuel };
+                let metering = Metering::counting(!crate::built_in::is_uncounted(name));
                 self.runtime.load_built_in(built_in, metering).await
             }
             Some(Err(message)) => {
@@ -303,12 +302,12 @@ fn users_cache() -> Option<PathBuf> {
 fn file(name: &str, dir: &Path) -> Result<PathBuf, PluginFault> {
     let fix = |fix: String| PluginFault { message: format!("there is no plugin `{name}`"), fix };
     if !name.ends_with(".wasm") {
-        let near = crate::config::keys::nearest(name, crate::built_in::NAMES);
+        let near = crate::config::keys::nearest(name, crate::built_in::names());
         return Err(fix(match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!(
                 "built in are {}; your own is named as its file, `{name}.wasm` in {}",
-                crate::built_in::NAMES.join(", "),
+                crate::built_in::names().collect::<Vec<_>>().join(", "),
                 dir.display()
             ),
         }));

@@ -4,14 +4,27 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use wasmtime::Engine;
 use wasmtime::component::Linker;
+use wasmtime::{Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use super::bindings::Task;
 use super::code;
 use super::guest::Guest;
 use super::imports::Imports;
 use crate::ports::guests::Limits;
+
+/// Core instances, memories and tables of one component. A component of a scripting
+/// language is linked from some dozens.
+pub(super) const PARTS_MAX: u32 = 100;
+/// Native stack of a guest. Deep recursion ends here with a trap.
+const STACK_BYTES: usize = 1024 * 1024;
+/// The stack it runs on: room for what the host does under its calls besides.
+const FIBER_STACK_BYTES: usize = 2 * STACK_BYTES;
+/// Elements that the pool reserves for one table. Pages are committed when they are used.
+const POOL_TABLE_ELEMENTS: usize = 100_000;
+/// Bytes of a linear memory that stay resident in the pool between two instances: setting
+/// them to zero is cheaper than giving them back and faulting them in.
+const KEEP_RESIDENT_BYTES: usize = 256 * 1024;
 
 /// The bounds of the host. Each of them has a default.
 #[derive(Debug, Clone)]
@@ -89,14 +102,41 @@ impl Metering {
 
     /// How a task of these limits is metered.
     pub(super) fn of(limits: &Limits) -> Metering {
-        if limits.fuel == 0 { Metering::Time } else { Metering::Fuel }
+        Metering::counting(limits.fuel != 0)
+    }
+
+    /// The one that counts instructions, or the other one.
+    pub(crate) fn counting(counts: bool) -> Metering {
+        if counts { Metering::Fuel } else { Metering::Time }
+    }
+
+    /// Whether it counts instructions.
+    pub(super) fn counts(self) -> bool {
+        self == Metering::Fuel
     }
 }
 
-/// An engine with the features that a task may use.
+/// An engine with the features that a task may use, and the pool that its instances come from.
 pub(super) fn engine(settings: &Settings, metering: Metering) -> wasmtime::Result<Engine> {
-    let counts = metering == Metering::Fuel;
-    Engine::new(&code::config(settings.instances_max, settings.memory_bytes_max, counts))
+    let instances_max = settings.instances_max;
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(instances_max)
+        .total_stacks(instances_max)
+        .total_core_instances(instances_max.saturating_mul(PARTS_MAX))
+        .total_tables(instances_max.saturating_mul(16))
+        .total_memories(instances_max.saturating_mul(2))
+        .max_core_instances_per_component(PARTS_MAX)
+        .max_tables_per_component(16)
+        .max_memories_per_component(2)
+        .max_memory_size(usize::try_from(settings.memory_bytes_max).unwrap_or(usize::MAX))
+        .table_elements(POOL_TABLE_ELEMENTS)
+        .linear_memory_keep_resident(KEEP_RESIDENT_BYTES);
+    let mut config = code::config(metering.counts());
+    config
+        .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
+        .max_wasm_stack(STACK_BYTES)
+        .async_stack_size(FIBER_STACK_BYTES);
+    Engine::new(&config)
 }
 
 /// What a task may import: the contract, and all of WASI 0.2, because toolchains import

@@ -6,7 +6,7 @@
 
 use wasmtime::ResourceLimiter;
 
-use super::code::PARTS_MAX;
+use super::engine::PARTS_MAX;
 
 /// Elements of one table. Toolchains use a few thousand, one for each indirect callee.
 const TABLE_ELEMENTS_MAX: usize = 100_000;

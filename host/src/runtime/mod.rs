@@ -1,7 +1,7 @@
 //! The tasks as sandboxed WebAssembly components: [`Guests`] by wasmtime.
 //!
 //! ```text
-//! bytes -> contract -> compile or cache -> type-check -> describe -> manifest -> loaded
+//! bytes -> contract -> compile, cache or embedded -> type-check -> describe -> manifest -> loaded
 //!
 //! call -> permit -> guests' own threads -> fresh instance -> answer -> held against the
 //!                                             |              contract, grants and limits
@@ -59,7 +59,7 @@ use self::bisect::Bisection;
 use self::cache::Cache;
 use self::call::{Answer, Caller, Outcome, Question};
 use self::guest::{Guest, Scope, View};
-use self::plugin::{Bytes, Plugin, Workshop};
+use self::plugin::{Plugin, Source, Workshop};
 use self::ticker::Ticker;
 use self::verdict::Court;
 use crate::built_in::BuiltIn;
@@ -108,8 +108,9 @@ impl Compiler {
 }
 
 /// How far heavy tasks stand back: a guest that computes for seconds on every processor must
-/// not delay the microseconds of one that is due.
-const PATIENT_NICE: i32 = 10;
+/// not delay the microseconds of one that is due. No further: among other programs that compute all
+/// the time, each step more is a quarter more of waiting, which counts against the time of a call.
+const PATIENT_NICE: i32 = 5;
 
 /// The guests' own async runtime. It is shut down without waiting, because it may be
 /// dropped inside another one; a guest ends at its next look up.
@@ -179,17 +180,18 @@ impl Runtime {
         let (path, bytes_max) = (path.into(), self.0.settings.component_bytes_max);
         let called = path.file_name().map(|name| name.to_string_lossy().into_owned());
         let bytes = self.blocking(move |_| plugin::read(&path, bytes_max)).await?;
-        self.load_called(called.unwrap_or_default(), Arc::new(bytes), Metering::Fuel, None).await
+        let source = Source::Bytes(Arc::new(bytes));
+        self.load_called(called.unwrap_or_default(), source, Metering::Fuel).await
     }
 
-    /// Loads a plugin that is part of this program. It is unpacked only if it has to be compiled.
+    /// Loads a plugin that is part of this program. It is compiled only where the code that is part
+    /// of the program as well does not fit this machine, or the metering.
     pub async fn load_built_in(
         &self,
         built_in: &'static BuiltIn,
         metering: Metering,
     ) -> Result<Loaded, LoadError> {
-        let bytes = Arc::new(built_in);
-        self.load_called(built_in.name.to_owned(), bytes, metering, Some(built_in)).await
+        self.load_called(built_in.name.to_owned(), Source::BuiltIn(built_in), metering).await
     }
 
     /// Loads a plugin whose tasks are metered by fuel, as far as is known: see
@@ -210,32 +212,29 @@ impl Runtime {
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
         metering: Metering,
     ) -> Result<Loaded, LoadError> {
-        self.load_called("of these bytes".to_owned(), Arc::new(bytes), metering, None).await
+        let source = Source::Bytes(Arc::new(bytes));
+        self.load_called("of these bytes".to_owned(), source, metering).await
     }
 
     async fn load_called(
         &self,
         called: String,
-        bytes: Bytes,
+        source: Source,
         metering: Metering,
-        built_in: Option<&'static BuiltIn>,
     ) -> Result<Loaded, LoadError> {
         let (digest, compiled) = self
             .blocking(move |inner| {
-                let digest = match built_in {
-                    Some(built_in) => built_in.digest.to_owned(),
-                    None => digest((*bytes).as_ref()),
-                };
+                let digest = source.digest();
                 if inner.plugin(&digest).is_some() {
                     return Ok((digest, None));
                 }
                 let workshop = inner.workshop(metering);
-                let pre = plugin::prepare(&workshop, &called, &digest, &bytes)?;
-                Ok((digest, Some((bytes, pre))))
+                let pre = plugin::prepare(&workshop, &called, &digest, &source)?;
+                Ok((digest, Some((source, pre))))
             })
             .await?;
-        if let Some((bytes, pre)) = compiled {
-            let plugin = self.describe(bytes, metering, pre).await?;
+        if let Some((source, pre)) = compiled {
+            let plugin = self.describe(source, metering, pre).await?;
             let mut plugins = self.0.plugins.write().unwrap_or_else(PoisonError::into_inner);
             plugins.entry(digest.clone()).or_insert(plugin);
         }
@@ -277,7 +276,7 @@ impl Runtime {
     /// What the plugin says of itself, under the limits of `describe`.
     async fn describe(
         &self,
-        bytes: Bytes,
+        source: Source,
         metering: Metering,
         pre: TaskPre<Guest>,
     ) -> Result<Arc<Plugin>, LoadError> {
@@ -293,7 +292,7 @@ impl Runtime {
             lane: Lane::Normal,
             extra: vec![],
         });
-        let plugin = Plugin::new(Arc::clone(&unknown), Arc::clone(&bytes), metering, pre.clone());
+        let plugin = Plugin::new(Arc::clone(&unknown), source.clone(), metering, pre.clone());
         let caller = Caller {
             plugin: Arc::new(plugin),
             pre: pre.clone(),
@@ -326,7 +325,7 @@ impl Runtime {
         let manifest = convert::manifest(described).map_err(|e| LoadError::Manifest(vec![e]))?;
         match manifest::faults(&manifest) {
             faults if faults.is_empty() => {
-                Ok(Arc::new(Plugin::new(manifest.into(), bytes, metering, pre)))
+                Ok(Arc::new(Plugin::new(manifest.into(), source, metering, pre)))
             }
             faults => Err(LoadError::Manifest(faults)),
         }
@@ -375,10 +374,10 @@ impl Runtime {
         metering: Metering,
     ) -> Result<TaskPre<Guest>, Error> {
         let compile = || {
-            let (bytes, digest) = (Arc::clone(&plugin.bytes), digest.to_owned());
+            let (source, digest) = (plugin.source.clone(), digest.to_owned());
             let called = plugin.manifest.name.clone();
             self.blocking(move |inner| {
-                plugin::prepare(&inner.workshop(metering), &called, &digest, &bytes)
+                plugin::prepare(&inner.workshop(metering), &called, &digest, &source)
             })
         };
         let compiled = plugin.compiled[metering as usize].get_or_try_init(compile).await;
@@ -430,7 +429,7 @@ impl Inner {
     fn workshop(&self, metering: Metering) -> Workshop<'_> {
         let Compiler { engine, linker, cache } = &self.compilers[metering as usize];
         let wait_max = self.settings.compile_wait_max;
-        Workshop { engine, linker, cache: cache.as_ref(), wait_max }
+        Workshop { engine, metering, linker, cache: cache.as_ref(), wait_max }
     }
 }
 

@@ -14,15 +14,38 @@ use super::cache::Cache;
 use super::contract::{self, CONTRACT, Mismatch};
 use super::engine::Metering;
 use super::guest::Guest;
+use crate::built_in::BuiltIn;
 use crate::ports::guests::{Error, Manifest};
 
-/// The bytes of a component, while they may have to be compiled once more.
-pub(super) type Bytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+/// Where a component comes from, while it may have to be compiled once more.
+#[derive(Clone)]
+pub(super) enum Source {
+    /// It is part of this program.
+    BuiltIn(&'static BuiltIn),
+    /// Somebody has brought its bytes.
+    Bytes(Arc<dyn AsRef<[u8]> + Send + Sync>),
+}
+
+impl Source {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Source::BuiltIn(built_in) => built_in.component(),
+            Source::Bytes(bytes) => (**bytes).as_ref(),
+        }
+    }
+
+    pub(super) fn digest(&self) -> String {
+        match self {
+            Source::BuiltIn(built_in) => built_in.digest.to_owned(),
+            Source::Bytes(bytes) => digest((**bytes).as_ref()),
+        }
+    }
+}
 
 /// A plugin, ready for fresh instances.
 pub(super) struct Plugin {
     pub(super) manifest: Arc<Manifest>,
-    pub(super) bytes: Bytes,
+    pub(super) source: Source,
     /// By metering, as it is compiled; the other one when a task asks for it.
     pub(super) compiled: [OnceCell<TaskPre<Guest>>; 2],
 }
@@ -31,13 +54,13 @@ impl Plugin {
     /// One that is compiled for one metering.
     pub(super) fn new(
         manifest: Arc<Manifest>,
-        bytes: Bytes,
+        source: Source,
         metering: Metering,
         pre: TaskPre<Guest>,
     ) -> Plugin {
         let mut compiled = [OnceCell::new(), OnceCell::new()];
         compiled[metering as usize] = OnceCell::new_with(Some(pre));
-        Plugin { manifest, bytes, compiled }
+        Plugin { manifest, source, compiled }
     }
 }
 
@@ -96,6 +119,7 @@ pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, LoadError> {
 /// How a component becomes code.
 pub(super) struct Workshop<'a> {
     pub(super) engine: &'a Engine,
+    pub(super) metering: Metering,
     pub(super) linker: &'a Linker<Guest>,
     pub(super) cache: Option<&'a Cache>,
     /// How long another process that compiles the same is waited for.
@@ -108,18 +132,37 @@ pub(super) fn prepare(
     workshop: &Workshop<'_>,
     called: &str,
     digest: &str,
-    bytes: &Bytes,
+    source: &Source,
 ) -> Result<TaskPre<Guest>, LoadError> {
-    let found = workshop.cache.and_then(|cache| cache.load(workshop.engine, digest));
-    let component = match found {
+    let embedded = match source {
+        Source::BuiltIn(built_in) => embedded(workshop, built_in),
+        Source::Bytes(_) => None,
+    };
+    let cached = || workshop.cache.and_then(|cache| cache.load(workshop.engine, digest));
+    let component = match embedded.or_else(cached) {
         Some(component) => component,
         None => {
-            let bytes = (**bytes).as_ref();
+            let bytes = source.bytes();
             contract::preamble(bytes)?;
             compile(workshop, called, digest, bytes)?
         }
     };
     fit(workshop, &component)
+}
+
+/// The code that was compiled when this program was built, if this machine can run it.
+fn embedded(workshop: &Workshop<'_>, built_in: &BuiltIn) -> Option<Component> {
+    let code = built_in.code(workshop.metering.counts())?;
+    // SAFETY: the bytes are those that `Engine::precompile_component` has returned to the build script
+    // of this program: nothing else makes a `BuiltIn`. Wasmtime refuses them for another version,
+    // configuration or processor.
+    let loaded = unsafe { Component::deserialize(workshop.engine, &code) };
+    loaded
+        .inspect_err(|error| {
+            let error = format!("{error:#}");
+            tracing::info!(plugin = built_in.name, error, "compiled for another machine");
+        })
+        .ok()
 }
 
 /// Holds a component against the contract.
