@@ -59,10 +59,10 @@ impl Task for Compaction {
                 "A document with more bytes of updates is left alone: it bounds the memory needed.",
             ))
             .choice(
-                Setting::text("deleted_content", "detect").doc(
-                    "What becomes of deleted content of Yjs documents: `collect`, `keep` (documents \
-                     with `gc: false`), or `detect`: kept where a change carries content together \
-                     with its deletion.",
+                Setting::text("deleted_content", "keep").doc(
+                    "What becomes of deleted content of Yjs documents: `keep`, `collect` (where no \
+                     document has `gc: false`), or `detect`: kept where a change carries content \
+                     together with its deletion.",
                 ),
                 DELETED.map(|(word, _)| word),
             )

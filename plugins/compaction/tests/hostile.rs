@@ -183,3 +183,30 @@ fn every_flipped_bit_of_the_compacted_update_is_noticed() {
     }
     assert!(unnoticed * 10 < good.len() * 8, "{unnoticed} of {} bits", good.len() * 8);
 }
+
+/// Yjs loads values that are nested far deeper than the stack of a guest lets yrs go.
+#[test]
+fn values_nested_a_thousand_deep_are_carried_as_they_are() {
+    let row = |client: u8, clock: u8, depth: usize| {
+        // One client with one item: an element behind the other of the root list `l`.
+        let mut row = vec![1, 1, client, clock];
+        match clock {
+            0 => row.extend([8, 1, 1, b'l']),
+            clock => row.extend([0x88, client, clock - 1]),
+        }
+        row.push(1);
+        row.extend([117, 1].repeat(depth));
+        // null, and nothing deleted.
+        row.extend([126, 0]);
+        row
+    };
+    let rows = [row(7, 0, 1000), row(7, 1, 3)];
+    let outcome = compact(&rows).unwrap();
+    assert!(outcome.update.windows(2000).any(|bytes| bytes == [117, 1].repeat(1000)));
+    assert!(outcome.remarks.iter().any(|remark| remark.name == "stood_in"), "{outcome:?}");
+    let again = compact(std::slice::from_ref(&outcome.update)).unwrap();
+    assert_eq!(again.update, outcome.update);
+    let refused = compact(&[row(7, 0, 1001)]).unwrap_err();
+    assert_eq!(refused.code, Code::Undecodable);
+    assert!(reset(&rows).is_ok());
+}

@@ -7,8 +7,11 @@
 use super::json;
 use super::wire::{Cursor, Error, Malformed};
 
-/// How deep values may be nested: both JavaScript and yrs recurse.
-pub const DEPTH_MAX: usize = 64;
+/// How deep values may be nested: JavaScript recurses over them, and survives this many.
+pub const DEPTH_MAX: usize = 1000;
+
+/// How deep they may be nested where yrs reads them: it recurses on the guest's stack.
+pub const DEPTH_READ_MAX: usize = 64;
 
 /// The kinds of content; the discriminants are those of the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,7 +136,7 @@ fn skip_type(cursor: &mut Cursor<'_>) -> Result<(), Error> {
 fn skip_element(kind: Kind, cursor: &mut Cursor<'_>) -> Result<(), Error> {
     match kind {
         Kind::Json => skip_json_or_undefined(cursor),
-        _ => skip_value(cursor),
+        _ => skip_value(cursor).map(drop),
     }
 }
 
@@ -155,11 +158,10 @@ fn skip_json_or_undefined(cursor: &mut Cursor<'_>) -> Result<(), Error> {
 /// The tag of an object in lib0.
 const OBJECT: u8 = 118;
 
-/// Skips one lib0 value, without recursion: `open` holds how many elements each open
-/// array or object still has, and whether a key precedes each.
-fn skip_value(cursor: &mut Cursor<'_>) -> Result<(), Error> {
-    let mut open: [(u64, bool); DEPTH_MAX] = [(0, false); DEPTH_MAX];
-    let mut depth = 0;
+/// Skips one lib0 value, without recursion; says how deep it is nested.
+fn skip_value(cursor: &mut Cursor<'_>) -> Result<usize, Error> {
+    let mut open = Open::default();
+    let mut deepest = 0;
     loop {
         let offset = cursor.offset();
         match cursor.byte()? {
@@ -171,11 +173,11 @@ fn skip_value(cursor: &mut Cursor<'_>) -> Result<(), Error> {
             119 => drop(cursor.string()?),
             tag @ (OBJECT | 117) => {
                 let count = cursor.count()?;
-                if depth == DEPTH_MAX {
+                if open.depth == DEPTH_MAX {
                     return Err(Error { offset, malformed: Malformed::Depth });
                 }
-                open[depth] = (count, tag == OBJECT);
-                depth += 1;
+                open.push((count, tag == OBJECT));
+                deepest = deepest.max(open.depth);
             }
             116 => {
                 let len = cursor.var_uint()?;
@@ -183,18 +185,71 @@ fn skip_value(cursor: &mut Cursor<'_>) -> Result<(), Error> {
             }
             tag => return Err(Error { offset, malformed: Malformed::ValueTag(tag) }),
         }
-        while depth > 0 && open[depth - 1].0 == 0 {
-            depth -= 1;
+        while open.last().is_some_and(|(left, _)| *left == 0) {
+            open.pop();
         }
-        if depth == 0 {
-            return Ok(());
-        }
-        let (left, keyed) = &mut open[depth - 1];
+        let Some((left, keyed)) = open.last() else { return Ok(deepest) };
         *left -= 1;
         if *keyed {
             cursor.string()?;
         }
     }
+}
+
+/// How many elements each open array or object still has, and whether a key precedes each. Those
+/// that are usual take no memory of their own.
+struct Open {
+    near: [(u64, bool); DEPTH_READ_MAX],
+    far: Vec<(u64, bool)>,
+    depth: usize,
+}
+
+impl Default for Open {
+    fn default() -> Open {
+        Open { near: [(0, false); DEPTH_READ_MAX], far: Vec::new(), depth: 0 }
+    }
+}
+
+impl Open {
+    fn push(&mut self, one: (u64, bool)) {
+        match self.near.get_mut(self.depth) {
+            Some(place) => *place = one,
+            None => self.far.push(one),
+        }
+        self.depth += 1;
+    }
+
+    fn pop(&mut self) {
+        self.far.pop();
+        self.depth -= 1;
+    }
+
+    fn last(&mut self) -> Option<&mut (u64, bool)> {
+        match self.far.last_mut() {
+            Some(last) => Some(last),
+            None => self.near.get_mut(self.depth.checked_sub(1)?),
+        }
+    }
+}
+
+/// Whether values of a content that was read are nested deeper than yrs may read.
+pub fn is_deep(kind: Kind, bytes: &[u8]) -> bool {
+    // An array of one element takes two bytes.
+    if !matches!(kind, Kind::Any | Kind::Doc) || bytes.len() <= 2 * DEPTH_READ_MAX {
+        return false;
+    }
+    let mut cursor = Cursor::new(bytes);
+    if kind == Kind::Doc && cursor.string().is_err() {
+        return false;
+    }
+    while cursor.remaining() > 0 {
+        match skip_value(&mut cursor) {
+            Ok(depth) if depth <= DEPTH_READ_MAX => {}
+            Ok(_) => return true,
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 /// The length of UTF-8 text in UTF-16 units, as Yjs counts.
@@ -254,7 +309,7 @@ mod tests {
         // {"a": [1, null], "": "x"} as lib0 writes it, then a byte that is not part of it.
         let bytes = [118, 2, 1, b'a', 117, 2, 125, 1, 126, 0, 119, 1, b'x', 99];
         let mut cursor = Cursor::new(&bytes);
-        assert_eq!(skip_value(&mut cursor), Ok(()));
+        assert_eq!(skip_value(&mut cursor), Ok(2));
         assert_eq!(cursor.remaining(), 1);
     }
 
@@ -265,8 +320,22 @@ mod tests {
             bytes.push(126);
             skip_value(&mut Cursor::new(&bytes))
         };
-        assert_eq!(nested(DEPTH_MAX), Ok(()));
+        assert_eq!(nested(DEPTH_READ_MAX), Ok(DEPTH_READ_MAX));
+        assert_eq!(nested(DEPTH_MAX), Ok(DEPTH_MAX));
         let offset = 2 * DEPTH_MAX;
         assert_eq!(nested(DEPTH_MAX + 1), Err(Error { offset, malformed: Malformed::Depth }));
+    }
+
+    #[test]
+    fn a_value_nested_deeper_than_yrs_may_read_is_known() {
+        let nested = |depth: usize| [[117, 1].repeat(depth), vec![126]].concat();
+        for (depth, deep) in [(1, false), (DEPTH_READ_MAX, false), (DEPTH_READ_MAX + 1, true)] {
+            let beside = [vec![126], nested(depth), vec![126]].concat();
+            assert_eq!(is_deep(Kind::Any, &beside), deep, "{depth}");
+            assert_eq!(is_deep(Kind::Doc, &[vec![1, b'd'], nested(depth)].concat()), deep);
+        }
+        // Objects beside each other are not inside each other.
+        let flat = [118, 1, 1, b'a', 126].repeat(4 * DEPTH_READ_MAX);
+        assert!(!is_deep(Kind::Any, &flat));
     }
 }

@@ -18,7 +18,7 @@
 //! them, and every content is copied from the former model anyway.
 
 use super::compare::{self, Change, Difference};
-use super::content::Kind;
+use super::content::{self, Kind};
 use super::digest::digest;
 use super::fragment;
 use super::layout::{Layout, Unfit};
@@ -150,7 +150,7 @@ fn check_settled(names: &Names, old: &Model) -> Result<(), LeftAlone> {
 }
 
 /// What yrs is known to misread: it goes on in the wrong place, and may panic on what it
-/// takes for lengths there.
+/// takes for lengths there; or it comes to the end of its stack.
 fn unreadable(old: &Model) -> Option<&'static str> {
     const HOOK: u8 = 5;
     let runs = old.clients.iter().flat_map(|client| client.runs.iter().map(move |r| (client, r)));
@@ -159,6 +159,14 @@ fn unreadable(old: &Model) -> Option<&'static str> {
             Kind::Json => return Some("yrs cannot read JSON texts"),
             Kind::Type if client.arena[run.bytes.0 as usize] == HOOK => {
                 return Some("yrs cannot read the name of an XmlHook");
+            }
+            Kind::Any | Kind::Doc
+                if content::is_deep(
+                    run.kind,
+                    &client.arena[run.bytes.0 as usize..run.bytes.1 as usize],
+                ) =>
+            {
+                return Some("yrs has no stack for values that are nested so deep");
             }
             _ => {}
         }
