@@ -163,6 +163,38 @@ pub fn default_collections() -> Collections {
     .collect()
 }
 
+/// What a built-in task asks to be absent by more than the key and an anchor of the collection.
+pub struct Absence {
+    /// The plugin.
+    pub plugin: &'static str,
+    /// The modes (its settings `mode_FORMAT`) in which it asks; none: always.
+    pub modes: &'static [&'static str],
+    /// Whose rows.
+    pub collection: &'static str,
+    /// The column that says which of them.
+    pub column: &'static str,
+    /// Whose row the guard locks meanwhile.
+    pub anchor: &'static str,
+}
+
+/// All of them.
+pub const ABSENCES: [Absence; 2] = [
+    Absence {
+        plugin: "client-deactivation",
+        modes: &[],
+        collection: "attachments",
+        column: "state",
+        anchor: "clients",
+    },
+    Absence {
+        plugin: "compaction",
+        modes: &["trim", "reset"],
+        collection: "attachments",
+        column: "state",
+        anchor: "documents",
+    },
+];
+
 /// The collection, the column and the index that only the reconciler needs.
 const RECONCILED: (&str, &str, &str) = ("workspaces", "unsettled", "by_unsettled");
 

@@ -3,6 +3,8 @@
 
 #[path = "postgres_server/bounds.rs"]
 mod bounds;
+#[path = "postgres_server/checks.rs"]
+mod checks;
 #[path = "postgres_server/crash.rs"]
 mod crash;
 #[path = "postgres_server/frozen.rs"]

@@ -77,6 +77,12 @@ impl Collection {
             Some(name) => self.indexes.get(name).map(Vec::as_slice),
         }
     }
+
+    /// Columns of an index with the key behind them: the order of a range over it, which is total.
+    pub fn order_of(&self, columns: &[String]) -> Vec<String> {
+        let rest = self.key.iter().filter(|name| !columns.contains(name));
+        columns.iter().chain(rest).cloned().collect()
+    }
 }
 
 /// All collections of a configuration, by name.

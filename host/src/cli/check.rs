@@ -15,6 +15,7 @@ use crate::config::schedule::{longest_gap, remark};
 use crate::config::task::schedule_for;
 use crate::config::{Config, Diagnostic, Overrides, Problems, Resolved, printable, read};
 use crate::courier::look_at_token;
+use crate::model::{ABSENCES, Absence};
 use crate::ports::guests::Lane;
 use crate::ports::store::{self, Range, Store};
 
@@ -58,6 +59,7 @@ impl Args {
                 match looked {
                     Ok((faults, remarks)) => {
                         resolved.mapping_faults(&faults);
+                        absences(&mut resolved);
                         for (task, message, fix) in remarks {
                             resolved.warn_schedule(&task, message, &fix);
                         }
@@ -226,6 +228,41 @@ fn tokens(resolved: &mut Resolved) {
     }
 }
 
+/// Absences that a server's locks do not hold by themselves: an insert waits for the anchor's row, an
+/// update of the column that the guard looks at does not. A file has one writer at a time.
+fn absences(resolved: &mut Resolved) {
+    if resolved.partial().store.url.is_none() {
+        return;
+    }
+    let tasks: Vec<_> = resolved.partial().tasks.values().cloned().collect();
+    for task in &tasks {
+        let has_mode = |modes: &[&str]| {
+            task.settings.iter().filter(|field| field.name.starts_with("mode_")).any(
+                |field| matches!(&field.value, Value::Text(mode) if modes.contains(&mode.as_str())),
+            )
+        };
+        let is_asked = |absence: &&Absence| {
+            absence.plugin == task.plugin && (absence.modes.is_empty() || has_mode(absence.modes))
+        };
+        for Absence { collection, column, anchor, .. } in ABSENCES.iter().filter(is_asked) {
+            let alias = |name: &str| task.aliases.get(name).map_or(name, String::as_str).to_owned();
+            let (own, anchor) = (alias(collection), alias(anchor));
+            resolved.warn_collection(
+                &own,
+                format!(
+                    "`{}` asks that no row of `{own}` is there by its `{column}`: an INSERT waits for the \
+                     row of `{anchor}`, an UPDATE or upsert of `{column}` does not",
+                    task.name
+                ),
+                &format!(
+                    "lock the row of `{anchor}` (SELECT ... FOR KEY SHARE) wherever your product sets \
+                     `{column}`; see docs/compaction.md"
+                ),
+            );
+        }
+    }
+}
+
 /// What is allowed but deserves a look.
 fn notes(resolved: &mut Resolved, now: Time) {
     let tasks: Vec<_> = resolved.partial().tasks.values().cloned().collect();
@@ -234,6 +271,30 @@ fn notes(resolved: &mut Resolved, now: Time) {
         if let Some((warning, fix)) = schedule.and_then(|s| remark(s, &task.timezone, now)) {
             resolved.warn_schedule(&task.name, warning, fix);
         }
+    }
+    for task in tasks.iter().filter(|task| task.plugin == "compaction") {
+        let text = |name: &str| {
+            let field = task.settings.iter().find(|field| field.name == name);
+            field.and_then(|field| match &field.value {
+                Value::Text(text) => Some(text.as_str()),
+                _ => None,
+            })
+        };
+        let (message, fix) = match (text("deleted_content"), text("mode_yjs")) {
+            (Some("keep"), Some("reset")) => (
+                "keeps what is deleted in Yjs documents (deleted_content = \"keep\"), so a reset of one that \
+                 has deleted anything becomes a merge",
+                "if no client has `gc: false`, write deleted_content = \"collect\"",
+            ),
+            (Some("detect"), _) => (
+                "knows a Yjs document with `gc: false` only by a row that is a whole state; of one that is \
+                 written edit by edit it drops what is deleted, and versions can no longer show it",
+                "write deleted_content = \"keep\", or \"collect\" if no client has `gc: false`",
+            ),
+            _ => continue,
+        };
+        let message = format!("`{}` {message}", task.name);
+        resolved.warn_setting(&task.name, "deleted_content", message, fix);
     }
     let workspaces = resolved.used_collections().remove("workspaces");
     if let Some(workspaces) = workspaces {

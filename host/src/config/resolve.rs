@@ -359,13 +359,27 @@ impl Parsed {
             .iter()
             .map(|task| (TaskName::from(task.name()), task.schedule_of().expression_span.clone()))
             .collect();
+        let settings = self
+            .tasks
+            .iter()
+            .flat_map(|task| {
+                let of = |setting: &str| {
+                    let span = task.setting_span(setting).clone();
+                    ((TaskName::from(task.name()), setting.to_owned()), span)
+                };
+                WARNED_SETTINGS.map(of)
+            })
+            .collect();
         let mut config = Config::from_sections(self.origin, self.sections, collections);
         config.tasks = tasks;
         config.manifests = manifests;
         let (source, tokens, problems) = (self.source, self.tokens, self.problems);
-        Resolved { config, source, places, schedules, tokens, problems }
+        Resolved { config, source, places, schedules, settings, tokens, problems }
     }
 }
+
+/// The settings that `besom check` may remark something about.
+const WARNED_SETTINGS: [&str; 1] = ["deleted_content"];
 
 /// A configuration with everything that is known to be wrong with it.
 #[derive(Debug, Clone)]
@@ -374,6 +388,8 @@ pub struct Resolved {
     source: Source,
     places: BTreeMap<String, CollectionPlaces>,
     schedules: BTreeMap<TaskName, Span>,
+    /// By task and name, of [`WARNED_SETTINGS`].
+    settings: BTreeMap<(TaskName, String), Span>,
     tokens: BTreeMap<String, Span>,
     problems: Vec<Diagnostic>,
 }
@@ -417,6 +433,19 @@ impl Resolved {
     /// Adds a warning about a task's schedule.
     pub fn warn_schedule(&mut self, task: &TaskName, message: impl Into<String>, fix: &str) {
         let span = self.schedules.get(task);
+        let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        self.problems.push(Diagnostic::warning(place, message).fix(fix));
+    }
+
+    /// Adds a warning about a task's setting.
+    pub fn warn_setting(
+        &mut self,
+        task: &TaskName,
+        setting: &str,
+        message: impl Into<String>,
+        fix: &str,
+    ) {
+        let span = self.settings.get(&(task.clone(), setting.to_owned()));
         let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
         self.problems.push(Diagnostic::warning(place, message).fix(fix));
     }

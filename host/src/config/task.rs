@@ -233,6 +233,11 @@ pub struct RawTask {
 }
 
 impl RawTask {
+    /// Where a setting stands; the task's name where it is left at its default.
+    pub fn setting_span(&self, setting: &str) -> &Span {
+        self.settings.get(setting).map_or(&self.name_span, |entry| &entry.key_span)
+    }
+
     /// Reads a task's table.
     pub fn read(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> RawTask {
         let path = format!("tasks.{}", entry.key);

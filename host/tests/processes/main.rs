@@ -3,6 +3,7 @@
 //! One file per subject; `site` is the directory a host lives in, `host` the process.
 
 mod cancel;
+mod checks;
 mod contract;
 mod host;
 mod isolation;

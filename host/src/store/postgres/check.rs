@@ -6,23 +6,38 @@ use std::collections::BTreeSet;
 use besom_core::collection::{Anchor, Collection, Collections, Encoding};
 use besom_core::value::Kind;
 
-use super::catalog::{ColumnFound, IndexFound, TableFound, tables};
-use super::error::Job;
-use super::mapping::qualified;
-use super::session::{Session, params};
+use super::catalog::{ColumnFound, IndexFound, TableFound};
+use super::error::{Job, invalid};
+use super::mapping::{Mapping, Table, quote};
+use super::plan::Good;
+use super::range::fault_of_next_page;
+use super::session::{Pipeline, Session, params};
+use super::snapshot::View;
 use crate::ports::store::MappingFault;
 
 /// How alike a name must be to be suggested (0 to 1).
 const SIMILAR_MIN: f64 = 0.7;
 
 /// All faults of all collections, in the order of their names.
-pub(super) async fn check(session: &Session, collections: &Collections) -> Job<Vec<MappingFault>> {
-    let names: Vec<String> = collections.values().map(|c| qualified(&c.table)).collect();
-    let catalog = tables(session, &names).await?;
+pub(super) async fn check(
+    session: &mut Session,
+    collections: &Collections,
+) -> Job<Vec<MappingFault>> {
+    session.begin(Pipeline::default()).await?;
+    let checked = checked(session, collections).await;
+    session.rollback().await;
+    checked
+}
+
+async fn checked(session: &Session, collections: &Collections) -> Job<Vec<MappingFault>> {
+    let mapping = Mapping::complete(session, collections).await?;
+    let good = Good::default();
+    let view = View { session, mapping: &mapping, good: &good };
     let mut faults = Vec::new();
     for collection in collections.values() {
         let mut found = Found { collection, faults: &mut faults };
-        let Some(table) = catalog.get(&qualified(&collection.table)) else {
+        let mapped = mapping.table(&collection.name).map_err(invalid)?;
+        let Some(table) = &mapped.found else {
             let known = known_tables(session).await?;
             let name = &collection.table;
             let nearest = nearest(name, known.iter().map(String::as_str));
@@ -40,17 +55,48 @@ pub(super) async fn check(session: &Session, collections: &Collections) -> Job<V
             "r" | "p" => {
                 found.key(&table.indexes);
                 found.indexes(table);
+                let may = Privileges::of(session, table.oid).await?;
+                found.privileges(&may, is_anchor(collection, collections));
+                if may.select && found.is_whole() {
+                    found.pages(&view, mapped, table).await?;
+                }
             }
             _ => {}
         }
         for anchor in &collection.anchors {
-            let target = collections
-                .get(&anchor.collection)
-                .and_then(|target| catalog.get(&qualified(&target.table)));
+            let target = collections.get(&anchor.collection);
+            let target = target.and_then(|target| mapping.table(&target.name).ok()?.found.as_ref());
             found.anchor(table, target, anchor, collections);
         }
     }
     Ok(faults)
+}
+
+/// Whether a guard on the absence of rows locks the rows of this collection.
+fn is_anchor(collection: &Collection, all: &Collections) -> bool {
+    all.values().flat_map(|other| &other.anchors).any(|a| a.collection == collection.name)
+}
+
+/// What Besom's role may do to a table.
+struct Privileges {
+    role: String,
+    select: bool,
+    /// Of one column at least: it takes no more to lock a row.
+    update: bool,
+}
+
+impl Privileges {
+    async fn of(session: &Session, table: u32) -> Job<Privileges> {
+        let rows = session
+            .query(
+                "SELECT current_user::text, has_any_column_privilege($1::oid, 'SELECT'),
+                        has_any_column_privilege($1::oid, 'UPDATE')",
+                params![table],
+            )
+            .await?;
+        let row = rows.first().ok_or_else(|| invalid("no answer on privileges"))?;
+        Ok(Privileges { role: row.try_get(0)?, select: row.try_get(1)?, update: row.try_get(2)? })
+    }
 }
 
 /// The tables that can be named, for suggestions.
@@ -74,8 +120,12 @@ struct Found<'a> {
 
 impl Found<'_> {
     fn fault(&mut self, place: impl Into<String>, message: String) {
+        self.push(place, message, false);
+    }
+
+    fn push(&mut self, place: impl Into<String>, message: String, warning: bool) {
         let collection = self.collection.name.clone();
-        self.faults.push(MappingFault { collection, place: place.into(), message, warning: false });
+        self.faults.push(MappingFault { collection, place: place.into(), message, warning });
     }
 
     /// The tenant and every mapped column exist and can hold what they promise.
@@ -152,6 +202,56 @@ impl Found<'_> {
         for (place, message) in faults {
             self.fault(place, message);
         }
+    }
+
+    /// Rows can be read, and locked: a guard locks the row that it looks at, and that takes the
+    /// privilege to update it even where nothing is updated.
+    fn privileges(&mut self, may: &Privileges, is_anchor: bool) {
+        let (table, role) = (&self.collection.table, quote(&may.role));
+        if !may.select {
+            let message =
+                format!("the role may not read {table:?}: GRANT SELECT ON {table} TO {role}");
+            return self.fault("table", message);
+        }
+        if may.update {
+            return;
+        }
+        let column = self.collection.key.first().map(|name| quote(name)).unwrap_or_default();
+        let message = format!(
+            "the role may not lock rows of {table:?}, which guards do: \
+             GRANT UPDATE ({column}) ON {table} TO {role}, which is enough for that"
+        );
+        // A collection that is only looked at may have no guards.
+        self.push("table", message, !is_anchor);
+    }
+
+    /// Pages over an index need no sorting. Of a small table whose statistics are known no plan says
+    /// so: there the columns of its indexes have to do.
+    async fn pages(&mut self, view: &View<'_>, mapped: &Table, found: &TableFound) -> Job<()> {
+        let collection = self.collection;
+        for (name, columns) in &collection.indexes {
+            let order = collection.order_of(columns);
+            if found.index_begins(&self.whole(&order)) {
+                continue;
+            }
+            let fault = fault_of_next_page(view, mapped, name).await?;
+            let (table, list) = (&collection.table, self.whole(&order).join(", "));
+            let what = match fault {
+                Some(fault) => format!("is refused at its second page, which {fault},"),
+                None => "sorts the rows that are equal where a page ends,".to_owned(),
+            };
+            let message = format!(
+                "a read {what} because no index goes on with the key: CREATE INDEX ON {table} ({list})"
+            );
+            // A plugin that reads one page only never comes there.
+            self.push(format!("indexes.{name}"), message, true);
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is wrong so far that would keep its rows from being read.
+    fn is_whole(&self) -> bool {
+        !self.faults.iter().any(|f| f.collection == self.collection.name && !f.warning)
     }
 
     /// The anchor exists, and whoever inserts here waits for its lock: a foreign key does that.

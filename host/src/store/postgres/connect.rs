@@ -174,8 +174,8 @@ impl Pools {
     }
 
     pub(super) fn new(dial: &Dial, options: &Options, schema: &str) -> Result<Pools> {
-        let write = settings(options, true);
-        let read = settings(options, false);
+        let write = format!("{}; {}", settings(options, true), search_path(&options.schema));
+        let read = format!("{}; {}", settings(options, false), search_path(&options.schema));
         let losses = Arc::new(Losses::default());
         let pool = |size, settings: &str| pool(dial, options, &losses, size, settings.to_owned());
         Ok(Pools {
@@ -403,6 +403,20 @@ fn settings(options: &Options, write: bool) -> String {
         sql.push_str("SET default_transaction_read_only = on");
     }
     sql
+}
+
+/// Leaves the engine's own schema out of the search path, so that no name of a table of the
+/// product is looked for there, and none is created. A role that is called like the schema has it
+/// in its path by `"$user"`.
+fn search_path(schema: &str) -> String {
+    let schema = schema.replace('\'', "''");
+    format!(
+        "SELECT set_config('search_path', coalesce(string_agg(part, ',' ORDER BY place), \
+         CASE current_setting('search_path') WHEN '' THEN '' ELSE 'public' END), false) \
+         FROM unnest(string_to_array(current_setting('search_path'), ',')) WITH ORDINALITY p(part, place) \
+         WHERE CASE btrim(part, ' \"') WHEN '$user' THEN current_user::text ELSE btrim(part, ' \"') END \
+               <> '{schema}'"
+    )
 }
 
 #[cfg(test)]

@@ -188,7 +188,7 @@ impl Store for PostgresStore {
     }
 
     async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>> {
-        Ok(check::check(&self.look().await?, collections).await?)
+        Ok(check::check(&mut self.look().await?, collections).await?)
     }
 
     async fn raise_fence(

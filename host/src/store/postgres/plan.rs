@@ -11,6 +11,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
+use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, Type};
 
 use super::error::{Job, invalid};
@@ -55,13 +56,9 @@ pub(super) async fn refuse_full_scan(
     session.batch("SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off").await?;
     let asked = session.explain(sql, params).await?;
     session.batch("SET LOCAL enable_seqscan = on; SET LOCAL enable_sort = on").await?;
-    let plan: Explained = only(&asked)?;
-    let plan: serde_json::Value = serde_json::from_str(&plan.0)
-        .map_err(|e| invalid(format!("a plan cannot be read: {e}")))?;
+    let plan = read(&asked)?;
     let found = table.found.as_ref().filter(|found| ["r", "p"].contains(&found.kind.as_str()));
-    if let Some(fault) =
-        plan.get(0).and_then(|plan| fault(&plan["Plan"])).filter(|_| found.is_some())
-    {
+    if let Some(fault) = fault(&plan["Plan"]).filter(|_| found.is_some()) {
         if is_small(session, table).await? {
             return Ok(());
         }
@@ -73,6 +70,36 @@ pub(super) async fn refuse_full_scan(
     }
     good.learn(sql);
     Ok(())
+}
+
+/// What is wrong with the plan of a query, whatever the values of its parameters: an index is
+/// taken wherever there is one that fits. In a transaction.
+pub(super) async fn fault_of(
+    session: &Session,
+    sql: &str,
+    params: usize,
+) -> Job<Option<&'static str>> {
+    session
+        .batch(&format!(
+            "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; \
+             SET LOCAL enable_sort = off; PREPARE besom_tried AS {sql}"
+        ))
+        .await?;
+    let nothing = match params {
+        0 => String::new(),
+        n => format!("({})", vec!["NULL"; n].join(", ")),
+    };
+    let asked = session.explain(&format!("EXECUTE besom_tried{nothing}"), &[]).await?;
+    session.batch("DEALLOCATE besom_tried").await?;
+    Ok(fault(&read(&asked)?["Plan"]))
+}
+
+/// The plan that EXPLAIN has answered with.
+fn read(asked: &[Row]) -> Job<serde_json::Value> {
+    let plan: Explained = only(asked)?;
+    let plan: serde_json::Value = serde_json::from_str(&plan.0)
+        .map_err(|e| invalid(format!("a plan cannot be read: {e}")))?;
+    Ok(plan.get(0).cloned().unwrap_or_default())
 }
 
 /// Whether the planner knows that there is next to nothing in the table. It guesses the size of

@@ -17,7 +17,7 @@ use super::conditions::Conditions;
 use super::error::{Job, invalid};
 use super::lookup::selected;
 use super::mapping::{Table, quote};
-use super::plan::refuse_full_scan;
+use super::plan::{fault_of, refuse_full_scan};
 use super::session::Param;
 use super::snapshot::View;
 use super::tenants::{bounds, form_of, index_columns, next_tenant};
@@ -72,6 +72,32 @@ pub(super) async fn read(
         }
     }
     reading.page(None)
+}
+
+/// What is wrong with the plan of a page that goes on behind a row, over an index of the mapping.
+/// The first page may well come in order where the second one has to be sorted. In a transaction.
+pub(super) async fn fault_of_next_page(
+    view: &View<'_>,
+    table: &Table,
+    index: &str,
+) -> Job<Option<&'static str>> {
+    let range = Range {
+        collection: table.collection.name.clone(),
+        index: Some(index.to_owned()),
+        limit: 1,
+        ..Range::default()
+    };
+    let reading = Reading::new(view, table, &range)?;
+    let tenant = table.tenant.as_ref().map(|_| Tenant::from(""));
+    // The plan is one for all values; that they are no NULL is what counts.
+    let behind = vec![Cell::Bool(true); reading.order.len()];
+    for step in reading.steps(Some(behind))? {
+        let (sql, params) = reading.query(tenant.as_ref(), &step, 1)?;
+        if let Some(fault) = fault_of(view.session, &sql, params.len()).await? {
+            return Ok(Some(fault));
+        }
+    }
+    Ok(None)
 }
 
 /// What an ordering column has to be within one step.

@@ -8,6 +8,8 @@ use besom_core::value::Kind;
 use rusqlite::Connection;
 
 use super::error::Job;
+use super::mapping::Table;
+use super::range::fault_of_next_page;
 use crate::ports::store::MappingFault;
 
 /// How alike a name must be to be suggested (0 to 1).
@@ -30,7 +32,7 @@ pub(super) fn check(conn: &Connection, collections: &Collections) -> Job<Vec<Map
         if kind == "table" {
             let indexes = indexes(conn, &collection.table, &columns)?;
             found.key(&indexes);
-            found.indexes(&indexes);
+            found.indexes(conn, &indexes)?;
         }
         for anchor in &collection.anchors {
             found.anchor(conn, anchor, collections)?;
@@ -101,34 +103,37 @@ impl Found<'_> {
         }
     }
 
-    /// Each declared index has an index of the database that begins with it.
-    fn indexes(&mut self, indexes: &[Index]) {
-        let tenant = self.collection.tenant.iter();
-        let declared = self.collection.indexes.iter();
-        let faults: Vec<(String, String)> = declared
-            .filter_map(|(name, columns)| {
-                let wanted: Vec<&String> = tenant.clone().chain(columns).collect();
-                let begins = |index: &Index| {
-                    index.columns.len() >= wanted.len()
-                        && index.columns.iter().zip(&wanted).all(|(a, b)| same(a, b))
-                };
-                if indexes.iter().any(begins) {
-                    return None;
-                }
-                let (table, list) = (&self.collection.table, self.listed(columns));
-                let place = format!("indexes.{name}");
-                Some((
-                    place,
-                    format!(
-                        "no index of {table:?} begins with ({list}): \
-                         CREATE INDEX {table}_{name} ON {table} ({list})"
-                    ),
-                ))
-            })
-            .collect();
-        for (place, message) in faults {
-            self.fault(place, message);
+    /// Each declared index has an index of the database that begins with it, and pages over it need
+    /// no sorting.
+    fn indexes(&mut self, conn: &Connection, indexes: &[Index]) -> Job<()> {
+        let collection = self.collection;
+        // A column that is missing is said already.
+        let is_whole = !self.faults.iter().any(|f| f.collection == collection.name && !f.warning);
+        let table = Table::new(collection);
+        for (name, columns) in &collection.indexes {
+            let wanted: Vec<&String> = collection.tenant.iter().chain(columns).collect();
+            let begins = |index: &Index| {
+                index.columns.len() >= wanted.len()
+                    && index.columns.iter().zip(&wanted).all(|(a, b)| same(a, b))
+            };
+            let (place, of) = (format!("indexes.{name}"), &collection.table);
+            if !indexes.iter().any(begins) {
+                let list = self.listed(columns);
+                let message = format!(
+                    "no index of {of:?} begins with ({list}): CREATE INDEX {of}_{name} ON {of} ({list})"
+                );
+                self.fault(place, message);
+            } else if is_whole && let Some(fault) = fault_of_next_page(conn, &table, name)? {
+                let list = self.listed(&collection.order_of(columns));
+                let message = format!(
+                    "a read is refused at its second page, which {fault}, because no index goes on \
+                     with the key: CREATE INDEX {of}_{name}_key ON {of} ({list})"
+                );
+                // A plugin that reads one page only never comes there.
+                self.push(place, message, true);
+            }
         }
+        Ok(())
     }
 
     /// The anchor exists, and whoever inserts here is held by it. On SQLite the one writer

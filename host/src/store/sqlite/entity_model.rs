@@ -59,7 +59,8 @@ CREATE TABLE IF NOT EXISTS changes (
     PRIMARY KEY (project_id, doc_id, server_seq),
     FOREIGN KEY (project_id, doc_id) REFERENCES documents (project_id, doc_id)
 ) STRICT;
-CREATE INDEX IF NOT EXISTS changes_by_lamport ON changes (project_id, doc_id, lamport);
+CREATE INDEX IF NOT EXISTS changes_by_lamport
+    ON changes (project_id, doc_id, lamport, server_seq);
 
 CREATE TABLE IF NOT EXISTS snapshots (
     project_id TEXT NOT NULL,

@@ -36,7 +36,8 @@ pub(super) fn created(conn: &Connection, table: &str) -> Job<Vec<Created>> {
 }
 
 /// ` INDEXED BY ...` for a range over an index with these columns, behind the tenant's; empty
-/// where a key provides the order, or the index is not there.
+/// where a key provides the order, or the index is not there. Of several the one that goes on
+/// furthest with the key, which orders what is equal.
 pub(super) fn of_range(conn: &Connection, table: &Table, columns: &[String]) -> Job<String> {
     let tenant = table.collection.tenant.iter();
     let wanted: Vec<&String> = tenant.chain(columns).collect();
@@ -44,7 +45,17 @@ pub(super) fn of_range(conn: &Connection, table: &Table, columns: &[String]) -> 
         index.columns.len() >= wanted.len()
             && index.columns.iter().zip(&wanted).all(|(has, wants)| has.eq_ignore_ascii_case(wants))
     };
-    Ok(phrase(table.created(conn)?.iter().find(fits)))
+    let order = table.collection.order_of(columns);
+    let order: Vec<&String> = table.collection.tenant.iter().chain(&order).collect();
+    let further = |index: &Created| {
+        index.columns.iter().zip(&order).take_while(|(has, wants)| same(has, wants)).count()
+    };
+    let best = table
+        .created(conn)?
+        .iter()
+        .filter(fits)
+        .reduce(|best, other| if further(other) > further(best) { other } else { best });
+    Ok(phrase(best))
 }
 
 /// The same for a question about rows of a tenant under these conditions: the index that most

@@ -27,17 +27,7 @@ pub(super) fn refuse_full_scan(
     if GOOD.lock().unwrap_or_else(|e| e.into_inner()).contains(&mark) {
         return Ok(());
     }
-    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?;
-    let mut rows = statement.query(params_from_iter(params.iter()))?;
-    while let Some(row) = rows.next()? {
-        let step: String = row.get(3)?;
-        let fault = if step.starts_with("SCAN") && !step.starts_with("SCAN CONSTANT") {
-            "reads the whole table"
-        } else if step == "USE TEMP B-TREE FOR ORDER BY" {
-            "sorts the whole range"
-        } else {
-            continue;
-        };
+    if let Some((fault, step)) = fault(conn, sql, params)? {
         let name = &table.collection.name;
         return Err(Error::Invalid(format!(
             "a read of {name:?} {fault} (SQLite's plan: {step}): create the index that the \
@@ -51,4 +41,24 @@ pub(super) fn refuse_full_scan(
     }
     good.insert(mark);
     Ok(())
+}
+
+/// What is wrong with the plan of a query, and the step of the plan that says so.
+pub(super) fn fault(
+    conn: &Connection,
+    sql: &str,
+    params: &Params<'_>,
+) -> Job<Option<(&'static str, String)>> {
+    let mut statement = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?;
+    let mut rows = statement.query(params_from_iter(params.iter()))?;
+    while let Some(row) = rows.next()? {
+        let step: String = row.get(3)?;
+        if step.starts_with("SCAN") && !step.starts_with("SCAN CONSTANT") {
+            return Ok(Some(("reads the whole table", step)));
+        }
+        if step == "USE TEMP B-TREE FOR ORDER BY" {
+            return Ok(Some(("sorts the whole range", step)));
+        }
+    }
+    Ok(None)
 }

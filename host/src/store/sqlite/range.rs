@@ -17,7 +17,7 @@ use super::error::Job;
 use super::hint;
 use super::lookup::{invalid, selected};
 use super::mapping::{Mapping, Params, Table, quote};
-use super::plan::refuse_full_scan;
+use super::plan::{self, refuse_full_scan};
 use super::tenants::next_tenant;
 use super::values::{Round, cells};
 use crate::ports::store::{Range, RangePage};
@@ -67,6 +67,35 @@ pub(super) fn read(
         }
     }
     reading.page(None)
+}
+
+/// What is wrong with the plan of a page that goes on behind a row, over an index of the mapping.
+/// The first page may well come in order where the second one has to be sorted.
+pub(super) fn fault_of_next_page(
+    conn: &Connection,
+    table: &Table,
+    index: &str,
+) -> Job<Option<&'static str>> {
+    let range = Range {
+        collection: table.collection.name.clone(),
+        index: Some(index.to_owned()),
+        limit: 1,
+        ..Range::default()
+    };
+    let reading = Reading::new(conn, table, &range)?;
+    let tenant = table.tenant().map(|_| Tenant::from(""));
+    // No plan depends on what the values are.
+    let behind = vec![Value::Integer(0); reading.order.len()];
+    for equal in (0..behind.len()).rev() {
+        let (mut sql, mut params) = (String::new(), Vec::new());
+        let value = Some(&behind[equal]);
+        let (equal, step) = (&behind[..equal], Behind::Value);
+        reading.query(tenant.as_ref(), equal, value, step, &mut sql, &mut params)?;
+        if let Some((fault, _)) = plan::fault(conn, &sql, &params)? {
+            return Ok(Some(fault));
+        }
+    }
+    Ok(None)
 }
 
 /// A page while it is read.

@@ -1,10 +1,15 @@
 //! The mapping compared with the database.
 
-use besom_core::collection::{Anchor, Collection, Collections};
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom_core::collection::{Anchor, Collection, Collections, Column, Encoding};
+use besom_core::time::Time;
+use besom_core::value::{Kind, Value};
 
 use super::fixture::Fixture;
 use crate::model::default_collections;
-use crate::ports::store::Store;
+use crate::ports::store::{Range, Store};
 
 #[tokio::test]
 async fn the_entity_model_has_no_fault() {
@@ -82,4 +87,63 @@ async fn every_fault_is_named_with_its_place_and_the_fix() {
     assert!(said("misspelt").contains("did you mean \"server_seq\"?"));
     all.retain(|name, _| name == "documents");
     assert_eq!(f.store.check(&all).await.unwrap(), []);
+}
+
+/// The first page comes in the order of the index; the one behind it begins among equal values.
+#[tokio::test]
+async fn an_index_that_does_not_go_on_with_the_key_is_warned_of() {
+    let f = Fixture::new().await;
+    let database = rusqlite::Connection::open(f.dir.path().join("besom.db")).unwrap();
+    database
+        .execute_batch(
+            "CREATE TABLE sessions (session_id TEXT PRIMARY KEY, expires_at INTEGER);
+             CREATE INDEX by_expiry ON sessions (expires_at);
+             CREATE TABLE counted (session_id INTEGER PRIMARY KEY, expires_at INTEGER);
+             CREATE INDEX counted_by_expiry ON counted (expires_at);
+             INSERT INTO sessions VALUES ('a', 1), ('b', 1), ('c', 1);",
+        )
+        .unwrap();
+    let column = |kind| Column { kind, encoding: Encoding::Native };
+    let sessions = Collection {
+        name: "sessions".into(),
+        table: "sessions".into(),
+        tenant: None,
+        key: vec!["session_id".into()],
+        columns: [
+            ("session_id".to_owned(), column(Kind::Text)),
+            ("expires_at".to_owned(), column(Kind::Timestamp)),
+        ]
+        .into(),
+        indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
+        anchors: Vec::new(),
+    };
+    // An index of SQLite's ends with the row's number, which is this key.
+    let mut counted = Collection { table: "counted".into(), ..sessions.clone() };
+    counted.name = "counted".into();
+    counted.columns.insert("session_id".into(), column(Kind::Integer));
+    let all: Collections = [sessions, counted].map(|c| (c.name.clone(), c)).into();
+    let faults = f.store.check(&all).await.unwrap();
+    let [fault] = faults.as_slice() else { panic!("{faults:#?}") };
+    assert_eq!((&*fault.collection, &*fault.place), ("sessions", "indexes.by_expiry"));
+    assert!(fault.message.contains("sorts the whole range") && fault.warning, "{fault:?}");
+    let (_, fix) = fault.message.split_once("the key: ").unwrap();
+    assert_eq!(fix, "CREATE INDEX sessions_by_expiry_key ON sessions (expires_at, session_id)");
+
+    // What is advised is enough, with the other index still there.
+    database.execute_batch(fix).unwrap();
+    assert_eq!(f.store.check(&all).await.unwrap(), []);
+    f.store.set_collections(Arc::new(all));
+    let mut range = Range {
+        collection: "sessions".into(),
+        index: Some("by_expiry".into()),
+        upper: Some(Value::Timestamp(Time(2))),
+        columns: vec!["session_id".into()],
+        limit: 2,
+        bytes_max: 1 << 20,
+        ..Range::default()
+    };
+    let view = f.store.snapshot(Duration::from_secs(60)).await.unwrap();
+    let first = view.read_range(None, &range).await.unwrap();
+    range.after = first.next;
+    assert_eq!(view.read_range(None, &range).await.unwrap().rows, [[Value::Text("c".into())]]);
 }

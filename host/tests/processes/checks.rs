@@ -1,0 +1,164 @@
+//! What `besom check` asks and warns of, and a plugin that serves two tables.
+
+use serde_json::Value;
+
+use crate::site::Site;
+
+/// The texts of what `check` remarks.
+#[track_caller]
+fn remarks(site: &Site, args: &[&str]) -> Vec<String> {
+    let (_, said) = site.json(args);
+    let all = said["diagnostics"].as_array().expect("diagnostics");
+    all.iter().map(|one| one["text"].as_str().expect("text").to_owned()).collect()
+}
+
+/// Two tasks of one plugin, each on the table that it is told, with its own names of columns.
+#[test]
+fn one_plugin_sweeps_two_tables() {
+    let site = Site::new("");
+    site.drop_in("session_sweep.wasm", "session_sweep.wasm");
+    let task = |name: &str, table: &str, key: &str| {
+        format!(
+            "[tasks.{name}]\nplugin = \"session_sweep.wasm\"\nschedule = \"@every 5m\"\n\
+             [tasks.{name}.settings]\nkey = \"{key}\"\n\
+             [tasks.{name}.collections]\nsessions = \"{table}\"\n\
+             [tasks.{name}.grants]\n{table} = [\"read\", \"delete\"]\n\
+             [collections.{table}]\nkey = [\"{key}\"]\n\
+             columns = {{ {key} = \"text\", expires_at = {{ type = \"timestamp\", encoding = \"seconds\" }} }}\n\
+             indexes = {{ by_expiry = [\"expires_at\"] }}\n"
+        )
+    };
+    site.configure(
+        &[task("logins", "login_sessions", "session_id"), task("resets", "tokens", "token")]
+            .concat(),
+    );
+    let db = site.database();
+    db.execute_batch(
+        "PRAGMA journal_mode = WAL;
+         CREATE TABLE login_sessions (session_id TEXT PRIMARY KEY, expires_at INTEGER);
+         CREATE INDEX by_expiry ON login_sessions (expires_at, session_id);
+         CREATE TABLE tokens (token TEXT PRIMARY KEY, expires_at INTEGER);
+         CREATE INDEX tokens_by_expiry ON tokens (expires_at, token);
+         INSERT INTO login_sessions VALUES ('over', 1), ('lasts', 4000000000);
+         INSERT INTO tokens VALUES ('one', 1), ('two', 2), ('lasts', 4000000000), ('never', NULL);",
+    )
+    .expect("two tables");
+    assert_eq!(remarks(&site, &["check", "--store"]), Vec::<String>::new());
+    let (code, passed) = site.json(&["run"]);
+    assert_eq!(code, 0, "{passed:#}");
+    let committed = |task: &str| {
+        let all = passed.as_array().expect("tasks");
+        all.iter().find(|one| one["task"] == task).expect("the task")["committed"].clone()
+    };
+    assert_eq!((committed("logins"), committed("resets")), (1.into(), 2.into()), "{passed:#}");
+    let left = |sql: &str| {
+        let mut rows = db.prepare(sql).expect("a question");
+        let rows = rows.query_map([], |row| row.get::<_, String>(0)).expect("rows");
+        rows.map(Result::unwrap).collect::<Vec<_>>()
+    };
+    assert_eq!(left("SELECT session_id FROM login_sessions"), ["lasts"]);
+    assert_eq!(left("SELECT token FROM tokens ORDER BY token"), ["lasts", "never"]);
+    site.balanced();
+}
+
+/// What a plain index serves as its first page, it has to sort from the second one on.
+#[test]
+fn an_index_that_ends_before_the_key_is_warned_of_before_anything_runs() {
+    let site = Site::new("");
+    site.drop_in("session_sweep.wasm", "session_sweep.wasm");
+    site.configure(
+        "[tasks.sweep]\nplugin = \"session_sweep.wasm\"\nschedule = \"@every 5m\"\n\
+         [tasks.sweep.grants]\nsessions = [\"read\", \"delete\"]\n\
+         [collections.sessions]\nkey = [\"session_id\"]\n\
+         columns = { session_id = \"text\", expires_at = \"timestamp\" }\n\
+         indexes = { by_expiry = [\"expires_at\"] }\n",
+    );
+    site.database()
+        .execute_batch(
+            "CREATE TABLE sessions (session_id TEXT PRIMARY KEY, expires_at INTEGER);
+             CREATE INDEX by_expiry ON sessions (expires_at);",
+        )
+        .expect("a table");
+    let (code, said) = site.said(&["check", "--store"]);
+    assert_eq!(code, 0, "{said}");
+    for words in [
+        "besom.toml:9:",
+        "collection `sessions`, indexes.by_expiry: a read is refused at its second page, which sorts the whole range",
+        "CREATE INDEX sessions_by_expiry_key ON sessions (expires_at, session_id)",
+    ] {
+        assert!(said.contains(words), "{words} is not in {said}");
+    }
+}
+
+/// Of shares that may begin and end between two scans, those that are there are named.
+#[test]
+fn shares_that_are_shorter_than_the_schedule_are_warned_of() {
+    let config = |schedule: &str, settings: &str| {
+        format!(
+            "[tasks.share-expiry]\nplugin = \"share-expiry\"\nschedule = \"{schedule}\"\n\
+             [tasks.share-expiry.settings]\n{settings}\n"
+        )
+    };
+    let site = Site::new("");
+    site.create_tables();
+    site.database()
+        .execute_batch(
+            "INSERT INTO shares VALUES
+               ('first', 'short', 'f', 0, 600, NULL),
+               ('first', 'shorter but over', 'f', 0, 60, 5),
+               ('second', 'long', 'f', 0, 86400, NULL),
+               ('second', 'as the task says', 'f', 0, NULL, NULL);",
+        )
+        .expect("shares");
+    site.configure(&config("@hourly", ""));
+    let said = remarks(&site, &["check", "--store"]);
+    let [late] = said.as_slice() else { panic!("{said:?}") };
+    for words in [
+        "besom.toml:3:",
+        "there are shares with limit_seconds = 600, and 1h may pass between two scans",
+        "ends up to 50m late",
+        "write schedule = \"",
+    ] {
+        assert!(late.contains(words), "{words} is not in {late}");
+    }
+    // Without looking at the store nobody knows.
+    assert_eq!(remarks(&site, &["check"]), Vec::<String>::new());
+
+    site.configure(&config("@every 1m", ""));
+    assert_eq!(remarks(&site, &["check", "--store"]), Vec::<String>::new());
+
+    site.configure(&config("@every 1m", "limit_min = \"20m\""));
+    let said = remarks(&site, &["check", "--store"]);
+    let [open] = said.as_slice() else { panic!("{said:?}") };
+    assert!(open.contains("limit_seconds = 600, and limit_min is 20m"), "{open}");
+    assert!(open.contains("lower limit_min in [tasks.share-expiry.settings]"), "{open}");
+}
+
+/// Whether a document keeps what is deleted cannot be told from every log.
+#[test]
+fn compaction_is_asked_what_becomes_of_deleted_content() {
+    for (settings, place, words) in [
+        ("", "", ""),
+        ("deleted_content = \"collect\"\nmode_yjs = \"reset\"", "", ""),
+        (
+            "mode_yjs = \"reset\"",
+            "besom.toml:1:",
+            "a reset of one that has deleted anything becomes a merge",
+        ),
+        ("deleted_content = \"detect\"", "besom.toml:5:", "only by a row that is a whole state"),
+    ] {
+        let site = Site::new(&format!(
+            "[tasks.compaction]\nplugin = \"compaction\"\nschedule = \"@every 30s\"\n\
+             [tasks.compaction.settings]\n{settings}\n"
+        ));
+        let said = remarks(&site, &["check"]);
+        let expected = usize::from(!words.is_empty());
+        assert_eq!(said.len(), expected, "{settings}: {said:?}");
+        for text in said {
+            assert!(text.contains(place) && text.contains(words), "{settings}: {text}");
+            assert!(text.contains("if no client has `gc: false`"), "{text}");
+        }
+        let (code, said) = site.json(&["check"]);
+        assert_eq!((code, &said["ok"]), (0, &Value::Bool(true)), "{said:#}");
+    }
+}

@@ -1,0 +1,136 @@
+//! What `besom check --store` says of tables that are mapped, and of the role that uses them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use besom::ports::store::{MappingFault, Store};
+use besom::store::postgres::PostgresStore;
+use besom_core::collection::{Collection, Column, Encoding};
+use besom_core::value::Kind;
+use besom_tests::adapters::postgres::{Postgres, patient};
+use besom_tests::conformance::block_on;
+
+const SESSIONS: &str =
+    "CREATE TABLE sessions (session_id text PRIMARY KEY, expires_at timestamptz);
+    CREATE INDEX ON sessions (expires_at);";
+
+fn sessions() -> BTreeMap<String, Collection> {
+    let column = |name: &str, kind| (name.to_owned(), Column { kind, encoding: Encoding::Native });
+    let sessions = Collection {
+        name: "sessions".into(),
+        table: "sessions".into(),
+        tenant: None,
+        key: vec!["session_id".into()],
+        columns: [column("session_id", Kind::Text), column("expires_at", Kind::Timestamp)].into(),
+        indexes: [("by_expiry".to_owned(), vec!["expires_at".to_owned()])].into(),
+        anchors: Vec::new(),
+    };
+    [("sessions".to_owned(), sessions)].into()
+}
+
+/// The place of each fault, whether it is a warning only, and what it says.
+fn shown(faults: Vec<MappingFault>) -> Vec<(String, bool, String)> {
+    faults.into_iter().map(|fault| (fault.place, fault.warning, fault.message)).collect()
+}
+
+/// The rows of one page have equal values of the index where the next one begins.
+#[test]
+fn an_index_that_does_not_go_on_with_the_key_is_remarked() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        product.batch_execute(SESSIONS).await.unwrap();
+        let store = fixture.inner();
+        let found = shown(store.check(&sessions()).await.unwrap());
+        let [(place, true, message)] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(place, "indexes.by_expiry");
+        let fix = "CREATE INDEX ON sessions (expires_at, session_id)";
+        assert!(message.contains(fix), "{message}");
+        product.batch_execute(fix).await.unwrap();
+        assert_eq!(shown(store.check(&sessions()).await.unwrap()), []);
+    });
+}
+
+/// A guard locks the rows that it looks at, and PostgreSQL asks for more than SELECT then.
+#[test]
+fn a_role_that_may_not_lock_rows_is_told_what_to_be_granted() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        product
+            .batch_execute(&format!(
+                "{SESSIONS} CREATE INDEX ON sessions (expires_at, session_id);
+                 CREATE TABLE uses (id text PRIMARY KEY, session_id text REFERENCES sessions);
+                 DO 'BEGIN CREATE ROLE reader; EXCEPTION WHEN duplicate_object THEN END';
+                 GRANT USAGE ON SCHEMA besom, public TO reader;
+                 GRANT ALL ON ALL TABLES IN SCHEMA besom TO reader"
+            ))
+            .await
+            .unwrap();
+        let url = format!("{}&options=-c%20role%3Dreader", fixture.database().url());
+        let store = PostgresStore::open(&url, patient()).await.unwrap();
+        let mut all = sessions();
+        let refused = shown(store.check(&all).await.unwrap());
+        assert!(refused.iter().any(|(place, warning, message)| {
+            place == "table"
+                && !warning
+                && message.contains("GRANT SELECT ON sessions TO \"reader\"")
+        }));
+
+        product.batch_execute("GRANT SELECT ON sessions, uses TO reader").await.unwrap();
+        let grant = "GRANT UPDATE (\"session_id\") ON sessions TO \"reader\"";
+        let found = shown(store.check(&all).await.unwrap());
+        let [(place, true, message)] = found.as_slice() else { panic!("{found:?}") };
+        assert!(place == "table" && message.contains(grant), "{place}: {message}");
+
+        // Where absences are asked for under its rows, none could be.
+        let mut uses = all["sessions"].clone();
+        (uses.name, uses.table, uses.key) = ("uses".into(), "uses".into(), vec!["id".into()]);
+        let text = uses.columns["session_id"];
+        uses.columns = [("id".to_owned(), text), ("session_id".to_owned(), text)].into();
+        uses.indexes.clear();
+        uses.anchors = vec![besom_core::collection::Anchor {
+            collection: "sessions".into(),
+            columns: vec!["session_id".into()],
+        }];
+        all.insert("uses".into(), uses);
+        let found = shown(store.check(&all).await.unwrap());
+        assert!(
+            found.iter().any(|(_, warning, said)| !warning && said.contains(grant)),
+            "{found:?}"
+        );
+        product.batch_execute(grant).await.unwrap();
+        let found = shown(store.check(&all).await.unwrap());
+        assert!(!found.iter().any(|(_, _, said)| said.contains("ON sessions")), "{found:?}");
+    });
+}
+
+/// `"$user"` leads the search path: the role's own schema must not come before the product's.
+#[test]
+fn a_role_named_like_the_schema_finds_the_products_tables() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        product
+            .batch_execute(
+                "CREATE TABLE run (session_id text PRIMARY KEY, expires_at timestamptz);
+                 CREATE INDEX ON run (expires_at, session_id);
+                 DO 'BEGIN CREATE ROLE besom; EXCEPTION WHEN duplicate_object THEN END';
+                 GRANT ALL ON SCHEMA besom, public TO besom;
+                 GRANT ALL ON ALL TABLES IN SCHEMA besom, public TO besom;
+                 GRANT ALL ON ALL SEQUENCES IN SCHEMA besom TO besom",
+            )
+            .await
+            .unwrap();
+        let url = format!("{}&options=-c%20role%3Dbesom", fixture.database().url());
+        let store: Arc<PostgresStore> = PostgresStore::open(&url, patient()).await.unwrap();
+        let mut all = sessions();
+        all.get_mut("sessions").unwrap().table = "run".into();
+        assert_eq!(shown(store.check(&all).await.unwrap()), []);
+        store.create_entity_model().await.unwrap();
+        let made = "SELECT schemaname::text FROM pg_tables WHERE tablename = 'documents'";
+        let schemas: Vec<String> =
+            product.query(made, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
+        assert_eq!(schemas, ["public"]);
+    });
+}
