@@ -12,8 +12,8 @@ use besom::ports::store::{Range, Store};
 use besom::store::memory::{MemoryStore, PARTITIONS_DEFAULT};
 use besom_compaction::checksum::crc32;
 use besom_compaction::decide::{Decision, Document, Kind, Rest, Row, Snapshot, decide};
+use besom_compaction::format::Format;
 use besom_compaction::outcome::{Job, Mode};
-use besom_compaction::yjs;
 use besom_core::ids::Tenant;
 use besom_core::time::Time;
 use besom_core::value::Value;
@@ -51,6 +51,7 @@ async fn every_document_of_the_demo_ends_as_the_demo_says() {
 }
 
 struct Log {
+    format: Format,
     document: Document,
     snapshot: Option<Snapshot>,
     rows: Vec<Row>,
@@ -63,7 +64,7 @@ fn fate(log: &Log) -> (Fate, String) {
     }
     let passed = log.document.server_seq;
     match decide(&log.document, log.snapshot.as_ref(), &log.rows, passed, Mode::Merge) {
-        Decision::Compact(plan) => match yjs::compact(&Job::merge(&plan.feed)) {
+        Decision::Compact(plan) => match log.format.compact(&Job::merge(&plan.feed)) {
             Ok(_) => (Fate::CarriedOver, String::new()),
             Err(left) if left.code.is_broken_log() => (Fate::Dead, left.to_string()),
             Err(left) => (Fate::LeftAlone, left.to_string()),
@@ -78,12 +79,14 @@ fn fate(log: &Log) -> (Fate, String) {
 /// The documents of a tenant, as they stand in the store.
 async fn logs(store: &dyn Store, tenant: &str) -> BTreeMap<String, Log> {
     let mut logs = BTreeMap::new();
-    for row in rows(store, tenant, "documents", &["doc_id", "server_seq"]).await {
-        let [Value::Text(id), Value::Integer(server_seq)] = row.as_slice() else {
+    for row in rows(store, tenant, "documents", &["doc_id", "server_seq", "format"]).await {
+        let [Value::Text(id), Value::Integer(server_seq), Value::Text(format)] = row.as_slice()
+        else {
             panic!("{row:?}")
         };
+        let format = Format::parse(format).unwrap();
         let document = Document { epoch: 0, compacted_seq: 0, server_seq: *server_seq };
-        let log = Log { document, snapshot: None, rows: Vec::new(), damaged: false };
+        let log = Log { format, document, snapshot: None, rows: Vec::new(), damaged: false };
         logs.insert(id.clone(), log);
     }
     let columns = ["doc_id", "server_seq", "payload", "checksum", "kind", "lamport"];

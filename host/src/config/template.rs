@@ -109,7 +109,8 @@ fn built_in() -> Vec<TaskTemplate> {
             "Replaces the change log of a document by one equivalent change. Its settings have a mode\n\
              # for each format: mode_yjs, mode_loro, mode_automerge = \"merge\". \"reset\" (Yjs, Automerge)\n\
              # begins anew where nobody is attached; clients have to check the epoch. \"trim\" (Loro)\n\
-             # drops what every attached client has seen.",
+             # drops what every attached client has seen. What is deleted in Yjs documents stays unless\n\
+             # deleted_content = \"collect\" says that no client has `gc: false`.",
             "@every 30s",
             &[
                 ("min_changes", "1000"),
@@ -123,7 +124,15 @@ fn built_in() -> Vec<TaskTemplate> {
             "@every 30s",
             &[("projects_per_run", "100"), ("candidates_per_project", "500")],
         ),
-        task("share-expiry", "Ends shares at the moment their time is over.", "@hourly", &[]),
+        task(
+            "share-expiry",
+            "Ends shares at the moment their time is over, by their limit_seconds or else by `limit`. A run\n\
+             # plans what ends within the next day, or within a tenth of the shortest limit if that is less\n\
+             # than a day: limit, or limit_min where shares have limits of their own. A share that is\n\
+             # shorter than the time between two runs may end late: let it run more often then.",
+            "@hourly",
+            &[("limit", "\"7d\""), ("limit_min", "\"0s\"")],
+        ),
         task(
             "ttl-transitions",
             "Moves idle workspaces to standby, and forgotten ones to the archive.",

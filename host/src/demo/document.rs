@@ -37,7 +37,7 @@ pub(super) struct ChangeRow {
 /// What a change is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChangeKind {
-    /// A V1 update.
+    /// An update.
     Edit,
     /// Where somebody's caret stands; never part of the document.
     Presence,
@@ -61,6 +61,8 @@ pub(super) struct Attached {
 pub(super) struct Document {
     /// Its name.
     pub(super) id: String,
+    /// Whose changes they are: `yjs`, `loro` or `automerge`.
+    pub(super) format: &'static str,
     /// When it was begun.
     pub(super) created_at: Time,
     /// When it was last changed.
@@ -112,6 +114,7 @@ impl Document {
         }
         Document {
             id: id.into(),
+            format: "yjs",
             // Somebody typed a change about every two seconds.
             created_at: updated_at - Duration::from_secs(2 * changes.len() as u64),
             updated_at,
@@ -168,7 +171,7 @@ impl Document {
     ) -> anyhow::Result<()> {
         let row = [
             ("doc_id", text(&self.id)),
-            ("format", text("yjs")),
+            ("format", text(self.format)),
             ("server_seq", integer(server_seq)),
             ("compacted_seq", integer(0)),
             ("epoch", integer(0)),

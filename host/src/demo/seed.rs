@@ -6,6 +6,7 @@
 
 mod clients;
 mod documents;
+mod formats;
 mod hostile;
 mod shares;
 mod workspaces;
@@ -104,7 +105,9 @@ pub async fn fill(
         seeded.clients += clients::write(&tenant, &clients, &mut writer).await?;
         let documents = documents::of(&clients, number, now, &mut rng)?;
         let hostile = hostile::of(number, now)?;
-        for document in documents.iter().chain(hostile.iter().map(|(document, ..)| document)) {
+        let others = formats::of(now);
+        let hostile_ones = hostile.iter().map(|(document, ..)| document);
+        for document in documents.iter().chain(&others).chain(hostile_ones) {
             document.write(&tenant, &mut writer).await?;
             seeded.documents += 1;
             seeded.changes += document.changes.len() as u64;
