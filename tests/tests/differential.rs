@@ -245,9 +245,8 @@ async fn perform(world: &mut World, step: Step, term: u64) -> Result {
             let begun: Vec<(Source, &Item)> =
                 all.iter().step_by(2).map(|waiting| (waiting.source, &waiting.item)).collect();
             world.store().begin(CommitId(u128::from(term)), &"dead".into(), &begun).await.unwrap();
-            Result::Count(
-                world.store().bury(std::slice::from_ref(&world.node)).await.unwrap().len() as u64,
-            )
+            let counted = world.store().bury(&world.fence, &["dead".into()]).await;
+            Result::Count(counted.unwrap().len() as u64)
         }
         Step::Restart => {
             world.reopen().await;

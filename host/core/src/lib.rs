@@ -9,6 +9,7 @@
 
 pub mod activity;
 pub mod budget;
+pub mod burial;
 pub mod clock;
 pub mod collection;
 pub mod command;

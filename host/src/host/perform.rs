@@ -123,15 +123,19 @@ impl Ports {
                 Event::Raised(fence, raise)
             }
             Command::Load(fence) => {
-                let loaded = self.load().await;
+                let loaded = self.load(&fence).await;
                 Event::Loaded(fence, loaded)
             }
             Command::Executor(tenure, command) => {
                 Event::Executor(tenure, self.execute(command, stop).await?)
             }
             Command::Holdings(command) => Event::Holdings(self.hold(command, sent).await?),
-            Command::Bury => {
-                if let Err(error) = self.bury().await {
+            Command::LookForBegun(fence) => {
+                let begun = self.store.begun_by().await;
+                Event::Begun(fence, begun)
+            }
+            Command::Bury(fence, dead) => {
+                if let Err(error) = self.bury(&fence, &dead).await {
                     tracing::warn!(%error, "the deaths of members are counted later");
                 }
                 return None;
@@ -162,16 +166,8 @@ impl Ports {
     }
 
     /// Counts the deaths of hosts that are gone.
-    async fn bury(&self) -> store::Result<()> {
-        let alive = match &self.cluster {
-            None => vec![self.node.clone()],
-            Some(cluster) => {
-                let members = cluster.members.members().await;
-                let members = members.map_err(|e| store::Error::Unavailable(e.to_string()))?;
-                members.members.into_iter().map(|member| member.incarnation).collect()
-            }
-        };
-        for identity in self.store.bury(&alive).await? {
+    async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> store::Result<()> {
+        for identity in self.store.bury(fence, dead).await? {
             tracing::warn!(
                 task = %identity.task, key = identity.key,
                 "its host died while this item was executed"
@@ -284,8 +280,14 @@ impl Ports {
         Ok(Arrived { arrivals, runs: self.store.active_runs().await? })
     }
 
-    async fn load(&self) -> store::Result<Loaded> {
-        self.bury().await?;
+    async fn load(&self, fence: &Fence) -> store::Result<Loaded> {
+        if self.cluster.is_none() {
+            let mut dead = self.store.begun_by().await?;
+            dead.retain(|node| *node != self.node);
+            if !dead.is_empty() {
+                self.bury(fence, &dead).await?;
+            }
+        }
         self.remembered().await
     }
 

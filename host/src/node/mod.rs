@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use besom_core::burial::Burial;
 use besom_core::collection::Collections;
 use besom_core::election::{self, CampaignResult, Election, RaiseResult, Timing};
 use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, TaskName, Term};
@@ -115,6 +116,8 @@ pub enum Event {
     Planner(Term, planner::Event),
     /// Whether that keeps the node from leading, from now on.
     Barred(Bar, bool),
+    /// Who has begun something and not ended it, as the leader of that fence has asked.
+    Begun(Fence, store::Result<Vec<NodeName>>),
     /// What came of the probe of the store that was begun at that time: whether it answers.
     Probed(Mono, bool),
     /// Whether the others were told so of this node's way to the store.
@@ -163,10 +166,13 @@ pub enum Command {
     Resign(Fence),
     /// Raise the store's fence and take the partitions over.
     Raise(Fence),
-    /// Count the deaths of earlier hosts, and read what the store remembers.
+    /// Read what the store remembers. On one machine, first count the deaths of earlier hosts:
+    /// there, who does not lead executes nothing.
     Load(Fence),
-    /// Count the deaths of members that have gone.
-    Bury,
+    /// See who has begun something and not ended it.
+    LookForBegun(Fence),
+    /// Count the deaths of these: they are gone.
+    Bury(Fence, Vec<NodeName>),
     /// Stop these guests: what they would return is not wanted any more.
     StopGuests {
         /// Which.
@@ -244,6 +250,8 @@ pub struct Node {
     /// Why it does not stand for election.
     bars: BTreeSet<Bar>,
     reach: Reach,
+    /// Of a node of a cluster: whom it waits for before it counts their deaths.
+    burial: Burial,
     loaded: bool,
     load_at: Option<Mono>,
     prune_at: Mono,
@@ -271,6 +279,7 @@ impl Node {
             resignation: Resignation::None,
             bars: BTreeSet::new(),
             reach: Reach::new(settings.timing, now.mono),
+            burial: Burial::default(),
             loaded: false,
             load_at: None,
             prune_at: now.mono + settings.prune_every,
@@ -340,7 +349,8 @@ impl Node {
         let resign = self.resignation.deadline().and_then(mono);
         let load = self.load_at.and_then(mono);
         let probe = self.probes().then(|| self.reach.deadline()).and_then(mono);
-        [self.election.deadline().and_then(mono), drain, resign, load, execute, probe]
+        let bury = self.burial.deadline().and_then(mono);
+        [self.election.deadline().and_then(mono), drain, resign, load, execute, probe, bury]
             .into_iter()
             .chain(plan.into_iter().flatten())
             .flatten()
@@ -391,9 +401,20 @@ impl Node {
                 self.executor.step(now.wall, event, &mut commands);
                 self.of_executor(commands, &mut notices, out);
             }
+            Event::Executor(_, executor::Event::Acted(ticket, _)) => {
+                if let Some(abandon) = self.executor.ceased(ticket) {
+                    out.push(Command::Executor(self.tenure, abandon));
+                }
+            }
             // A commit that landed behind a short loss of the partitions: what it has put back
             // is in nobody's window.
-            Event::Executor(_, executor::Event::Committed(..)) => self.executor.revived(now.wall),
+            Event::Executor(_, executor::Event::Committed(_, mark, result)) => {
+                if result.is_err() {
+                    let abandon = executor::Command::Abandon(mark);
+                    out.push(Command::Executor(self.tenure, abandon));
+                }
+                self.executor.revived(now.wall);
+            }
             Event::Holdings(event) => {
                 if let holdings::Event::Members(_, members) = &event {
                     let others = members.members.iter().any(|member| {
@@ -408,6 +429,21 @@ impl Node {
                     holdings.step(now.mono, event, &mut held, commands);
                 });
             }
+            Event::Begun(fence, begun) if self.is_current(fence.term) => {
+                let members = self.holdings.as_ref().and_then(Holdings::members);
+                let members: Vec<NodeName> = members
+                    .iter()
+                    .flat_map(|members| &members.members)
+                    .map(|member| member.incarnation.clone())
+                    .chain([self.settings.node.clone()])
+                    .collect();
+                let (lease, begun) = (self.settings.timing.ttl, begun.as_deref().ok());
+                let dead = self.burial.begun(now.mono, lease, begun, &members);
+                if !dead.is_empty() {
+                    out.push(Command::Bury(fence, dead));
+                }
+            }
+            Event::Begun(..) => {}
             Event::Probed(sent, answered) => {
                 self.reached(now, reach::Event::Probed(sent, answered), &mut elected, out);
             }
@@ -459,6 +495,11 @@ impl Node {
         });
         self.hold(now, held, &mut notices, out);
         self.go_on(now, notices, out);
+        if let Some(fence) = self.election.leading().filter(|_| self.loaded)
+            && self.burial.is_due(now.mono)
+        {
+            out.push(Command::LookForBegun(fence.clone()));
+        }
     }
 
     fn bar(&mut self, now: Now, bar: Bar, barred: bool, elected: &mut Vec<election::Command>) {
@@ -537,7 +578,7 @@ impl Node {
                     self.doubts = true;
                 }
                 holdings::Notice::Arrived(arrived) => self.arrived(now, arrived, notices),
-                holdings::Notice::Gone if self.loaded => out.push(Command::Bury),
+                holdings::Notice::Gone if self.loaded => self.burial.look(now.mono),
                 // Whoever leads counts their deaths.
                 holdings::Notice::Gone => {}
             }
@@ -546,8 +587,11 @@ impl Node {
 
     /// Everything owned is another's from now on.
     fn give_up(&mut self, reason: &'static str, out: &mut Vec<Command>) {
-        self.executor.disown();
+        let mut commands = Vec::new();
+        self.executor.give_up(&mut commands);
         self.tenure.0 += 1;
+        let tenure = self.tenure;
+        out.extend(commands.into_iter().map(|command| Command::Executor(tenure, command)));
         out.push(Command::StopGuests { whose: Whose::Executor, reason });
     }
 
@@ -596,6 +640,7 @@ impl Node {
                     self.load_at = None;
                     self.resignation.ceased();
                     self.planner.cease();
+                    self.burial.cease();
                     notices.clear();
                     out.push(Command::StopGuests { whose: Whose::Planner, reason });
                     if self.holdings.is_none() {
@@ -631,6 +676,8 @@ impl Node {
         if self.holdings.is_none() {
             self.tenure.0 += 1;
             self.executor.own(std::mem::take(&mut self.taken));
+        } else {
+            self.burial.look(now.mono);
         }
         let (term, mut commands) = (fence.term, Vec::new());
         self.planner.lead(now.wall, fence, loaded, &self.work.tasks, notices, &mut commands);

@@ -988,10 +988,13 @@ pub trait Store: Send + Sync {
     /// Forgets a begun batch that will not be committed.
     async fn abandon(&self, id: CommitId) -> Result<()>;
 
-    /// Batches begun by other incarnations than `alive` and neither committed nor
-    /// abandoned: counts one death for each of their items that still waits where it was
-    /// and forgets the batches. Returns the identities counted. Called after a takeover.
-    async fn bury(&self, alive: &[NodeName]) -> Result<Vec<Identity>>;
+    /// The incarnations that have begun batches which are neither committed nor abandoned.
+    async fn begun_by(&self) -> Result<Vec<NodeName>>;
+
+    /// Batches begun by these incarnations and neither committed nor abandoned: counts one death
+    /// for each of their items that still waits where it was and forgets the batches. Returns the
+    /// identities counted. Under the fence: who leads decides who is dead.
+    async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> Result<Vec<Identity>>;
 
     /// The commit (docs/architecture.md): ownership and cursors, anchors, guards, changes,
     /// before-images, history, counters, outbox, acknowledgement. All or nothing, but for

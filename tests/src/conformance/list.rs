@@ -81,6 +81,7 @@ macro_rules! store_conformance {
             deaths {
                 the_items_of_a_dead_node_have_one_death_more,
                 the_batches_of_the_living_are_left_alone,
+                a_stale_leader_counts_no_death,
                 an_abandoned_batch_counts_no_death,
                 a_committed_batch_counts_no_death,
                 an_item_that_is_done_has_no_death,

@@ -519,7 +519,7 @@ impl World {
                 Command::TellOfStore(_) => host.coordination.lose_next_answer(),
                 Command::Resign(_)
                 | Command::Probe(..)
-                | Command::Bury
+                | Command::LookForBegun(_)
                 | Command::StopGuests { .. }
                 | Command::Finished => {}
                 // Slots, pages, commands, the end of a scan, the fence, claims, what is begun
@@ -535,6 +535,7 @@ impl World {
                 | Command::Raise(_)
                 | Command::Load(_)
                 | Command::Prune(_)
+                | Command::Bury(..)
                 | Command::Holdings(_) => host.store.fail_next(On::Write, fault),
             }
         }

@@ -259,6 +259,9 @@ pub struct Executor {
     /// How many items of one stream can be in one batch of the task, as it turned out.
     yields: HashMap<TaskName, usize>,
     draining: bool,
+    /// Batches that guests were stopped in when everything owned was given up: they are
+    /// abandoned once the guests have ended, for what notes them as begun may be under way.
+    ceased: BTreeMap<Ticket, CommitId>,
     now: Time,
 }
 
@@ -298,6 +301,7 @@ impl Executor {
             heavy_micros_per_kib: 20.0,
             yields: HashMap::new(),
             draining: false,
+            ceased: BTreeMap::new(),
             now: Time::EPOCH,
         }
     }
@@ -361,8 +365,29 @@ impl Executor {
         self.scope = Some(self.owned.keys().copied().collect());
     }
 
+    /// The node owns nothing any more. What is in flight is abandoned, for this host is alive:
+    /// nobody is to count a death of it.
+    pub fn give_up(&mut self, out: &mut Vec<Command>) {
+        for (ticket, flight) in std::mem::take(&mut self.flights) {
+            match flight.phase {
+                // Nothing was begun, or its answer tells what came of it.
+                Phase::Reading | Phase::Committing { .. } => {}
+                Phase::Acting { .. } => drop(self.ceased.insert(ticket, flight.commit)),
+                Phase::Rationed { .. } | Phase::Held { .. } | Phase::Resolving { .. } => {
+                    out.push(Command::Abandon(flight.commit));
+                }
+            }
+        }
+        self.disown();
+    }
+
+    /// The guests of a batch have ended that was given up meanwhile.
+    pub fn ceased(&mut self, ticket: Ticket) -> Option<Command> {
+        self.ceased.remove(&ticket).map(Command::Abandon)
+    }
+
     /// The node owns nothing any more. What is in flight is forgotten: the store refuses it.
-    pub fn disown(&mut self) {
+    fn disown(&mut self) {
         self.owned.clear();
         self.scope = None;
         self.streams.clear();

@@ -524,10 +524,33 @@ fn one_more_is_executed(mut bench: Bench) {
 fn who_owns_nothing_begins_nothing() {
     let mut bench = Bench::new(&[definition("expire", Lane::Due)]);
     bench.fed(&[], vec![timer("expire", 1, at(5_000))], vec![]);
-    bench.executor.disown();
+    bench.executor.give_up(&mut Vec::new());
     bench.now = at(6_000);
     assert_eq!(bench.fill(), []);
     assert_eq!(bench.executor.deadline(), None);
+}
+
+#[test]
+fn what_was_begun_is_abandoned_when_everything_is_given_up() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let timers = vec![timer("sweep", 5, at(500))];
+    let (ticket, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
+    let mut commands = Vec::new();
+    bench.executor.give_up(&mut commands);
+    // Its guests are being stopped: that it was begun may be noted this very moment.
+    assert_eq!(commands, []);
+    let abandoned = bench.executor.ceased(ticket);
+    assert!(matches!(abandoned, Some(Command::Abandon(_))), "{abandoned:?}");
+    assert_eq!(bench.executor.ceased(ticket), None);
+
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let timers = vec![timer("sweep", 5, at(500))];
+    let (ticket, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
+    let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+    let busy = Err(store::Error::Busy("locked".into()));
+    bench.step(Event::Committed(ticket, batch.id, busy));
+    bench.executor.give_up(&mut commands);
+    assert_eq!(commands, [Command::Abandon(batch.id)], "it waited for the store");
 }
 
 #[test]

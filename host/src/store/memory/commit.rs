@@ -367,13 +367,9 @@ impl State {
         self.begun.insert(id, begun);
     }
 
-    pub(super) fn bury(&mut self, alive: &[NodeName]) -> Vec<Identity> {
-        let dead: Vec<CommitId> = self
-            .begun
-            .iter()
-            .filter(|(_, b)| !alive.contains(&b.node))
-            .map(|(id, _)| *id)
-            .collect();
+    pub(super) fn bury(&mut self, gone: &[NodeName]) -> Vec<Identity> {
+        let dead: Vec<CommitId> =
+            self.begun.iter().filter(|(_, b)| gone.contains(&b.node)).map(|(id, _)| *id).collect();
         let mut counted = Vec::new();
         for begun in dead.iter().filter_map(|id| self.begun.remove(id)).collect::<Vec<_>>() {
             for (source, partition, identity) in begun.items {

@@ -1,5 +1,6 @@
 //! The port, and activity, as calls of the state under its mutex.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -228,8 +229,18 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn bury(&self, alive: &[NodeName]) -> Result<Vec<Identity>> {
-        self.perform(On::Write, |state| Ok(state.bury(alive)))
+    async fn begun_by(&self) -> Result<Vec<NodeName>> {
+        self.perform(On::Read, |state| {
+            let nodes: BTreeSet<&NodeName> = state.begun.values().map(|b| &b.node).collect();
+            Ok(nodes.into_iter().cloned().collect())
+        })
+    }
+
+    async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> Result<Vec<Identity>> {
+        self.perform(On::Write, |state| {
+            state.check_fence(fence)?;
+            Ok(state.bury(dead))
+        })
     }
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {

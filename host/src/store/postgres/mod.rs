@@ -82,7 +82,7 @@ use self::mapping::Mapping;
 use self::nudge::Nudges;
 use self::plan::Good;
 use self::schema::Foundation;
-use self::session::{Session, Tx, only, params};
+use self::session::{Session, only, params};
 use self::tasks::Tasks;
 use crate::ports::store::*;
 
@@ -372,10 +372,12 @@ impl Store for PostgresStore {
         Ok(waiting::abandon(&self.pools.take(Use::Write).await?, id).await?)
     }
 
-    async fn bury(&self, alive: &[NodeName]) -> Result<Vec<Identity>> {
-        let tx = Tx::begin(self.pools.take(Use::Lead).await?, &self.clock).await?;
-        let done = waiting::bury(&tx, alive).await;
-        tx.finish(done).await
+    async fn begun_by(&self) -> Result<Vec<NodeName>> {
+        Ok(waiting::begun_by(&self.look().await?).await?)
+    }
+
+    async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> Result<Vec<Identity>> {
+        waiting::bury(self.pools.take(Use::Lead).await?, &self.clock, fence, dead).await
     }
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {

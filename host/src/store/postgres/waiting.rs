@@ -1,16 +1,18 @@
 //! What waits to be executed: streams, timers, retries; and what is being executed.
 
-use besom_core::ids::{CommitId, NodeName, Partition, Seq, TaskName};
+use besom_core::ids::{CommitId, Fence, NodeName, Partition, Seq, TaskName};
 use besom_core::item::{Identity, Item, Source};
 use besom_core::time::Time;
 use tokio_postgres::Row;
 
+use super::clock::Clock;
 use super::error::{Job, invalid};
 use super::items::{self, Identities, place};
-use super::session::{Session, Tx, params};
+use super::leadership::{check_fence, hold_fence};
+use super::session::{Pipeline, Session, Tx, params};
 use super::tasks::Tasks;
 use super::values::Cell;
-use crate::ports::store::{LogRead, LogRoom, Stream, Waiting};
+use crate::ports::store::{LogRead, LogRoom, Result, Stream, Waiting};
 use crate::store::record::begun::{self, Begun};
 
 fn listed(partitions: Option<&[Partition]>) -> Option<Vec<i32>> {
@@ -215,15 +217,34 @@ pub(super) async fn abandon(session: &Session, id: CommitId) -> Job<()> {
     Ok(())
 }
 
+/// Who has begun batches.
+pub(super) async fn begun_by(session: &Session) -> Job<Vec<NodeName>> {
+    let rows = session.query("SELECT DISTINCT node FROM @.inflight", params![]).await?;
+    rows.iter().map(|row| Ok(row.try_get::<_, String>(0)?.into())).collect()
+}
+
 /// Counts a death for every item that a dead incarnation had begun and that still waits
-/// where it was.
-pub(super) async fn bury(tx: &Tx, alive: &[NodeName]) -> Job<Vec<Identity>> {
-    let alive: Vec<String> = alive.iter().map(|node| node.as_str().to_owned()).collect();
+/// where it was; under the fence.
+pub(super) async fn bury(
+    session: Session,
+    clock: &Clock,
+    fence: &Fence,
+    dead: &[NodeName],
+) -> Result<Vec<Identity>> {
+    let mut first = Pipeline::default();
+    hold_fence(&mut first, fence);
+    let (tx, answers) = Tx::begin_with(session, clock, first).await?;
+    let done = match check_fence(&answers[0]) {
+        Ok(()) => count_all(&tx, dead).await,
+        Err(fenced) => Err(fenced),
+    };
+    tx.finish(done).await
+}
+
+async fn count_all(tx: &Tx, dead: &[NodeName]) -> Job<Vec<Identity>> {
+    let dead: Vec<String> = dead.iter().map(|node| node.as_str().to_owned()).collect();
     let rows = tx
-        .query(
-            "DELETE FROM @.inflight WHERE NOT node = ANY($1::text[]) RETURNING items",
-            params![alive],
-        )
+        .query("DELETE FROM @.inflight WHERE node = ANY($1::text[]) RETURNING items", params![dead])
         .await?;
     let mut counted = Vec::new();
     for row in rows {

@@ -371,9 +371,13 @@ impl Store for SqliteStore {
         self.writer.run_light(Lane::Normal, move |tx| waiting::abandon(tx, id)).await
     }
 
-    async fn bury(&self, alive: &[NodeName]) -> Result<Vec<Identity>> {
-        let alive = alive.to_vec();
-        self.writer.run(Lane::Normal, move |tx| waiting::bury(tx, &alive)).await
+    async fn begun_by(&self) -> Result<Vec<NodeName>> {
+        self.inspection.read(waiting::begun_by).await
+    }
+
+    async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> Result<Vec<Identity>> {
+        let (fence, dead) = (fence.clone(), dead.to_vec());
+        self.writer.run(Lane::Normal, move |tx| waiting::bury(tx, &fence, &dead)).await
     }
 
     async fn commit(&self, batch: &Batch) -> Result<Committed> {

@@ -1,12 +1,13 @@
 //! What waits to be executed: streams, timers, retries; and what is being executed.
 
-use besom_core::ids::{CommitId, NodeName, Partition, Seq, TaskName};
+use besom_core::ids::{CommitId, Fence, NodeName, Partition, Seq, TaskName};
 use besom_core::item::{Identity, Source};
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Job;
 use super::items::{self, Progress};
+use super::leadership::check_fence;
 use super::values::tenant_cell;
 use super::writer::Tx;
 use crate::ports::store::{Error, Stream, Waiting};
@@ -164,16 +165,24 @@ pub(super) fn abandon(tx: &mut Tx<'_>, id: CommitId) -> Job<()> {
     Ok(())
 }
 
+/// Who has begun batches.
+pub(super) fn begun_by(conn: &Connection) -> Job<Vec<NodeName>> {
+    let mut statement = conn.prepare_cached("SELECT DISTINCT node FROM besom_inflight")?;
+    let nodes = statement.query_map([], |r| Ok(NodeName::from(r.get::<_, String>(0)?)))?;
+    Ok(nodes.collect::<Result<_, _>>()?)
+}
+
 /// Counts a death for every item that a dead incarnation had begun and that still waits
 /// where it was.
-pub(super) fn bury(tx: &mut Tx<'_>, alive: &[NodeName]) -> Job<Vec<Identity>> {
+pub(super) fn bury(tx: &mut Tx<'_>, fence: &Fence, gone: &[NodeName]) -> Job<Vec<Identity>> {
+    check_fence(tx, fence)?;
     let mut dead = Vec::new();
     {
         let mut statement = tx.conn.prepare("SELECT commit_id, node, items FROM besom_inflight")?;
         let mut rows = statement.query([])?;
         while let Some(r) = rows.next()? {
             let node: String = r.get(1)?;
-            if !alive.iter().any(|n| n.as_str() == node) {
+            if gone.iter().any(|n| n.as_str() == node) {
                 dead.push((r.get::<_, Vec<u8>>(0)?, r.get::<_, Vec<u8>>(2)?));
             }
         }

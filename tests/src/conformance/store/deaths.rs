@@ -28,8 +28,9 @@ async fn begin(world: &World, node: &str, items: &[(Source, Item)]) -> besom_cor
 }
 
 async fn bury(world: &World, alive: &[&str]) -> Vec<String> {
-    let alive: Vec<NodeName> = alive.iter().map(|&name| name.into()).collect();
-    let counted: Vec<Identity> = world.store().bury(&alive).await.unwrap();
+    let mut dead = world.store().begun_by().await.unwrap();
+    dead.retain(|node| !alive.contains(&node.as_str()));
+    let counted: Vec<Identity> = world.store().bury(&world.fence, &dead).await.unwrap();
     let mut keys: Vec<String> = counted.into_iter().map(|identity| identity.key).collect();
     keys.sort();
     keys
@@ -60,6 +61,18 @@ pub async fn the_batches_of_the_living_are_left_alone(world: &mut World) {
     assert!(bury(world, &["other", "alive"]).await.is_empty());
     assert_eq!(deaths(world).await, [0, 0, 0]);
     assert_eq!(bury(world, &["other"]).await.len(), 3);
+}
+
+/// Who leads decides who is dead: nobody else's word counts.
+pub async fn a_stale_leader_counts_no_death(world: &mut World) {
+    let items = three(world).await;
+    begin(world, "alive", &items).await;
+    let (stale, dead) = (world.fence.clone(), [NodeName::from("alive")]);
+    world.lead(2, "next").await;
+    let refused = world.store().bury(&stale, &dead).await;
+    assert!(matches!(refused, Err(besom::ports::store::Error::Fenced)), "{refused:?}");
+    assert_eq!(deaths(world).await, [0, 0, 0]);
+    assert_eq!(world.store().begun_by().await.unwrap(), dead);
 }
 
 /// A batch that will not be committed is forgotten by who began it.

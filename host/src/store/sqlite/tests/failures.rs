@@ -120,10 +120,10 @@ async fn a_death_is_counted_once_for_what_a_lost_process_had_begun() {
     let waiting = f.plan(&["a"]).await.pop().unwrap();
     let batch = f.batch(vec![]);
     f.store.begin(batch.id, &node(), &[(waiting.source, &waiting.item)]).await.unwrap();
-    assert!(f.store.bury(&[node()]).await.unwrap().is_empty());
-    let counted = f.store.bury(&[]).await.unwrap();
+    assert!(f.store.bury(&f.fence, &["other".into()]).await.unwrap().is_empty());
+    let counted = f.store.bury(&f.fence, &[node()]).await.unwrap();
     assert_eq!(counted, std::slice::from_ref(&waiting.item.identity));
-    assert!(f.store.bury(&[]).await.unwrap().is_empty());
+    assert!(f.store.bury(&f.fence, &[node()]).await.unwrap().is_empty());
     assert_eq!(f.plan(&[]).await[0].item.deaths, 1);
     f.clock.store(0, Ordering::Relaxed);
     assert!(f.store.now().await.unwrap() >= super::fixture::START);
