@@ -44,6 +44,8 @@ pub enum Event {
     },
     /// The store has refused a write of this leader: somebody leads under a higher term.
     Fenced,
+    /// The store knows an earlier term than this leader's: it was put back to an older state.
+    StoreWentBack,
     /// Give the leadership up and do not campaign until [`Event::Rejoin`].
     Resign,
     /// Campaign again.
@@ -192,6 +194,15 @@ impl Election {
             Event::Fenced => {
                 if matches!(self.state, State::Leading { .. } | State::Raising { .. }) {
                     self.cease(now, "the store knows a later term", out);
+                }
+            }
+            Event::StoreWentBack => {
+                if let State::Leading { fence, lease } = &self.state {
+                    // The lease is as good as before: what the store has forgotten is told again.
+                    let (fence, lease) = (fence.clone(), *lease);
+                    out.push(Command::Cease { reason: "the store is older than this leadership" });
+                    out.push(Command::Raise(fence.clone()));
+                    self.state = State::Raising { fence, lease, raise_at: None };
                 }
             }
             Event::Resign => {

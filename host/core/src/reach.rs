@@ -109,6 +109,11 @@ impl Reach {
         self.missed.is_some_and(|missed| missed.away.aside)
     }
 
+    /// Whether that probe is under way, and its answer news.
+    pub fn is_probing(&self, begun: Mono) -> bool {
+        self.probing == Some(begun)
+    }
+
     /// When [`Event::Tick`] is wanted next.
     pub fn deadline(&self) -> Mono {
         let probe = self.probing.map_or(self.probe_at, |sent| sent + self.timing.renew);

@@ -214,7 +214,10 @@ impl Health {
             }
             return;
         }
-        tracing::warn!(%cause, why, "{} is held: {what}; it is tried again", who());
+        match task {
+            Some(task) => tracing::warn!(%cause, why, "{task} is held: {what}; it is tried again"),
+            None => tracing::warn!(%cause, why, "this node: {what}"),
+        }
         let why = why.to_owned();
         held.insert(key, Holding { cause, why, since: wall, renewed: now, said: now, free: None });
     }

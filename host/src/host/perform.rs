@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use besom_core::election::CampaignResult;
-use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, Seq, TaskName, Tenant};
+use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, Seq, TaskName, Tenant, Term};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::Guard;
 use besom_core::queue::{Decision, apart};
@@ -87,6 +87,10 @@ const PRUNE_ROWS: u32 = 10_000;
 const SCAN: &str = "scan";
 const EXECUTION: &str = "execution";
 const COMMIT: &str = "commit";
+/// What is told of a node whose store is older than it was.
+const RESTORED: &str = "restored store";
+const WENT_BACK: &str = "the store is older than this node: was it restored? What the node keeps in \
+                         memory is read again. Stop the hosts before you restore";
 /// The longest reason that a member gives for missing the store, in characters.
 const WHY_CHARS_MAX: usize = 300;
 /// Commands read at a time.
@@ -141,7 +145,15 @@ impl Ports {
                 return None;
             }
             Command::Planner(term, command) => Event::Planner(term, self.plan(command, stop).await),
-            Command::Probe(begun, _) => Event::Probed(begun, self.probe(sent).await),
+            Command::Probe(begun, _) => {
+                let (answered, term) = self.probe(sent).await;
+                Event::Probed { begun, answered, term }
+            }
+            Command::StoreWentBack { seen } => {
+                self.health.hold_node(RESTORED, Cause::Restored, WENT_BACK);
+                tracing::debug!(%seen, "the highest term that the store had");
+                return None;
+            }
             Command::TellOfStore(away) => Event::ToldOfStore(away, self.tell_of_store(away).await),
             Command::Prune(fence) => Event::Pruned(self.prune(&fence).await),
             Command::StopGuests { .. } | Command::Finished => return None,
@@ -216,13 +228,17 @@ impl Ports {
     }
 
     /// Whether the store answers: the probe itself, or anything else since it was sent.
-    async fn probe(&self, sent: Mono) -> bool {
+    /// With the term that it knows.
+    async fn probe(&self, sent: Mono) -> (bool, Option<Term>) {
         let answer = self.store.fence().await;
         self.heard(&answer);
         use store::Error::{Busy, Unavailable, Unknown};
         match answer {
-            Err(Busy(_) | Unavailable(_) | Unknown(_)) => self.health.store_answered_since(sent),
-            Ok(_) | Err(_) => true,
+            Ok(state) => (true, Some(state.map_or(Term(0), |state| state.term))),
+            Err(Busy(_) | Unavailable(_) | Unknown(_)) => {
+                (self.health.store_answered_since(sent), None)
+            }
+            Err(_) => (true, None),
         }
     }
 
@@ -233,7 +249,7 @@ impl Ports {
             let s = within.as_secs_f64();
             self.health.missed(Part::Store, &format!("no answer within {s:.1} s"));
         }
-        Some(Event::Probed(begun, answered))
+        Some(Event::Probed { begun, answered, term: None })
     }
 
     /// Tells the other members of this node's way to the store; it is said again until they
@@ -269,14 +285,6 @@ impl Ports {
         let arrivals = self.store.arrivals(since).await;
         self.heard(&arrivals);
         let arrivals = arrivals?;
-        if arrivals.mark < since {
-            tracing::warn!(
-                seen = since,
-                found = arrivals.mark,
-                "the store is older than this node: was it restored? What is kept in memory is \
-                 read again"
-            );
-        }
         Ok(Arrived { arrivals, runs: self.store.active_runs().await? })
     }
 

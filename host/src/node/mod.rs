@@ -118,8 +118,15 @@ pub enum Event {
     Barred(Bar, bool),
     /// Who has begun something and not ended it, as the leader of that fence has asked.
     Begun(Fence, store::Result<Vec<NodeName>>),
-    /// What came of the probe of the store that was begun at that time: whether it answers.
-    Probed(Mono, bool),
+    /// What came of the probe of the store.
+    Probed {
+        /// When it was begun.
+        begun: Mono,
+        /// Whether the store answers.
+        answered: bool,
+        /// The term that the store knows; none: that was not heard.
+        term: Option<Term>,
+    },
     /// Whether the others were told so of this node's way to the store.
     ToldOfStore(Option<Away>, bool),
     /// Old history was removed; whether there is more.
@@ -189,6 +196,11 @@ pub enum Command {
     /// Ask the store something that costs little. The time names the probe; after that span it
     /// is taken for missed.
     Probe(Mono, Duration),
+    /// Say that the store is older than what this node has seen of it.
+    StoreWentBack {
+        /// The highest term that was seen in it.
+        seen: Term,
+    },
     /// Tell the other members of this node's way to the store.
     TellOfStore(Option<Away>),
     /// Remove old history.
@@ -250,6 +262,10 @@ pub struct Node {
     /// Why it does not stand for election.
     bars: BTreeSet<Bar>,
     reach: Reach,
+    /// The highest term that the store is known to know.
+    fence_seen: Option<Term>,
+    /// The same as the probe under way was begun: its answer may be older than what came since.
+    fence_before_probe: Option<Term>,
     /// Of a node of a cluster: whom it waits for before it counts their deaths.
     burial: Burial,
     loaded: bool,
@@ -279,6 +295,8 @@ impl Node {
             resignation: Resignation::None,
             bars: BTreeSet::new(),
             reach: Reach::new(settings.timing, now.mono),
+            fence_seen: None,
+            fence_before_probe: None,
             burial: Burial::default(),
             loaded: false,
             load_at: None,
@@ -382,10 +400,11 @@ impl Node {
             }
             // An answer about an earlier lease says nothing of what the store knows by now.
             Event::Raised(fence, _) if self.election.raising() != Some(&fence) => {}
-            Event::Raised(_, raise) => {
+            Event::Raised(fence, raise) => {
                 let result = match raise {
                     Raise::Done(taken) => {
                         self.taken = taken;
+                        self.fence_seen = self.fence_seen.max(Some(fence.term));
                         RaiseResult::Done
                     }
                     Raise::Fenced(term) => RaiseResult::Fenced(term),
@@ -444,8 +463,10 @@ impl Node {
                 }
             }
             Event::Begun(..) => {}
-            Event::Probed(sent, answered) => {
-                self.reached(now, reach::Event::Probed(sent, answered), &mut elected, out);
+            Event::Probed { begun, answered, term } => {
+                let term = term.filter(|_| self.reach.is_probing(begun));
+                self.on_fence_read(now, term, &mut elected, out);
+                self.reached(now, reach::Event::Probed(begun, answered), &mut elected, out);
             }
             Event::ToldOfStore(away, told) => {
                 self.reached(now, reach::Event::Told(away, told), &mut elected, out);
@@ -502,6 +523,36 @@ impl Node {
         }
     }
 
+    /// The store knows that term. One below what it has known is a fact of its own: it was put
+    /// back to an older state.
+    fn on_fence_read(
+        &mut self,
+        now: Now,
+        found: Option<Term>,
+        elected: &mut Vec<election::Command>,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(found) = found else { return };
+        if self.fence_before_probe.is_none_or(|before| before <= found) {
+            self.fence_seen = self.fence_seen.max(Some(found));
+            return;
+        }
+        self.store_went_back(out);
+        self.fence_seen = Some(found);
+        let leads = self.election.leading().is_some_and(|fence| fence.term > found);
+        if leads {
+            self.election.step(now.mono, election::Event::StoreWentBack, elected);
+        }
+    }
+
+    /// The store is older than this node: whatever is kept of it in memory is read again.
+    fn store_went_back(&mut self, out: &mut Vec<Command>) {
+        self.executor.store_went_back();
+        self.planner.store_went_back();
+        self.doubts = true;
+        out.push(Command::StoreWentBack { seen: self.fence_seen.unwrap_or_default() });
+    }
+
     fn bar(&mut self, now: Now, bar: Bar, barred: bool, elected: &mut Vec<election::Command>) {
         let was = !self.bars.is_empty();
         if barred {
@@ -539,7 +590,10 @@ impl Node {
         self.reach.step(now.mono, now.wall, event, &mut commands);
         for command in commands {
             match command {
-                reach::Command::Probe(sent, within) => out.push(Command::Probe(sent, within)),
+                reach::Command::Probe(sent, within) => {
+                    self.fence_before_probe = self.fence_seen;
+                    out.push(Command::Probe(sent, within));
+                }
                 reach::Command::Tell(away) => out.push(Command::TellOfStore(away)),
                 reach::Command::StandAside => self.bar(now, Bar::Store, true, elected),
                 reach::Command::ComeBack => self.bar(now, Bar::Store, false, elected),
@@ -572,11 +626,7 @@ impl Node {
                 holdings::Notice::Own(gained) => self.executor.gain(&gained),
                 holdings::Notice::Disown(lost) => self.executor.lose(&lost),
                 holdings::Notice::Cease(reason) => self.give_up(reason, out),
-                holdings::Notice::StoreWentBack => {
-                    self.executor.store_went_back();
-                    self.planner.store_went_back();
-                    self.doubts = true;
-                }
+                holdings::Notice::StoreWentBack => self.store_went_back(out),
                 holdings::Notice::Arrived(arrived) => self.arrived(now, arrived, notices),
                 holdings::Notice::Gone if self.loaded => self.burial.look(now.mono),
                 // Whoever leads counts their deaths.

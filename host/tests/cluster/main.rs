@@ -12,6 +12,7 @@ mod faults;
 mod operators;
 mod proxy;
 mod refusals;
+mod restored;
 mod site;
 #[path = "../common/terminal.rs"]
 mod terminal;

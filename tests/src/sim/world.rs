@@ -519,6 +519,7 @@ impl World {
                 Command::TellOfStore(_) => host.coordination.lose_next_answer(),
                 Command::Resign(_)
                 | Command::Probe(..)
+                | Command::StoreWentBack { .. }
                 | Command::LookForBegun(_)
                 | Command::StopGuests { .. }
                 | Command::Finished => {}

@@ -151,3 +151,30 @@ fn a_raise_without_an_answer_is_repeated_until_the_lease_is_too_old() {
     assert_eq!(step(&mut election, 13.1, Event::Raised(RaiseResult::Done)), []);
     assert_eq!(election.leading(), None);
 }
+
+#[test]
+fn a_leader_whose_store_went_back_raises_its_fence_again_under_the_same_lease() {
+    let mut election = leader();
+    let back = step(&mut election, 3.0, Event::StoreWentBack);
+    let reason = "the store is older than this leadership";
+    assert_eq!(back, [Command::Cease { reason }, Command::Raise(fence(1))]);
+    assert_eq!(election.may_begin(at(3.0)), None);
+    assert_eq!(election.raising(), Some(&fence(1)));
+    assert_eq!(step(&mut election, 3.1, Event::StoreWentBack), []);
+    let raised = step(&mut election, 3.2, Event::Raised(RaiseResult::Done));
+    assert_eq!(raised, [Command::Lead(fence(1))]);
+    assert_eq!(election.trusted_for(at(3.2)), Some(Duration::from_secs_f64(11.8)));
+}
+
+#[test]
+fn a_lease_that_may_still_be_held_is_given_up_with_the_resignation() {
+    let mut election = Election::new(TIMING, at(0.0));
+    step(&mut election, 0.0, Event::Tick);
+    step(&mut election, 0.1, won(0.0, 1));
+    // The store never answers: the lease is kept by the node's membership all the same.
+    step(&mut election, 13.0, Event::Tick);
+    assert_eq!(step(&mut election, 13.1, Event::Resign), [Command::Resign(fence(1))]);
+    step(&mut election, 13.2, Event::Resigned);
+    assert!(election.is_retired());
+    assert_eq!(step(&mut election, 13.3, Event::Resign), []);
+}
