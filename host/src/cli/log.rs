@@ -29,10 +29,13 @@ pub fn start(directives: &str) -> Result<(), String> {
 }
 
 /// A mere level is meant for Besom's own events: the compiler of the plugins alone would say ten
-/// thousand lines at `debug`.
+/// thousand lines at `debug`. What the database's driver says of each connection is said once, by
+/// the host's health.
 fn own(directives: &str) -> String {
+    const DRIVER: &str = "tokio_postgres=warn,deadpool=error";
     match directives.trim() {
-        level @ ("debug" | "trace") => format!("info,besom={level}"),
+        level @ ("debug" | "trace") => format!("info,besom={level},{DRIVER}"),
+        "info" | "warn" => format!("{},{DRIVER}", directives.trim()),
         other => other.to_owned(),
     }
 }
@@ -115,14 +118,17 @@ mod tests {
     #[test]
     fn a_mere_level_is_about_besom_and_directives_are_left_as_they_are() {
         for (given, meant) in [
-            ("debug", "info,besom=debug"),
-            ("trace", "info,besom=trace"),
-            ("warn", "warn"),
+            ("debug", "info,besom=debug,tokio_postgres=warn,deadpool=error"),
+            ("trace", "info,besom=trace,tokio_postgres=warn,deadpool=error"),
+            ("info", "info,tokio_postgres=warn,deadpool=error"),
+            ("warn", "warn,tokio_postgres=warn,deadpool=error"),
+            ("error", "error"),
             ("off", "off"),
             ("info,besom::node=debug", "info,besom::node=debug"),
             ("debug,hyper=warn", "debug,hyper=warn"),
         ] {
             assert_eq!(own(given), meant);
+            assert!(tracing_subscriber::EnvFilter::try_new(own(given)).is_ok(), "{meant}");
         }
     }
 }

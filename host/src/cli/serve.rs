@@ -1,5 +1,6 @@
 //! `besom serve`: the host, until it is told to stop.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::host::reload::{Reload, Sign};
 use crate::host::wake::Wake;
 use crate::host::{Control, Reconfigured, clock, setup};
 
-/// How long a host that found the activity socket taken waits before it looks again.
+/// How long a host that found a socket taken waits before it looks again.
 const SOCKET_RETRY: Duration = Duration::from_secs(1);
 
 /// `besom serve`.
@@ -121,21 +122,26 @@ async fn listen(
     match Listener::unix(&path).await {
         Ok(listener) => tasks.push(tokio::spawn(served(listener, router, stop))),
         // Another host of this database takes the reports; they meet in the store.
-        Err(api::Error::Taken(_)) => tasks.push(tokio::spawn(async move {
-            let mut stopped = stop.clone();
-            loop {
-                tokio::select! {
-                    _ = stopped.wait_for(|stop| *stop) => return,
-                    () = tokio::time::sleep(SOCKET_RETRY) => {}
-                }
-                if let Ok(listener) = Listener::unix(&path).await {
-                    return served(listener, router, stop).await;
-                }
-            }
-        })),
+        Err(api::Error::Taken(_)) => {
+            tasks.push(tokio::spawn(served_once_free(path, router, stop)));
+        }
         Err(error) => return Err(fail(error)),
     }
     Ok(tasks)
+}
+
+/// Listens where another host of this machine does, once that has ended.
+async fn served_once_free(path: PathBuf, router: axum::Router, stop: watch::Receiver<bool>) {
+    let mut stopped = stop.clone();
+    loop {
+        tokio::select! {
+            _ = stopped.wait_for(|stop| *stop) => return,
+            () = tokio::time::sleep(SOCKET_RETRY) => {}
+        }
+        if let Ok(listener) = Listener::unix(&path).await {
+            return served(listener, router, stop).await;
+        }
+    }
 }
 
 /// Where the admin API has it all from.
@@ -201,6 +207,11 @@ async fn answer(
     }
     match Listener::unix(&config.api.socket).await {
         Ok(listener) => tasks.push(tokio::spawn(served(listener, router, stop.subscribe()))),
+        Err(error @ api::Error::Taken(_)) => {
+            tracing::info!(%error, "the other host answers there; this one does once that has ended");
+            let path = config.api.socket.clone();
+            tasks.push(tokio::spawn(served_once_free(path, router, stop.subscribe())));
+        }
         Err(error) => tracing::warn!(%error, "this host cannot be asked how it is"),
     }
     Ok(tasks)

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::open::Outline;
 use super::output::{self, Facts, Stamp, Table};
 use super::{Exit, Failure, Global, open};
+use crate::api::host::HostStatus;
 use crate::config::{TaskOutline, printable};
 use crate::host::health::Part;
 use crate::ports::members::StoreAway;
@@ -264,6 +265,23 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
     })
 }
 
+impl Report {
+    /// Adds what the host on this machine says of itself now: it may not be able to write it
+    /// into the store.
+    fn beside(&mut self, host: &HostStatus) {
+        let name = host.node.as_str();
+        let Some(node) = self.nodes.iter_mut().find(|node| node.node == name) else { return };
+        if node.state == "gone" {
+            node.state.clone_from(&host.state);
+        }
+        for missing in &host.missing {
+            if node.missing.iter().all(|known| known.what != missing.what) {
+                node.missing.push(MissingPart::from(missing));
+            }
+        }
+    }
+}
+
 /// What a node misses: what it said of itself in the store, and what it tells the other members.
 fn missed(row: &NodeRow, away: Option<&StoreAway>) -> Vec<MissingPart> {
     let mut missed: Vec<MissingPart> = row.missing.iter().map(MissingPart::from).collect();
@@ -310,7 +328,13 @@ impl Args {
             Ok(report(&*store, &outline).await?)
         };
         let report = match gathered.await {
-            Ok(report) => report,
+            Ok(mut report) => {
+                // A store that is full or read-only takes no sign of life, and can be read.
+                if let Some(host) = open::host_status(global).await {
+                    report.beside(&host);
+                }
+                report
+            }
             Err(Failure::Unreachable(words)) => {
                 // The host on this machine may know since when.
                 let host = open::host_status(global).await;

@@ -639,9 +639,9 @@ pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFla
 /// Says that the store keeps the node waiting; how long, the node decides. A stale term is
 /// no trouble of the store, and its end is said elsewhere.
 fn say_waits(what: &str, error: &store::Error) {
-    // That it is away, or refuses a task, the host's health says once.
-    use store::Error::{Fenced, Refused, Unavailable};
-    if !matches!(error, Fenced | Unavailable(_) | Refused(..)) {
+    // That it is away, full or read-only, or refuses a task, the host's health says once.
+    use store::Error::{Fenced, Refused, Unavailable, Unknown};
+    if !matches!(error, Fenced | Unavailable(_) | Unknown(_) | Refused(..)) {
         tracing::warn!(%error, "{what}; tried again");
     }
 }

@@ -342,8 +342,17 @@ fn a_full_disk_is_waited_out_and_nothing_is_lost() {
     wait_for("the host to say what is wrong", || {
         (!host.lines(&["WARN", "disk"]).is_empty()).then_some(())
     });
-    let (code, _) = site.json(&["status"]);
-    assert_eq!(code, 0, "the store can still be read");
+    // No sign of life can be written: the host is asked as well.
+    wait_for("the status to name the cause", || {
+        let (code, status) = site.json(&["status"]);
+        assert_eq!(code, 0, "the store can still be read");
+        let nodes = status["nodes"].as_array()?;
+        let missing = nodes.iter().filter_map(|node| node["missing"].as_array()).flatten();
+        let says = |missing: &&serde_json::Value| {
+            missing["why"].as_str().is_some_and(|why| why.contains("disk"))
+        };
+        missing.filter(says).map(drop).next()
+    });
     limit(None);
     works_on_and_has_lost_nothing(&site, host);
 }

@@ -1,5 +1,7 @@
 //! Two hosts on one file: one leads; dead, stopped or frozen, the other goes on.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use rusqlite::Connection;
@@ -205,4 +207,33 @@ fn a_leader_that_is_asked_to_resign_hands_over_and_alone_leads_again() {
     one.stop();
     two.stop();
     site.balanced();
+}
+
+/// What the host behind the admin socket says of itself; none: nobody answers.
+fn answering(site: &Site) -> Option<String> {
+    let mut stream = UnixStream::connect(site.path("besom.sock")).ok()?;
+    let request = "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+#[test]
+fn the_second_host_answers_on_the_socket_once_the_first_has_ended() {
+    let site = Site::new(LONG_LEASE);
+    site.create_tables();
+    let mut one = named(&site, "one");
+    one.leads();
+    let answers = |name: &str| {
+        let name = format!("\"node\":\"{name}-");
+        wait_for(&format!("{name} to answer"), || answering(&site)?.contains(&name).then_some(()));
+    };
+    answers("one");
+    let mut two = named(&site, "two");
+    two.says("the other host answers there");
+    answers("one");
+    one.kill();
+    answers("two");
+    two.stop();
 }

@@ -1,6 +1,7 @@
 //! Opening the file: version, settings, migrations, threads.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Duration;
 
@@ -75,7 +76,10 @@ impl SqliteStore {
         let clock = Clock::new(options.time.clone());
         let since = clock.now();
         let named = |e: Failure| match Error::from(e) {
-            Error::Unavailable(said) => Error::Unavailable(format!("{}: {said}", path.display())),
+            Error::Unavailable(said) => {
+                let denied = denied(path, &openable).unwrap_or_default();
+                Error::Unavailable(format!("{}: {said}{denied}", path.display()))
+            }
             Error::Invalid(said) => Error::Invalid(format!("{}: {said}", path.display())),
             other => other,
         };
@@ -99,6 +103,32 @@ impl SqliteStore {
             place: place.clone(),
         }))
     }
+}
+
+/// Whether this process may read and write a file.
+fn openable(path: &Path) -> io::Result<()> {
+    std::fs::OpenOptions::new().read(true).write(true).open(path).map(drop)
+}
+
+/// Which of a database's files this user may not use, and the fix: SQLite says only that it
+/// cannot open the database, or that it is read-only.
+fn denied(path: &Path, open: &dyn Fn(&Path) -> io::Result<()>) -> Option<String> {
+    let beside = |end: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    };
+    let files = [path.to_owned(), beside("-wal"), beside("-shm")];
+    let denied = |file: &&PathBuf| {
+        open(file).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    };
+    let file = files.iter().find(denied)?;
+    let user = rustix::process::geteuid().as_raw();
+    Some(format!(
+        "; permission denied for the user {user} on {}: let it read and write the database, its -wal \
+         and -shm, and write into their directory",
+        file.display()
+    ))
 }
 
 fn supported(number: i32, version: &str) -> Result<()> {
@@ -147,6 +177,22 @@ pub(super) fn names_are_names(conn: &Connection) -> rusqlite::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_file_that_this_user_may_not_use_is_named_with_the_fix() {
+        let refuse = |end: &'static str| {
+            move |path: &Path| match path.to_string_lossy().ends_with(end) {
+                true => Err(io::ErrorKind::PermissionDenied.into()),
+                false => Err(io::ErrorKind::NotFound.into()),
+            }
+        };
+        let path = Path::new("/data/besom.db");
+        for (end, file) in [(".db", "/data/besom.db:"), ("-wal", "/data/besom.db-wal:")] {
+            let said = denied(path, &refuse(end)).expect("denied");
+            assert!(said.contains("permission denied") && said.contains(file), "{said}");
+        }
+        assert_eq!(denied(path, &refuse("nothing")), None);
+    }
 
     #[test]
     fn an_sqlite_with_the_wal_reset_bug_is_refused_by_name() {
