@@ -1,6 +1,10 @@
 //! A PostgreSQL server of the test's own: a new cluster in a temporary directory, reached by a
 //! socket beside it.
 //!
+//! Its texts are ordered as those of an ordinary database are, by a language and not by bytes,
+//! and the store works as an ordinary role: neither a superuser nor the owner of the product's
+//! tables.
+//!
 //! One server serves a whole test binary, each test with a database of its own. It ends with the
 //! process, however that ends: a shell waits for the end of its standard input, which only the
 //! test holds, then stops the server and removes the directory. A server of a test alone may be
@@ -28,6 +32,10 @@ const READY_MAX: Duration = Duration::from_secs(60);
 const PORT: u16 = 5432;
 /// The database that others are made from: the engine's tables and nothing else.
 const TEMPLATE: &str = "besom_template";
+/// The same without them: only what the role may do is settled.
+const EMPTY: &str = "besom_empty";
+/// As whom the store works.
+pub const ROLE: &str = "housekeeper";
 
 /// Whether a commit waits for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +75,8 @@ pub struct Server {
     databases: AtomicU64,
     /// Whether [`TEMPLATE`] is there.
     template: OnceLock<()>,
+    /// Whether [`EMPTY`] and [`ROLE`] are there.
+    empty: OnceLock<()>,
     /// Its end is the server's.
     shell: Child,
     /// What the shell reads; taken at the end.
@@ -108,7 +118,9 @@ impl Server {
             command.current_dir(&directory);
         };
         let mut initdb = Command::new(bin.join("initdb"));
-        initdb.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"]);
+        initdb.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-sync"]);
+        // What `en_US.UTF-8` gives, without that locale installed.
+        initdb.args(["--locale=C.UTF-8", "--locale-provider=icu", "--icu-locale=en-US"]);
         initdb.arg("-D").arg(&data);
         as_user(&mut initdb);
         let made = initdb.output().expect("initdb runs");
@@ -158,8 +170,9 @@ impl Server {
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut shell = shell.spawn().expect("a shell");
         let orders = Mutex::new(shell.stdin.take());
-        let (databases, template) = (AtomicU64::new(1), OnceLock::new());
-        let server = Server { directory, bin, port, databases, template, shell, orders };
+        let (template, empty) = (OnceLock::new(), OnceLock::new());
+        let databases = AtomicU64::new(1);
+        let server = Server { directory, bin, port, databases, template, empty, shell, orders };
         server.wait();
         server
     }
@@ -211,19 +224,52 @@ impl Server {
     /// # Panics
     /// Where it fails.
     pub fn sql(&self, sql: &str) {
+        self.sql_in("postgres", sql);
+    }
+
+    /// The same in a database.
+    fn sql_in(&self, database: &str, sql: &str) {
         let output = self
             .client("psql")
-            .args(["-q", "-v", "ON_ERROR_STOP=1", "-d", "postgres", "-c", sql])
+            .args(["-q", "-v", "ON_ERROR_STOP=1", "-d", database, "-c", sql])
             .output()
             .expect("psql runs");
         assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The URL of a database.
+    /// The URL of a database, for the role that the store works as.
     pub fn url(&self, database: &str) -> String {
+        self.url_of(ROLE, database)
+    }
+
+    fn url_of(&self, user: &str, database: &str) -> String {
         let host = self.directory.display();
         let port = self.port;
-        format!("postgres:///{database}?host={host}&port={port}&user=postgres&sslmode=disable")
+        format!("postgres:///{database}?host={host}&port={port}&user={user}&sslmode=disable")
+    }
+
+    /// A database of that name, made from another: the role may make its schema, and works on
+    /// the product's tables as it is granted.
+    fn make(&self, name: &str, template: &str) {
+        self.sql(&format!("CREATE DATABASE {name} TEMPLATE {template}"));
+        // What a database grants is not taken from its template.
+        self.sql(&format!("GRANT CREATE ON DATABASE {name} TO {ROLE}"));
+    }
+
+    fn prepare(&self) {
+        self.empty.get_or_init(|| {
+            self.sql(&format!("CREATE ROLE {ROLE} LOGIN"));
+            self.make(EMPTY, "template0");
+            self.sql_in(
+                EMPTY,
+                &format!(
+                    "GRANT CREATE ON SCHEMA public TO {ROLE};
+                     ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES
+                       TO {ROLE};
+                     ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO {ROLE}"
+                ),
+            );
+        });
     }
 
     /// The port, where it listens on one.
@@ -233,15 +279,17 @@ impl Server {
 
     /// A new database without anything of the engine in it.
     pub fn empty(&'static self) -> Database {
+        self.prepare();
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
-        self.sql(&format!("CREATE DATABASE {name} TEMPLATE template0"));
+        self.make(&name, EMPTY);
         Database { server: self, name }
     }
 
     /// A new database with the engine's tables, as [`Options::default`] make them.
     pub fn database(&'static self) -> Database {
         self.template.get_or_init(|| {
-            self.sql(&format!("CREATE DATABASE {TEMPLATE} TEMPLATE template0"));
+            self.prepare();
+            self.make(TEMPLATE, EMPTY);
             // On a thread of its own: the caller may be within a runtime.
             let url = self.url(TEMPLATE);
             let made = std::thread::spawn(move || {
@@ -252,7 +300,7 @@ impl Server {
             made.join().expect("a thread").expect("the template is made");
         });
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
-        self.sql(&format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE}"));
+        self.make(&name, TEMPLATE);
         Database { server: self, name }
     }
 }
@@ -276,9 +324,9 @@ impl Database {
         self.server.url(&self.name)
     }
 
-    /// A connection of the product, or of an operator, beside the store's own.
+    /// A connection of the product, or of an operator, beside the store's own: a superuser's.
     pub async fn connect(&self) -> Client {
-        let url = self.url().replace("&sslmode=disable", "");
+        let url = self.server.url_of("postgres", &self.name).replace("&sslmode=disable", "");
         let (client, connection) =
             tokio_postgres::connect(&url, NoTls).await.expect("a connection");
         // It ends with the client.

@@ -18,7 +18,7 @@ use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{fields, text};
 use besom_tests::conformance::world::{apply, candidate, fence};
 use besom_tests::conformance::{World, block_on};
-use besom_tests::servers::postgres::{Disk, Server, Setup};
+use besom_tests::servers::postgres::{Disk, ROLE, Server, Setup};
 use tokio_postgres::Client;
 
 /// What is forwarded of an answer before nothing is read any more; more than anything that the
@@ -106,7 +106,7 @@ async fn stage(server: &'static Server, tcp: bool, options: Options) -> Stage {
             wire(move || unix(&url))
         }
     };
-    let by_wire = format!("postgres://postgres@127.0.0.1:{port}/{name}?sslmode=disable");
+    let by_wire = format!("postgres://{ROLE}@127.0.0.1:{port}/{name}?sslmode=disable");
     let world = World::new(Box::new(fixture)).await;
     let frozen = PostgresStore::open(&by_wire, options).await.expect("the store opens");
     frozen.set_collections(besom_tests::conformance::tables::collections());
