@@ -461,7 +461,7 @@ fn a_decision_repeated_beside_its_first_copy_is_written_once() {
                 term: Term(1),
             }],
             runs: vec![NewRun { trigger: Trigger::Schedule, ..new_run("task", slot) }],
-            states: Vec::new(),
+            ..SlotDecision::default()
         };
         let decide = || {
             let (store, leader) = (stage.world.store(), stage.world.fence.clone());

@@ -20,6 +20,7 @@ mod policy;
 mod property;
 #[cfg(test)]
 mod tests;
+mod unscanned;
 
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +32,8 @@ pub use policy::{
     ActiveRun, CATCH_UP_RUNS_MAX, CLOCK_BACK_MAX, GRACE_DEFAULT, GRACE_MIN, Leadership, Policy,
     Start, start_of,
 };
+
+pub use unscanned::{SCAN_GRACE, Scan, ScanEnd, unscanned_since};
 
 use crate::ids::{RunId, TaskName, Tenant, Term};
 use crate::time::Time;
@@ -231,4 +234,32 @@ pub struct SlotDecision {
     /// The state of the tasks from now on (all fields but `paused`, which only commands
     /// change).
     pub states: Vec<TaskState>,
+    /// From where it was decided. A decision from somewhere else than where the store stands is
+    /// a late copy, or that of somebody who has not read what happened since: nothing of it is
+    /// written.
+    pub seen: Vec<Seen>,
+}
+
+/// Where the slots of a task stood when something was decided about them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// The task.
+    pub task: TaskName,
+    /// Up to where its slots were decided.
+    pub last_slot: Option<Time>,
+    /// Slots that waited.
+    pub queued_slots: Vec<Time>,
+}
+
+impl Seen {
+    /// Where that state stands.
+    pub fn of(state: &TaskState) -> Seen {
+        let TaskState { task, last_slot, queued_slots, .. } = state.clone();
+        Seen { task, last_slot, queued_slots }
+    }
+
+    /// Whether the store stands there; a task that it has not seen yet stands at the beginning.
+    pub fn is_at(&self, last_slot: Option<Time>, queued_slots: &[Time]) -> bool {
+        self.last_slot == last_slot && self.queued_slots == queued_slots
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
+use besom_core::plan::{Scan, TaskState, unscanned_since};
 use besom_core::snapshot::{Cause, ClockReport, Held};
 use besom_core::time::Time;
 use serde::Serialize;
@@ -137,7 +138,8 @@ pub struct TaskStatus {
     pub dead: u64,
     /// When the next timer is due.
     pub next_due: Option<Stamp>,
-    /// For how long the oldest item has been waiting that could have been done, in seconds.
+    /// For how long the oldest item has been waiting that could have been done, or for how long
+    /// the task's tables were not looked at although its schedule says so, in seconds.
     pub overdue_seconds: f64,
     /// Bytes of rows kept as they were before.
     pub undo_bytes: u64,
@@ -148,6 +150,9 @@ pub struct TaskStatus {
     /// What keeps it from going on, in the words of the nodes that are there.
     pub held: Vec<HeldPart>,
 }
+
+/// Of a task whose scans have never come to their end, so many of the latest are looked at.
+const RUNS_READ: u32 = 100;
 
 /// Gathers it all.
 pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, store::Error> {
@@ -190,7 +195,20 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         if defined.is_none() && !waits {
             continue;
         }
-        let run = store.runs(Some(name), 1).await?.pop();
+        let mut runs = store.runs(Some(name), 1).await?;
+        match store.last_scanned(name).await? {
+            Some(complete) if runs.first().is_none_or(|run| run.id != complete.id) => {
+                runs.push(complete);
+            }
+            Some(_) => {}
+            None => runs = store.runs(Some(name), RUNS_READ).await?,
+        }
+        let scans: Vec<Scan> = runs.iter().map(Scan::from).collect();
+        let unscanned = match (defined, states.get(name)) {
+            (Some(task), Some(state)) => unscanned(task, state, &scans, now),
+            _ => None,
+        };
+        let run = runs.into_iter().next();
         tasks.push(TaskStatus {
             next: match (&paused, defined) {
                 (None, Some(task)) => next(task, now).map(Stamp),
@@ -205,7 +223,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             paused,
             orphaned: defined.is_none(),
             held: held_of(Some(name)),
-            ..waiting(name, depth, now)
+            ..waiting(name, depth, unscanned, now)
         });
     }
     // Who has left says nothing; who has been gone for long is a thing of the past, whether
@@ -298,7 +316,18 @@ pub fn next(task: &TaskOutline, now: Time) -> Option<Time> {
     Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()?.next_after(now)
 }
 
-fn waiting(task: &TaskName, depth: Option<&Depth>, now: Time) -> TaskStatus {
+/// Since when the tables of a task were not looked at.
+fn unscanned(task: &TaskOutline, state: &TaskState, runs: &[Scan], now: Time) -> Option<Time> {
+    let schedule = Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()?;
+    unscanned_since(now, &schedule, &task.policy, state, runs)
+}
+
+fn waiting(
+    task: &TaskName,
+    depth: Option<&Depth>,
+    unscanned: Option<Time>,
+    now: Time,
+) -> TaskStatus {
     let empty = Depth::default();
     let d = depth.unwrap_or(&empty);
     TaskStatus {
@@ -312,7 +341,12 @@ fn waiting(task: &TaskName, depth: Option<&Depth>, now: Time) -> TaskStatus {
         retries: d.retries,
         dead: d.dead,
         next_due: d.next_due.map(Stamp),
-        overdue_seconds: d.oldest.map_or(Duration::ZERO, |t| now.since(t)).as_secs_f64(),
+        overdue_seconds: [d.oldest, unscanned]
+            .into_iter()
+            .flatten()
+            .min()
+            .map_or(Duration::ZERO, |t| now.since(t))
+            .as_secs_f64(),
         undo_bytes: d.undo_bytes,
         paused: None,
         orphaned: false,

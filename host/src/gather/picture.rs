@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use besom_core::ids::TaskName;
-use besom_core::plan::{CatchUp, Overlap};
+use besom_core::plan::{CatchUp, GRACE_DEFAULT, Overlap, Scan, unscanned_since};
 use besom_core::ring::Assignment;
 use besom_core::snapshot::{
     self, DEAD_GROUPS_MAX, Leader, Leadership, MODEL, Missing, Node, NodeState, Owner, RUNS_MAX,
@@ -140,6 +140,16 @@ impl Picture {
             let (in_per_s, out_per_s) = self.rates.of(name);
             let slots = reading.slots.get(name).cloned().unwrap_or_default();
             let depth = depths.get(name);
+            let unscanned_since = scheduled.zip(state).and_then(|(task, state)| {
+                let runs: Vec<Scan> = reading
+                    .runs
+                    .iter()
+                    .filter(|run| run.task == name.as_str())
+                    .map(|run| run.scan())
+                    .collect();
+                let (schedule, policy) = (task.schedule.as_ref()?, task.policy(GRACE_DEFAULT));
+                unscanned_since(reading.now, schedule, &policy, state, &runs)
+            });
             let task = Task {
                 paused: paused.map(|pause| snapshot::Pause {
                     by: pause.by.clone(),
@@ -150,6 +160,7 @@ impl Picture {
                 next: scheduled
                     .filter(|_| paused.is_none())
                     .and_then(|task| task.schedule.as_ref()?.next_after(reading.now)),
+                unscanned_since,
                 depth: depth.map(|depth| waiting(depth)).unwrap_or_default(),
                 planned: depth.map_or(0, |depth| depth.planned),
                 in_per_s,

@@ -94,7 +94,7 @@ pub struct Arrivals {
 // ---------------------------------------------------------------------------- planning
 
 pub use besom_core::plan::{
-    NewRun, Pause, Run, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+    NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
 };
 
 /// A page of a scan, to be planned in one transaction with its cursor.
@@ -134,6 +134,11 @@ pub struct Planned {
     pub partitions: Vec<Partition>,
     /// The earliest due time planned.
     pub earliest_due: Option<Time>,
+}
+
+/// The answer to a decision about slots that was made from elsewhere than where the store stands.
+pub(crate) fn stale(task: &TaskName) -> Error {
+    Error::Invalid(format!("the slots of {task} were decided anew since that was decided"))
 }
 
 // --------------------------------------------------------------------------- execution
@@ -869,7 +874,10 @@ pub trait Store: Send + Sync {
     /// back in their order. A run of [`Trigger::Schedule`], or of [`Trigger::Takeover`], that
     /// the same term has started for that task and slot is not started twice: its id comes
     /// back. One of an earlier term is [`Error::Invalid`]. Slots that are written already are
-    /// not written twice: a decision whose answer was lost may be repeated.
+    /// not written twice: a decision whose answer was lost may be repeated. One that was made from
+    /// elsewhere than where the store stands ([`SlotDecision::seen`]) writes nothing: it is
+    /// answered with the runs that the same term has started for its slots, or is
+    /// [`Error::Invalid`].
     async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>>;
 
     /// The cursor of (task, tenant); none: at the beginning.
@@ -1050,6 +1058,10 @@ pub trait Store: Send + Sync {
 
     /// Runs, newest first; of one task where given.
     async fn runs(&self, task: Option<&TaskName>, limit: u32) -> Result<Vec<Run>>;
+
+    /// The newest run of a task whose scan came to its end without an error; none: none did, or
+    /// it was pruned.
+    async fn last_scanned(&self, task: &TaskName) -> Result<Option<Run>>;
 
     /// One run.
     async fn run(&self, id: RunId) -> Result<Option<Run>>;

@@ -525,12 +525,6 @@ impl World {
                 | Command::Finished => {}
                 // Slots, pages, commands, the end of a scan, the fence, claims, what is begun
                 // and given up, pruning: the first write that the command makes.
-                Command::Planner(..)
-                    if matches!(fault, Fault::UnknownNotApplied | Fault::UnknownApplied) =>
-                {
-                    // Lost answers have tests of their own in the planner.
-                    host.store.fail_next(On::Write, Fault::Busy);
-                }
                 Command::Executor(..)
                 | Command::Planner(..)
                 | Command::Raise(_)

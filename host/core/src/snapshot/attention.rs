@@ -321,6 +321,13 @@ impl Found {
 
     fn task(&mut self, task: &Task, limits: &Thresholds) {
         let subject = || Subject::Task(task.name.clone());
+        if let Some(since) = task.unscanned_since
+            && self.now.since(since) > limits.overdue_max
+        {
+            let since = self.since(since);
+            let text = format!("{}: what fell due in the last {since} is not seen", task.name);
+            self.add(Urgency::Alarm, subject(), text);
+        }
         if let Some(pause) = &task.paused {
             let since = self.since(pause.since);
             let text = format!("{}: paused by {} for {since}", task.name, pause.by);

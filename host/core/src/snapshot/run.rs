@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{self, Trigger};
+use crate::plan::{self, Scan, ScanEnd, Trigger};
 use crate::time::Time;
 
 /// How a run stands.
@@ -82,4 +82,16 @@ pub struct Run {
     pub open: u64,
     /// Rows that its scans looked at.
     pub scanned: u64,
+}
+
+impl Run {
+    /// What it says of whether the tables were looked at.
+    pub fn scan(&self) -> Scan {
+        let ended = match self.state {
+            RunState::Scanning | RunState::Unknown => None,
+            RunState::Failed => Some(ScanEnd::Failed),
+            RunState::Executing | RunState::Ok => Some(ScanEnd::Complete),
+        };
+        Scan { slot: self.slot, started_at: self.started_at, ended }
+    }
 }

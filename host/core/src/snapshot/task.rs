@@ -41,6 +41,9 @@ pub struct Task {
     pub orphaned: bool,
     /// The next slot; none: paused, by trigger only, or orphaned.
     pub next: Option<Time>,
+    /// Since when its tables were not looked at as its schedule says: what has fallen due there
+    /// meanwhile is in no queue. None: they were.
+    pub unscanned_since: Option<Time>,
     /// What waits.
     pub depth: Depth,
     /// Items planned since the store was created.

@@ -75,7 +75,7 @@ impl Planner {
                 Some(known) => {
                     let trigger =
                         Trigger::Manual { by: row.by.clone(), reason: row.reason.clone() };
-                    let policy = known.scheduled.policy(&self.settings);
+                    let policy = known.scheduled.policy(self.settings.grace);
                     let active = self.active_of(task);
                     let term = fence.term;
                     match admit(self.now, term, trigger, &policy, &known.state, &active) {
@@ -83,7 +83,7 @@ impl Planner {
                             let decision = SlotDecision {
                                 slots: vec![record],
                                 runs: vec![known.scheduled.run(start.slot, start.trigger)],
-                                states: Vec::new(),
+                                ..SlotDecision::default()
                             };
                             (CommandEffect::Slots(decision), "started".into())
                         }
@@ -192,6 +192,8 @@ impl Planner {
                     task.state.last_slot = Some(self.now);
                     task.next = Some(self.now);
                 }
+                // From when its schedule counts the store has decided.
+                self.doubt = true;
             }
             CommandEffect::Cancel(run, words) => {
                 // It ends with its scan, or with the last of its items.

@@ -283,7 +283,7 @@ impl Planner {
             if !self.unfinished.contains(name) {
                 continue;
             }
-            let policy = task.scheduled.policy(&self.settings);
+            let policy = task.scheduled.policy(self.settings.grace);
             let asked = admit(self.now, fence.term, Trigger::Pass, &policy, &task.state, &[]);
             if let Admission::Start { start, record } = asked {
                 task.deciding = true;

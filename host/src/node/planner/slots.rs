@@ -1,7 +1,7 @@
 //! Slots: decided by core when their time comes, written under the fence, turned into runs.
 
 use besom_core::cron::Schedule;
-use besom_core::plan::{ActiveRun, Admission, Leadership, Policy, admit, decide};
+use besom_core::plan::{ActiveRun, Admission, Leadership, Policy, Seen, admit, decide};
 
 use super::*;
 
@@ -26,12 +26,13 @@ impl Scheduled {
         }
     }
 
-    pub(super) fn policy(&self, settings: &Settings) -> Policy {
+    /// How its slots are treated, decided at most so late.
+    pub fn policy(&self, grace: Duration) -> Policy {
         Policy {
             overlap: self.definition.overlap,
             catch_up: self.definition.catch_up,
             jitter: self.definition.jitter,
-            grace: settings.grace,
+            grace,
         }
     }
 }
@@ -59,7 +60,8 @@ impl Planner {
         for name in due {
             let active = self.active_of(&name);
             let Some(task) = self.tasks.get_mut(&name) else { continue };
-            let policy = task.scheduled.policy(&self.settings);
+            let policy = task.scheduled.policy(self.settings.grace);
+            let seen = vec![Seen::of(&task.state)];
             let schedule = task.scheduled.schedule.as_ref();
             let decided = decide(now, leadership, schedule, &policy, &task.state, &active);
             if let Some(ahead) = decided.set_back {
@@ -94,7 +96,7 @@ impl Planner {
                 continue;
             }
             task.deciding = true;
-            let decision = SlotDecision { slots, runs, states: vec![decided.state] };
+            let decision = SlotDecision { slots, runs, states: vec![decided.state], seen };
             let decided = Decided { decision, next: vec![(name, decided.next)] };
             self.asked.push(decided.clone());
             out.push(Command::Decide(fence.clone(), Box::new(decided)));

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 
 use besom_core::ids::{Fence, Partition, RunId, Seq, Tenant, Term, partition_of};
 use besom_core::item::{Candidate, Identity, Item, Source};
-use besom_core::plan::{NewRun, Run, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger};
+use besom_core::plan::{
+    NewRun, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+};
 use besom_core::time::Time;
 
 use super::state::{Numbered, State};
-use crate::ports::store::{DeadLetter, Error, PlanPage, Planned, Result};
+use crate::ports::store::{DeadLetter, Error, PlanPage, Planned, Result, stale};
 
 /// What is to become of a candidate.
 enum Fate {
@@ -25,6 +27,14 @@ impl State {
         now: Time,
     ) -> Result<Vec<RunId>> {
         self.check_fence(fence)?;
+        if let Some(task) = decision.seen.iter().find(|seen| !self.stands_at(seen)) {
+            let started = |new: &NewRun| {
+                let run = self.run_of_slot(new).filter(|run| run.term == fence.term)?;
+                Some(run.id)
+            };
+            let ids: Option<Vec<RunId>> = decision.runs.iter().map(started).collect();
+            return ids.filter(|ids| !ids.is_empty()).ok_or_else(|| stale(&task.task));
+        }
         for new in &decision.runs {
             if self.run_of_slot(new).is_some_and(|run| run.term != fence.term) {
                 let NewRun { task, slot, .. } = new;
@@ -49,6 +59,13 @@ impl State {
             self.tasks.insert(state.task.clone(), TaskState { paused, ..state.clone() });
         }
         Ok(ids)
+    }
+
+    fn stands_at(&self, seen: &Seen) -> bool {
+        match self.tasks.get(&seen.task) {
+            Some(known) => seen.is_at(known.last_slot, &known.queued_slots),
+            None => seen.is_at(None, &[]),
+        }
     }
 
     /// The run that a slot has: one that is scheduled, or started at a takeover, is its only

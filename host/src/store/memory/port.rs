@@ -323,6 +323,13 @@ impl Store for MemoryStore {
         self.perform(On::Read, |state| Ok(state.list_runs(task, limit)))
     }
 
+    async fn last_scanned(&self, task: &TaskName) -> Result<Option<Run>> {
+        self.perform(On::Read, |state| {
+            let complete = |run: &&Run| run.scan_done && run.error.is_none();
+            Ok(state.list_runs(Some(task), u32::MAX).iter().find(complete).cloned())
+        })
+    }
+
     async fn run(&self, id: RunId) -> Result<Option<Run>> {
         self.perform(On::Read, |state| Ok(state.runs.get(&id).cloned()))
     }

@@ -449,6 +449,10 @@ impl Store for PostgresStore {
         Ok(runs::runs(&self.look().await?, task, limit).await?)
     }
 
+    async fn last_scanned(&self, task: &TaskName) -> Result<Option<Run>> {
+        Ok(runs::last_scanned(&self.look().await?, task).await?)
+    }
+
     async fn run(&self, id: RunId) -> Result<Option<Run>> {
         Ok(runs::run(&self.look().await?, id).await?)
     }

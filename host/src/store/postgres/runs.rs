@@ -15,7 +15,7 @@ use super::tally::{END_RUNS, fold};
 use super::tasks::Tasks;
 use super::text::{tenant_of, tenant_text};
 use crate::ports::store::{
-    NewRun, Pause, Result, Run, SlotDecision, SlotOutcome, SlotRecord, TaskState,
+    NewRun, Pause, Result, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, stale,
 };
 
 /// The tasks that a decision names.
@@ -51,6 +51,11 @@ pub(super) async fn write_decision(
     term: Term,
     decision: &SlotDecision,
 ) -> Job<Vec<RunId>> {
+    for seen in &decision.seen {
+        if !stands_at(tx, seen).await? {
+            return started_before(tx, tasks, term, decision, &seen.task).await;
+        }
+    }
     let mut ids = Vec::with_capacity(decision.runs.len());
     for run in &decision.runs {
         ids.push(start(tx, tasks, term, run).await?);
@@ -65,6 +70,39 @@ pub(super) async fn write_decision(
     }
     for state in &decision.states {
         write_state(tx, tasks, state).await?;
+    }
+    Ok(ids)
+}
+
+/// Whether the store stands where something was decided from, and goes on standing there until
+/// the end of the transaction.
+async fn stands_at(tx: &Tx, seen: &Seen) -> Job<bool> {
+    let sql = "SELECT last_slot, queued_slots FROM @.task WHERE name = $1 FOR NO KEY UPDATE";
+    let row = tx.row(sql, params![seen.task.as_str().to_owned()]).await?;
+    let Some(row) = row else { return Ok(seen.is_at(None, &[])) };
+    let queued: Vec<Time> = parse(&row.try_get::<_, String>(1)?)?;
+    Ok(seen.is_at(row.try_get::<_, Option<i64>>(0)?.map(Time), &queued))
+}
+
+/// The runs of a late copy of a decision, where this term has started them.
+async fn started_before(
+    tx: &Tx,
+    tasks: &HashMap<TaskName, i32>,
+    term: Term,
+    decision: &SlotDecision,
+    task: &TaskName,
+) -> Job<Vec<RunId>> {
+    let mut ids = Vec::new();
+    for run in &decision.runs {
+        let sql = "SELECT id, term FROM @.run WHERE task = $1 AND slot = $2 AND trigger = $3";
+        let of_slot = params![number(tasks, &run.task)?, run.slot.0, json(&run.trigger)?];
+        let Some(row) = tx.row(sql, of_slot).await? else { break };
+        if row.try_get::<_, i64>(1)? == term.0 as i64 {
+            ids.push(RunId(row.try_get::<_, i64>(0)? as u64));
+        }
+    }
+    if ids.is_empty() || ids.len() < decision.runs.len() {
+        return Err(stale(task).into());
     }
     Ok(ids)
 }
@@ -299,6 +337,16 @@ pub(super) async fn runs(session: &Session, task: Option<&TaskName>, limit: u32)
             collect(session, sql, params![limit, task.as_str().to_owned()]).await
         }
     }
+}
+
+/// The newest run of a task whose scan came to its end without an error.
+pub(super) async fn last_scanned(session: &Session, task: &TaskName) -> Job<Option<Run>> {
+    let sql = format!(
+        "{RUN} WHERE r.task = (SELECT id FROM @.task WHERE name = $1) AND r.scan_done
+           AND r.error IS NULL
+         ORDER BY r.id DESC LIMIT 1"
+    );
+    Ok(collect(session, sql, params![task.as_str().to_owned()]).await?.pop())
 }
 
 /// One run.

@@ -442,6 +442,11 @@ impl Store for SqliteStore {
         self.inspection.read(move |conn| runs::runs(conn, task.as_ref(), limit)).await
     }
 
+    async fn last_scanned(&self, task: &TaskName) -> Result<Option<Run>> {
+        let task = task.clone();
+        self.inspection.read(move |conn| runs::last_scanned(conn, &task)).await
+    }
+
     async fn run(&self, id: RunId) -> Result<Option<Run>> {
         self.inspection.read(move |conn| runs::run(conn, id)).await
     }

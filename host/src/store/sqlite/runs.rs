@@ -10,7 +10,8 @@ use super::leadership::check_fence;
 use super::tally::end_if_done;
 use super::writer::Tx;
 use crate::ports::store::{
-    Error, NewRun, Pause, Run, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+    Error, NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+    stale,
 };
 use besom_core::ids::{Fence, Tenant};
 
@@ -30,6 +31,11 @@ pub(super) fn write_decision(
     term: Term,
     decision: &SlotDecision,
 ) -> Job<Vec<RunId>> {
+    for seen in &decision.seen {
+        if !stands_at(tx, seen)? {
+            return started_before(tx, term, decision, &seen.task);
+        }
+    }
     let mut ids = Vec::with_capacity(decision.runs.len());
     for run in &decision.runs {
         ids.push(start(tx, term, run)?);
@@ -48,18 +54,54 @@ pub(super) fn write_decision(
     Ok(ids)
 }
 
+/// Whether the store stands where something was decided from.
+fn stands_at(tx: &mut Tx<'_>, seen: &Seen) -> Job<bool> {
+    let row: Option<(Option<i64>, String)> = tx
+        .conn
+        .prepare_cached("SELECT last_slot, queued_slots FROM besom_task WHERE name = ?1")?
+        .query_row([seen.task.as_str()], |r| Ok((r.get(0)?, r.get(1)?)))
+        .optional()?;
+    let Some((last_slot, queued)) = row else { return Ok(seen.is_at(None, &[])) };
+    Ok(seen.is_at(last_slot.map(Time), &parse::<Vec<Time>>(&queued)?))
+}
+
+/// The runs of a late copy of a decision, where this term has started them.
+fn started_before(
+    tx: &mut Tx<'_>,
+    term: Term,
+    decision: &SlotDecision,
+    task: &TaskName,
+) -> Job<Vec<RunId>> {
+    let mut ids = Vec::new();
+    for run in &decision.runs {
+        let started = run_of_slot(tx, run)?.filter(|(_, of)| *of == term.0);
+        ids.extend(started.map(|(id, _)| RunId(id)));
+    }
+    if ids.is_empty() || ids.len() < decision.runs.len() {
+        return Err(stale(task).into());
+    }
+    Ok(ids)
+}
+
+/// The run that a slot has, with its term: one that is scheduled, or started at a takeover, is
+/// its only one.
+fn run_of_slot(tx: &mut Tx<'_>, run: &NewRun) -> Job<Option<(u64, u64)>> {
+    let task = tx.task(&run.task)?;
+    let trigger = json(&run.trigger)?;
+    Ok(tx
+        .conn
+        .prepare_cached(
+            "SELECT id, term FROM besom_run WHERE task = ?1 AND slot = ?2 AND trigger = ?3",
+        )?
+        .query_row(params![task, run.slot.0, trigger], |r| Ok((r.get(0)?, r.get(1)?)))
+        .optional()?)
+}
+
 fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
     let task = tx.task(&run.task)?;
     let trigger = json(&run.trigger)?;
     if matches!(run.trigger, Trigger::Schedule | Trigger::Takeover) {
-        let started: Option<(u64, u64)> = tx
-            .conn
-            .prepare_cached(
-                "SELECT id, term FROM besom_run WHERE task = ?1 AND slot = ?2 AND trigger = ?3",
-            )?
-            .query_row(params![task, run.slot.0, trigger], |r| Ok((r.get(0)?, r.get(1)?)))
-            .optional()?;
-        match started {
+        match run_of_slot(tx, run)? {
             // This leadership has started it: the answer was lost.
             Some((id, of)) if of == term.0 => return Ok(RunId(id)),
             Some(_) => {
@@ -245,6 +287,16 @@ pub(super) fn runs(conn: &Connection, task: Option<&TaskName>, limit: u32) -> Jo
             &[&limit, &task.as_str()],
         ),
     }
+}
+
+/// The newest run of a task whose scan came to its end without an error.
+pub(super) fn last_scanned(conn: &Connection, task: &TaskName) -> Job<Option<Run>> {
+    let sql = format!(
+        "{RUN} WHERE r.task = (SELECT id FROM besom_task WHERE name = ?1) AND r.scan_done
+           AND r.error IS NULL
+         ORDER BY r.id DESC LIMIT 1"
+    );
+    Ok(collect(conn, &sql, &[&task.as_str()])?.pop())
 }
 
 /// One run.

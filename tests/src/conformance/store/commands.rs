@@ -128,7 +128,7 @@ pub async fn a_pause_holds_until_it_is_resumed(world: &mut World) {
     };
     let last_slot = Some(world.now);
     let states = vec![TaskState { paused: None, last_slot, ..state(world).await }];
-    let decision = SlotDecision { slots: vec![slot], runs: vec![], states };
+    let decision = SlotDecision { slots: vec![slot], states, ..SlotDecision::default() };
     world.store().decide_slots(&world.fence, &decision).await.unwrap();
     let after = state(world).await;
     assert!(after.paused.is_some() && after.last_slot == last_slot, "{after:?}");

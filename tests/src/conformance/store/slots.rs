@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use besom::ports::store::{
-    Error, NewRun, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
+    Error, NewRun, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
 };
 use besom_core::ids::{RunId, Term};
 use besom_core::time::Time;
@@ -22,7 +22,7 @@ fn slot(seconds: u64, outcome: SlotOutcome, reason: &str) -> SlotRecord {
 }
 
 async fn decide(world: &World, slots: Vec<SlotRecord>, runs: Vec<NewRun>) -> Vec<RunId> {
-    let decision = SlotDecision { slots, runs, states: vec![] };
+    let decision = SlotDecision { slots, runs, ..SlotDecision::default() };
     world.store().decide_slots(&world.fence, &decision).await.unwrap()
 }
 
@@ -63,7 +63,7 @@ pub async fn a_decision_that_is_repeated_changes_nothing(world: &mut World) {
     let decision = SlotDecision {
         slots: skipped.into_iter().chain([slot(60, SlotOutcome::Ran, "")]).collect(),
         runs: vec![new, at_start],
-        states: vec![],
+        ..SlotDecision::default()
     };
     let first = world.store().decide_slots(&world.fence, &decision).await.unwrap();
     let written = slots(world).await;
@@ -74,6 +74,49 @@ pub async fn a_decision_that_is_repeated_changes_nothing(world: &mut World) {
     assert_eq!(written.iter().map(|slot| slot.count).collect::<Vec<_>>(), [1, 2]);
     let active = world.store().active_runs().await.unwrap();
     assert_eq!(active.iter().map(|run| run.id).collect::<Vec<_>>(), first);
+}
+
+/// A copy of a decision that comes late, after the slots were decided anew, changes nothing: its
+/// slots would be decided, and shown, twice.
+pub async fn a_late_copy_of_a_decision_changes_nothing(world: &mut World) {
+    let state = |seconds: u64| TaskState {
+        task: task("task"),
+        schedule: "* * * * *".into(),
+        last_slot: Some(at(seconds)),
+        paused: None,
+        tenant_cursor: None,
+        queued_slots: Vec::new(),
+    };
+    let seen = |last_slot| vec![Seen { task: task("task"), last_slot, queued_slots: Vec::new() }];
+    let run = |seconds| vec![NewRun { trigger: Trigger::Schedule, ..new_run("task", at(seconds)) }];
+    let first = SlotDecision {
+        slots: vec![slot(30, SlotOutcome::Ran, "on time")],
+        runs: run(30),
+        states: vec![state(30)],
+        seen: seen(None),
+    };
+    let ids = world.store().decide_slots(&world.fence, &first).await.unwrap();
+    let second = SlotDecision {
+        slots: vec![slot(60, SlotOutcome::Skipped, "busy")],
+        runs: vec![],
+        states: vec![state(60)],
+        seen: seen(Some(at(30))),
+    };
+    world.store().decide_slots(&world.fence, &second).await.unwrap();
+    let (written, states) = (slots(world).await, world.store().task_states().await.unwrap());
+    // The same in other words, as who comes to it later would put it.
+    let late = SlotDecision { slots: vec![slot(30, SlotOutcome::Ran, "late")], ..first.clone() };
+    for copy in [&first, &late] {
+        assert_eq!(world.store().decide_slots(&world.fence, copy).await.unwrap(), ids);
+    }
+    let other = SlotDecision { runs: run(45), ..first.clone() };
+    for refused in [&second, &other] {
+        let refused = world.store().decide_slots(&world.fence, refused).await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    }
+    assert_eq!(slots(world).await, written);
+    assert_eq!(world.store().task_states().await.unwrap(), states);
+    assert_eq!(world.store().active_runs().await.unwrap().len(), 1);
 }
 
 /// A schedule's slot is run once: another leadership does not start it again.
@@ -152,6 +195,25 @@ pub async fn a_run_without_items_ends_with_its_scan(world: &mut World) {
     let run = world.store().run(run).await.unwrap().unwrap();
     assert_eq!((run.ended_at, run.error), (Some(ended_at), None));
     assert!(world.store().active_runs().await.unwrap().is_empty());
+}
+
+/// A scan that failed, or goes on, has not looked at everything.
+pub async fn the_last_scan_that_came_to_its_end_is_found(world: &mut World) {
+    let last = async |world: &World| {
+        let run = world.store().last_scanned(&task("task")).await.unwrap();
+        run.map(|run| run.id)
+    };
+    let other = world.run("other").await;
+    assert!(world.store().end_scan(&world.fence, other, None, None).await.unwrap());
+    let complete = world.run("task").await;
+    assert_eq!(last(world).await, None, "it goes on");
+    world.plan("task", complete, vec![candidate("a")]).await;
+    assert!(!world.store().end_scan(&world.fence, complete, None, None).await.unwrap());
+    assert_eq!(last(world).await, Some(complete), "its items wait, and its scan is done");
+    let failed = world.run("task").await;
+    world.store().end_scan(&world.fence, failed, None, Some("trap")).await.unwrap();
+    world.run("task").await;
+    assert_eq!(last(world).await, Some(complete));
 }
 
 /// A run ends with the last of its items in the log, whatever became of them.
