@@ -45,6 +45,7 @@ batch_items = 2
 [tasks.compaction.settings]
 min_changes = 2
 mode_yjs = "reset"
+deleted_content = "collect"
 mode_loro = "trim"
 mode_automerge = "reset"
 "#;

@@ -319,6 +319,11 @@ pub struct Database {
 }
 
 impl Database {
+    /// Its URL for another role.
+    pub fn url_of(&self, role: &str) -> String {
+        self.server.url_of(role, &self.name)
+    }
+
     /// Its URL.
     pub fn url(&self) -> String {
         self.server.url(&self.name)

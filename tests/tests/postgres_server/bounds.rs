@@ -10,7 +10,7 @@ use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{text, thing};
 use besom_tests::conformance::world::{apply, candidate, fence, page, set_n};
 use besom_tests::conformance::{World, block_on};
-use besom_tests::servers::postgres::{ROLE, Server};
+use besom_tests::servers::postgres::Server;
 
 #[test]
 fn nodes_that_start_together_make_one_store() {
@@ -157,7 +157,7 @@ fn deferred_constraints_of_a_schema_out_of_reach_hinder_no_batch() {
     block_on(async {
         let fixture = Postgres::open_with(patient()).await;
         let product = fixture.database().connect().await;
-        let url = fixture.database().url().replace(&format!("user={ROLE}"), "user=modest");
+        let url = fixture.database().url_of("modest");
         let mut world = World::new(Box::new(fixture)).await;
         world.write(vec![thing("t", 1)]).await;
         product

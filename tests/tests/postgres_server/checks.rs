@@ -61,13 +61,13 @@ fn a_role_that_may_not_lock_rows_is_told_what_to_be_granted() {
             .batch_execute(&format!(
                 "{SESSIONS} CREATE INDEX ON sessions (expires_at, session_id);
                  CREATE TABLE uses (id text PRIMARY KEY, session_id text REFERENCES sessions);
-                 DO 'BEGIN CREATE ROLE reader; EXCEPTION WHEN duplicate_object THEN END';
+                 DO 'BEGIN CREATE ROLE reader LOGIN; EXCEPTION WHEN duplicate_object THEN END';
                  GRANT USAGE ON SCHEMA besom, public TO reader;
                  GRANT ALL ON ALL TABLES IN SCHEMA besom TO reader"
             ))
             .await
             .unwrap();
-        let url = format!("{}&options=-c%20role%3Dreader", fixture.database().url());
+        let url = fixture.database().url_of("reader");
         let store = PostgresStore::open(&url, patient()).await.unwrap();
         let mut all = sessions();
         let refused = shown(store.check(&all).await.unwrap());
@@ -115,14 +115,14 @@ fn a_role_named_like_the_schema_finds_the_products_tables() {
             .batch_execute(
                 "CREATE TABLE run (session_id text PRIMARY KEY, expires_at timestamptz);
                  CREATE INDEX ON run (expires_at, session_id);
-                 DO 'BEGIN CREATE ROLE besom; EXCEPTION WHEN duplicate_object THEN END';
+                 DO 'BEGIN CREATE ROLE besom LOGIN; EXCEPTION WHEN duplicate_object THEN END';
                  GRANT ALL ON SCHEMA besom, public TO besom;
                  GRANT ALL ON ALL TABLES IN SCHEMA besom, public TO besom;
                  GRANT ALL ON ALL SEQUENCES IN SCHEMA besom TO besom",
             )
             .await
             .unwrap();
-        let url = format!("{}&options=-c%20role%3Dbesom", fixture.database().url());
+        let url = fixture.database().url_of("besom");
         let store: Arc<PostgresStore> = PostgresStore::open(&url, patient()).await.unwrap();
         let mut all = sessions();
         all.get_mut("sessions").unwrap().table = "run".into();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use besom_core::command::{Action, Command};
 use besom_core::ids::{NodeName, TaskName};
-use besom_core::snapshot::{Answer, Done, Snapshot};
+use besom_core::snapshot::{Answer, Done, Report, Snapshot};
 use besom_tui::dash::Feed;
 use tokio::sync::{mpsc, watch};
 
@@ -86,7 +86,7 @@ impl Site {
             hostname: "machine".into(),
             address: String::new(),
             weight: 1,
-            report: None,
+            report: Some(Report { started_at: clock::wall(), ..Report::default() }),
         };
         self.store.report_node(&row).await.expect("it is written");
     }
