@@ -96,6 +96,15 @@ impl SkewBounds {
     }
 }
 
+impl SkewBounds {
+    /// The same after what it meant before: it is over once the skew is clearly below the bound,
+    /// so that one at a bound does not come and go with each reading.
+    pub fn judge_after(&self, before: Skew, skew: i64) -> Skew {
+        let larger = skew.saturating_add(skew / 4);
+        self.judge(skew).max(before.min(self.judge(larger)))
+    }
+}
+
 /// What a skew means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Skew {
@@ -146,6 +155,23 @@ mod tests {
         assert_eq!(clock.skew(Time(1_100), Mono(100)), 0);
         assert_eq!(clock.skew(Time(1_101), Mono(100)), 1);
         assert_eq!(clock.skew(Time(999), Mono(100)), -1);
+    }
+
+    #[test]
+    fn a_skew_at_a_bound_does_not_come_and_go() {
+        let bounds = SkewBounds::DEFAULT;
+        let mut known = Skew::Small;
+        let mut seen = Vec::new();
+        for ms in [999, 1_001, 999, 1_001, 801, 799, 999, 10_001, 9_999, 8_001, 7_999, 0] {
+            known = bounds.judge_after(known, -ms * 1_000);
+            seen.push(known);
+        }
+        use Skew::{Noticed, Small, TooLarge};
+        let expected = [
+            Small, Noticed, Noticed, Noticed, Noticed, Small, Small, TooLarge, TooLarge, TooLarge,
+            Noticed, Small,
+        ];
+        assert_eq!(seen, expected);
     }
 
     #[test]

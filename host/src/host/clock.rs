@@ -49,6 +49,7 @@ pub struct StoreTime {
 struct Known {
     clock: StoreClock,
     skew: i64,
+    judged: Skew,
 }
 
 impl fmt::Debug for StoreTime {
@@ -100,9 +101,11 @@ impl StoreTime {
         }
         let Some(clock) = StoreClock::from_readings(&readings) else { return Ok(Skew::Small) };
         let skew = clock.skew((self.wall)(), (self.mono)());
-        let known = Known { clock, skew };
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(known);
-        Ok(self.bounds.judge(skew))
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = known.map_or(Skew::Small, |known| known.judged);
+        let judged = self.bounds.judge_after(before, skew);
+        *known = Some(Known { clock, skew, judged });
+        Ok(judged)
     }
 
     /// Somebody doubts the last reading.
@@ -118,11 +121,10 @@ impl StoreTime {
     /// How far the machine's clock is from the store's; none: not read yet.
     pub fn report(&self) -> Option<ClockReport> {
         let known = (*self.known.lock().unwrap_or_else(PoisonError::into_inner))?;
-        let judged = self.bounds.judge(known.skew);
         Some(ClockReport {
             skew_us: known.skew,
-            noticed: judged >= Skew::Noticed,
-            leads_not: judged >= Skew::TooLarge,
+            noticed: known.judged >= Skew::Noticed,
+            leads_not: known.judged >= Skew::TooLarge,
         })
     }
 }

@@ -23,6 +23,7 @@ use std::time::Duration;
 use besom_core::clock::Skew;
 use besom_core::ids::Term;
 use besom_core::snapshot::{Report, SILENT_MAX_DEFAULT};
+use besom_core::time::Time;
 use tokio::sync::{mpsc, watch};
 
 use crate::node::holdings;
@@ -264,19 +265,29 @@ pub fn undo_retention(work: &Work) -> Vec<(besom_core::ids::TaskName, Duration)>
 
 fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
     let place = ports.cluster.as_ref().map(|cluster| &cluster.announcement);
+    let clock = ports.clock.report();
+    // What was noted by the machine's clock is told by the one that all nodes share.
+    let shared = |at: Time| Time(at.0.saturating_sub(clock.map_or(0, |clock| clock.skew_us)));
+    let report = ports.recorder.report();
+    let mut missing = ports.health.missing();
+    missing.iter_mut().for_each(|missing| missing.since = shared(missing.since));
+    let mut held = ports.health.held();
+    held.iter_mut().for_each(|held| held.since = shared(held.since));
     NodeRow {
         node: ports.node.clone(),
         state: live.role.as_str().to_owned(),
         seen_at: ports.clock.store(),
         config_digest: digest.to_owned(),
-        missing: ports.health.missing(),
+        missing,
         hostname: setup::hostname(),
         address: place.map(|place| place.addr.clone()).unwrap_or_default(),
         weight: place.map_or(1, |place| place.weight.get()),
         report: Some(Report {
-            held: ports.health.held(),
-            clock: ports.clock.report(),
-            ..ports.recorder.report()
+            held,
+            clock,
+            started_at: shared(report.started_at),
+            config_at: shared(report.config_at),
+            ..report
         }),
     }
 }

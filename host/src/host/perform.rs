@@ -532,8 +532,13 @@ impl Ports {
             Plan::Decide(fence, decided) => {
                 let result = store.decide_slots(&fence, &decided.decision).await;
                 self.heard(&result);
-                if let Err(error) = &result {
-                    say_waits("the slots due cannot be decided", error);
+                match &result {
+                    // Others have decided them: it is read again, and heals by that.
+                    Err(store::Error::Invalid(why)) => {
+                        tracing::debug!(why, "the slots due are decided from another state");
+                    }
+                    Err(error) => say_waits("the slots due cannot be decided", error),
+                    Ok(_) => {}
                 }
                 PlanEvent::Decided(*decided, result)
             }

@@ -221,20 +221,14 @@ struct Task {
 }
 
 impl Task {
-    /// Takes out what ran before, under an earlier term whose clock was ahead: it is noted as
-    /// skipped.
-    fn leave_what_ran(&self, starts: &mut Vec<Start>, slots: &mut [SlotRecord]) {
+    /// Takes out what ran before, under an earlier term whose clock was ahead: it is explained
+    /// already.
+    fn leave_what_ran(&self, starts: &mut Vec<Start>, slots: &mut Vec<SlotRecord>) {
         if self.ran.is_empty() {
             return;
         }
         starts.retain(|start| !self.ran.contains(&start.slot));
-        for record in slots {
-            if record.outcome == SlotOutcome::Ran && self.ran.contains(&record.to) {
-                record.outcome = SlotOutcome::Skipped;
-                "it has run before, decided by a clock that was ahead"
-                    .clone_into(&mut record.reason);
-            }
-        }
+        slots.retain(|record| record.outcome != SlotOutcome::Ran || !self.ran.contains(&record.to));
     }
 
     /// When something is to be decided of it.

@@ -17,7 +17,10 @@ pub fn wall_clock() -> TimeSource {
     })
 }
 
-/// A time source made monotonic.
+/// What goes back by less is no clock that was set.
+const SET_BACK_MIN: i64 = 1_000_000;
+
+/// A time source made monotonic, but for a clock that was set back.
 #[derive(Clone)]
 pub(super) struct Clock {
     source: TimeSource,
@@ -31,7 +34,13 @@ impl Clock {
 
     pub(super) fn now(&self) -> Time {
         let read = (self.source)().0;
-        Time(self.latest.fetch_max(read, Ordering::AcqRel).max(read))
+        let known = self.latest.fetch_max(read, Ordering::AcqRel);
+        if known.saturating_sub(read) < SET_BACK_MIN {
+            return Time(known.max(read));
+        }
+        // Whoever comes first sets it back for all; what was read a moment before is as good.
+        let _ = self.latest.compare_exchange(known, read, Ordering::AcqRel, Ordering::Acquire);
+        Time(read)
     }
 }
 
@@ -49,5 +58,21 @@ mod tests {
         assert_eq!(clock.now(), Time(10));
         hand.store(11, Ordering::Relaxed);
         assert_eq!(clock.now(), Time(11));
+    }
+
+    /// Else nothing would be due until the right time has come to where the wrong one was.
+    #[test]
+    fn a_clock_that_was_set_back_counts_from_there() {
+        let hour = 3_600_000_000;
+        let hand = Arc::new(AtomicI64::new(hour));
+        let source = Arc::clone(&hand);
+        let clock = Clock::new(Arc::new(move || Time(source.load(Ordering::Relaxed))));
+        assert_eq!(clock.now(), Time(hour));
+        hand.store(10, Ordering::Relaxed);
+        assert_eq!((clock.now(), clock.clone().now()), (Time(10), Time(10)));
+        hand.store(9, Ordering::Relaxed);
+        assert_eq!(clock.now(), Time(10));
+        hand.store(12, Ordering::Relaxed);
+        assert_eq!(clock.now(), Time(12));
     }
 }

@@ -38,11 +38,13 @@ impl Place {
             // A directory that may not be looked into any more says nothing about the file.
             Err(_) => return None,
         };
+        let path = self.path.display();
         Some(format!(
-            "the database {} {what} while this host had it open. Nothing more is written to the \
-             file that it has. Put that one back (with its -wal) or leave what lies there now, and \
-             start the host again; stop it before you move, remove or replace its database",
-            self.path.display()
+            "the database {path} {what} while this host had it open. Nothing more is written to the \
+             file that it has. Either put that one back (with its -wal), or go on with what lies \
+             there now: then remove {path}-wal and {path}-shm first, which belong to the file that \
+             is gone and would damage another. Then start the host again; stop it before you move, \
+             remove or replace its database"
         ))
     }
 
