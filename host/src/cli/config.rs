@@ -39,7 +39,14 @@ impl Verb {
                 // Never over what is there: `create_new` decides and writes in one step.
                 std::fs::File::create_new(path)
                     .and_then(|mut file| file.write_all(template(&Template::default()).as_bytes()))
-                    .map_err(|e| Failure::Failed(format!("{}: {e}", path.display())))?;
+                    .map_err(|e| match e.kind() {
+                        std::io::ErrorKind::AlreadyExists => Failure::Failed(format!(
+                            "{} is there already, and is left as it is; --config names another \
+                             file, --stdout prints the text",
+                            path.display()
+                        )),
+                        _ => Failure::Failed(format!("{}: {e}", path.display())),
+                    })?;
                 output::show(global.output, &serde_json::json!({ "file": path }), || {
                     format!("Wrote {}\n", crate::config::printable(&path.display().to_string()))
                 })?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
-use besom_core::plan::{Scan, TaskState, unscanned_since};
+use besom_core::plan::{Scan, ScanEnd, TaskState, unscanned_since};
 use besom_core::snapshot::{Cause, ClockReport, Held};
 use besom_core::time::Time;
 use serde::Serialize;
@@ -203,7 +203,14 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             Some(_) => {}
             None => runs = store.runs(Some(name), RUNS_READ).await?,
         }
-        let scans: Vec<Scan> = runs.iter().map(Scan::from).collect();
+        let held = held_of(Some(name));
+        let mut scans: Vec<Scan> = runs.iter().map(Scan::from).collect();
+        // What is held does not scan, however lately it began.
+        if let Some(newest) = scans.first_mut().filter(|scan| scan.ended.is_none())
+            && !held.is_empty()
+        {
+            newest.ended = Some(ScanEnd::Failed);
+        }
         let unscanned = match (defined, states.get(name)) {
             (Some(task), Some(state)) => unscanned(task, state, &scans, now),
             _ => None,
@@ -222,7 +229,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             }),
             paused,
             orphaned: defined.is_none(),
-            held: held_of(Some(name)),
+            held,
             ..waiting(name, depth, unscanned, now)
         });
     }
