@@ -244,7 +244,11 @@ impl World {
         match coming {
             Coming::Start { node } => self.start(node),
             Coming::Wake { node, life } => {
-                if let Some(host) = self.alive(node, life) {
+                let now = self.now();
+                if let Some(host) = self.alive(node, life)
+                    // A wake-up that an earlier one has taken the place of is none.
+                    && host.wake_at == Some(now)
+                {
                     host.wake_at = None;
                     self.deliver(node, life, Event::Tick);
                 }
