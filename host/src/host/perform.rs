@@ -118,7 +118,8 @@ impl Ports {
             }
             Command::Resign(fence) => {
                 if let Err(error) = self.coordination.resign(&fence).await {
-                    tracing::warn!(%error, "the lease could not be given up; it runs out");
+                    tracing::warn!(%error, "the lease could not be given up; tried again");
+                    return Some(Event::NotResigned(fence));
                 }
                 Event::Resigned
             }

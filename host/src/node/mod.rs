@@ -104,6 +104,8 @@ pub enum Event {
     Renewed(Mono, Option<bool>),
     /// The lease was given up.
     Resigned,
+    /// It could not be: it is tried again, for the membership may keep it alive.
+    NotResigned(Fence),
     /// The answer to the raise of the fence.
     Raised(Fence, Raise),
     /// What the store remembers, for the leadership of that fence.
@@ -259,6 +261,8 @@ pub struct Node {
     taken: Vec<(Partition, OwnerEpoch)>,
     phase: Phase,
     resignation: Resignation,
+    /// A lease that is to be given up, and when that is tried again.
+    resign_again: Option<(Mono, Fence)>,
     /// Why it does not stand for election.
     bars: BTreeSet<Bar>,
     reach: Reach,
@@ -293,6 +297,7 @@ impl Node {
             taken: Vec::new(),
             phase: Phase::Running,
             resignation: Resignation::None,
+            resign_again: None,
             bars: BTreeSet::new(),
             reach: Reach::new(settings.timing, now.mono),
             fence_seen: None,
@@ -366,9 +371,10 @@ impl Node {
         let hold = self.holdings.iter().flat_map(Holdings::deadlines).filter_map(mono);
         let resign = self.resignation.deadline().and_then(mono);
         let load = self.load_at.and_then(mono);
+        let again = self.resign_again.as_ref().and_then(|(at, _)| mono(*at));
         let probe = self.probes().then(|| self.reach.deadline()).and_then(mono);
         let bury = self.burial.deadline().and_then(mono);
-        [self.election.deadline().and_then(mono), drain, resign, load, execute, probe, bury]
+        [self.election.deadline().and_then(mono), drain, resign, again, load, execute, probe, bury]
             .into_iter()
             .chain(plan.into_iter().flatten())
             .flatten()
@@ -388,6 +394,8 @@ impl Node {
                 self.election.step(now.mono, election::Event::Vacant, &mut elected);
             }
             Event::Campaigned(sent, result) => {
+                // What is ours again is not given up by a late request.
+                self.resign_again.take_if(|_| matches!(result, CampaignResult::Won(_)));
                 let event = election::Event::Campaigned { sent, result };
                 self.election.step(now.mono, event, &mut elected);
             }
@@ -395,7 +403,14 @@ impl Node {
                 let event = election::Event::Renewed { sent, kept };
                 self.election.step(now.mono, event, &mut elected);
             }
+            Event::NotResigned(fence) => {
+                if self.phase == Phase::Running {
+                    self.resign_again = Some((now.mono + self.settings.timing.renew, fence));
+                }
+                self.election.step(now.mono, election::Event::Resigned, &mut elected);
+            }
             Event::Resigned => {
+                self.resign_again = None;
                 self.election.step(now.mono, election::Event::Resigned, &mut elected);
             }
             // An answer about an earlier lease says nothing of what the store knows by now.
@@ -504,6 +519,9 @@ impl Node {
         }
         if self.probes() {
             self.reached(now, reach::Event::Tick, &mut elected, out);
+        }
+        if let Some((_, fence)) = self.resign_again.take_if(|(at, _)| now.mono >= *at) {
+            out.push(Command::Resign(fence));
         }
         self.election.step(now.mono, election::Event::Tick, &mut elected);
         self.follow(now, elected, &mut notices, out);

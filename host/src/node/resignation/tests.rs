@@ -181,6 +181,18 @@ fn a_node_with_a_wrong_clock_resigns_and_stands_again_when_it_is_set() {
     world.leads(5);
 }
 
+/// In a cluster the membership keeps the lease alive: it does not run out by itself.
+#[test]
+fn a_lease_that_could_not_be_given_up_is_given_up_later() {
+    let (mut world, fence, _) = World::resigned();
+    let out = world.step(Event::NotResigned(fence.clone()));
+    assert!(!resigns(&out, &fence), "{out:?}");
+    assert!(!resigns(&world.advance(TIMING.renew - Duration::from_millis(1)), &fence));
+    assert!(resigns(&world.advance(Duration::from_millis(1)), &fence));
+    world.step(Event::Resigned);
+    assert!(!resigns(&world.advance(TIMING.renew * 2), &fence));
+}
+
 #[test]
 fn a_node_that_starts_with_a_wrong_clock_does_not_stand() {
     let stands = |out: &[Command]| out.iter().any(|c| matches!(c, Command::Campaign { .. }));
