@@ -73,7 +73,7 @@ impl<'a> Job<'a> {
     /// A merge of these updates, with the default settings.
     pub fn merge(updates: &'a [&'a [u8]]) -> Job<'a> {
         const DEFAULTS: Settings =
-            Settings { keep_deleted: KeepDeleted::Detect, bytes_max: BYTES_MAX_DEFAULT };
+            Settings { keep_deleted: KeepDeleted::Always, bytes_max: BYTES_MAX_DEFAULT };
         Job { updates, wish: Wish::Merge, settings: &DEFAULTS }
     }
 
@@ -94,9 +94,9 @@ pub enum KeepDeleted {
     /// It is kept where the updates show that their writer keeps it: an update that
     /// carries content together with its deletion. A writer that collects garbage sends
     /// no content that it has deleted in the same transaction.
-    #[default]
     Detect,
     /// It is kept (documents with `gc: false`: version history by snapshots).
+    #[default]
     Always,
     /// It is collected.
     Never,
@@ -113,7 +113,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { keep_deleted: KeepDeleted::Detect, bytes_max: BYTES_MAX_DEFAULT }
+        Self { keep_deleted: KeepDeleted::default(), bytes_max: BYTES_MAX_DEFAULT }
     }
 }
 

@@ -2,7 +2,9 @@
 //! never panics, and what it accepts it does not change. Flipped rows are judged by Yjs, beside
 //! the fuzzer.
 
-use besom_compaction::outcome::{Code, Compacted, Job, LeftAlone, Mode, Settings, Wish};
+use besom_compaction::outcome::{
+    BYTES_MAX_DEFAULT, Code, Compacted, Job, KeepDeleted, LeftAlone, Mode, Settings, Wish,
+};
 use besom_compaction::yjs::compare::{Same, compare};
 use besom_compaction::yjs::names::Names;
 use besom_compaction::yjs::{self, union, writer};
@@ -54,12 +56,20 @@ fn log() -> Vec<Vec<u8>> {
 }
 
 fn compact(rows: &[Vec<u8>]) -> Result<Compacted, LeftAlone> {
-    yjs::compact(&Job::merge(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>()))
+    compact_as(rows, Wish::Merge)
 }
 
 fn reset(rows: &[Vec<u8>]) -> Result<Compacted, LeftAlone> {
+    compact_as(rows, Wish::Reset)
+}
+
+/// These writers collect their garbage.
+const SETTINGS: Settings =
+    Settings { keep_deleted: KeepDeleted::Detect, bytes_max: BYTES_MAX_DEFAULT };
+
+fn compact_as(rows: &[Vec<u8>], wish: Wish<'_>) -> Result<Compacted, LeftAlone> {
     let updates: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
-    yjs::compact(&Job { updates: &updates, wish: Wish::Reset, settings: &Settings::default() })
+    yjs::compact(&Job { updates: &updates, wish, settings: &SETTINGS })
 }
 
 #[test]

@@ -215,7 +215,8 @@ fn reset_and_judge(
 }
 
 fn compact(log: &[Vec<u8>], wish: Wish<'_>) -> Result<Compacted, LeftAlone> {
-    yjs::compact(&Job { updates: &slices(log), wish, settings: &Settings::default() })
+    let settings = Settings { keep_deleted: KeepDeleted::Detect, ..Settings::default() };
+    yjs::compact(&Job { updates: &slices(log), wish, settings: &settings })
 }
 
 fn oracle() -> &'static Oracle {
