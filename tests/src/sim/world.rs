@@ -19,7 +19,7 @@ use besom::ports::coordination::Coordination as _;
 use besom::ports::guests::StopFlag;
 use besom::ports::members::{Announcement, MemberState, Members as _};
 use besom::ports::store::Store;
-use besom::store::memory::{Fault, MemoryStore, On};
+use besom::store::memory::{Backup, Fault, MemoryStore, On};
 use besom_core::activity::Timeouts;
 use besom_core::clock::{Skew, SkewBounds};
 use besom_core::cron::Schedule;
@@ -112,6 +112,8 @@ enum Coming {
     Product,
     /// The product puts off when a thing is due, if it is still open.
     PutOff { tenant: Tenant, key: String, due: Time },
+    /// Somebody puts a backup of the store in its place, of when there were so many things.
+    Restore { backup: Backup, things: usize },
     /// Something goes wrong.
     Trouble,
 }
@@ -146,6 +148,8 @@ struct World {
     /// By how many parts in a million each machine's clocks are too fast.
     drifts: Vec<i64>,
     things: Vec<(Tenant, String)>,
+    /// Things ever made: more than there are where some were lost with what came after a backup.
+    made: usize,
     report: Report,
 }
 
@@ -181,6 +185,7 @@ pub fn simulate(plan: Plan) -> Report {
         skews: (0..plan.nodes).map(|_| Arc::default()).collect(),
         drifts: vec![0; plan.nodes],
         things: Vec::new(),
+        made: 0,
         report: Report::default(),
     };
     for node in 0..plan.nodes {
@@ -261,6 +266,10 @@ impl World {
             }
             Coming::Product => self.product(),
             Coming::PutOff { tenant, key, due } => self.put_off(&tenant, &key, due),
+            Coming::Restore { backup, things } => {
+                self.root.restore(backup);
+                self.things.truncate(things);
+            }
             Coming::Trouble => self.trouble(),
         }
     }
@@ -572,7 +581,8 @@ impl World {
         for _ in 0..self.random.random_range(1..6) {
             let tenant = Tenant::from(TENANTS[self.random.random_range(0..TENANTS.len())]);
             let task = script::TASKS[self.random.random_range(0..script::TASKS.len())];
-            let key = format!("{task}-{}", self.things.len());
+            let key = format!("{task}-{}", self.made);
+            self.made += 1;
             let due = (task == "expire").then(|| {
                 let wait = self.random_millis(0, 20_000);
                 self.now() + wait
@@ -625,7 +635,12 @@ impl World {
             .iter()
             .position(|host| host.as_ref().is_some_and(|host| host.node.role() == Role::Leading));
         let node = if self.chance(2) { leader.unwrap_or(node) } else { node };
-        match self.random.random_range(0..12) {
+        match self.random.random_range(0..13) {
+            12 => {
+                let (backup, things) = (self.root.back_up(), self.things.len());
+                let wait = self.random_millis(10, 60_000);
+                self.schedule(wait, Coming::Restore { backup, things });
+            }
             10..=11 => self.set_clock(node),
             0..=2 => {
                 self.hosts[node] = None;

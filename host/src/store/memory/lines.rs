@@ -9,7 +9,7 @@ use super::state::State;
 use crate::ports::store::{RunLine, RunLines};
 
 /// The lines of one run.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Logged {
     /// The number of the newest.
     last: u64,

@@ -22,7 +22,7 @@ use crate::ports::store::{
 };
 
 /// The items of one task in one partition.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct StreamState {
     /// The last acknowledged position.
     pub(super) acked: Seq,
@@ -33,14 +33,14 @@ pub(super) struct StreamState {
 }
 
 /// A row of the history with what was before.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Recorded {
     pub(super) row: HistoryRow,
     pub(super) images: Option<Vec<BeforeImage>>,
 }
 
 /// A batch that is about to be executed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Begun {
     pub(super) node: NodeName,
     pub(super) items: Vec<(Source, Partition, Identity)>,
@@ -71,7 +71,7 @@ pub(super) enum Numbered {
 pub(super) type Account = (TaskName, Option<Tenant>);
 
 /// The store's whole content.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) partitions: u32,
     last_ids: BTreeMap<Numbered, u64>,
