@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
-use besom_core::plan::{Scan, ScanEnd, TaskState, unscanned_since};
+use besom_core::plan::{Scan, TaskState, unscanned_since};
 use besom_core::snapshot::{Cause, ClockReport, Held};
 use besom_core::time::Time;
 use serde::Serialize;
@@ -204,15 +204,9 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             None => runs = store.runs(Some(name), RUNS_READ).await?,
         }
         let held = held_of(Some(name));
-        let mut scans: Vec<Scan> = runs.iter().map(Scan::from).collect();
-        // What is held does not scan, however lately it began.
-        if let Some(newest) = scans.first_mut().filter(|scan| scan.ended.is_none())
-            && !held.is_empty()
-        {
-            newest.ended = Some(ScanEnd::Failed);
-        }
+        let scans: Vec<Scan> = runs.iter().map(Scan::from).collect();
         let unscanned = match (defined, states.get(name)) {
-            (Some(task), Some(state)) => unscanned(task, state, &scans, now),
+            (Some(task), Some(state)) => unscanned(task, state, &scans, !held.is_empty(), now),
             _ => None,
         };
         let run = runs.into_iter().next();
@@ -324,9 +318,15 @@ pub fn next(task: &TaskOutline, now: Time) -> Option<Time> {
 }
 
 /// Since when the tables of a task were not looked at.
-fn unscanned(task: &TaskOutline, state: &TaskState, runs: &[Scan], now: Time) -> Option<Time> {
+fn unscanned(
+    task: &TaskOutline,
+    state: &TaskState,
+    runs: &[Scan],
+    held: bool,
+    now: Time,
+) -> Option<Time> {
     let schedule = Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()?;
-    unscanned_since(now, &schedule, &task.policy, state, runs)
+    unscanned_since(now, &schedule, &task.policy, state, runs, held)
 }
 
 fn waiting(
@@ -410,7 +410,10 @@ fn text(report: &Report) -> String {
     if report.commands_waiting > 0 {
         facts.add("commands waiting", report.commands_waiting);
     }
-    let mut nodes = Table::new(&["NODE", "STATE", "SEEN"], "No node was ever seen.");
+    let mut nodes = Table::new(
+        &["NODE", "STATE", "SEEN"],
+        "No host has been seen; a pass of `besom run` is not listed.",
+    );
     for node in &report.nodes {
         let seen = node.seen_at.beside(report.now);
         let seen = match node.earlier {

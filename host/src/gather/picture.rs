@@ -148,7 +148,8 @@ impl Picture {
                     .map(|run| run.scan())
                     .collect();
                 let (schedule, policy) = (task.schedule.as_ref()?, task.policy(GRACE_DEFAULT));
-                unscanned_since(reading.now, schedule, &policy, state, &runs)
+                let held = Self::is_held(name, reading);
+                unscanned_since(reading.now, schedule, &policy, state, &runs, held)
             });
             let task = Task {
                 paused: paused.map(|pause| snapshot::Pause {
@@ -174,6 +175,14 @@ impl Picture {
             kept(self.last.task(name.as_str()), task)
         })
         .collect()
+    }
+
+    /// Whether a node that is there says that the database refuses what a task needs.
+    fn is_held(task: &TaskName, reading: &Reading) -> bool {
+        let there = reading.nodes.iter().filter(|row| row.state != "stopped");
+        let there = there.filter(|row| reading.now.since(row.seen_at) <= host::SILENT_MAX);
+        let mut held = there.flat_map(|row| row.report.iter().flat_map(|report| &report.held));
+        held.any(|held| held.task.as_deref() == Some(task.as_str()))
     }
 
     fn dead(&self, reading: &Reading) -> Vec<Arc<snapshot::DeadGroup>> {

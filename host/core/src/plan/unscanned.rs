@@ -44,13 +44,15 @@ impl From<&Run> for Scan {
 /// The start of the first slot since the last complete scan, if it has come and no scan has
 /// begun for it lately. `runs` are the task's latest runs, newest first; of a task that fails
 /// for longer than they reach, the oldest of them counts. None: it is paused, runs by trigger
-/// only, or has looked at its tables as its schedule says.
+/// only, or has looked at its tables as its schedule says. A task that is `held` by what the database
+/// refuses does not scan, however lately its run began.
 pub fn unscanned_since(
     now: Time,
     schedule: &Schedule,
     policy: &Policy,
     state: &TaskState,
     runs: &[Scan],
+    held: bool,
 ) -> Option<Time> {
     if state.paused.is_some() {
         return None;
@@ -72,7 +74,9 @@ pub fn unscanned_since(
     let slot = schedule.next_after(looked)?;
     let due = start_of(&state.task, schedule, policy, slot);
     let grace = match newest {
-        Some(run) if run.ended.is_none() && now.since(run.started_at) <= SCAN_GRACE => SCAN_GRACE,
+        Some(run) if run.ended.is_none() && !held && now.since(run.started_at) <= SCAN_GRACE => {
+            SCAN_GRACE
+        }
         Some(_) | None => GRACE_MIN,
     };
     (now > due + grace).then_some(due)
@@ -92,7 +96,7 @@ mod tests {
     const FAILED: Option<ScanEnd> = Some(ScanEnd::Failed);
 
     fn since(now: i64, state: &TaskState, runs: &[Scan]) -> Option<Time> {
-        unscanned_since(secs(now), &minutely(), &POLICY, state, runs)
+        unscanned_since(secs(now), &minutely(), &POLICY, state, runs, false)
     }
 
     #[test]
@@ -104,6 +108,14 @@ mod tests {
         let going_on = [scan(660, None), scan(600, COMPLETE)];
         assert_eq!(since(710, &state(11), &going_on), None);
         assert_eq!(since(721, &state(11), &going_on), Some(secs(660)), "it scans for too long");
+    }
+
+    #[test]
+    fn a_held_task_does_not_scan_however_lately_it_began() {
+        let runs = [scan(660, None), scan(600, COMPLETE)];
+        let since =
+            |held| unscanned_since(secs(710), &minutely(), &POLICY, &state(11), &runs, held);
+        assert_eq!((since(false), since(true)), (None, Some(secs(660))));
     }
 
     #[test]
@@ -131,7 +143,7 @@ mod tests {
         // Nobody led until 3,590; the slots until then were decided as missed.
         let runs = [scan(600, COMPLETE)];
         let policy = Policy { catch_up: CatchUp::Skip, ..POLICY };
-        let at = |now| unscanned_since(secs(now), &minutely(), &policy, &state(59), &runs);
+        let at = |now| unscanned_since(secs(now), &minutely(), &policy, &state(59), &runs, false);
         assert_eq!((at(3_600), at(3_606)), (None, Some(secs(3_600))));
     }
 }
