@@ -52,6 +52,8 @@ pub enum Event {
     Rejoin,
     /// The lease was given up.
     Resigned,
+    /// It could not be given up; that is tried again.
+    NotResigned(Fence),
 }
 
 /// What came of a campaign.
@@ -119,6 +121,8 @@ pub struct Election {
     /// The lease that was won last and may still be held in this node's name: a service that
     /// keeps it for as long as the node is there does not end it because the node has ceased.
     won: Option<Fence>,
+    /// A lease that is to be given up, and when that is tried again.
+    resign_again: Option<(Mono, Fence)>,
 }
 
 impl Election {
@@ -130,6 +134,7 @@ impl Election {
             at_least: None,
             retired: false,
             won: None,
+            resign_again: None,
         }
     }
 
@@ -167,7 +172,8 @@ impl Election {
 
     /// When [`Event::Tick`] is wanted next.
     pub fn deadline(&self) -> Option<Mono> {
-        match &self.state {
+        let again = self.resign_again.as_ref().map(|(at, _)| *at);
+        let next = match &self.state {
             State::Following { campaign_at } => Some(*campaign_at),
             State::Campaigning | State::Resigning | State::Retired => None,
             State::Raising { lease, raise_at, .. } => {
@@ -175,7 +181,8 @@ impl Election {
                 Some(raise_at.map_or(end, |at| at.min(end)))
             }
             State::Leading { lease, .. } => Some(lease.deadline()),
-        }
+        };
+        again.into_iter().chain(next).min()
     }
 
     /// Takes an event in and pushes what is to be done.
@@ -236,10 +243,12 @@ impl Election {
                 }
             }
             Event::Resigned => {
-                if self.state == State::Resigning {
-                    self.won = None;
-                    self.follow(now);
-                }
+                self.resign_again = None;
+                self.resigned(now);
+            }
+            Event::NotResigned(fence) => {
+                self.resign_again = Some((now + self.timing.renew, fence));
+                self.resigned(now);
             }
         }
     }
@@ -247,6 +256,13 @@ impl Election {
     /// Whether a resignation is complete: nothing of the lease is under way.
     pub fn is_retired(&self) -> bool {
         self.state == State::Retired
+    }
+
+    fn resigned(&mut self, now: Mono) {
+        if self.state == State::Resigning {
+            self.won = None;
+            self.follow(now);
+        }
     }
 
     fn follow(&mut self, at: Mono) {
@@ -262,6 +278,9 @@ impl Election {
     }
 
     fn tick(&mut self, now: Mono, out: &mut Vec<Command>) {
+        if let Some((_, fence)) = self.resign_again.take_if(|(at, _)| now >= *at) {
+            out.push(Command::Resign(fence));
+        }
         match &mut self.state {
             State::Following { campaign_at } if now >= *campaign_at => {
                 self.state = State::Campaigning;
@@ -297,6 +316,8 @@ impl Election {
         result: CampaignResult,
         out: &mut Vec<Command>,
     ) {
+        // What is ours again is not given up by a late request.
+        self.resign_again.take_if(|_| matches!(result, CampaignResult::Won(_)));
         if self.state != State::Campaigning {
             return;
         }

@@ -261,8 +261,6 @@ pub struct Node {
     taken: Vec<(Partition, OwnerEpoch)>,
     phase: Phase,
     resignation: Resignation,
-    /// A lease that is to be given up, and when that is tried again.
-    resign_again: Option<(Mono, Fence)>,
     /// Why it does not stand for election.
     bars: BTreeSet<Bar>,
     reach: Reach,
@@ -297,7 +295,6 @@ impl Node {
             taken: Vec::new(),
             phase: Phase::Running,
             resignation: Resignation::None,
-            resign_again: None,
             bars: BTreeSet::new(),
             reach: Reach::new(settings.timing, now.mono),
             fence_seen: None,
@@ -371,10 +368,9 @@ impl Node {
         let hold = self.holdings.iter().flat_map(Holdings::deadlines).filter_map(mono);
         let resign = self.resignation.deadline().and_then(mono);
         let load = self.load_at.and_then(mono);
-        let again = self.resign_again.as_ref().and_then(|(at, _)| mono(*at));
         let probe = self.probes().then(|| self.reach.deadline()).and_then(mono);
         let bury = self.burial.deadline().and_then(mono);
-        [self.election.deadline().and_then(mono), drain, resign, again, load, execute, probe, bury]
+        [self.election.deadline().and_then(mono), drain, resign, load, execute, probe, bury]
             .into_iter()
             .chain(plan.into_iter().flatten())
             .flatten()
@@ -394,8 +390,6 @@ impl Node {
                 self.election.step(now.mono, election::Event::Vacant, &mut elected);
             }
             Event::Campaigned(sent, result) => {
-                // What is ours again is not given up by a late request.
-                self.resign_again.take_if(|_| matches!(result, CampaignResult::Won(_)));
                 let event = election::Event::Campaigned { sent, result };
                 self.election.step(now.mono, event, &mut elected);
             }
@@ -404,13 +398,9 @@ impl Node {
                 self.election.step(now.mono, event, &mut elected);
             }
             Event::NotResigned(fence) => {
-                if self.phase == Phase::Running {
-                    self.resign_again = Some((now.mono + self.settings.timing.renew, fence));
-                }
-                self.election.step(now.mono, election::Event::Resigned, &mut elected);
+                self.election.step(now.mono, election::Event::NotResigned(fence), &mut elected);
             }
             Event::Resigned => {
-                self.resign_again = None;
                 self.election.step(now.mono, election::Event::Resigned, &mut elected);
             }
             // An answer about an earlier lease says nothing of what the store knows by now.
@@ -519,9 +509,6 @@ impl Node {
         }
         if self.probes() {
             self.reached(now, reach::Event::Tick, &mut elected, out);
-        }
-        if let Some((_, fence)) = self.resign_again.take_if(|(at, _)| now.mono >= *at) {
-            out.push(Command::Resign(fence));
         }
         self.election.step(now.mono, election::Event::Tick, &mut elected);
         self.follow(now, elected, &mut notices, out);

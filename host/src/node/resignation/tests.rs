@@ -151,7 +151,6 @@ fn who_has_resigned_stays_out_for_a_while_and_leads_again_if_nobody_else_does() 
     assert!(resigns(&out, &first), "{out:?}");
     assert!(world.step(Event::Resigned).is_empty());
     // The lease is free, and others are to have it.
-    let stands = |out: &[Command]| out.iter().any(|c| matches!(c, Command::Campaign { .. }));
     assert!(!stands(&world.step(Event::LeaderChanged)));
     assert!(!stands(&world.advance(TIMING.renew - Duration::from_millis(1))));
     let wake = world.node.sleep(world.now()).expect("it wakes by itself");
@@ -164,9 +163,12 @@ fn who_has_resigned_stays_out_for_a_while_and_leads_again_if_nobody_else_does() 
     assert!(matches!(&asked[0].effect, CommandEffect::Refuse(why) if why.contains("term 5 began")));
 }
 
+fn stands(out: &[Command]) -> bool {
+    out.iter().any(|c| matches!(c, Command::Campaign { .. }))
+}
+
 #[test]
 fn a_node_with_a_wrong_clock_resigns_and_stands_again_when_it_is_set() {
-    let stands = |out: &[Command]| out.iter().any(|c| matches!(c, Command::Campaign { .. }));
     let mut world = World::new();
     world.step(Event::Tick);
     let fence = world.leads(4);
@@ -195,7 +197,6 @@ fn a_lease_that_could_not_be_given_up_is_given_up_later() {
 
 #[test]
 fn a_node_that_starts_with_a_wrong_clock_does_not_stand() {
-    let stands = |out: &[Command]| out.iter().any(|c| matches!(c, Command::Campaign { .. }));
     let mut world = World::new();
     assert!(!stands(&world.step(Event::Barred(Bar::Clock, true))));
     assert!(!stands(&world.advance(TIMING.ttl)));
@@ -205,7 +206,6 @@ fn a_node_that_starts_with_a_wrong_clock_does_not_stand() {
 /// Who was asked to resign as well stays away until both are over.
 #[test]
 fn a_wrong_clock_and_a_request_to_resign_do_not_end_each_other() {
-    let stands = |out: &[Command]| out.iter().any(|c| matches!(c, Command::Campaign { .. }));
     let (mut world, _, _) = World::resigned();
     world.step(Event::Resigned);
     world.step(Event::Barred(Bar::Clock, true));
