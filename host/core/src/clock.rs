@@ -26,7 +26,7 @@ impl Reading {
 }
 
 /// The store's clock, estimated. The estimate is never ahead of the store's clock as it was
-/// read, and behind it by at most [`StoreClock::error`], plus what the two clocks have drifted
+/// read, and behind it by at most its error, plus what the two clocks have drifted
 /// apart since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreClock {
@@ -50,18 +50,13 @@ impl StoreClock {
         Time(self.offset.saturating_add(micros(now)))
     }
 
-    /// How far the estimate was behind at most when it was made.
-    pub fn error(&self) -> Duration {
-        self.error
-    }
-
     /// How far a machine's wall clock is from the store's clock, in microseconds: positive where
     /// it is ahead. Zero where the difference is within the error of the estimate.
     pub fn skew(&self, wall: Time, now: Mono) -> i64 {
         let ahead = wall.0.saturating_sub(self.at(now).0);
         let error = i64::try_from(self.error.as_micros()).unwrap_or(i64::MAX);
         // The estimate is between 0 and `error` behind.
-        if (0..=error).contains(&ahead) { 0 } else { ahead - error.min(ahead.max(0)) }
+        ahead.min(0) + ahead.saturating_sub(error).max(0)
     }
 }
 
@@ -94,9 +89,7 @@ impl SkewBounds {
             Skew::Small
         }
     }
-}
 
-impl SkewBounds {
     /// The same after what it meant before: it is over once the skew is clearly below the bound,
     /// so that one at a bound does not come and go with each reading.
     pub fn judge_after(&self, before: Skew, skew: i64) -> Skew {
@@ -132,7 +125,7 @@ mod tests {
             let clock = StoreClock::from_readings(&[one]).expect("a reading");
             for now in [answered, answered + 1_000_000] {
                 let (real, estimate) = (5_000 + now as i64, clock.at(Mono(now)).0);
-                let error = clock.error().as_micros() as i64;
+                let error = clock.error.as_micros() as i64;
                 assert!((real - error..=real).contains(&estimate), "{estimate} of {real}");
             }
         }
@@ -144,7 +137,7 @@ mod tests {
             [reading(0, 1_000, 900), reading(900, 2_000, 910), reading(910, 2_500, 1_500)];
         let clock = StoreClock::from_readings(&readings).expect("readings");
         assert_eq!(clock.at(Mono(910)), Time(2_000));
-        assert_eq!(clock.error(), Duration::from_micros(10));
+        assert_eq!(clock.error, Duration::from_micros(10));
         assert_eq!(StoreClock::from_readings(&[]), None);
     }
 

@@ -319,15 +319,12 @@ async fn read_clock(
                     tracing::info!("this machine's clock agrees with the store's again");
                     said = None;
                 }
-                Skew::Noticed if known < skew || again => {
-                    tracing::warn!("this machine's clock is {words}; is NTP on?");
-                    said = Some(clock::mono());
-                }
-                Skew::TooLarge if known < skew || again => {
-                    tracing::warn!(
-                        "this machine's clock is {words}: the node does not lead until it is set; \
-                         is NTP on?"
-                    );
+                Skew::Noticed | Skew::TooLarge if known < skew || again => {
+                    let effect = match skew {
+                        Skew::TooLarge => ": the node does not lead until it is set",
+                        _ => "",
+                    };
+                    tracing::warn!("this machine's clock is {words}{effect}; is NTP on?");
                     said = Some(clock::mono());
                 }
                 Skew::Small | Skew::Noticed | Skew::TooLarge => {}
