@@ -34,6 +34,8 @@ pub enum Fault {
     CutFollowerFromEtcd,
     KillEtcdMember,
     KillPostgres,
+    FreezePostgres,
+    ReadOnly,
     TerminateBackends,
     LockRows,
     AlterType,
@@ -49,7 +51,7 @@ pub enum Fault {
 
 impl Fault {
     /// Every kind.
-    pub const ALL: [Fault; 23] = [
+    pub const ALL: [Fault; 25] = [
         Fault::KillLeader,
         Fault::KillFollower,
         Fault::KillAll,
@@ -62,6 +64,8 @@ impl Fault {
         Fault::CutFollowerFromEtcd,
         Fault::KillEtcdMember,
         Fault::KillPostgres,
+        Fault::FreezePostgres,
+        Fault::ReadOnly,
         Fault::TerminateBackends,
         Fault::LockRows,
         Fault::AlterType,
@@ -90,6 +94,8 @@ impl Fault {
     fn told(self) -> &'static [&'static str] {
         match self {
             Fault::CutLeaderFromStore | Fault::CutFollowerFromStore => &["misses the store"],
+            Fault::FreezePostgres => &["no answer", "timed out", "misses the store"],
+            Fault::ReadOnly => &["read-only"],
             Fault::Revoke => &["permission denied"],
             Fault::Rename => &["does not exist"],
             Fault::LeaderAhead
@@ -134,12 +140,20 @@ impl Campaign {
                 self.wait(Duration::from_secs(2));
                 self.site.servers.restart(Which::Postgres).expect("it recovers");
             }
+            Fault::FreezePostgres => self.freeze_postgres(fault),
+            Fault::ReadOnly => {
+                self.sql("ALTER DATABASE demo SET default_transaction_read_only = on");
+                self.end_backends();
+                self.hold(fault, HOLD);
+                self.sql(
+                    "SET default_transaction_read_only = off; \
+                     ALTER DATABASE demo RESET default_transaction_read_only",
+                );
+                self.end_backends();
+            }
             Fault::TerminateBackends => {
                 for _ in 0..5 {
-                    self.sql(&format!(
-                        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-                         WHERE usename = '{ROLE}'"
-                    ));
+                    self.end_backends();
                     self.wait(Duration::from_millis(300));
                 }
             }
@@ -206,6 +220,27 @@ impl Campaign {
         self.site.signal(host, Signal::STOP);
         self.wait(HOLD);
         self.site.signal(host, Signal::CONT);
+    }
+
+    fn end_backends(&mut self) {
+        self.sql(&format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{ROLE}'"
+        ));
+    }
+
+    /// The server and its connections stay and answer nothing.
+    fn freeze_postgres(&mut self, fault: Fault) {
+        let pid = self.site.as_ref().join("servers/postgres/data/postmaster.pid");
+        let pid = std::fs::read_to_string(pid).expect("it runs");
+        let pid = PathBuf::from(pid.lines().next().expect("its number"));
+        for signal in ["-STOP", "-CONT"] {
+            run("kill", &[Path::new(signal), &pid]);
+            run("pkill", &[Path::new(signal), Path::new("-P"), &pid]);
+            if signal == "-STOP" {
+                self.wait(HOLD);
+                self.is_told(fault);
+            }
+        }
     }
 
     fn kill_server(&self, which: Which) {
