@@ -37,7 +37,9 @@ impl Args {
         tokens(&mut resolved);
         notes(&mut resolved, Time::from_jiff(jiff::Timestamp::now()));
         let mut unreachable = None;
-        if self.store {
+        if let Some(words) = no_file(resolved.partial()) {
+            unreachable = Some(words);
+        } else if self.store {
             if !is_there(resolved.partial()) {
                 let path = resolved.partial().store.path.display();
                 unreachable = Some(format!("there is no database {path}"));
@@ -88,8 +90,12 @@ impl Args {
             let file = printable(&global.config.display().to_string());
             match (errors, warnings) {
                 (0, 0) => format!("{file}: fine, {tasks} tasks\n"),
-                (0, n) => format!("{file}: usable, {tasks} tasks, {n} warnings\n"),
-                (n, m) => format!("{file}: {n} errors, {m} warnings\n"),
+                (0, n) => {
+                    format!("{file}: usable, {tasks} tasks, {}\n", counted(n, "warning"))
+                }
+                (n, m) => {
+                    format!("{file}: {}, {}\n", counted(n, "error"), counted(m, "warning"))
+                }
             }
         })?;
         match (errors, unreachable) {
@@ -98,6 +104,25 @@ impl Args {
             _ => Ok(Exit::Configuration),
         }
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
+
+/// Why the store's path cannot be a database, whatever is in it.
+fn no_file(config: &Config) -> Option<String> {
+    let path = &config.store.path;
+    let kind = std::fs::metadata(path).ok().filter(|_| config.store.url.is_none())?.file_type();
+    let what = match (kind.is_file(), kind.is_dir()) {
+        (true, _) => return None,
+        (false, true) => "a directory",
+        (false, false) => "no regular file",
+    };
+    Some(format!("store.path names {}, which is {what}: name a file", path.display()))
 }
 
 /// Tenants whose shares are looked at.

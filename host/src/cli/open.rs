@@ -99,6 +99,24 @@ pub fn is_there(config: &Config) -> bool {
     config.store.url.is_some() || config.store.path.exists()
 }
 
+/// Refuses where there is no database to look at.
+///
+/// # Errors
+/// There is none, or the configuration cannot be read.
+pub fn refuse_absent(global: &Global) -> Result<(), Failure> {
+    let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+    let model = collections_for(&parsed.plugins());
+    let resolved = parsed.outline(&model);
+    if is_there(resolved.partial()) { Ok(()) } else { Err(absent(resolved.partial())) }
+}
+
+fn absent(config: &Config) -> Failure {
+    let path = config.store.path.display();
+    Failure::Unreachable(format!(
+        "there is no database {path}; `besom serve`, `besom run` and `besom demo` create it"
+    ))
+}
+
 /// What a configuration says of its tasks without their plugins.
 #[derive(Debug, Clone, Default)]
 pub struct Outline {
@@ -138,10 +156,7 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
         if !problems.is_empty() {
             return Err(resolved.finish().map_or_else(Failure::from, |_| missing(&global.config)));
         }
-        let path = config.store.path.display();
-        return Err(Failure::Unreachable(format!(
-            "there is no database {path}; `besom serve`, `besom run` and `besom demo` create it"
-        )));
+        return Err(absent(config));
     }
     if !problems.is_empty() {
         eprintln!("{}", problems.join("\n"));

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::output::{self, Table};
 use super::watch::Watch;
-use super::{Exit, Failure, Global};
+use super::{Exit, Failure, Global, open};
 use crate::host::dry_run::{DryItem, dry_run};
 use crate::node::Role;
 use crate::ports::members::Members as _;
@@ -20,6 +20,9 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 /// Runs that are looked at for a scan that has failed.
 const RUNS: u32 = 200;
+
+/// Commands that wait are counted up to here.
+const COMMANDS: u32 = 1_000;
 
 /// `besom run`.
 #[derive(Debug, clap::Args)]
@@ -58,6 +61,10 @@ pub struct Passed {
 impl Args {
     /// Runs the pass and prints the counts per task.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        if self.dry_run {
+            // Opening would create it, and a rehearsal changes nothing.
+            open::refuse_absent(global)?;
+        }
         let mut assembly = Assembly::new(global, false).await?;
         assembly.only(&self.tasks)?;
         if self.dry_run {
@@ -69,6 +76,10 @@ impl Args {
             return Ok(Exit::Fine);
         }
         let passed = pass(&assembly).await?;
+        let waiting = assembly.ports.store.pending_commands(COMMANDS).await?.len();
+        if waiting > 0 {
+            eprintln!("commands that wait for a host: {waiting} (`besom commands ls`)");
+        }
         output::show(global.output, &passed, || text(&passed))?;
         let whole = passed.iter().all(|task| task.error.is_none());
         Ok(if whole { Exit::Fine } else { Exit::Failed })

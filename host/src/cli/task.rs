@@ -2,6 +2,8 @@
 
 mod edit;
 
+use std::time::Duration;
+
 use besom_core::cron::Schedule;
 use besom_core::ids::TaskName;
 use besom_core::time::Time;
@@ -46,7 +48,7 @@ pub enum Verb {
         reason: String,
         /// How long to wait for a leader to apply it.
         #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = crate::config::quantity::duration_argument)]
-        wait: std::time::Duration,
+        wait: Duration,
     },
     /// Plan again, from now on.
     Resume {
@@ -266,13 +268,22 @@ pub async fn explain(
     time: Time,
 ) -> Result<Explanation, store::Error> {
     let now = store.now().await?;
-    let records = store.slots(task, time, time, SHOWN).await?;
-    let slots: Vec<Slot> = records.iter().map(Slot::from).collect();
     let schedule = defined.and_then(|t| Schedule::parse(t.schedule.as_deref()?, &t.timezone).ok());
     let on_schedule = schedule.as_ref().map(|s| s.is_slot(time));
+    let mut records = store.slots(task, time, time, SHOWN).await?;
+    if records.is_empty() && on_schedule != Some(true) {
+        // What was triggered began at any instant, and is asked about by the second.
+        let second = time + Duration::from_micros(999_999);
+        records = store.slots(task, time, second, SHOWN).await?;
+        records.retain(|record| record.from == record.to);
+    }
+    let slots: Vec<Slot> = records.iter().map(Slot::from).collect();
     // A row may speak of many slots, and the time may lie between two of them.
     let decided = records.first().zip(slots.first()).filter(|(record, _)| {
-        record.from == time || record.to == time || on_schedule != Some(false)
+        record.from == record.to
+            || record.from == time
+            || record.to == time
+            || on_schedule != Some(false)
     });
     let (outcome, reason) = match (decided, on_schedule) {
         (Some((_, slot)), _) => (slot.outcome.clone(), slot.reason.clone()),

@@ -116,7 +116,9 @@ fn failed(error: anyhow::Error) -> Failure {
 }
 
 fn say(words: &str) {
-    eprintln!("{}", printable(words));
+    for line in words.lines() {
+        eprintln!("{}", printable(line));
+    }
 }
 
 impl Demo {

@@ -83,13 +83,22 @@ impl Show {
                     bar(*load, longest),
                 ]);
             }
-            let idle = |state| membership.members.iter().filter(|m| m.state == state).count();
+            let idle = |state| membership.members.iter().filter(move |m| m.state == state);
+            let leaving: String = idle(MemberState::Draining)
+                .map(|member| {
+                    let name = member.name.as_str();
+                    format!(
+                        "{name} is draining: {} of its partitions are still its own\n",
+                        owned_by(name)
+                    )
+                })
+                .collect();
             format!(
-                "{}\nrevision {}, {} joining, {} draining\n",
+                "{}\n{leaving}revision {}, {} joining, {} draining\n",
                 rows.render(),
                 membership.revision,
-                idle(MemberState::Joining),
-                idle(MemberState::Draining),
+                idle(MemberState::Joining).count(),
+                idle(MemberState::Draining).count(),
             )
         })?;
         Ok(Exit::Fine)
