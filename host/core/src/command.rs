@@ -34,6 +34,11 @@ pub enum Command {
     DiscardDead(DeadSelector),
     /// Deliver messages again that were given up, with fresh attempts.
     RetryMessages(MessageSelector),
+    /// Number the streams of a task anew that have lost items or hold rows that cannot be read.
+    RepairStreams {
+        /// The task.
+        task: TaskName,
+    },
     /// Give the leadership up; another node leads then, or the same one again.
     Resign,
     /// A task was edited in a configuration file: kept for who, when and why. The hosts
@@ -67,6 +72,7 @@ impl Command {
             Command::RetryDead(_) => "retry",
             Command::DiscardDead(_) => "discard",
             Command::RetryMessages(_) => "retry",
+            Command::RepairStreams { .. } => "repair",
             Command::Resign => "resign",
             Command::Edited { .. } => "edit",
             Command::Drained { .. } => "drain",
@@ -81,6 +87,7 @@ impl Command {
             | Command::Pause { task }
             | Command::Resume { task }
             | Command::Edited { task, .. } => task.to_string(),
+            Command::RepairStreams { task } => format!("streams of {task}"),
             Command::Resign => "the leadership".to_owned(),
             Command::Drained { node } | Command::Rejoined { node } => node.clone(),
             Command::Cancel { run } => format!("run {run}"),
@@ -133,6 +140,9 @@ impl DeadSelector {
 
     /// Why nothing is changed where `found` letters match; none: that many were expected.
     pub fn mismatch(&self, found: u64) -> Option<String> {
+        if found == 0 && self.is_narrow() && self.expect.is_none() {
+            return Some(format!("{self}: none is open"));
+        }
         let expected = self.expect.filter(|expected| *expected != found)?;
         let of = |count: u64| match count {
             1 => "1 dead letter".to_owned(),

@@ -27,6 +27,7 @@ pub mod runs;
 pub mod schedule;
 pub mod serve;
 pub mod status;
+pub mod stream;
 pub mod submit;
 pub mod task;
 pub mod top;
@@ -94,6 +95,9 @@ pub enum Verb {
     /// Items set aside: list, show, retry, discard.
     #[command(subcommand)]
     Dead(dead::Verb),
+    /// Streams of the log: list, repair.
+    #[command(subcommand)]
+    Stream(stream::Verb),
     /// Messages that tasks have emitted: list, retry.
     #[command(subcommand)]
     Outbox(outbox::Verb),
@@ -152,6 +156,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Audit(args) => args.run(global).await,
         Verb::Task(verb) => verb.run(global).await,
         Verb::Dead(verb) => verb.run(global).await,
+        Verb::Stream(verb) => verb.run(global).await,
         Verb::Outbox(verb) => verb.run(global).await,
         Verb::Commands(verb) => verb.run(global).await,
         Verb::Runs(verb) => verb.run(global).await,

@@ -95,7 +95,10 @@ impl Gatherer {
         {
             return Err(format!("{} is nothing that a leader does", command.verb()));
         }
-        let needs_reason = matches!(command, Command::Pause { .. } | Command::DiscardDead(_));
+        let needs_reason = matches!(
+            command,
+            Command::Pause { .. } | Command::DiscardDead(_) | Command::RepairStreams { .. }
+        );
         if needs_reason && reason.trim().is_empty() {
             return Err(format!("say why: {} is kept with its reason", command.verb()));
         }

@@ -136,9 +136,18 @@ pub struct Planned {
     pub earliest_due: Option<Time>,
 }
 
-/// The answer to a decision about slots that was made from elsewhere than where the store stands.
-pub(crate) fn stale(task: &TaskName) -> Error {
-    Error::Invalid(format!("the slots of {task} were decided anew since that was decided"))
+/// The answer to a decision about the slots of a task that was made from elsewhere than where the
+/// store stands: the runs that this term has started for them (`started`, as far as it has).
+pub(crate) fn late_copy(
+    task: &TaskName,
+    decision: &SlotDecision,
+    started: Vec<RunId>,
+) -> Result<Vec<RunId>> {
+    if started.is_empty() || started.len() < decision.runs.len() {
+        let why = format!("the slots of {task} were decided anew since that was decided");
+        return Err(Error::Invalid(why));
+    }
+    Ok(started)
 }
 
 // --------------------------------------------------------------------------- execution
@@ -154,6 +163,16 @@ pub struct Stream {
     pub acked: Seq,
     /// The last one written.
     pub tail: Seq,
+}
+
+/// A stream and what is there of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamRow {
+    /// Where it stands.
+    pub stream: Stream,
+    /// Rows behind the last acknowledged sequence number. As many as there are numbers, unless
+    /// the stream is broken.
+    pub items: u64,
 }
 
 /// An item and where it waits.
@@ -388,6 +407,12 @@ pub enum CommandEffect {
     /// attempts (the last error is kept). One that a later message of its task, tenant, topic
     /// and key has followed is left: its receiver knows better by now.
     RetryMessages(MessageSelector),
+    /// Every stream of the task that is broken (it misses rows, or has one that cannot be read) is
+    /// numbered anew behind its last number, in its order. Rows that cannot be read are removed.
+    /// What the counters know and the log no longer has is written off: counted as discarded, in
+    /// the baseline, and taken from the runs that planned it; nothing blocks it. Refused where no
+    /// stream is broken.
+    RepairStreams(TaskName),
     /// Nothing but the mark: what was asked is no matter of the store.
     Note,
     /// Nothing: it cannot be done, for this reason.
@@ -409,6 +434,17 @@ impl CommandEffect {
                 let letters = if applied.dead == 1 { "letter" } else { "letters" };
                 (false, format!("{words}: {} dead {letters}", applied.dead))
             }
+            (CommandEffect::RepairStreams(_), None) => {
+                let count = |n: u64, what: &str| match n {
+                    1 => format!("1 {what}"),
+                    n => format!("{n} {what}s"),
+                };
+                let Repaired { streams, lost } = applied.repaired;
+                (
+                    false,
+                    format!("{words}: {}, {} lost", count(streams, "stream"), count(lost, "item")),
+                )
+            }
             (_, None) => (self.is_refusal(), words.to_owned()),
         }
     }
@@ -423,9 +459,28 @@ pub struct Applied {
     pub dead: u64,
     /// Messages that are pending again.
     pub messages: u64,
+    /// Streams that were repaired.
+    #[serde(default)]
+    pub repaired: Repaired,
     /// Why nothing was done: something else was found than whoever asked had seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+}
+
+/// What a repair of streams has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Repaired {
+    /// Streams that were numbered anew.
+    pub streams: u64,
+    /// Items that were written off.
+    pub lost: u64,
+}
+
+impl Repaired {
+    /// The refusal where there was nothing to repair.
+    pub(crate) fn refusal(self, task: &TaskName) -> Option<String> {
+        (self == Repaired::default()).then(|| format!("no stream of {task} is broken"))
+    }
 }
 
 // -------------------------------------------------------------------------- inspection
@@ -931,6 +986,9 @@ pub trait Store: Send + Sync {
 
     /// Streams of these partitions (none: all) that have items to execute.
     async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>>;
+
+    /// The same, with how many of their items are there; of one task where given.
+    async fn streams(&self, task: Option<&TaskName>) -> Result<Vec<StreamRow>>;
 
     /// The items after `acked` (not below the stream's cursor) of a stream, in order,
     /// without a gap ([`Error::Invalid`] names one), at most `limit` and about `bytes_max`,

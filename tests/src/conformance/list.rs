@@ -239,6 +239,8 @@ macro_rules! store_conformance {
                 a_batch_that_skips_an_item_is_left_out,
                 a_gap_in_the_log_is_named,
                 a_broken_stream_holds_back_itself_alone,
+                a_repair_keeps_what_is_there_and_writes_off_the_rest,
+                there_is_nothing_to_repair_where_no_stream_is_broken,
             }
             tenants {
                 tenants_come_once_in_order_if_they_have_a_row,

@@ -607,8 +607,16 @@ impl Executor {
             hold.over = true;
             ended = true;
         }
-        for hold in self.broken.values_mut().filter(|hold| !hold.over && hold.until <= now) {
-            hold.over = true;
+        // Where such a stream goes on is looked up: it may have been repaired.
+        let broken = self.broken.iter_mut().filter(|(_, hold)| !hold.over && hold.until <= now);
+        let retried: Vec<_> = broken
+            .map(|(stream, hold)| {
+                hold.over = true;
+                stream.clone()
+            })
+            .collect();
+        for (task, partition) in retried {
+            self.forget(&task, &[partition]);
         }
         if ended {
             self.timers.added(Time(i64::MIN));

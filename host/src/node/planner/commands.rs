@@ -133,6 +133,9 @@ impl Planner {
             Asked::DiscardDead(selector) => {
                 (CommandEffect::DiscardDead(selector.clone()), "discarded".into())
             }
+            Asked::RepairStreams { task } => {
+                (CommandEffect::RepairStreams(task.clone()), "numbered anew".into())
+            }
             Asked::RetryMessages(selector) => (
                 CommandEffect::RetryMessages(selector.clone()),
                 "to be delivered again, but for those that a later one of their key has followed"
@@ -206,8 +209,9 @@ impl Planner {
             CommandEffect::Note if row.command == Asked::Resign => {
                 notices.push(Notice::Resign);
             }
-            // The courier looks for messages by itself.
+            // The courier looks for messages by itself, and an executor at what was broken.
             CommandEffect::RetryMessages(_)
+            | CommandEffect::RepairStreams(_)
             | CommandEffect::Note
             | CommandEffect::RetryDead(_)
             | CommandEffect::DiscardDead(_)

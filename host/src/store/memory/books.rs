@@ -91,7 +91,7 @@ impl State {
         all
     }
 
-    fn all_waiting(&self) -> impl Iterator<Item = &Item> {
+    pub(super) fn all_waiting(&self) -> impl Iterator<Item = &Item> {
         let log = self.streams.values().flat_map(|stream| stream.items.values());
         (log.map(|(_, item)| item))
             .chain(self.timers.values())

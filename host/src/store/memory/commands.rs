@@ -78,6 +78,11 @@ impl State {
             CommandEffect::RetryMessages(selector) => {
                 applied.messages = self.retry_messages(selector, now);
             }
+            CommandEffect::RepairStreams(task) => {
+                applied.repaired = self.repair_streams(task, now);
+                applied.refused = applied.repaired.refusal(task);
+                self.arrived(applied.refused.is_none(), None, None);
+            }
             CommandEffect::Note | CommandEffect::Refuse(_) => {}
         }
         if let Some(row) = self.commands.get_mut(&id) {

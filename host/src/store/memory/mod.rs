@@ -28,6 +28,7 @@ mod planning;
 mod port;
 mod queue;
 mod state;
+mod streams;
 mod tables;
 mod view;
 
@@ -55,6 +56,10 @@ pub struct MemoryStore {
     collections: RwLock<Arc<Collections>>,
     faults: Mutex<Faults>,
 }
+
+/// What a store held at some time.
+#[derive(Debug)]
+pub struct Backup(Box<State>);
 
 struct Shared {
     clock: Clock,
@@ -89,6 +94,16 @@ impl MemoryStore {
 
     fn open(shared: Arc<Shared>) -> MemoryStore {
         MemoryStore { shared, collections: RwLock::default(), faults: Mutex::default() }
+    }
+
+    /// A copy of everything in it, as a backup takes it.
+    pub fn back_up(&self) -> Backup {
+        Backup(Box::new(self.lock().clone()))
+    }
+
+    /// Puts the copy in its place: all that came after it is forgotten, for every handle.
+    pub fn restore(&self, backup: Backup) {
+        *self.lock() = *backup.0;
     }
 
     /// Creates the table of a collection; its key columns and those of `not_null` may not be

@@ -10,7 +10,7 @@ use besom_core::plan::{
 use besom_core::time::Time;
 
 use super::state::{Numbered, State};
-use crate::ports::store::{DeadLetter, Error, PlanPage, Planned, Result, stale};
+use crate::ports::store::{DeadLetter, Error, PlanPage, Planned, Result, late_copy};
 
 /// What is to become of a candidate.
 enum Fate {
@@ -28,12 +28,9 @@ impl State {
     ) -> Result<Vec<RunId>> {
         self.check_fence(fence)?;
         if let Some(task) = decision.seen.iter().find(|seen| !self.stands_at(seen)) {
-            let started = |new: &NewRun| {
-                let run = self.run_of_slot(new).filter(|run| run.term == fence.term)?;
-                Some(run.id)
-            };
-            let ids: Option<Vec<RunId>> = decision.runs.iter().map(started).collect();
-            return ids.filter(|ids| !ids.is_empty()).ok_or_else(|| stale(&task.task));
+            let runs = decision.runs.iter().filter_map(|new| self.run_of_slot(new));
+            let started = runs.filter(|run| run.term == fence.term).map(|run| run.id).collect();
+            return late_copy(&task.task, decision, started);
         }
         for new in &decision.runs {
             if self.run_of_slot(new).is_some_and(|run| run.term != fence.term) {

@@ -28,7 +28,7 @@ use crate::ports::store::{
     CommandRow, Committed, DeadLetter, DeadSelector, Depth, Error, FenceState, HistoryQuery,
     HistoryRow, Letters, MappingFault, Message, MessageQuery, NodeRow, PartitionRow, PlanPage,
     Planned, Pruned, Raised, Result, Retention, RingPosition, RunLine, RunLines, Snapshot, Store,
-    Stream, Waiting,
+    Stream, StreamRow, Waiting,
 };
 
 #[async_trait]
@@ -172,6 +172,10 @@ impl Store for MemoryStore {
 
     async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>> {
         self.perform(On::Read, |state| Ok(state.backlog(partitions)))
+    }
+
+    async fn streams(&self, task: Option<&TaskName>) -> Result<Vec<StreamRow>> {
+        self.perform(On::Read, |state| Ok(state.stream_rows(task)))
     }
 
     async fn read_log(

@@ -16,6 +16,7 @@ use super::outbox;
 use super::runs::{close_scan, json, named, parse, write_decision};
 use super::session::{Pipeline, Session, Tx, only, params};
 use super::settle::{Blocks, Books, End, Remarks, numbers_needed};
+use super::streams;
 use super::tally::{END_RUNS, Tally};
 use super::tasks::Tasks;
 use super::text::{escaped, plain};
@@ -99,6 +100,11 @@ pub(super) async fn apply(
         CommandEffect::Pause(task) | CommandEffect::Resume(task) => {
             tasks.numbers(&session, std::iter::once(task)).await?
         }
+        // One that was never seen has no streams, and is not made known by asking.
+        CommandEffect::RepairStreams(task) => {
+            let known = tasks.find(&session, task).await?;
+            known.map(|number| (task.clone(), number)).into_iter().collect()
+        }
         _ => HashMap::new(),
     };
     let mut first = Pipeline::default();
@@ -148,6 +154,10 @@ async fn applied(
         }
         CommandEffect::RetryMessages(selector) => {
             applied.messages = outbox::retry(tx, selector).await?;
+        }
+        CommandEffect::RepairStreams(task) => {
+            applied.repaired = streams::repair(tx, number(task)).await?;
+            applied.refused = applied.repaired.refusal(task);
         }
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }

@@ -46,6 +46,7 @@ mod session;
 mod set;
 mod settle;
 mod snapshot;
+mod streams;
 mod tally;
 mod tasks;
 mod tenants;
@@ -312,6 +313,10 @@ impl Store for PostgresStore {
 
     async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>> {
         Ok(waiting::backlog(&self.look().await?, partitions).await?)
+    }
+
+    async fn streams(&self, task: Option<&TaskName>) -> Result<Vec<StreamRow>> {
+        Ok(streams::rows(&self.look().await?, task).await?)
     }
 
     async fn read_log(

@@ -15,7 +15,7 @@ use super::tally::{END_RUNS, fold};
 use super::tasks::Tasks;
 use super::text::{tenant_of, tenant_text};
 use crate::ports::store::{
-    NewRun, Pause, Result, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, stale,
+    NewRun, Pause, Result, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, late_copy,
 };
 
 /// The tasks that a decision names.
@@ -94,17 +94,21 @@ async fn started_before(
 ) -> Job<Vec<RunId>> {
     let mut ids = Vec::new();
     for run in &decision.runs {
-        let sql = "SELECT id, term FROM @.run WHERE task = $1 AND slot = $2 AND trigger = $3";
-        let of_slot = params![number(tasks, &run.task)?, run.slot.0, json(&run.trigger)?];
-        let Some(row) = tx.row(sql, of_slot).await? else { break };
-        if row.try_get::<_, i64>(1)? == term.0 as i64 {
-            ids.push(RunId(row.try_get::<_, i64>(0)? as u64));
-        }
+        let started = run_of_slot(tx, number(tasks, &run.task)?, run).await?;
+        ids.extend(started.filter(|(_, of)| *of == term).map(|(id, _)| id));
     }
-    if ids.is_empty() || ids.len() < decision.runs.len() {
-        return Err(stale(task).into());
-    }
-    Ok(ids)
+    Ok(late_copy(task, decision, ids)?)
+}
+
+/// The run that a slot has, with its term: one that is scheduled, or started at a takeover, is
+/// its only one.
+async fn run_of_slot(tx: &Tx, task: i32, run: &NewRun) -> Job<Option<(RunId, Term)>> {
+    let sql = "SELECT id, term FROM @.run WHERE task = $1 AND slot = $2 AND trigger = $3";
+    let Some(row) = tx.row(sql, params![task, run.slot.0, json(&run.trigger)?]).await? else {
+        return Ok(None);
+    };
+    let (id, term) = (row.try_get::<_, i64>(0)?, row.try_get::<_, i64>(1)?);
+    Ok(Some((RunId(id as u64), Term(term as u64))))
 }
 
 fn number(tasks: &HashMap<TaskName, i32>, task: &TaskName) -> Job<i32> {
@@ -125,29 +129,20 @@ async fn start(tx: &Tx, tasks: &HashMap<TaskName, i32>, term: Term, run: &NewRun
             "INSERT INTO @.run (task, slot, trigger, term, digest, definition, started_at)
              SELECT $1, $2, $3, $4, $5, d.id, $7 FROM @.definition d WHERE d.hash = $6
              ON CONFLICT DO NOTHING RETURNING id",
-            params![
-                task,
-                run.slot.0,
-                trigger.clone(),
-                term.0 as i64,
-                run.digest.clone(),
-                hash,
-                tx.now.0
-            ],
+            params![task, run.slot.0, trigger, term.0 as i64, run.digest.clone(), hash, tx.now.0],
         )
         .await?;
     if let Some(row) = row {
         return Ok(RunId(row.try_get::<_, i64>(0)? as u64));
     }
     // The slot has its run. Where this leadership has started it, its answer was lost.
-    let run_of_slot = "SELECT id, term FROM @.run WHERE task = $1 AND slot = $2 AND trigger = $3";
-    let row = tx.row(run_of_slot, params![task, run.slot.0, trigger]).await?;
-    let row = row.ok_or_else(|| invalid("a run without its definition"))?;
-    if row.try_get::<_, i64>(1)? != term.0 as i64 {
+    let found = run_of_slot(tx, task, run).await?;
+    let (id, of) = found.ok_or_else(|| invalid("a run without its definition"))?;
+    if of != term {
         let (name, slot) = (&run.task, run.slot);
         return Err(invalid(format!("{name} has a run for the slot {slot}")));
     }
-    Ok(RunId(row.try_get::<_, i64>(0)? as u64))
+    Ok(id)
 }
 
 /// Adds a row to the slot history, or prolongs an equal last one. What is written already is

@@ -12,6 +12,7 @@ use super::leadership::check_fence;
 use super::outbox;
 use super::runs::{close_scan, json, parse, write_decision};
 use super::settle::{Books, End, Remarks, block, put_retry};
+use super::streams;
 use super::tally::end_if_done;
 use super::values::{DueCell, tenant_cell};
 use super::waiting::task_id;
@@ -110,6 +111,10 @@ pub(super) fn apply(
         CommandEffect::RetryDead(selector) => retry_dead(tx, selector, &mut applied)?,
         CommandEffect::DiscardDead(selector) => discard_dead(tx, selector, &row, &mut applied)?,
         CommandEffect::RetryMessages(selector) => applied.messages = outbox::retry(tx, selector)?,
+        CommandEffect::RepairStreams(task) => {
+            applied.repaired = streams::repair(tx, task)?;
+            applied.refused = applied.repaired.refusal(task);
+        }
         CommandEffect::Note | CommandEffect::Refuse(_) => {}
     }
     let (refused, result) = effect.outcome(result, &applied);

@@ -37,6 +37,7 @@ mod runs;
 mod schema;
 mod settle;
 mod snapshot;
+mod streams;
 mod tally;
 mod tenants;
 #[cfg(test)]
@@ -291,6 +292,11 @@ impl Store for SqliteStore {
     async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>> {
         let partitions = partitions.map(<[Partition]>::to_vec);
         self.inspection.read(move |conn| waiting::backlog(conn, partitions.as_deref())).await
+    }
+
+    async fn streams(&self, task: Option<&TaskName>) -> Result<Vec<StreamRow>> {
+        let task = task.cloned();
+        self.inspection.read(move |conn| streams::rows(conn, task.as_ref())).await
     }
 
     async fn read_log(

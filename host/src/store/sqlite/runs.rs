@@ -11,7 +11,7 @@ use super::tally::end_if_done;
 use super::writer::Tx;
 use crate::ports::store::{
     Error, NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
-    stale,
+    late_copy,
 };
 use besom_core::ids::{Fence, Tenant};
 
@@ -77,10 +77,7 @@ fn started_before(
         let started = run_of_slot(tx, run)?.filter(|(_, of)| *of == term.0);
         ids.extend(started.map(|(id, _)| RunId(id)));
     }
-    if ids.is_empty() || ids.len() < decision.runs.len() {
-        return Err(stale(task).into());
-    }
-    Ok(ids)
+    Ok(late_copy(task, decision, ids)?)
 }
 
 /// The run that a slot has, with its term: one that is scheduled, or started at a takeover, is

@@ -63,7 +63,10 @@ pub(super) fn read_log(
             ))
             .into());
         }
-        let item = items::read(task, r, 1)?;
+        let item = items::read(task, r, 1).map_err(|e| {
+            let why = Error::from(e);
+            Error::Invalid(format!("{seq} of the stream of {task} in partition {partition}: {why}"))
+        })?;
         bytes += item.payload.len() + item.identity.key.len();
         if bytes > bytes_max && !items.is_empty() {
             break;

@@ -1,6 +1,8 @@
 //! Streams: sequenced, without gaps, acknowledged from their cursor on.
 
-use besom::ports::store::{Error, LeftOut, Outcome};
+use besom::ports::store::{
+    Applied, Command, CommandEffect, Error, LeftOut, Outcome, Repaired, StreamRow,
+};
 use besom_core::ids::Seq;
 use besom_core::item::Source;
 
@@ -156,4 +158,62 @@ pub async fn a_broken_stream_holds_back_itself_alone(world: &mut World) {
     let expected: u64 =
         all.iter().filter(|s| !broken.contains(&s.partition)).map(|s| s.tail.0 - s.acked.0).sum();
     assert_eq!(read.items.len() as u64, expected);
+}
+
+async fn repair(world: &World) -> Applied {
+    let (store, fence) = (world.store(), &world.fence);
+    let command = Command::RepairStreams { task: task("task") };
+    let id = store.submit(&command, "ada", "a row was deleted").await.unwrap();
+    let effect = CommandEffect::RepairStreams(task("task"));
+    let applied = store.apply_command(fence, id, &effect, "numbered anew").await.unwrap();
+    // A second time it does nothing, and says the same.
+    assert_eq!(store.apply_command(fence, id, &effect, "numbered anew").await.unwrap(), applied);
+    applied
+}
+
+/// What is left of a stream is done in its order; what is gone is no longer waited for, is in the
+/// books, and may be planned again.
+pub async fn a_repair_keeps_what_is_there_and_writes_off_the_rest(world: &mut World) {
+    let run = world.planned("task", in_one_stream(&["a", "b", "c", "d", "e"])).await;
+    let stream = world.store().backlog(None).await.unwrap().remove(0);
+    let items = world.log("task").await;
+    world.commit(vec![(&items[0], skip("done"))]).await;
+    for lost in [2, 4] {
+        let corruption = Corruption::LoseLog(task("task"), stream.partition, Seq(lost));
+        world.fixture.corrupt(&corruption).await;
+    }
+    let rows = world.store().streams(Some(&task("task"))).await.unwrap();
+    let [StreamRow { stream: broken, items: 2 }] = &rows[..] else { panic!("{rows:?}") };
+    assert_eq!((broken.acked, broken.tail), (Seq(1), Seq(5)));
+
+    let applied = repair(world).await;
+    assert_eq!(applied.repaired, Repaired { streams: 1, lost: 2 });
+    assert_eq!(applied.refused, None);
+    let audit = world.balanced().await;
+    let counted: Vec<_> = audit.rows.iter().map(|row| &row.counted).collect();
+    assert_eq!((counted[0].planned, counted[0].discarded, counted[0].pending), (5, 2, 2));
+
+    // What was begun before it is left out, and the rest goes on behind the last number.
+    let left = world.commit(vec![(&items[2], skip("done"))]).await;
+    assert_eq!(left.outcomes, [Outcome::Left(LeftOut::NotThere)]);
+    let rest = world.log("task").await;
+    let keys: Vec<_> = rest.iter().map(|w| (w.source, w.item.identity.key.as_str())).collect();
+    assert_eq!(keys, [(Source::Log(Seq(6)), "c"), (Source::Log(Seq(7)), "e")]);
+    let done = world.commit(vec![(&rest[0], skip("done")), (&rest[1], skip("done"))]).await;
+    assert_eq!(done.outcomes.len(), 2);
+    assert_eq!(done.runs_ended, [run], "it waits for nothing that is lost");
+
+    world.planned("task", in_one_stream(&["b", "d"])).await;
+    assert_eq!(world.log("task").await.len(), 2);
+    world.balanced().await;
+}
+
+/// A repair that was not needed changes nothing.
+pub async fn there_is_nothing_to_repair_where_no_stream_is_broken(world: &mut World) {
+    world.planned("task", in_one_stream(&["a", "b"])).await;
+    let items = world.log("task").await;
+    let applied = repair(world).await;
+    assert!(applied.refused.as_ref().is_some_and(|why| why.contains("task")), "{applied:?}");
+    assert_eq!(world.log("task").await, items);
+    world.balanced().await;
 }

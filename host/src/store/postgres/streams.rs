@@ -1,0 +1,121 @@
+//! Streams that have lost items: how they stand, and their repair.
+
+use besom_core::ids::{Partition, Seq, TaskName};
+use tokio_postgres::Row;
+
+use super::arrivals;
+use super::error::Job;
+use super::session::{Pipeline, Session, Tx, params};
+use super::tally::END_RUNS;
+use crate::ports::store::{Repaired, Stream, StreamRow};
+
+/// Streams with items that are not acknowledged, and how many of these are there.
+pub(super) async fn rows(session: &Session, task: Option<&TaskName>) -> Job<Vec<StreamRow>> {
+    let rows = session
+        .query(
+            "SELECT t.name, s.part, h.acked, s.tail,
+               (SELECT count(*) FROM @.item i
+                WHERE i.task = s.task AND i.part = s.part AND i.place = 0 AND i.no > h.acked)
+             FROM @.stream_tail s JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+             JOIN @.task t ON t.id = s.task
+             WHERE s.tail > h.acked AND ($1::text IS NULL OR t.name = $1)
+             ORDER BY t.name, s.part",
+            params![task.map(|task| task.as_str().to_owned())],
+        )
+        .await?;
+    let stream = |r: &Row| -> Job<StreamRow> {
+        let stream = Stream {
+            task: r.try_get::<_, String>(0)?.into(),
+            partition: Partition(r.try_get::<_, i32>(1)? as u32),
+            acked: Seq(r.try_get::<_, i64>(2)? as u64),
+            tail: Seq(r.try_get::<_, i64>(3)? as u64),
+        };
+        Ok(StreamRow { stream, items: r.try_get::<_, i64>(4)? as u64 })
+    };
+    rows.iter().map(stream).collect()
+}
+
+/// The streams of a task, held: neither planning nor a commit moves them meanwhile.
+const HOLD: &str = "SELECT s.part FROM @.stream_tail s
+  JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+  WHERE s.task = $1 ORDER BY s.part FOR UPDATE";
+
+/// Those of them whose rows are not those between head and tail, and the number behind which
+/// none was ever given.
+const BROKEN: &str = "SELECT s.part, greatest(s.tail, max(i.no)) AS base
+  FROM @.stream_tail s JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+  LEFT JOIN @.item i
+    ON i.task = s.task AND i.part = s.part AND i.place = 0 AND i.no > h.acked
+  WHERE s.task = $1 GROUP BY s.part, s.tail, h.acked
+  HAVING count(i.no) <> s.tail - h.acked OR max(i.no) > s.tail";
+
+const NUMBER_ANEW: &str = "WITH broken AS (
+    SELECT * FROM unnest($2::int4[], $3::int8[]) b(part, base)),
+  numbered AS (
+    SELECT i.task, i.tenant, i.key, i.due,
+      b.base + row_number() OVER (PARTITION BY i.part ORDER BY i.no) AS no
+    FROM @.item i JOIN broken b ON b.part = i.part
+    JOIN @.stream_head h ON h.task = i.task AND h.part = i.part
+    WHERE i.task = $1 AND i.place = 0 AND i.no > h.acked)
+  UPDATE @.item i SET no = n.no FROM numbered n
+  WHERE i.task = n.task AND i.tenant = n.tenant AND i.key = n.key AND i.due = n.due";
+
+const MOVE_HEADS: &str = "UPDATE @.stream_head h SET acked = b.base
+  FROM unnest($2::int4[], $3::int8[]) b(part, base) WHERE h.task = $1 AND h.part = b.part";
+
+const MOVE_TAILS: &str = "UPDATE @.stream_tail s SET tail = b.base + (
+    SELECT count(*) FROM @.item i
+    WHERE i.task = $1 AND i.part = b.part AND i.place = 0 AND i.no > b.base)
+  FROM unnest($2::int4[], $3::int8[]) b(part, base) WHERE s.task = $1 AND s.part = b.part";
+
+/// What the counters know and the log no longer has, in one view of both.
+const WRITE_OFF: &str = "WITH lost AS (
+    SELECT b.tenant, b.log - coalesce(i.there, 0) AS lost FROM @.books b
+    LEFT JOIN (SELECT tenant, count(*) AS there FROM @.item WHERE task = $1 AND place = 0
+               GROUP BY tenant) i ON i.tenant = b.tenant
+    WHERE b.task = $1 AND b.log > coalesce(i.there, 0)),
+  counted AS (
+    INSERT INTO @.tally (task, tenant, planned, committed, skipped, dead, discarded, log, timers,
+      retries, resolved, undo_bytes)
+    SELECT $1, tenant, 0, 0, 0, 0, lost, -lost, 0, 0, 0, 0 FROM lost),
+  kept AS (
+    INSERT INTO @.baseline AS b (task, tenant, committed, skipped, discarded, dead)
+    SELECT $1, tenant, 0, 0, lost, 0 FROM lost
+    ON CONFLICT (task, tenant) DO UPDATE SET discarded = b.discarded + excluded.discarded)
+  SELECT coalesce(sum(lost), 0)::int8 FROM lost";
+
+/// The same of the runs that planned it.
+const WRITE_OFF_RUNS: &str = "INSERT INTO @.run_share AS s (run, share, unlogged, ended)
+  SELECT r.id, 0, r.open - r.there, r.open - r.there FROM (
+    SELECT r.id, r.logged - coalesce((SELECT sum(s.unlogged) FROM @.run_share s
+                                      WHERE s.run = r.id), 0) AS open,
+      (SELECT count(*) FROM @.item i WHERE i.task = $1 AND i.place = 0 AND i.run = r.id) AS there
+    FROM @.run r WHERE r.task = $1 AND r.ended_at IS NULL) r
+  WHERE r.open > r.there
+  ON CONFLICT (run, share) DO UPDATE SET unlogged = s.unlogged + excluded.unlogged,
+    ended = s.ended + excluded.ended
+  RETURNING run";
+
+/// Numbers the broken streams of a task anew, and writes off what they have lost.
+pub(super) async fn repair(tx: &Tx, task: i32) -> Job<Repaired> {
+    tx.query(HOLD, params![task]).await?;
+    let (mut parts, mut bases) = (Vec::new(), Vec::new());
+    for row in tx.query(BROKEN, params![task]).await? {
+        parts.push(row.try_get::<_, i32>(0)?);
+        bases.push(row.try_get::<_, i64>(1)?);
+    }
+    for sql in [NUMBER_ANEW, MOVE_HEADS, MOVE_TAILS] {
+        tx.execute(sql, params![task, parts.clone(), bases.clone()]).await?;
+    }
+    let lost = tx.query(WRITE_OFF, params![task]).await?;
+    let lost: i64 = super::session::only(&lost)?;
+    let mut runs = Vec::new();
+    for row in tx.query(WRITE_OFF_RUNS, params![task]).await? {
+        runs.push(row.try_get::<_, i64>(0)?);
+    }
+    tx.query(END_RUNS, params![runs, Some(tx.now.0)]).await?;
+    let mut pipeline = Pipeline::default();
+    arrivals::note(&mut pipeline, !parts.is_empty(), None, None);
+    tx.session.run(pipeline).await?;
+    Ok(Repaired { streams: parts.len() as u64, lost: u64::try_from(lost).unwrap_or(0) })
+}
