@@ -99,7 +99,7 @@ fn run_worlds(seed_variable: &str, plan: fn(u64) -> Plan) {
 #[test]
 fn a_store_without_a_fence_is_caught() {
     let caught = Mutex::new(None);
-    let plans = (0..20).map(|seed| Plan { fenced: false, ..Plan::of(seed) }).collect();
+    let plans = (0..60).map(|seed| Plan { fenced: false, ..Plan::of(seed) }).collect();
     simulate_all(plans, |plan, report| {
         let stale = report.violations.iter().find_map(|violation| match violation {
             Violation::StaleTerm { term, after, .. } => Some((plan.seed, *term, *after)),
@@ -110,6 +110,6 @@ fn a_store_without_a_fence_is_caught() {
         caught.is_some()
     });
     let caught = caught.into_inner().expect("no world panicked");
-    let (_, term, after) = caught.expect("a replaced leader wrote in one of twenty worlds");
+    let (_, term, after) = caught.expect("a replaced leader wrote in one of sixty worlds");
     assert!(term < after, "term {term} wrote after term {after}");
 }

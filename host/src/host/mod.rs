@@ -63,6 +63,8 @@ pub struct Live {
 
 /// How often a node says that it is there, beyond each change of its role.
 pub const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// Reports in a row without an answer that are remembered.
+const UNANSWERED_MAX: usize = 1_000;
 /// How long a node may say nothing before those take it for gone who have nothing else to go by.
 pub const SILENT_MAX: Duration = SILENT_MAX_DEFAULT;
 /// How often it is said that the clocks still differ.
@@ -119,7 +121,7 @@ pub async fn run(
     let logger = tokio::spawn(Arc::clone(&ports.lines).write_all(ports.store.clone(), logs));
     let clock_reader = tokio::spawn(read_clock(ports.clone(), (bars, barred), events.clone()));
     let (rows, to_report) = watch::channel(None);
-    let reporter = tokio::spawn(report(ports.clone(), to_report));
+    let reporter = tokio::spawn(report(ports.clone(), to_report, events.clone()));
     let mut reported = None;
     let mut event = if barred { Event::Barred(Bar::Clock, true) } else { Event::Tick };
     let mut control_open = true;
@@ -292,11 +294,29 @@ fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
     }
 }
 
-/// Writes what the node says of itself, the latest where the store is slower.
-async fn report(ports: Ports, mut rows: watch::Receiver<Option<NodeRow>>) {
+/// Writes what the node says of itself, the latest where the store is slower. Says when the store
+/// has lost what was written last.
+async fn report(
+    ports: Ports,
+    mut rows: watch::Receiver<Option<NodeRow>>,
+    events: mpsc::UnboundedSender<Event>,
+) {
+    let mut written = Vec::new();
     while rows.changed().await.is_ok() {
         let Some(row) = rows.borrow_and_update().clone() else { continue };
-        ports.heard(&ports.store.report_node(&row).await);
+        let before = ports.store.report_node(&row).await;
+        ports.heard(&before);
+        if let Ok(before) = before {
+            let stands = before.is_some_and(|before| written.contains(&before));
+            if !stands && !written.is_empty() && events.send(Event::StoreWentBack).is_err() {
+                return;
+            }
+            written.clear();
+        }
+        // What was not answered may stand there, or not.
+        if written.len() < UNANSWERED_MAX {
+            written.push(row.seen_at);
+        }
     }
 }
 

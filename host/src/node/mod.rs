@@ -129,6 +129,8 @@ pub enum Event {
         /// The term that the store knows; none: that was not heard.
         term: Option<Term>,
     },
+    /// The store has lost what this node has written: it was put back to an older state.
+    StoreWentBack,
     /// Whether the others were told so of this node's way to the store.
     ToldOfStore(Option<Away>, bool),
     /// Old history was removed; whether there is more.
@@ -273,10 +275,15 @@ pub struct Node {
     loaded: bool,
     load_at: Option<Mono>,
     prune_at: Mono,
+    /// When everything that is kept of the store in memory is read again.
+    reread_at: Mono,
     random: StdRng,
     /// The present of the last step.
     last: Now,
 }
+
+/// How often what is kept of the store in memory is read again.
+const REREAD_EVERY: Duration = Duration::from_secs(60);
 
 impl Node {
     /// A node that campaigns at once. `seed` is its only randomness.
@@ -303,6 +310,7 @@ impl Node {
             loaded: false,
             load_at: None,
             prune_at: now.mono + settings.prune_every,
+            reread_at: now.mono + REREAD_EVERY,
             random: StdRng::from_seed(seed),
             last: now,
             work,
@@ -370,7 +378,8 @@ impl Node {
         let load = self.load_at.and_then(mono);
         let probe = self.probes().then(|| self.reach.deadline()).and_then(mono);
         let bury = self.burial.deadline().and_then(mono);
-        [self.election.deadline().and_then(mono), drain, resign, load, execute, probe, bury]
+        let reread = mono(self.reread_at);
+        [self.election.deadline().and_then(mono), drain, resign, load, execute, probe, bury, reread]
             .into_iter()
             .chain(plan.into_iter().flatten())
             .flatten()
@@ -468,6 +477,7 @@ impl Node {
                 }
             }
             Event::Begun(..) => {}
+            Event::StoreWentBack => self.store_went_back(out),
             Event::Probed { begun, answered, term } => {
                 let term = term.filter(|_| self.reach.is_probing(begun));
                 self.on_fence_read(now, term, &mut elected, out);
@@ -509,6 +519,9 @@ impl Node {
         }
         if self.probes() {
             self.reached(now, reach::Event::Tick, &mut elected, out);
+        }
+        if now.mono >= self.reread_at {
+            self.read_again(now);
         }
         self.election.step(now.mono, election::Event::Tick, &mut elected);
         self.follow(now, elected, &mut notices, out);
@@ -552,10 +565,17 @@ impl Node {
 
     /// The store is older than this node: whatever is kept of it in memory is read again.
     fn store_went_back(&mut self, out: &mut Vec<Command>) {
-        self.executor.store_went_back();
-        self.planner.store_went_back();
+        self.read_again(self.last);
         self.doubts = true;
         out.push(Command::StoreWentBack { seen: self.fence_seen.unwrap_or_default() });
+    }
+
+    /// Nothing that is kept of the store in memory is taken for granted: a server that others
+    /// have taken the place of may lack the last of what it had confirmed, and says nothing.
+    fn read_again(&mut self, now: Now) {
+        self.reread_at = now.mono + REREAD_EVERY;
+        self.executor.store_went_back();
+        self.planner.store_went_back();
     }
 
     fn bar(&mut self, now: Now, bar: Bar, barred: bool, elected: &mut Vec<election::Command>) {

@@ -1173,8 +1173,10 @@ pub trait Store: Send + Sync {
 
     // ---- upkeep
 
-    /// Writes this node's row.
-    async fn report_node(&self, node: &NodeRow) -> Result<()>;
+    /// Writes this node's row; returns the [`NodeRow::seen_at`] of the row in whose place it comes.
+    /// Only the node writes it: whoever finds another than it wrote last has a store that lost
+    /// what it had (restored, or a standby that lagged).
+    async fn report_node(&self, node: &NodeRow) -> Result<Option<Time>>;
 
     /// All nodes seen and not forgotten.
     async fn nodes(&self) -> Result<Vec<NodeRow>>;

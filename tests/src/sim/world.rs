@@ -112,8 +112,8 @@ enum Coming {
     Product,
     /// The product puts off when a thing is due, if it is still open.
     PutOff { tenant: Tenant, key: String, due: Time },
-    /// Somebody puts a backup of the store in its place, of when there were so many things.
-    Restore { backup: Backup, things: usize },
+    /// Somebody puts a backup of the store in its place, of when there were these things.
+    Restore { backup: Backup, things: Vec<(Tenant, String)> },
     /// Something goes wrong.
     Trouble,
 }
@@ -268,7 +268,7 @@ impl World {
             Coming::PutOff { tenant, key, due } => self.put_off(&tenant, &key, due),
             Coming::Restore { backup, things } => {
                 self.root.restore(backup);
-                self.things.truncate(things);
+                self.things = things;
             }
             Coming::Trouble => self.trouble(),
         }
@@ -637,7 +637,7 @@ impl World {
         let node = if self.chance(2) { leader.unwrap_or(node) } else { node };
         match self.random.random_range(0..13) {
             12 => {
-                let (backup, things) = (self.root.back_up(), self.things.len());
+                let (backup, things) = (self.root.back_up(), self.things.clone());
                 let wait = self.random_millis(10, 60_000);
                 self.schedule(wait, Coming::Restore { backup, things });
             }

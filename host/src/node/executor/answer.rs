@@ -6,6 +6,9 @@ impl Executor {
     pub(super) fn backlog(&mut self, result: store::Result<Vec<Stream>>) {
         self.backlog_reading = false;
         self.note_failure(result.is_err());
+        if std::mem::take(&mut self.backlog_void) {
+            return;
+        }
         let Ok(streams) = result else {
             self.backlog_wanted = true;
             return;

@@ -63,6 +63,11 @@ impl Executor {
                         .and_then(|streams| streams.get_mut(&entry.item.partition));
                     match cursor {
                         Some(cursor) if left.is_none() => cursor.acked = cursor.acked.max(seq),
+                        // It does not stand where it was thought to: further on, or further back
+                        // where the store was put back to an older state.
+                        Some(_) if left == Some(LeftOut::NotThere) => {
+                            self.forget(&flight.task, &[entry.item.partition]);
+                        }
                         Some(_) | None => self.backlog_wanted = true,
                     }
                 }
@@ -279,7 +284,13 @@ impl Executor {
                 streams.remove(partition);
             }
         }
+        self.read_backlog();
+    }
+
+    /// Where streams stand is read from now on: an answer under way may be of before.
+    pub(super) fn read_backlog(&mut self) {
         self.backlog_wanted = true;
+        self.backlog_void = self.backlog_reading;
     }
 
     pub(super) fn note_failure(&mut self, failed: bool) {

@@ -246,6 +246,8 @@ pub struct Executor {
     last_turn: BTreeMap<Lane, TaskName>,
     backlog_wanted: bool,
     backlog_reading: bool,
+    /// The answer to that is not taken: where streams stand was forgotten since it was asked for.
+    backlog_void: bool,
     /// Nothing is begun until then: the store could not be used.
     hold_until: Option<Time>,
     failures: u32,
@@ -293,6 +295,7 @@ impl Executor {
             last_turn: BTreeMap::new(),
             backlog_wanted: false,
             backlog_reading: false,
+            backlog_void: false,
             hold_until: None,
             failures: 0,
             held: BTreeMap::new(),
@@ -397,6 +400,7 @@ impl Executor {
         self.retries = Window::new(self.settings.window);
         self.backlog_wanted = false;
         self.backlog_reading = false;
+        self.backlog_void = false;
         self.hold_until = None;
         self.failures = 0;
         self.held.clear();
@@ -443,7 +447,7 @@ impl Executor {
         }
     }
 
-    /// The store is older than it was: positions count anew, and everything that waits in it
+    /// The store may be older than it was: positions count anew, and everything that waits in it
     /// is looked at. What is in flight is left out by the store, or is as it was.
     pub fn store_went_back(&mut self) {
         if self.owned.is_empty() {
@@ -452,7 +456,7 @@ impl Executor {
         for streams in self.streams.values_mut() {
             streams.retain(|_, cursor| cursor.held);
         }
-        self.backlog_wanted = true;
+        self.read_backlog();
         self.timers.reread(self.now);
         self.retries.reread(self.now);
     }

@@ -774,3 +774,36 @@ fn a_stream_whose_positions_went_back_is_executed_from_where_the_store_stands() 
     assert!(out.iter().any(|command| matches!(command, Command::ReadTimers(..))), "{out:?}");
     assert!(out.iter().any(|command| matches!(command, Command::ReadRetries(..))), "{out:?}");
 }
+
+/// The store was put back by less than a look at it shows: only the commit finds out.
+#[test]
+fn a_stream_that_is_further_back_than_was_thought_is_read_from_where_it_stands() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let ticket = read_log(&bench.fed(&[("sweep", 0, 3)], vec![], vec![]));
+    let read = whole(vec![logged("sweep", "a", 0, 1), logged("sweep", "b", 0, 2)]);
+    bench.step(Event::LogRead(ticket, Ok(read)));
+    let (ticket, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["a", "b"])))).remove(0);
+    let commands = bench.step(for_ticket(all_committed(&batch), ticket));
+    let ticket = read_log(&commands);
+    // An answer that is older than what follows is not taken.
+    bench.executor.planned(true, None);
+    assert!(bench.fill().iter().any(|command| matches!(command, Command::Backlog(_))));
+    let read = whole(vec![logged("sweep", "c", 0, 3)]);
+    bench.step(Event::LogRead(ticket, Ok(read)));
+    let (ticket, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["c"])))).remove(0);
+    let outcomes = vec![Outcome::Left(LeftOut::NotThere)];
+    let left = Committed { outcomes, at: bench.now, runs_ended: vec![] };
+    bench.step(Event::Committed(ticket, batch.id, Ok(left)));
+    let stream = |acked| {
+        let (task, partition, tail) = ("sweep".into(), Partition(0), Seq(3));
+        vec![Stream { task, partition, acked: Seq(acked), tail }]
+    };
+    let commands = bench.step(Event::Backlog(Ok(stream(2))));
+    assert!(commands.iter().any(|command| matches!(command, Command::Backlog(_))), "{commands:?}");
+    let commands = bench.step(Event::Backlog(Ok(stream(1))));
+    let read = commands.iter().find_map(|command| match command {
+        Command::ReadLog { streams, .. } => Some(streams.clone()),
+        _ => None,
+    });
+    assert_eq!(read, Some(vec![(Partition(0), Seq(1))]));
+}

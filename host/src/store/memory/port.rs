@@ -396,10 +396,10 @@ impl Store for MemoryStore {
 
     // ---- upkeep
 
-    async fn report_node(&self, node: &NodeRow) -> Result<()> {
+    async fn report_node(&self, node: &NodeRow) -> Result<Option<Time>> {
         self.perform(On::Write, |state| {
-            state.nodes.insert(node.node.clone(), node.clone());
-            Ok(())
+            let before = state.nodes.insert(node.node.clone(), node.clone());
+            Ok(before.map(|row| row.seen_at))
         })
     }
 

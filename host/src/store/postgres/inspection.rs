@@ -134,17 +134,19 @@ pub(super) async fn before_images(
     Ok(packed.as_deref().map(unpack).transpose()?)
 }
 
-/// Writes a node's row.
-pub(super) async fn report_node(session: &Session, node: &NodeRow) -> Job<()> {
-    session
-        .execute(
-            "INSERT INTO @.node (node, state, seen_at, config_digest, missing, hostname, address,
+/// Writes a node's row; when the one before it was written.
+pub(super) async fn report_node(session: &Session, node: &NodeRow) -> Job<Option<Time>> {
+    let before = session
+        .row(
+            "WITH before AS (SELECT seen_at FROM @.node WHERE node = $1), written AS (
+             INSERT INTO @.node (node, state, seen_at, config_digest, missing, hostname, address,
                weight, report)
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
              ON CONFLICT (node) DO UPDATE SET state = excluded.state, seen_at = excluded.seen_at,
                config_digest = excluded.config_digest, missing = excluded.missing,
                hostname = excluded.hostname, address = excluded.address,
-               weight = excluded.weight, report = excluded.report",
+               weight = excluded.weight, report = excluded.report)
+             SELECT seen_at FROM before",
             params![
                 node.node.as_str().to_owned(),
                 node.state.clone(),
@@ -158,7 +160,7 @@ pub(super) async fn report_node(session: &Session, node: &NodeRow) -> Job<()> {
             ],
         )
         .await?;
-    Ok(())
+    Ok(before.map(|row| row.try_get(0)).transpose()?.map(Time))
 }
 
 /// Removes a node's row.

@@ -514,7 +514,7 @@ impl Store for PostgresStore {
         Ok(audit::audit(&mut self.look().await?).await?)
     }
 
-    async fn report_node(&self, node: &NodeRow) -> Result<()> {
+    async fn report_node(&self, node: &NodeRow) -> Result<Option<Time>> {
         Ok(inspection::report_node(&self.pools.take(Use::Write).await?, node).await?)
     }
 

@@ -129,8 +129,13 @@ pub(super) fn before_images(conn: &Connection, history: u64) -> Job<Option<Vec<B
     Ok(packed.flatten().as_deref().map(crate::store::record::images::unpack).transpose()?)
 }
 
-/// Writes a node's row.
-pub(super) fn report_node(tx: &mut Tx<'_>, node: &NodeRow) -> Job<()> {
+/// Writes a node's row; when the one before it was written.
+pub(super) fn report_node(tx: &mut Tx<'_>, node: &NodeRow) -> Job<Option<Time>> {
+    let before: Option<i64> = tx
+        .conn
+        .prepare_cached("SELECT seen_at FROM besom_node WHERE node = ?1")?
+        .query_row([node.node.as_str()], |r| r.get(0))
+        .optional()?;
     tx.conn
         .prepare_cached(
             "INSERT INTO besom_node (node, state, seen_at, config_digest, missing, hostname, address,
@@ -152,7 +157,7 @@ pub(super) fn report_node(tx: &mut Tx<'_>, node: &NodeRow) -> Job<()> {
             node.weight,
             record::nodes::pack_report(node.report.as_ref())
         ])?;
-    Ok(())
+    Ok(before.map(Time))
 }
 
 /// Removes a node's row.

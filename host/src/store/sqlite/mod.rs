@@ -512,7 +512,7 @@ impl Store for SqliteStore {
         self.inspection.read(audit::audit).await
     }
 
-    async fn report_node(&self, node: &NodeRow) -> Result<()> {
+    async fn report_node(&self, node: &NodeRow) -> Result<Option<Time>> {
         let node = node.clone();
         self.writer.run_light(Lane::Normal, move |tx| inspection::report_node(tx, &node)).await
     }

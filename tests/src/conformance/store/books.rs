@@ -129,12 +129,16 @@ pub async fn nodes_report_themselves(world: &mut World) {
         weight: u32::MAX,
         report: (state == "leading").then(|| busy(world.now)),
     };
-    for row in [report("n2", "following"), report("n1", "starting"), report("n1", "leading")] {
-        world.store().report_node(&row).await.unwrap();
+    for row in [report("n2", "following"), report("n1", "starting")] {
+        assert_eq!(world.store().report_node(&row).await.unwrap(), None);
     }
+    let (before, now) = (world.now, world.now + Duration::from_secs(5));
+    let last = NodeRow { seen_at: now, ..report("n1", "leading") };
+    assert_eq!(world.store().report_node(&last).await.unwrap(), Some(before));
+    assert_eq!(world.store().report_node(&last).await.unwrap(), Some(now));
     let mut nodes = world.store().nodes().await.unwrap();
     nodes.sort_by(|a, b| a.node.cmp(&b.node));
-    assert_eq!(nodes, [report("n1", "leading"), report("n2", "following")]);
+    assert_eq!(nodes, [last, report("n2", "following")]);
 }
 
 /// A node that leaves is forgotten at once, one that vanished after its retention.

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use besom_core::ids::{Fence, Term};
+use besom_core::ids::{Fence, Seq, Term};
 use besom_core::proposal::Settle;
 use rusqlite::Connection;
 
@@ -10,7 +10,7 @@ use super::super::SqliteStore;
 use super::fixture::{Fixture, START, apply, change, document, node, options, update};
 use besom_core::value::Value;
 
-use crate::ports::store::{Decision, Error, Outcome, Store};
+use crate::ports::store::{Command, CommandEffect, Decision, Error, Outcome, Repaired, Store};
 
 #[tokio::test]
 async fn another_process_that_writes_makes_a_commit_busy_and_loses_nothing() {
@@ -128,4 +128,32 @@ async fn a_death_is_counted_once_for_what_a_lost_process_had_begun() {
     // A clock that is adjusted is none that was set.
     f.clock.store(START.micros() - 500_000, Ordering::Relaxed);
     assert!(f.store.now().await.unwrap() >= START);
+}
+
+/// A row of the log that somebody has spoilt is named with its place, and taken out by a repair.
+#[tokio::test]
+async fn a_row_that_cannot_be_read_is_named_and_removed_by_a_repair() {
+    let f = Fixture::new().await;
+    let items = f.plan(&["a", "b", "c"]).await;
+    let partition = items[0].item.partition;
+    Connection::open(f.dir.path().join("besom.db"))
+        .expect("opens")
+        .execute("UPDATE besom_log SET progress = x'ff' WHERE key = 'b'", [])
+        .expect("is spoilt");
+    let read = f.store.read_logs(&f.task, &[(partition, Seq(0))], 10, 10, 1_000).await;
+    let why = &read.expect("the others are read").broken[0].why;
+    assert!(why.starts_with("2 of the stream of sweep in partition"), "{why}");
+
+    let command = Command::RepairStreams { task: f.task.clone() };
+    let id = f.store.submit(&command, "ada", "").await.expect("asks");
+    let effect = CommandEffect::RepairStreams(f.task.clone());
+    let applied = f.store.apply_command(&f.fence, id, &effect, "numbered anew").await;
+    assert_eq!(applied.expect("applies").repaired, Repaired { streams: 1, lost: 1 });
+    let row = f.store.command(id).await.expect("reads").expect("it is there");
+    assert_eq!(row.result.as_deref(), Some("numbered anew: 1 stream, 1 item lost"));
+    f.balanced().await;
+    let stream = f.store.backlog(None).await.expect("reads").remove(0);
+    let rest = f.store.read_log(&f.task, partition, stream.acked, 10, 1_000).await;
+    let keys: Vec<_> = rest.expect("reads").into_iter().map(|w| w.item.identity.key).collect();
+    assert_eq!(keys, ["a", "c"]);
 }
