@@ -89,9 +89,13 @@ impl Args {
         output::show(global.output, &json, || {
             let file = printable(&global.config.display().to_string());
             match (errors, warnings) {
-                (0, 0) => format!("{file}: fine, {tasks} tasks\n"),
+                (0, 0) => format!("{file}: fine, {}\n", counted(tasks, "task")),
                 (0, n) => {
-                    format!("{file}: usable, {tasks} tasks, {}\n", counted(n, "warning"))
+                    format!(
+                        "{file}: usable, {}, {}\n",
+                        counted(tasks, "task"),
+                        counted(n, "warning")
+                    )
                 }
                 (n, m) => {
                     format!("{file}: {}, {}\n", counted(n, "error"), counted(m, "warning"))

@@ -1,5 +1,7 @@
 //! `besom stream`: what waits in the log, stream by stream, and the repair of a broken one.
 
+use std::collections::HashSet;
+
 use besom_core::ids::TaskName;
 use clap::Subcommand;
 use serde::Serialize;
@@ -7,7 +9,7 @@ use serde::Serialize;
 use super::output::{self, Table};
 use super::submit::Asking;
 use super::{Exit, Failure, Global, open};
-use crate::ports::store::{Command, LogRead, Store, StreamRow};
+use crate::ports::store::{Command, LogRead, Store, Stream, StreamRow};
 
 /// `besom stream`.
 #[derive(Debug, Subcommand)]
@@ -67,9 +69,17 @@ async fn rows(store: &dyn Store, task: Option<&TaskName>) -> Result<Vec<Row>, Fa
         let stream = &row.stream;
         let head = [(stream.partition, stream.acked)];
         let LogRead { broken, .. } = store.read_logs(&stream.task, &head, 1, 1, 1).await?;
-        rows.push(Row::new(&row, broken.into_iter().next().map(|broken| broken.why)));
+        rows.push((row, broken.into_iter().next().map(|broken| broken.why)));
     }
-    Ok(rows)
+    if rows.iter().any(|(_, why)| why.is_some()) {
+        // What was acknowledged since it was listed is not missing.
+        let still: HashSet<Stream> =
+            store.streams(task).await?.into_iter().map(|row| row.stream).collect();
+        for (row, why) in &mut rows {
+            why.take_if(|_| !still.contains(&row.stream));
+        }
+    }
+    Ok(rows.into_iter().map(|(row, why)| Row::new(&row, why)).collect())
 }
 
 impl Verb {
@@ -118,7 +128,6 @@ mod tests {
     use besom_core::ids::{Partition, Seq};
 
     use super::*;
-    use crate::ports::store::Stream;
 
     fn row(acked: u64, tail: u64, items: u64) -> StreamRow {
         let (task, partition) = (TaskName::from("sweep"), Partition(3));

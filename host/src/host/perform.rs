@@ -129,6 +129,9 @@ impl Ports {
             }
             Command::Load(fence) => {
                 let loaded = self.load(&fence).await;
+                if let Err(error) = &loaded {
+                    say_waits("what the store remembers could not be read", error);
+                }
                 Event::Loaded(fence, loaded)
             }
             Command::Executor(tenure, command) => {

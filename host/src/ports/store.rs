@@ -153,7 +153,7 @@ pub(crate) fn late_copy(
 // --------------------------------------------------------------------------- execution
 
 /// A stream with items that are not acknowledged.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Stream {
     /// The task.
     pub task: TaskName,

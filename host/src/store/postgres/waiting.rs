@@ -248,7 +248,7 @@ async fn count_all(tx: &Tx, dead: &[NodeName]) -> Job<Vec<Identity>> {
         .await?;
     let mut counted = Vec::new();
     for row in rows {
-        let begun = begun::unpack(row.try_get(0)?)?;
+        let begun = begun::unpack(row.try_get(0)?).unwrap_or_default();
         counted.extend(count_deaths(tx, &begun).await?);
     }
     Ok(counted)

@@ -34,8 +34,9 @@ impl Progress {
         }
     }
 
-    pub(super) fn unpack(packed: Option<&[u8]>) -> Job<Progress> {
-        Ok(packed.map(postcard::from_bytes).transpose()?.unwrap_or_default())
+    /// What cannot be read counts as nothing: it is tried as often as a fresh item.
+    pub(super) fn unpack(packed: Option<&[u8]>) -> Progress {
+        packed.and_then(|packed| postcard::from_bytes(packed).ok()).unwrap_or_default()
     }
 
     pub(super) fn pack(&self) -> Job<Option<Vec<u8>>> {
@@ -50,7 +51,7 @@ impl Progress {
 pub(super) fn read(task: &TaskName, row: &Row<'_>, at: usize) -> Job<Item> {
     let key: String = row.get(at + 1)?;
     let route: Option<String> = row.get(at + 4)?;
-    let progress = Progress::unpack(row.get_ref(at + 9)?.as_blob_or_null().unwrap_or(None))?;
+    let progress = Progress::unpack(row.get_ref(at + 9)?.as_blob_or_null().unwrap_or(None));
     Ok(Item {
         route: route.unwrap_or_else(|| key.clone()),
         identity: Identity {

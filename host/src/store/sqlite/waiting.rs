@@ -122,8 +122,14 @@ fn by_time(
         let mut rows = statement.query(params![task, from, id, partitions, limit])?;
         while let Some(r) = rows.next()? {
             let number: u64 = r.get(0)?;
-            let item = items::read(&name, r, 2)?;
-            all.push((Time(r.get(1)?), number, item));
+            // It stays where it is; what else is due goes on.
+            match items::read(&name, r, 2) {
+                Ok(item) => all.push((Time(r.get(1)?), number, item)),
+                Err(error) => tracing::warn!(
+                    task = %name, table, number, error = %Error::from(error),
+                    "a row that waits cannot be read, and is left out"
+                ),
+            }
         }
     }
     all.sort_by_key(|(run_at, number, _)| (*run_at, *number));
@@ -192,7 +198,8 @@ pub(super) fn bury(tx: &mut Tx<'_>, fence: &Fence, gone: &[NodeName]) -> Job<Vec
     }
     let mut counted = Vec::new();
     for (id, items) in dead {
-        for (source, partition, identity) in begun::unpack(&items)? {
+        // What cannot be read blames nobody.
+        for (source, partition, identity) in begun::unpack(&items).unwrap_or_default() {
             if count_death(tx, source, partition, &identity)? {
                 counted.push(identity);
             }
@@ -234,7 +241,7 @@ fn count_death(
         .query_row(params![task, numbers[0], numbers[1], tenant, identity.key], |r| r.get(0))
         .optional()?;
     let Some(packed) = packed else { return Ok(false) };
-    let mut progress = Progress::unpack(packed.as_deref())?;
+    let mut progress = Progress::unpack(packed.as_deref());
     progress.deaths += 1;
     tx.conn
         .prepare_cached(&format!("UPDATE {table} SET progress = ?4 WHERE {place}"))?

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use besom_core::ids::{Fence, Seq, Term};
+use besom_core::ids::{CommitId, Fence, Seq, Term};
 use besom_core::proposal::Settle;
 use rusqlite::Connection;
 
@@ -138,7 +138,7 @@ async fn a_row_that_cannot_be_read_is_named_and_removed_by_a_repair() {
     let partition = items[0].item.partition;
     Connection::open(f.dir.path().join("besom.db"))
         .expect("opens")
-        .execute("UPDATE besom_log SET progress = x'ff' WHERE key = 'b'", [])
+        .execute("UPDATE besom_log SET version = x'ff' WHERE key = 'b'", [])
         .expect("is spoilt");
     let read = f.store.read_logs(&f.task, &[(partition, Seq(0))], 10, 10, 1_000).await;
     let why = &read.expect("the others are read").broken[0].why;
@@ -156,4 +156,32 @@ async fn a_row_that_cannot_be_read_is_named_and_removed_by_a_repair() {
     let rest = f.store.read_log(&f.task, partition, stream.acked, 10, 1_000).await;
     let keys: Vec<_> = rest.expect("reads").into_iter().map(|w| w.item.identity.key).collect();
     assert_eq!(keys, ["a", "c"]);
+}
+
+/// A host has died while it executed what somebody has spoilt since: its successor leads.
+#[tokio::test]
+async fn notes_of_what_was_begun_that_cannot_be_read_keep_nobody_from_leading() {
+    let f = Fixture::new().await;
+    let items = f.plan(&["a", "b"]).await;
+    let due = f.candidate("timer", Some(START));
+    f.plan_candidates(vec![due, f.candidate("spoilt", Some(START))]).await;
+    for (mark, item) in [(1, &items[0]), (2, &items[1])] {
+        let begun = [(item.source, &item.item)];
+        f.store.begin(CommitId(mark), &"gone".into(), &begun).await.expect("begins");
+    }
+    Connection::open(f.dir.path().join("besom.db"))
+        .expect("opens")
+        .execute_batch(
+            "UPDATE besom_log SET progress = x'ff' WHERE key = 'a';
+             UPDATE besom_inflight SET items = x'ff' WHERE commit_id = x'00000000000000000000000000000002';
+             UPDATE besom_timer SET version = x'ff' WHERE key = 'spoilt'",
+        )
+        .expect("is spoilt");
+    let counted = f.store.bury(&f.fence, &["gone".into()]).await.expect("buries");
+    let keys: Vec<_> = counted.iter().map(|identity| identity.key.as_str()).collect();
+    assert_eq!(keys, ["a"]);
+    assert_eq!(f.store.begun_by().await.expect("reads"), []);
+    let timers = f.store.read_timers(None, None, 10).await.expect("the others are read");
+    let keys: Vec<_> = timers.iter().map(|w| w.item.identity.key.as_str()).collect();
+    assert_eq!(keys, ["timer"]);
 }

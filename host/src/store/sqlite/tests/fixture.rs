@@ -77,21 +77,25 @@ impl Fixture {
 
     /// Plans items without due times, all in one stream, and returns them as they wait.
     pub(super) async fn plan(&self, keys: &[&str]) -> Vec<Waiting> {
-        let page = PlanPage {
-            run: self.run,
-            task: self.task.clone(),
-            tenant: Some(self.tenant.clone()),
-            candidates: keys.iter().map(|key| self.candidate(key, None)).collect(),
-            cursor: None,
-            scanned: 0,
-            quota: u64::MAX,
-        };
-        self.store.plan_page(&self.fence, &page).await.expect("plans");
+        self.plan_candidates(keys.iter().map(|key| self.candidate(key, None)).collect()).await;
         let stream = self.store.backlog(None).await.expect("reads").pop().expect("a stream");
         self.store
             .read_log(&self.task, stream.partition, stream.acked, 10_000, usize::MAX)
             .await
             .expect("reads")
+    }
+
+    pub(super) async fn plan_candidates(&self, candidates: Vec<Candidate>) {
+        let page = PlanPage {
+            run: self.run,
+            task: self.task.clone(),
+            tenant: Some(self.tenant.clone()),
+            candidates,
+            cursor: None,
+            scanned: 0,
+            quota: u64::MAX,
+        };
+        self.store.plan_page(&self.fence, &page).await.expect("plans");
     }
 
     pub(super) fn batch(&self, entries: Vec<(Waiting, Decision)>) -> Batch {
