@@ -2,7 +2,7 @@
 //!
 //! They are compiled by a build step of their own (`cargo plugins`), because a build script
 //! that calls cargo waits for its own lock. A binary that was built before them says so
-//! when a task names one. They are packed (deflate), because their line tables are several times
+//! when a task names one. They are packed (zstd), because their line tables are several times
 //! their code, and unpacked where they have to be compiled.
 //!
 //! Beside a component lies what it compiles to, so that a first start does not compile. Only a build
@@ -10,7 +10,6 @@
 
 mod table;
 
-use std::io::Read as _;
 use std::sync::OnceLock;
 
 pub use self::table::{Entry, TABLE};
@@ -44,7 +43,7 @@ pub struct BuiltIn {
     unpacked: OnceLock<Vec<u8>>,
 }
 
-/// Deflated bytes, and how many they are unpacked.
+/// Packed bytes, and how many they are unpacked.
 struct Packed {
     bytes: &'static [u8],
     size: usize,
@@ -52,11 +51,9 @@ struct Packed {
 
 impl Packed {
     fn unpack(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.size);
-        let read = flate2::read::DeflateDecoder::new(self.bytes).read_to_end(&mut bytes);
+        let bytes = zstd::bulk::decompress(self.bytes, self.size);
         // Packed by the build script of this very binary.
-        assert!(read.is_ok_and(|read| read == self.size), "this binary is damaged");
-        bytes
+        bytes.ok().filter(|bytes| bytes.len() == self.size).expect("this binary is damaged")
     }
 }
 

@@ -59,6 +59,9 @@ pub enum Command {
         /// Its lasting name.
         node: String,
     },
+    /// What this version does not know, of a later one or written by hand.
+    #[serde(skip_deserializing)]
+    Unknown,
 }
 
 impl Command {
@@ -77,6 +80,7 @@ impl Command {
             Command::Edited { .. } => "edit",
             Command::Drained { .. } => "drain",
             Command::Rejoined { .. } => "rejoin",
+            Command::Unknown => "unknown",
         }
     }
 
@@ -89,6 +93,7 @@ impl Command {
             | Command::Edited { task, .. } => task.to_string(),
             Command::RepairStreams { task } => format!("streams of {task}"),
             Command::Resign => "the leadership".to_owned(),
+            Command::Unknown => "command".to_owned(),
             Command::Drained { node } | Command::Rejoined { node } => node.clone(),
             Command::Cancel { run } => format!("run {run}"),
             Command::RetryDead(which) | Command::DiscardDead(which) => which.to_string(),

@@ -1,7 +1,9 @@
 //! `besom check`: everything that can be known to be wrong before anything is started.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use besom_core::collection::{Collections, Operations};
 use besom_core::ids::TaskName;
 use besom_core::proposal::{Comparison, Condition};
 use besom_core::time::Time;
@@ -17,7 +19,7 @@ use crate::config::{Config, Diagnostic, Overrides, Problems, Resolved, printable
 use crate::courier::look_at_token;
 use crate::model::{ABSENCES, Absence};
 use crate::ports::guests::Lane;
-use crate::ports::store::{self, Range, Store};
+use crate::ports::store::{self, MappingFault, Range, Store};
 
 /// `besom check`.
 #[derive(Debug, clap::Args)]
@@ -45,20 +47,7 @@ impl Args {
                 unreachable = Some(format!("there is no database {path}"));
             } else {
                 let used = resolved.used_collections();
-                let looked = match open_store(resolved.partial()).await {
-                    Ok(store) => match store.check(&used).await {
-                        // What cannot be read is said already.
-                        Ok(faults) if faults.iter().any(|fault| !fault.warning) => {
-                            Ok((faults, Vec::new()))
-                        }
-                        Ok(faults) => short_shares(&*store, resolved.partial())
-                            .await
-                            .map(|remarks| (faults, remarks)),
-                        Err(error) => Err(error),
-                    },
-                    Err(error) => Err(error),
-                };
-                match looked {
+                match looked(resolved.partial(), &used).await {
                     Ok((faults, remarks)) => {
                         resolved.mapping_faults(&faults);
                         absences(&mut resolved);
@@ -109,6 +98,28 @@ impl Args {
         }
     }
 }
+
+/// What is wrong with the database, and remarks on schedules.
+async fn looked(config: &Config, used: &Collections) -> Result<Looked, store::Error> {
+    let store = open_store(config).await?;
+    let mut faults = store.check(used).await?;
+    if faults.iter().any(|fault| !fault.warning) {
+        // What cannot be read is said already.
+        return Ok((faults, Vec::new()));
+    }
+    let mut granted: BTreeMap<String, Operations> = BTreeMap::new();
+    for (name, operations) in config.tasks.values().flat_map(|task| &task.grants) {
+        let all = granted.entry(name.clone()).or_default();
+        all.insert |= operations.insert;
+        all.update |= operations.update;
+        all.delete |= operations.delete;
+    }
+    faults.extend(store.privileges(used, &granted).await?);
+    Ok((faults, short_shares(&*store, config).await?))
+}
+
+/// Faults of the mapping; and of tasks, what is wrong with their schedules and what to write.
+type Looked = (Vec<MappingFault>, Vec<(TaskName, String, String)>);
 
 fn counted(count: usize, what: &str) -> String {
     match count {

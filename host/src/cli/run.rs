@@ -10,10 +10,11 @@ use super::assembly::{Assembly, Running, asked_to_stop};
 use super::output::{self, Table};
 use super::watch::Watch;
 use super::{Exit, Failure, Global, open};
+use crate::config::printable;
 use crate::host::dry_run::{DryItem, dry_run};
 use crate::node::Role;
 use crate::ports::members::Members as _;
-use crate::ports::store::{Counts, Store};
+use crate::ports::store::{Command, Counts, Store};
 
 /// How often the progress is counted.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
@@ -30,6 +31,9 @@ pub struct Args {
     /// Print what would be changed, and commit nothing.
     #[arg(long)]
     dry_run: bool,
+    /// Also tasks that somebody has paused.
+    #[arg(long)]
+    even_paused: bool,
     /// The tasks; all of them if none is named.
     #[arg(value_name = "TASK")]
     tasks: Vec<String>,
@@ -67,6 +71,9 @@ impl Args {
         }
         let mut assembly = Assembly::new(global, false).await?;
         assembly.only(&self.tasks)?;
+        if !self.even_paused && !self.dry_run {
+            leave_out_paused(&mut assembly, &self.tasks).await?;
+        }
         if self.dry_run {
             let items = rehearse(&assembly).await?;
             output::show(global.output, &items, || {
@@ -84,6 +91,38 @@ impl Args {
         let whole = passed.iter().all(|task| task.error.is_none());
         Ok(if whole { Exit::Fine } else { Exit::Failed })
     }
+}
+
+/// A pause holds for a pass as well, whether a leader has applied it or it waits for one.
+async fn leave_out_paused(assembly: &mut Assembly, named: &[String]) -> Result<(), Failure> {
+    let store = assembly.ports.store.as_ref();
+    let mut paused = BTreeMap::new();
+    for state in store.task_states().await? {
+        if let Some(pause) = state.paused {
+            paused.insert(state.task, format!("{}: {}", pause.by, pause.reason));
+        }
+    }
+    for row in store.pending_commands(COMMANDS).await? {
+        match row.command {
+            Command::Pause { task } => {
+                paused.insert(task, format!("{}: {}", row.by, row.reason));
+            }
+            Command::Resume { task } => drop(paused.remove(&task)),
+            _ => {}
+        }
+    }
+    paused.retain(|task, _| assembly.config.tasks.contains_key(task));
+    for (task, why) in &paused {
+        let words = format!("{task} is paused by {why}");
+        if named.iter().any(|name| name == task.as_str()) {
+            return Err(Failure::Failed(format!(
+                "{words}; `besom task resume {task}` ends that, --even-paused runs it all the same"
+            )));
+        }
+        eprintln!("{}", printable(&format!("{words}; it is left out")));
+    }
+    assembly.config.tasks.retain(|name, _| !paused.contains_key(name));
+    Ok(())
 }
 
 async fn rehearse(assembly: &Assembly) -> Result<Vec<DryItem>, Failure> {

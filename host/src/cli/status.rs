@@ -16,7 +16,7 @@ use super::{Exit, Failure, Global, open};
 use crate::api::host::HostStatus;
 use crate::config::{TaskOutline, printable};
 use crate::host::health::Part;
-use crate::ports::members::StoreAway;
+use crate::ports::members::{MemberState, StoreAway};
 use crate::ports::store::{self, Depth, Missing, NodeRow, Pause, Store};
 
 /// `besom status`.
@@ -52,7 +52,8 @@ pub struct Report {
 pub struct NodeStatus {
     /// Its name.
     pub node: String,
-    /// What it last said; `gone` when that is too long ago; `aside` when it tells the other
+    /// What it last said; `gone` when that is too long ago; `silent` when it is a member of the
+    /// cluster all the same, and writes nothing into the store; `aside` when it tells the other
     /// members that it misses the store and leaves its work to them.
     pub state: String,
     /// When; one that is gone has been since then.
@@ -175,6 +176,16 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         let members = outline.members.iter().flat_map(|members| &members.members);
         members.filter(|m| m.incarnation == row.node).find_map(|m| m.store_away.as_ref())
     };
+    // Who keeps its lease is there, even where it cannot write that into the store.
+    let is_member = |row: &NodeRow| {
+        let members = outline.members.iter().flat_map(|members| &members.members);
+        members.into_iter().any(|member| member.incarnation == row.node)
+    };
+    let is_draining = |row: &NodeRow| {
+        let mut members = outline.members.iter().flat_map(|members| &members.members);
+        members
+            .any(|member| member.incarnation == row.node && member.state == MemberState::Draining)
+    };
     let held_of = |name: Option<&TaskName>| {
         let said = nodes.iter().filter(|row| alive(row)).flat_map(|row| {
             let held = row.report.iter().flat_map(|report| &report.held);
@@ -247,7 +258,9 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             state: match away_of(n) {
                 Some(away) if away.aside => "aside".to_owned(),
                 Some(_) => n.state.clone(),
+                None if alive(n) && is_draining(n) => "draining".to_owned(),
                 None if alive(n) => n.state.clone(),
+                None if is_member(n) => "silent".to_owned(),
                 None => "gone".to_owned(),
             },
             seen_at: Stamp(n.seen_at),
@@ -290,7 +303,7 @@ impl Report {
     fn beside(&mut self, host: &HostStatus) {
         let name = host.node.as_str();
         let Some(node) = self.nodes.iter_mut().find(|node| node.node == name) else { return };
-        if node.state == "gone" {
+        if matches!(node.state.as_str(), "gone" | "silent") {
             node.state.clone_from(&host.state);
         }
         for missing in &host.missing {

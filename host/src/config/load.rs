@@ -16,6 +16,13 @@ pub fn read(path: &Path, overrides: &Overrides) -> Result<Parsed, Problems> {
     let fail = |message: String, fix: &str| {
         Problems(vec![Diagnostic::error(whole.clone(), message).fix(fix)])
     };
+    // Opening a pipe would wait for somebody who writes into it.
+    if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
+        return Err(fail(
+            "it is no regular file".into(),
+            "name the file itself by --config FILE, or put one in its place",
+        ));
+    }
     let mut bytes = Vec::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))

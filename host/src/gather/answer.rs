@@ -91,7 +91,10 @@ impl Gatherer {
 
     async fn ask(&self, caller: &Caller, command: &Command, reason: &str) -> Result<Done, Refused> {
         // What is kept of things that were done elsewhere is no request.
-        if let Command::Edited { .. } | Command::Drained { .. } | Command::Rejoined { .. } = command
+        if let Command::Edited { .. }
+        | Command::Drained { .. }
+        | Command::Rejoined { .. }
+        | Command::Unknown = command
         {
             return Err(format!("{} is nothing that a leader does", command.verb()));
         }

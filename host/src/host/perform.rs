@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use besom_core::election::CampaignResult;
-use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, Seq, TaskName, Tenant, Term};
+use besom_core::ids::{CommitId, Fence, NodeName, Partition, RunId, TaskName, Tenant, Term};
 use besom_core::item::{Item, Source};
 use besom_core::proposal::Guard;
 use besom_core::queue::{Decision, apart};
@@ -336,7 +336,7 @@ impl Ports {
                 let read = store.read_logs(&task, &streams, each, limit, bytes_max).await;
                 self.heard(&read);
                 match &read {
-                    Ok(read) => self.note_streams(&task, &streams, read),
+                    Ok(read) => self.note_streams(&task, read),
                     Err(error) => tracing::debug!(%error, %task, "the log cannot be read"),
                 }
                 Executed::LogRead(ticket, read)
@@ -461,14 +461,14 @@ impl Ports {
     }
 
     /// Notes which streams of a task can be read.
-    fn note_streams(&self, task: &TaskName, asked: &[(Partition, Seq)], read: &LogRead) {
+    fn note_streams(&self, task: &TaskName, read: &LogRead) {
         for broken in &read.broken {
             let what = format!("stream {}", broken.partition.0);
             self.health.hold(task, &what, Cause::Stream, &broken.why);
         }
         if self.health.holds_any() {
             let is_broken = |p: &Partition| read.broken.iter().any(|b| b.partition == *p);
-            for (partition, _) in asked.iter().filter(|(partition, _)| !is_broken(partition)) {
+            for partition in read.looked.iter().filter(|partition| !is_broken(partition)) {
                 self.health.free(task, &format!("stream {}", partition.0));
             }
         }

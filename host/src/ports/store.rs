@@ -9,13 +9,14 @@
 //! Errors separate *this item* (an [`Outcome`]) from *the infrastructure* (an [`Error`]):
 //! an error consumes no attempt and makes no dead letter.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 pub use besom_core::budget::Grant;
-use besom_core::collection::Collections;
+use besom_core::collection::{Collections, Operations};
 pub use besom_core::delivery::{Attempt, Claimed, Delivery};
 use besom_core::ids::{
     CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant, Term,
@@ -203,6 +204,8 @@ pub struct LogRead {
     pub items: Vec<Waiting>,
     /// The streams that hold themselves back.
     pub broken: Vec<BrokenStream>,
+    /// The streams that were looked at, these included: there was no room for the others.
+    pub looked: Vec<Partition>,
 }
 
 /// What [`Store::read_logs`] has read so far, and how much it may still read.
@@ -244,7 +247,11 @@ impl LogRoom {
         partition: Partition,
         read: Result<Vec<Waiting>, E>,
     ) -> Result<bool> {
-        match read.map_err(E::into) {
+        let read = read.map_err(E::into);
+        if matches!(read, Ok(_) | Err(Error::Invalid(_))) {
+            self.read.looked.push(partition);
+        }
+        match read {
             Ok(items) => {
                 let bytes: usize = items.iter().map(|w| w.item.payload.len()).sum();
                 self.bytes = self.bytes.saturating_sub(bytes);
@@ -360,6 +367,12 @@ impl Batch {
 // ---------------------------------------------------------------------------- commands
 
 pub use besom_core::command::{Command, DeadSelector, MessageSelector};
+
+/// A command from the words that a store keeps. What cannot be read is [`Command::Unknown`], so
+/// that it keeps no other command from being read.
+pub(crate) fn command_of(json: &str) -> Command {
+    serde_json::from_str(json).unwrap_or(Command::Unknown)
+}
 
 /// A command as it stands in the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -866,6 +879,16 @@ pub trait Store: Send + Sync {
 
     /// Compares the mapping with the database: tables, columns, keys, indexes, anchors.
     async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>>;
+
+    /// What tasks may do to collections (`granted`, by name) and the database's role may not: each
+    /// a warning. None where the database knows no roles.
+    async fn privileges(
+        &self,
+        _collections: &Collections,
+        _granted: &BTreeMap<String, Operations>,
+    ) -> Result<Vec<MappingFault>> {
+        Ok(Vec::new())
+    }
 
     // ---- leadership
 

@@ -49,7 +49,13 @@ pub(super) fn candidates(
             format!("scan: a cursor of {bytes} bytes: at most {CURSOR_BYTES_MAX}"),
         ));
     }
-    let candidates = page.candidates.into_iter().map(|c| candidate(c, tenant));
+    // No database but SQLite stores one, and none can look it up: the others go on.
+    let (left, kept): (Vec<_>, Vec<_>) =
+        page.candidates.into_iter().partition(|c| c.key.contains('\0'));
+    for c in left {
+        tracing::warn!(key = c.key, "a candidate is left out: its key contains a NUL");
+    }
+    let candidates = kept.into_iter().map(|c| candidate(c, tenant));
     Ok((candidates.collect::<Result<_, _>>()?, page.next))
 }
 

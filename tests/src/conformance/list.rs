@@ -240,6 +240,9 @@ macro_rules! store_conformance {
                 a_gap_in_the_log_is_named,
                 a_broken_stream_holds_back_itself_alone,
                 a_repair_keeps_what_is_there_and_writes_off_the_rest,
+                a_repair_writes_off_lost_timers,
+                a_stream_that_has_lost_everything_is_broken,
+                a_read_says_which_streams_it_has_looked_at,
                 there_is_nothing_to_repair_where_no_stream_is_broken,
             }
             tenants {

@@ -54,8 +54,8 @@ impl Executor {
             return;
         }
         match result {
-            Ok(LogRead { items, broken }) => {
-                self.note_broken(ticket, &broken);
+            Ok(LogRead { items, broken, looked }) => {
+                self.note_broken(ticket, &broken, &looked);
                 if items.is_empty() && broken.is_empty() {
                     // Somebody else has acknowledged: look at the cursors anew.
                     self.forget_streams(ticket);
@@ -71,12 +71,17 @@ impl Executor {
     }
 
     /// Holds back the streams of a read that cannot be read; those that can be again go on.
-    fn note_broken(&mut self, ticket: Ticket, broken: &[store::BrokenStream]) {
+    fn note_broken(
+        &mut self,
+        ticket: Ticket,
+        broken: &[store::BrokenStream],
+        looked: &[Partition],
+    ) {
         if broken.is_empty() && self.broken.is_empty() {
             return;
         }
         let Some(flight) = self.flights.get(&ticket) else { return };
-        for partition in &flight.streams {
+        for partition in flight.streams.iter().filter(|partition| looked.contains(partition)) {
             let stream = (flight.task.clone(), *partition);
             if broken.iter().any(|broken| broken.partition == *partition) {
                 let before = self.broken.get(&stream).copied();

@@ -134,7 +134,11 @@ impl Executor {
         };
         let ask_at = match result {
             Ok(Grant::Now) => return self.set_off(ticket, flight, batch, out),
-            Ok(Grant::NotBefore(at)) => at.max(self.now + Self::NOT_DUE),
+            Ok(Grant::NotBefore(at)) => {
+                // It waits, and executes nothing: a death of this host is not its fault.
+                out.push(Command::Abandon(flight.commit));
+                at.max(self.now + Self::NOT_DUE)
+            }
             Err(_) => {
                 self.note_failure(true);
                 self.hold_until.unwrap_or(self.now + Self::HOLD_MIN)
@@ -172,6 +176,7 @@ impl Executor {
             .filter(|(_, flight)| match &flight.phase {
                 Phase::Held { batch, until, .. } => {
                     self.now >= *until
+                        || (flight.lane == Lane::Heavy && self.draining)
                         || (flight.lane == Lane::Heavy
                             && self.hold_until.is_none()
                             && !self.due_within(self.cost(batch)))
@@ -188,6 +193,23 @@ impl Executor {
                 out.push(Command::Commit(ticket, batch.clone()));
                 flight.phase = Phase::Committing { batch, since };
             }
+        }
+    }
+
+    /// What waits for rows of its task's budget is given back: whoever executes next takes it.
+    pub(super) fn give_rationed_back(&mut self, out: &mut Vec<Command>) {
+        let rationed = |flight: &&Flight| matches!(flight.phase, Phase::Rationed { .. });
+        let tickets: Vec<Ticket> = self
+            .flights
+            .iter()
+            .filter(|(_, flight)| rationed(flight))
+            .map(|(ticket, _)| *ticket)
+            .collect();
+        for flight in
+            tickets.iter().filter_map(|ticket| self.flights.remove(ticket)).collect::<Vec<_>>()
+        {
+            out.push(Command::Abandon(flight.commit));
+            self.release(flight);
         }
     }
 

@@ -564,6 +564,9 @@ impl Executor {
             return;
         }
         self.release_held(out);
+        if self.draining {
+            self.give_rationed_back(out);
+        }
         self.ask_again(out);
         if self.hold_until.is_some_and(|at| now < at) {
             return;

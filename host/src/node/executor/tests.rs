@@ -15,7 +15,8 @@ const OWNED: [(Partition, OwnerEpoch); 2] =
 
 /// What streams gave, none of which is broken.
 fn whole(items: Vec<Waiting>) -> LogRead {
-    LogRead { items, broken: Vec::new() }
+    let looked = items.iter().map(|waiting| waiting.item.partition).collect();
+    LogRead { items, broken: Vec::new(), looked }
 }
 
 fn at(ms: i64) -> Time {
@@ -721,7 +722,9 @@ fn a_stream_that_cannot_be_read_holds_back_itself_alone() {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
     let ticket = read_log(&bench.fed(&[("sweep", 0, 2), ("sweep", 1, 2)], vec![], vec![]));
     let gap = BrokenStream { partition: Partition(0), why: "1 is missing".into() };
-    let read = LogRead { items: vec![logged("sweep", "b", 1, 1)], broken: vec![gap.clone()] };
+    let looked = vec![Partition(0), Partition(1)];
+    let items = vec![logged("sweep", "b", 1, 1)];
+    let read = LogRead { items, broken: vec![gap.clone()], looked };
     let commands = bench.step(Event::LogRead(ticket, Ok(read)));
     assert_eq!(acts(&commands), [(ticket, vec!["b".to_owned()])]);
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["b"])))).remove(0);

@@ -133,6 +133,7 @@ impl Planner {
             Asked::DiscardDead(selector) => {
                 (CommandEffect::DiscardDead(selector.clone()), "discarded".into())
             }
+            Asked::Unknown => refuse("this version of the leader does not know it".into()),
             Asked::RepairStreams { task } => {
                 (CommandEffect::RepairStreams(task.clone()), "numbered anew".into())
             }

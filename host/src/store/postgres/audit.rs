@@ -33,7 +33,8 @@ async fn recounted(session: &Session) -> Job<Audit> {
     let counted = "SELECT task, tenant, planned, committed, skipped, dead, discarded,
         log + timers + retries, resolved FROM @.books";
     for row in session.query(counted, params![]).await? {
-        let count = |at: usize| -> Job<u64> { Ok(row.try_get::<_, i64>(at)? as u64) };
+        let count =
+            |at: usize| -> Job<u64> { Ok(u64::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0)) };
         let counts = Counts {
             planned: count(2)?,
             committed: count(3)?,

@@ -1,9 +1,9 @@
 //! The mapping compared with the database: what a task would stumble over at three in the
 //! morning is said at configuration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use besom_core::collection::{Anchor, Collection, Collections, Encoding};
+use besom_core::collection::{Anchor, Collection, Collections, Encoding, Operations};
 use besom_core::value::Kind;
 
 use super::catalog::{ColumnFound, IndexFound, TableFound};
@@ -27,6 +27,48 @@ pub(super) async fn check(
     let checked = checked(session, collections).await;
     session.rollback().await;
     checked
+}
+
+/// What the role lacks of what tasks were granted.
+pub(super) async fn privileges(
+    session: &Session,
+    collections: &Collections,
+    granted: &BTreeMap<String, Operations>,
+) -> Job<Vec<MappingFault>> {
+    let mapping = Mapping::complete(session, collections).await?;
+    let mut faults = Vec::new();
+    for (name, operations) in granted {
+        let Some(collection) = collections.get(name) else { continue };
+        let mapped = mapping.table(name).map_err(invalid)?;
+        let Some(table) = &mapped.found else { continue };
+        let rows = session
+            .query(
+                "SELECT current_user::text, has_any_column_privilege($1::oid, 'INSERT'),
+                        has_any_column_privilege($1::oid, 'UPDATE'),
+                        has_table_privilege($1::oid, 'DELETE')",
+                params![table.oid],
+            )
+            .await?;
+        let row = rows.first().ok_or_else(|| invalid("no answer on privileges"))?;
+        let role = quote(&row.try_get::<_, String>(0)?);
+        let wanted = [
+            ("INSERT", operations.insert, row.try_get(1)?),
+            ("UPDATE", operations.update, row.try_get(2)?),
+            ("DELETE", operations.delete, row.try_get::<_, bool>(3)?),
+        ];
+        let mut found = Found { collection, faults: &mut faults };
+        for (what, granted, may) in wanted {
+            if granted && !may {
+                let table = &collection.table;
+                let message = format!(
+                    "a task is granted it and the role may not {what} in {table:?}: \
+                     GRANT {what} ON {table} TO {role}"
+                );
+                found.push("table", message, true);
+            }
+        }
+    }
+    Ok(faults)
 }
 
 async fn checked(session: &Session, collections: &Collections) -> Job<Vec<MappingFault>> {
@@ -193,8 +235,10 @@ impl Found<'_> {
             .filter(|(_, columns)| !found.index_begins(&self.whole(columns)))
             .map(|(name, columns)| {
                 let (table, list) = (&self.collection.table, self.whole(columns).join(", "));
+                // With the key behind them, which pages need.
+                let whole = self.whole(&self.collection.order_of(columns)).join(", ");
                 let message = format!(
-                    "no index of {table:?} begins with ({list}): CREATE INDEX ON {table} ({list})"
+                    "no index of {table:?} begins with ({list}): CREATE INDEX ON {table} ({whole})"
                 );
                 (format!("indexes.{name}"), message)
             })

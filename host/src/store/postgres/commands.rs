@@ -22,6 +22,7 @@ use super::tasks::Tasks;
 use super::text::{escaped, plain};
 use crate::ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Letters, Result,
+    command_of,
 };
 
 /// Puts a command down.
@@ -75,7 +76,7 @@ pub(super) async fn command(session: &Session, id: u64) -> Job<Option<CommandRow
 fn read(r: &Row) -> Job<CommandRow> {
     Ok(CommandRow {
         id: r.try_get::<_, i64>(0)? as u64,
-        command: parse(&r.try_get::<_, String>(1)?)?,
+        command: command_of(&r.try_get::<_, String>(1)?),
         by: plain(r.try_get(2)?),
         reason: plain(r.try_get(3)?),
         at: Time(r.try_get(4)?),

@@ -46,7 +46,8 @@ pub(super) async fn depths(session: &Session, clock: &Clock) -> Job<Vec<Depth>> 
 }
 
 fn depth(r: &Row) -> Job<Depth> {
-    let count = |at: usize| -> Job<u64> { Ok(r.try_get::<_, i64>(at)? as u64) };
+    let count =
+        |at: usize| -> Job<u64> { Ok(u64::try_from(r.try_get::<_, i64>(at)?).unwrap_or(0)) };
     let (next_due, oldest): (Option<i64>, Option<i64>) = (r.try_get(6)?, r.try_get(7)?);
     let now: i64 = r.try_get(8)?;
     let overdue = next_due.filter(|due| *due <= now);

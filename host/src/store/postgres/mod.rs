@@ -57,13 +57,14 @@ mod waiting;
 mod work;
 mod write;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use besom_core::activity::{Listening, Timeouts};
-use besom_core::collection::Collections;
+use besom_core::collection::{Collections, Operations};
 use besom_core::ids::{
     CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName, Tenant,
 };
@@ -190,6 +191,14 @@ impl Store for PostgresStore {
 
     async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>> {
         Ok(check::check(&mut self.look().await?, collections).await?)
+    }
+
+    async fn privileges(
+        &self,
+        collections: &Collections,
+        granted: &BTreeMap<String, Operations>,
+    ) -> Result<Vec<MappingFault>> {
+        Ok(check::privileges(&self.look().await?, collections, granted).await?)
     }
 
     async fn raise_fence(

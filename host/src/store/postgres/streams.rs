@@ -68,30 +68,44 @@ const MOVE_TAILS: &str = "UPDATE @.stream_tail s SET tail = b.base + (
     WHERE i.task = $1 AND i.part = b.part AND i.place = 0 AND i.no > b.base)
   FROM unnest($2::int4[], $3::int8[]) b(part, base) WHERE s.task = $1 AND s.part = b.part";
 
-/// What the counters know and the log no longer has, in one view of both.
-const WRITE_OFF: &str = "WITH lost AS (
-    SELECT b.tenant, b.log - coalesce(i.there, 0) AS lost FROM @.books b
-    LEFT JOIN (SELECT tenant, count(*) AS there FROM @.item WHERE task = $1 AND place = 0
-               GROUP BY tenant) i ON i.tenant = b.tenant
-    WHERE b.task = $1 AND b.log > coalesce(i.there, 0)),
+/// What the counters know and nothing holds any more, in one view of both.
+const WRITE_OFF: &str = "WITH there AS (
+    SELECT tenant, count(*) FILTER (WHERE place = 0) AS log,
+      count(*) FILTER (WHERE place = 1) AS timers, count(*) FILTER (WHERE place = 2) AS retries
+    FROM @.item WHERE task = $1 GROUP BY tenant),
+  lost AS (
+    SELECT b.tenant, greatest(b.log - coalesce(i.log, 0), 0) AS log,
+      greatest(b.timers - coalesce(i.timers, 0), 0) AS timers,
+      greatest(b.retries - coalesce(i.retries, 0), 0) AS retries
+    FROM @.books b LEFT JOIN there i ON i.tenant = b.tenant WHERE b.task = $1),
+  gone AS (
+    SELECT *, log + timers + retries AS items FROM lost WHERE log + timers + retries > 0),
   counted AS (
     INSERT INTO @.tally (task, tenant, planned, committed, skipped, dead, discarded, log, timers,
       retries, resolved, undo_bytes)
-    SELECT $1, tenant, 0, 0, 0, 0, lost, -lost, 0, 0, 0, 0 FROM lost),
+    SELECT $1, tenant, 0, 0, 0, 0, items, -log, -timers, -retries, 0, 0 FROM gone),
   kept AS (
     INSERT INTO @.baseline AS b (task, tenant, committed, skipped, discarded, dead)
-    SELECT $1, tenant, 0, 0, lost, 0 FROM lost
+    SELECT $1, tenant, 0, 0, items, 0 FROM gone
     ON CONFLICT (task, tenant) DO UPDATE SET discarded = b.discarded + excluded.discarded)
-  SELECT coalesce(sum(lost), 0)::int8 FROM lost";
+  SELECT coalesce(sum(items), 0)::int8 FROM gone";
 
 /// The same of the runs that planned it.
 const WRITE_OFF_RUNS: &str = "INSERT INTO @.run_share AS s (run, share, unlogged, ended)
-  SELECT r.id, 0, r.open - r.there, r.open - r.there FROM (
-    SELECT r.id, r.logged - coalesce((SELECT sum(s.unlogged) FROM @.run_share s
-                                      WHERE s.run = r.id), 0) AS open,
-      (SELECT count(*) FROM @.item i WHERE i.task = $1 AND i.place = 0 AND i.run = r.id) AS there
-    FROM @.run r WHERE r.task = $1 AND r.ended_at IS NULL) r
-  WHERE r.open > r.there
+  SELECT r.id, 0, greatest(r.open - r.logged, 0), greatest(r.held - r.there, 0) FROM (
+    SELECT r.id,
+      r.logged - coalesce((SELECT sum(s.unlogged) FROM @.run_share s WHERE s.run = r.id), 0)
+        AS open,
+      r.planned - coalesce((SELECT sum(s.ended) FROM @.run_share s WHERE s.run = r.id), 0) AS held,
+      coalesce(w.logged, 0) AS logged,
+      coalesce(w.there, 0) + coalesce(d.there, 0) AS there
+    FROM @.run r
+    LEFT JOIN (SELECT run, count(*) AS there, count(*) FILTER (WHERE place = 0) AS logged
+               FROM @.item WHERE task = $1 GROUP BY run) w ON w.run = r.id
+    LEFT JOIN (SELECT run, count(*) AS there FROM @.dead
+               WHERE task = $1 AND resolved_at IS NULL GROUP BY run) d ON d.run = r.id
+    WHERE r.task = $1) r
+  WHERE r.open > r.logged OR r.held > r.there
   ON CONFLICT (run, share) DO UPDATE SET unlogged = s.unlogged + excluded.unlogged,
     ended = s.ended + excluded.ended
   RETURNING run";

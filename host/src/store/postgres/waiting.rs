@@ -6,7 +6,7 @@ use besom_core::time::Time;
 use tokio_postgres::Row;
 
 use super::clock::Clock;
-use super::error::{Job, invalid};
+use super::error::{Failure, Job, invalid};
 use super::items::{self, Identities, place};
 use super::leadership::{check_fence, hold_fence};
 use super::session::{Pipeline, Session, Tx, params};
@@ -73,9 +73,13 @@ pub(super) async fn read_logs(
     let rows = session
         .query(
             &LOGS.replace("{columns}", items::COLUMNS),
-            params![id, parts, acked, limits.0, limits.1],
+            params![id, parts.clone(), acked, limits.0, limits.1],
         )
         .await?;
+    let short = match rows.len() < parts.len() {
+        true => ending_short(session, id, &parts).await?,
+        false => Vec::new(),
+    };
     let mut rows = rows.iter().peekable();
     for (at, (partition, acked)) in streams.iter().enumerate() {
         let Some((limit, bytes_max)) = room.left() else { break };
@@ -90,11 +94,37 @@ pub(super) async fn read_logs(
             }
             rows.next();
         }
+        if stream.items.is_empty() && short.contains(&(*partition, *acked)) {
+            read = read.and(Err(gap(task, *partition, acked.0 + 1)));
+        }
         if !room.take(*partition, read.map(|()| stream.items))? {
             break;
         }
     }
     Ok(room.read)
+}
+
+/// Those of the streams whose next item is not there, and their last acknowledged numbers.
+async fn ending_short(session: &Session, task: i32, parts: &[i32]) -> Job<Vec<(Partition, Seq)>> {
+    let rows = session
+        .query(
+            "SELECT s.part, h.acked FROM @.stream_tail s
+             JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
+             WHERE s.task = $1 AND s.part = ANY($2) AND s.tail > h.acked AND NOT EXISTS (
+               SELECT 1 FROM @.item i WHERE i.task = s.task AND i.part = s.part AND i.place = 0
+                 AND i.no = h.acked + 1)",
+            params![task, parts.to_vec()],
+        )
+        .await?;
+    let short = |row: &Row| -> Job<(Partition, Seq)> {
+        Ok((Partition(row.try_get::<_, i32>(0)? as u32), Seq(row.try_get::<_, i64>(1)? as u64)))
+    };
+    rows.iter().map(short).collect()
+}
+
+fn gap(task: &TaskName, partition: Partition, missing: u64) -> Failure {
+    let place = format!("the stream of {task} in partition {partition}");
+    invalid(format!("{place} has a gap: {missing} is missing"))
 }
 
 /// One stream while its rows come.
@@ -118,9 +148,7 @@ impl Reading {
     ) -> Job<()> {
         let (seq, expected) = (row.try_get::<_, i64>(1)? as u64, self.next);
         if seq != expected {
-            return Err(invalid(format!(
-                "the stream of {task} in partition {partition} has a gap: {expected} is missing"
-            )));
+            return Err(gap(task, partition, expected));
         }
         let item = items::read(task, row, 2)?;
         self.bytes += item.payload.len() + item.identity.key.len();

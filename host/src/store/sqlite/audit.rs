@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 
 use super::error::Job;
 use super::values::TenantCell;
@@ -24,13 +24,13 @@ pub(super) fn audit(conn: &Connection) -> Job<Audit> {
     let mut rows = counters.query([])?;
     while let Some(r) = rows.next()? {
         let counted = Counts {
-            planned: r.get(2)?,
-            committed: r.get(3)?,
-            skipped: r.get(4)?,
-            dead: r.get(5)?,
-            discarded: r.get(6)?,
-            pending: r.get(7)?,
-            resolved: r.get(8)?,
+            planned: count(r, 2)?,
+            committed: count(r, 3)?,
+            skipped: count(r, 4)?,
+            dead: count(r, 5)?,
+            discarded: count(r, 6)?,
+            pending: count(r, 7)?,
+            resolved: count(r, 8)?,
         };
         books.entry((r.get(0)?, r.get(1)?)).or_default().0 = counted;
     }
@@ -38,7 +38,7 @@ pub(super) fn audit(conn: &Connection) -> Job<Audit> {
         let mut statement = conn.prepare(sql)?;
         let mut rows = statement.query([])?;
         while let Some(r) = rows.next()? {
-            add(&mut books.entry((r.get(0)?, r.get(1)?)).or_default().1, r.get(2)?);
+            add(&mut books.entry((r.get(0)?, r.get(1)?)).or_default().1, count(r, 2)?);
         }
         Ok(())
     };
@@ -128,11 +128,18 @@ const VIOLATIONS: &[&str] = &[
      WHERE t.undo_bytes <> coalesce(h.bytes, 0)",
 ];
 
+/// A number of the books. One below nothing is none, and differs from its recount.
+pub(super) fn count(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
+    Ok(u64::try_from(row.get::<_, i64>(at)?).unwrap_or(0))
+}
+
 fn violations(conn: &Connection) -> Job<Vec<String>> {
     let mut all = Vec::new();
     for sql in VIOLATIONS {
         let mut statement = conn.prepare(sql)?;
-        let found = statement.query_map([], |r| r.get::<_, String>(0))?;
+        let found = statement.query_map([], |r| {
+            Ok(String::from_utf8_lossy(r.get_ref(0)?.as_bytes().unwrap_or_default()).into_owned())
+        })?;
         for violation in found.take(LISTED_MAX) {
             all.push(violation?);
         }

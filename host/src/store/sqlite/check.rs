@@ -118,9 +118,11 @@ impl Found<'_> {
             };
             let (place, of) = (format!("indexes.{name}"), &collection.table);
             if !indexes.iter().any(begins) {
-                let list = self.listed(columns);
+                // With the key behind them, which pages need.
+                let (list, whole) =
+                    (self.listed(columns), self.listed(&collection.order_of(columns)));
                 let message = format!(
-                    "no index of {of:?} begins with ({list}): CREATE INDEX {of}_{name} ON {of} ({list})"
+                    "no index of {of:?} begins with ({list}): CREATE INDEX {of}_{name} ON {of} ({whole})"
                 );
                 self.fault(place, message);
             } else if is_whole && let Some(fault) = fault_of_next_page(conn, &table, name)? {

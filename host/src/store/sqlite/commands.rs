@@ -19,6 +19,7 @@ use super::waiting::task_id;
 use super::writer::Tx;
 use crate::ports::store::{
     Applied, Command, CommandEffect, CommandRow, DeadLetter, DeadSelector, Error, Letters,
+    command_of,
 };
 
 /// Puts a command down.
@@ -70,7 +71,7 @@ pub(super) fn command(conn: &Connection, id: u64) -> Job<Option<CommandRow>> {
 fn read(r: &Row<'_>) -> Job<CommandRow> {
     Ok(CommandRow {
         id: r.get(0)?,
-        command: parse(&r.get::<_, String>(1)?)?,
+        command: command_of(&r.get::<_, String>(1)?),
         by: r.get(2)?,
         reason: r.get(3)?,
         at: Time(r.get(4)?),

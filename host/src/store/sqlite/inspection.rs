@@ -5,6 +5,7 @@ use besom_core::item::Identity;
 use besom_core::time::Time;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use super::audit::count;
 use super::error::Job;
 use super::items::key_hash;
 use super::settle::End;
@@ -24,7 +25,9 @@ pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
                    coalesce(sum(retries), 0), coalesce(sum(dead - resolved), 0)
                  FROM besom_counter WHERE task = ?1",
             )?
-            .query_row([id], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?)))?;
+            .query_row([id], |r| {
+                Ok((count(r, 0)?, count(r, 1)?, count(r, 2)?, count(r, 3)?, count(r, 4)?))
+            })?;
         let next_due: Option<i64> = conn
             .prepare_cached("SELECT min(due) FROM besom_timer WHERE task = ?1")?
             .query_row([id], |r| r.get(0))?;

@@ -180,11 +180,14 @@ impl Store for SqliteStore {
     ) -> Result<Raised> {
         let (fence, node) = (fence.clone(), node.clone());
         let partitions = partitions.map(<[Partition]>::to_vec);
-        self.writer
+        let raised = self
+            .writer
             .run(Lane::Lease, move |tx| {
                 leadership::raise_fence(tx, &fence, &node, partitions.as_deref())
             })
-            .await
+            .await?;
+        self.place.note_log();
+        Ok(raised)
     }
 
     async fn fence(&self) -> Result<Option<FenceState>> {

@@ -13,7 +13,7 @@ use super::clock::{Clock, TimeSource, wall_clock};
 use super::error::{Failure, Job};
 use super::fault::Faults;
 use super::mapping::Mapping;
-use super::place::Place;
+use super::place::{Place, refuse_another_log};
 use super::readers::Readers;
 use super::writer::Writer;
 use super::{SqliteStore, schema};
@@ -83,6 +83,7 @@ impl SqliteStore {
             Error::Invalid(said) => Error::Invalid(format!("{}: {said}", path.display())),
             other => other,
         };
+        refuse_another_log(path)?;
         let mut conn = connect(path, &options).map_err(named)?;
         let founded = schema::migrate(&mut conn, options.partitions, since.0).map_err(named)?;
         let place = Place::of(path)?;

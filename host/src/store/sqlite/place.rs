@@ -5,7 +5,7 @@
 //! the new one is never seen. The open file is known by its device and inode.
 
 use std::fmt::Display;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -48,10 +48,57 @@ impl Place {
         ))
     }
 
+    /// Notes, in the file that the lease locks, which write-ahead log belongs to the database:
+    /// the next start can tell whether they still belong together.
+    pub(super) fn note_log(&self) {
+        let noted = std::fs::OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(true)
+            .open(beside(&self.path, "-lease"))
+            .and_then(|mut file| file.write_all(files_of(&self.path).as_bytes()));
+        if let Err(error) = noted {
+            tracing::debug!(%error, "the write-ahead log is not noted");
+        }
+    }
+
     /// Refuses to go on with another file.
     pub(super) fn check(&self) -> Result<()> {
         self.lost().map_or(Ok(()), |why| Err(Error::Unavailable(why)))
     }
+}
+
+/// A database and its write-ahead log, by their inodes.
+fn files_of(database: &Path) -> String {
+    let inode = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.ino());
+    format!("{} {}\n", inode(database), inode(&beside(database, "-wal")))
+}
+
+fn beside(database: &Path, end: &str) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
+/// Refuses a database that was put in the place of another whose write-ahead log is still there:
+/// opening it would write the pages of that one into it.
+pub(super) fn refuse_another_log(database: &Path) -> Result<()> {
+    let noted = std::fs::read_to_string(beside(database, "-lease")).unwrap_or_default();
+    let (wal, path) = (beside(database, "-wal"), database.display());
+    let is_empty = std::fs::metadata(&wal).map_or(true, |meta| meta.len() == 0);
+    let now = files_of(database);
+    let ((Some((then, log)), Some((file, log_now))), false) =
+        ((noted.trim().split_once(' '), now.trim().split_once(' ')), is_empty)
+    else {
+        return Ok(());
+    };
+    if log == "0" || log != log_now || then == file {
+        return Ok(());
+    }
+    Err(Error::Unavailable(format!(
+        "{path} was put in the place of another file, whose write-ahead log {path}-wal is still there \
+         and would damage this one: remove {path}-wal and {path}-shm, or put the other file back"
+    )))
 }
 
 fn unreadable(path: &Path, error: &dyn Display) -> Error {
@@ -61,6 +108,25 @@ fn unreadable(path: &Path, error: &dyn Display) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_log_of_a_file_that_was_replaced_is_refused_and_one_that_moved_along_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("a.db");
+        let write = |name: &str| std::fs::write(dir.path().join(name), name).expect("written");
+        write("a.db");
+        write("a.db-wal");
+        assert!(refuse_another_log(&path).is_ok(), "nothing was noted");
+        std::fs::write(dir.path().join("a.db-lease"), files_of(&path)).expect("noted");
+        assert!(refuse_another_log(&path).is_ok());
+        write("b.db");
+        std::fs::rename(dir.path().join("b.db"), &path).expect("replaced");
+        let refused = refuse_another_log(&path).expect_err("another log");
+        assert!(refused.to_string().contains("a.db-wal"), "{refused}");
+        write("b.db-wal");
+        std::fs::rename(dir.path().join("b.db-wal"), beside(&path, "-wal")).expect("replaced");
+        assert!(refuse_another_log(&path).is_ok(), "a copy with a log of its own");
+    }
 
     #[test]
     fn a_file_that_was_moved_removed_or_replaced_is_lost_and_one_that_is_back_is_not() {

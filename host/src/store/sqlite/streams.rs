@@ -1,7 +1,10 @@
 //! Streams that have lost items, or hold rows that cannot be read: how they stand, and their
 //! repair.
 
+use std::collections::HashSet;
+
 use besom_core::ids::{Partition, RunId, Seq, TaskName};
+use besom_core::item::Identity;
 use rusqlite::{Connection, params};
 
 use super::error::Job;
@@ -33,8 +36,9 @@ pub(super) fn rows(conn: &Connection, task: Option<&TaskName>) -> Job<Vec<Stream
 pub(super) fn repair(tx: &mut Tx<'_>, task: &TaskName) -> Job<Repaired> {
     let Some(id) = task_id(tx.conn, task)? else { return Ok(Repaired::default()) };
     let mut repaired = Repaired::default();
+    let mut seen = HashSet::new();
     for (part, acked, tail) in all(tx, id)? {
-        let stream = rows_of(tx, task, id, part, acked)?;
+        let stream = rows_of(tx, task, id, part, acked, &mut seen)?;
         if stream.unreadable.is_empty() && stream.is_whole(acked, tail) {
             continue;
         }
@@ -83,7 +87,15 @@ impl Rows {
     }
 }
 
-fn rows_of(tx: &Tx<'_>, task: &TaskName, id: i64, part: i64, acked: i64) -> Job<Rows> {
+/// An item that another row has already (`seen`) is of no use: it counts as one that cannot be read.
+fn rows_of(
+    tx: &Tx<'_>,
+    task: &TaskName,
+    id: i64,
+    part: i64,
+    acked: i64,
+    seen: &mut HashSet<Identity>,
+) -> Job<Rows> {
     let mut statement = tx.conn.prepare_cached(&format!(
         "SELECT seq, {} FROM besom_log WHERE task = ?1 AND part = ?2 AND seq > ?3 ORDER BY seq",
         items::columns("''")
@@ -93,14 +105,14 @@ fn rows_of(tx: &Tx<'_>, task: &TaskName, id: i64, part: i64, acked: i64) -> Job<
     while let Some(row) = rows.next()? {
         let seq = row.get(0)?;
         match items::read(task, row, 1) {
-            Ok(_) => found.readable.push(seq),
-            Err(_) => found.unreadable.push(seq),
+            Ok(item) if seen.insert(item.identity.clone()) => found.readable.push(seq),
+            Ok(_) | Err(_) => found.unreadable.push(seq),
         }
     }
     Ok(found)
 }
 
-/// Writes off what the counters know and the log no longer has. It may be planned again.
+/// Writes off what the counters know and nothing holds any more. It may be planned again.
 fn write_off(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
     tx.conn.execute(
         "DELETE FROM besom_waiting WHERE (task, tenant, key, due) IN (
@@ -110,27 +122,36 @@ fn write_off(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
              UNION ALL SELECT task, tenant, key, due FROM besom_retry))",
         [task],
     )?;
-    let mut statement = tx.conn.prepare(
-        "SELECT c.tenant, c.log - coalesce(l.there, 0) FROM besom_counter c
-         LEFT JOIN (SELECT tenant, count(*) AS there FROM besom_log WHERE task = ?1
-                    GROUP BY tenant) l ON l.tenant = c.tenant
-         WHERE c.task = ?1 AND c.log > coalesce(l.there, 0)",
-    )?;
-    let lost: Vec<(TenantCell, i64)> = statement
-        .query_map([task], |r| Ok((r.get(0)?, r.get(1)?)))?
-        .collect::<rusqlite::Result<_>>()?;
     let (mut tally, mut sum) = (Tally::default(), 0);
-    for (tenant, lost) in &lost {
-        let delta = tally.of(task, tenant.0.as_ref());
-        delta.log -= lost;
-        delta.discarded += lost;
-        sum += lost;
-        tx.conn.execute(
-            "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded)
-             VALUES (?1, ?2, 0, 0, ?3)
-             ON CONFLICT (task, tenant) DO UPDATE SET discarded = discarded + excluded.discarded",
-            params![task, tenant, lost],
-        )?;
+    for (column, table) in
+        [("log", "besom_log"), ("timers", "besom_timer"), ("retries", "besom_retry")]
+    {
+        let mut statement = tx.conn.prepare(&format!(
+            "SELECT c.tenant, c.{column} - coalesce(w.there, 0) FROM besom_counter c
+             LEFT JOIN (SELECT tenant, count(*) AS there FROM {table} WHERE task = ?1
+                        GROUP BY tenant) w ON w.tenant = c.tenant
+             WHERE c.task = ?1 AND c.{column} > coalesce(w.there, 0)"
+        ))?;
+        let lost: Vec<(TenantCell, i64)> = statement
+            .query_map([task], |r| Ok((r.get(0)?, r.get(1)?)))?
+            .collect::<rusqlite::Result<_>>()?;
+        for (tenant, lost) in &lost {
+            let delta = tally.of(task, tenant.0.as_ref());
+            match column {
+                "log" => delta.log -= lost,
+                "timers" => delta.timers -= lost,
+                _ => delta.retries -= lost,
+            }
+            delta.discarded += lost;
+            sum += lost;
+            tx.conn.execute(
+                "INSERT INTO besom_baseline (task, tenant, committed, skipped, discarded)
+                 VALUES (?1, ?2, 0, 0, ?3)
+                 ON CONFLICT (task, tenant) DO UPDATE SET
+                   discarded = discarded + excluded.discarded",
+                params![task, tenant, lost],
+            )?;
+        }
     }
     tally.write(tx)?;
     Ok(u64::try_from(sum).unwrap_or(0))
@@ -139,18 +160,26 @@ fn write_off(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
 /// Takes what was lost from the runs that planned it; those that wait for nothing else end.
 fn write_off_runs(tx: &mut Tx<'_>, task: i64) -> Job<()> {
     let mut statement = tx.conn.prepare(
-        "SELECT r.id, r.open - coalesce(l.there, 0) FROM besom_run r
+        "SELECT r.id, max(r.open - coalesce(l.there, 0), 0), max(r.items - coalesce(h.there, 0), 0)
+         FROM besom_run r
          LEFT JOIN (SELECT run, count(*) AS there FROM besom_log WHERE task = ?1 GROUP BY run) l
            ON l.run = r.id
-         WHERE r.task = ?1 AND r.open > coalesce(l.there, 0)",
+         LEFT JOIN (SELECT run, count(*) AS there FROM (
+             SELECT run FROM besom_log WHERE task = ?1
+             UNION ALL SELECT run FROM besom_timer WHERE task = ?1
+             UNION ALL SELECT run FROM besom_retry WHERE task = ?1
+             UNION ALL SELECT run FROM besom_dead WHERE task = ?1 AND resolved_at IS NULL)
+           GROUP BY run) h ON h.run = r.id
+         WHERE r.task = ?1
+           AND (r.open > coalesce(l.there, 0) OR r.items > coalesce(h.there, 0))",
     )?;
-    let runs: Vec<(u64, i64)> = statement
-        .query_map([task], |r| Ok((r.get(0)?, r.get(1)?)))?
+    let runs: Vec<(u64, i64, i64)> = statement
+        .query_map([task], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?
         .collect::<rusqlite::Result<_>>()?;
-    for (run, lost) in runs {
+    for (run, open, items) in runs {
         tx.conn.execute(
-            "UPDATE besom_run SET open = open - ?2, items = items - ?2 WHERE id = ?1",
-            params![run, lost],
+            "UPDATE besom_run SET open = open - ?2, items = items - ?3 WHERE id = ?1",
+            params![run, open, items],
         )?;
         end_if_done(tx, RunId(run))?;
     }

@@ -58,10 +58,7 @@ pub(super) fn read_log(
     while let Some(r) = rows.next()? {
         let seq: u64 = r.get(0)?;
         if seq != expected {
-            return Err(Error::Invalid(format!(
-                "the stream of {task} in partition {partition} has a gap: {expected} is missing"
-            ))
-            .into());
+            return Err(gap(task, partition, expected).into());
         }
         let item = items::read(task, r, 1).map_err(|e| {
             let why = Error::from(e);
@@ -74,7 +71,22 @@ pub(super) fn read_log(
         items.push(Waiting { source: Source::Log(Seq(seq)), item, run_at: Time::EPOCH });
         expected += 1;
     }
+    if items.is_empty() {
+        let ends_short = conn
+            .prepare_cached(
+                "SELECT 1 FROM besom_stream WHERE task = ?1 AND part = ?2 AND acked = ?3 AND tail > ?3",
+            )?
+            .exists(params![id, partition.0, acked.0])?;
+        if ends_short {
+            return Err(gap(task, partition, expected).into());
+        }
+    }
     Ok(items)
+}
+
+fn gap(task: &TaskName, partition: Partition, missing: u64) -> Error {
+    let place = format!("the stream of {task} in partition {partition}");
+    Error::Invalid(format!("{place} has a gap: {missing} is missing"))
 }
 
 /// Timers by due time, then number.

@@ -89,7 +89,7 @@ impl Fault {
         Fault::KillLeader,
     ];
 
-    /// Words of which `status`, or a log, has to say one while the fault lasts; none: it is over
+    /// Words of which `status` has to say one while the fault lasts; none: it is over
     /// before anybody could ask.
     fn told(self) -> &'static [&'static str] {
         match self {
@@ -164,7 +164,7 @@ impl Campaign {
             }
             Fault::AlterType => {
                 let now = self.number(
-                    "SELECT (atttypid = 'int8'::regtype)::int8 FROM pg_attribute \
+                    "SELECT (atttypid = 'int8'::regtype)::int::int8 FROM pg_attribute \
                      WHERE attrelid = 'shares'::regclass AND attname = 'limit_seconds'",
                 );
                 let to = if now == 1 { "integer" } else { "bigint" };

@@ -153,6 +153,11 @@ impl Campaign {
             self.strike(*fault);
             let healed = Instant::now();
             self.drained(&format!("{fault:?}"));
+            // The next one meets a cluster that is whole, with every host up.
+            for host in &self.site.hosts {
+                assert!(host.is_alive(), "{} has ended after {fault:?}", host.name());
+            }
+            self.site.shared_out();
             let took = (begun.elapsed().as_secs_f64(), healed.elapsed().as_secs_f64());
             eprintln!(
                 "{:>3} of {} {fault:?}: {:.1} s, of these {:.1} s until nothing was late",
@@ -226,11 +231,15 @@ impl Campaign {
         })
     }
 
-    /// What an operator can read: the status, and the logs of all hosts.
+    /// What an operator reads in `status`: from anywhere, and beside each host, which says there
+    /// what it may not be able to write into the store.
     fn everything_said(&self) -> String {
-        let out = self.site.command(&self.observer, &["status"]).output().expect("it runs");
-        let mut said = String::from_utf8_lossy(&out.stdout).into_owned();
-        said.push_str(&String::from_utf8_lossy(&out.stderr));
+        let mut said = String::new();
+        for host in std::iter::once(&self.observer).chain(&self.site.hosts) {
+            let out = self.site.command(host, &["status"]).output().expect("it runs");
+            said.push_str(&String::from_utf8_lossy(&out.stdout));
+            said.push_str(&String::from_utf8_lossy(&out.stderr));
+        }
         said
     }
 

@@ -6,7 +6,9 @@ use besom::ports::store::{
 use besom_core::ids::Seq;
 use besom_core::item::Source;
 
-use crate::conformance::world::{ALL, candidate, dead, in_one_stream, retry, skip, task};
+use crate::conformance::world::{
+    ALL, candidate, dead, due as timed, in_one_stream, retry, skip, task,
+};
 use crate::conformance::{Corruption, World};
 
 /// Positions count from 1 and go on where the page before ended.
@@ -216,4 +218,40 @@ pub async fn there_is_nothing_to_repair_where_no_stream_is_broken(world: &mut Wo
     assert!(applied.refused.as_ref().is_some_and(|why| why.contains("task")), "{applied:?}");
     assert_eq!(world.log("task").await, items);
     world.balanced().await;
+}
+
+/// A timer that vanished is written off with its run, and may be planned again.
+pub async fn a_repair_writes_off_lost_timers(world: &mut World) {
+    let due = world.now + std::time::Duration::from_secs(60);
+    let timer = || timed("timed", due);
+    world.planned("task", vec![timer(), candidate("kept")]).await;
+    let Source::Timer(id) = world.timers().await[0].source else { panic!("a timer") };
+    world.fixture.corrupt(&Corruption::LoseTimer(id)).await;
+    assert_eq!(repair(world).await.repaired, Repaired { streams: 0, lost: 1 });
+    world.balanced().await;
+    world.planned("task", vec![timer()]).await;
+    assert_eq!(world.timers().await.len(), 1);
+    world.balanced().await;
+}
+
+/// A stream without any of its rows is broken as one with a gap is.
+pub async fn a_stream_that_has_lost_everything_is_broken(world: &mut World) {
+    world.planned("task", in_one_stream(&["a"])).await;
+    let stream = world.store().backlog(None).await.unwrap().remove(0);
+    let lost = Corruption::LoseLog(task("task"), stream.partition, Seq(1));
+    world.fixture.corrupt(&lost).await;
+    let head = [(stream.partition, Seq(0))];
+    let read = world.store().read_logs(&stream.task, &head, ALL, ALL, usize::MAX).await.unwrap();
+    assert_eq!(read.broken.len(), 1, "{read:?}");
+    assert_eq!(read.looked, [stream.partition]);
+}
+
+/// What there was no room for was not looked at, and is neither whole nor broken.
+pub async fn a_read_says_which_streams_it_has_looked_at(world: &mut World) {
+    let keys: Vec<String> = (0..40).map(|n| format!("key-{n}")).collect();
+    world.planned("task", keys.iter().map(|k| candidate(k)).collect()).await;
+    let all = world.store().backlog(None).await.unwrap();
+    let streams: Vec<_> = all.iter().map(|s| (s.partition, s.acked)).collect();
+    let read = world.store().read_logs(&task("task"), &streams, ALL, 1, usize::MAX).await.unwrap();
+    assert_eq!((read.items.len(), &read.looked[..]), (1, &[streams[0].0][..]));
 }
