@@ -296,6 +296,8 @@ impl Campaign {
         self.site.servers.stop(Which::Postgres);
         run("cp", &["-a".as_ref(), &data, &copy]);
         self.site.servers.restart(Which::Postgres).expect("it starts again");
+        // Reports that the copy does not know: every node finds its own missing.
+        self.wait(HOLD);
         self.drained("before the restore");
         // Terms that the copy does not know.
         let leader = self.leader();
