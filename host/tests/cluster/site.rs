@@ -275,6 +275,15 @@ impl Site {
         row.unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0)
     }
 
+    /// The first column of all rows, as text.
+    pub fn text(&mut self, sql: &str) -> Vec<String> {
+        let client = self.client();
+        let rows = self.runtime.block_on(client.query(sql, &[]));
+        self.product = Some(client);
+        let rows = rows.unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
     /// A transaction of the product that stays open until it is ended.
     pub fn transaction(&self, sql: &str) -> Open {
         let client = self.connect();

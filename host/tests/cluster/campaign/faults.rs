@@ -89,6 +89,12 @@ impl Fault {
         Fault::KillLeader,
     ];
 
+    /// The kind of that name.
+    pub fn named(name: &str) -> Fault {
+        let found = Fault::ALL.into_iter().find(|fault| format!("{fault:?}") == name);
+        found.unwrap_or_else(|| panic!("there is no fault {name}"))
+    }
+
     /// Words of which `status` has to say one while the fault lasts; none: it is over
     /// before anybody could ask.
     fn told(self) -> &'static [&'static str] {
@@ -295,6 +301,12 @@ impl Campaign {
         let copy = data.with_file_name("copy");
         self.site.servers.stop(Which::Postgres);
         run("cp", &["-a".as_ref(), &data, &copy]);
+        // The tablespace lies elsewhere, and is of the same moment.
+        let space = self.disk.as_ref().map(|disk| disk.path().join("space"));
+        let space_copy = data.with_file_name("space-copy");
+        if let Some(space) = &space {
+            run("cp", &["-a".as_ref(), space, &space_copy]);
+        }
         self.site.servers.restart(Which::Postgres).expect("it starts again");
         // Reports that the copy does not know: every node finds its own missing.
         self.wait(HOLD);
@@ -307,6 +319,11 @@ impl Campaign {
         self.site.servers.stop(Which::Postgres);
         std::fs::remove_dir_all(&data).expect("removed");
         std::fs::rename(&copy, &data).expect("put back");
+        if let Some(space) = &space {
+            std::fs::remove_dir_all(space).expect("removed");
+            run("cp", &["-a".as_ref(), &space_copy, space]);
+            std::fs::remove_dir_all(&space_copy).expect("removed");
+        }
         self.site.servers.restart(Which::Postgres).expect("the copy starts");
         self.is_told(fault);
     }

@@ -44,6 +44,18 @@ CREATE TRIGGER note_in_ledger AFTER UPDATE OF unshared_at ON shares
     FOR EACH ROW EXECUTE FUNCTION note_in_ledger();
 ";
 
+/// What the books know of the shares that are late.
+const LATE: &str = "
+SELECT concat_ws(' ', s.share_id, s.start_date + interval '7 days', 'waits:',
+  (SELECT string_agg(concat_ws('/', i.place, to_timestamp(i.run_at / 1e6), i.part, i.version), ', ')
+   FROM besom.item i WHERE i.key LIKE '%' || s.share_id || '%'), 'settled:',
+  (SELECT string_agg(concat_ws('/', to_timestamp(t.at / 1e6), t.version), ', ')
+   FROM besom.settled t WHERE t.key LIKE '%' || s.share_id || '%'), 'history:',
+  (SELECT string_agg(concat_ws('/', to_timestamp(c.at / 1e6), h.outcome, h.reason, c.node), ', ')
+   FROM besom.history h JOIN besom.commit c ON c.no = h.commit_no
+   WHERE h.key LIKE '%' || s.share_id || '%'))
+FROM shares s WHERE s.unshared_at IS NULL AND s.start_date + interval '7 days' < now()";
+
 /// The ways of one host to the servers.
 struct Paths {
     store: Proxy,
@@ -66,7 +78,9 @@ fn faults_leave_nothing_early_doubled_lost_set_aside_or_untold() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect(name));
     let seed: u64 = number("BESOM_CAMPAIGN_SEED").unwrap_or(42);
     let mut campaign = Campaign::new(seed);
+    let named = std::env::var("BESOM_CAMPAIGN_KINDS").unwrap_or_default();
     let faults = match number("BESOM_CAMPAIGN_FAULTS") {
+        _ if !named.is_empty() => named.split(',').map(Fault::named).collect(),
         Some(count) => campaign.plan(count as usize),
         None => Fault::GATE.to_vec(),
     };
@@ -191,9 +205,13 @@ impl Campaign {
             "SELECT count(*) FROM shares WHERE unshared_at IS NULL
              AND start_date + interval '7 days' < clock_timestamp() - interval '{LATE_MAX_S} s'"
         );
-        wait_at_most(DRAIN_MAX, &format!("nothing to be late ({after})"), || {
-            (self.site.number(&late) == 0).then_some(())
-        });
+        let begun = Instant::now();
+        while self.site.number(&late) > 0 {
+            if begun.elapsed() > DRAIN_MAX {
+                panic!("late after {after}:\n{}", self.site.text(LATE).join("\n"));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Nothing that the ledger knows is early or doubled, and nothing was set aside.
