@@ -4,6 +4,7 @@
 //! host does this on its runtime, with many commands under way; the simulation does the
 //! same over adapters in memory.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,6 +84,8 @@ pub struct Cluster {
 
 /// History rows, and rows of each other kind, removed in one transaction.
 const PRUNE_ROWS: u32 = 10_000;
+/// Keys that a line of the log names, of items during which a host died.
+const BURIED_SHOWN: usize = 5;
 /// What of a task is held, in the words of [`besom_core::snapshot::Held::what`].
 const SCAN: &str = "scan";
 const EXECUTION: &str = "execution";
@@ -183,10 +186,15 @@ impl Ports {
 
     /// Counts the deaths of hosts that are gone.
     async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> store::Result<()> {
+        let mut keys: BTreeMap<TaskName, Vec<String>> = BTreeMap::new();
         for identity in self.store.bury(fence, dead).await? {
+            keys.entry(identity.task).or_default().push(identity.key);
+        }
+        for (task, keys) in keys {
+            let shown = keys[..keys.len().min(BURIED_SHOWN)].join(", ");
             tracing::warn!(
-                task = %identity.task, key = identity.key,
-                "its host died while this item was executed"
+                %task, items = keys.len(), keys = shown,
+                "a host died while these items were executed"
             );
         }
         Ok(())

@@ -237,3 +237,25 @@ fn a_pass_whose_scan_has_failed_says_so_and_ends_with_1() {
     assert_eq!((code, &of(&passed, "sweep")["error"]), (0, &Value::Null), "{passed:#}");
     assert_eq!(left(), 0);
 }
+
+/// Whoever pauses a task does not expect a pass to run it, whether a host has seen the pause yet
+/// or not.
+#[test]
+fn a_paused_task_is_left_out_of_a_pass() {
+    let site = site();
+    let pause = ["task", "pause", "share-expiry", "--reason", "incident", "--wait", "0s"];
+    assert_eq!(site.said(&pause).0, 0);
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("share-expiry is paused by") && said.contains("incident"), "{said}");
+    assert!(said.contains("commands that wait for a host: 1"), "{said}");
+    let open = "SELECT count(*) FROM shares WHERE unshared_at IS NULL";
+    let count = || site.database().query_row(open, [], |r| r.get::<_, i64>(0)).expect("a number");
+    assert_eq!(count(), 2);
+    let (code, said) = site.said(&["run", "share-expiry"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("besom task resume share-expiry"), "{said}");
+    assert_eq!(count(), 2);
+    assert_eq!(site.said(&["run", "share-expiry", "--even-paused"]).0, 0);
+    assert_eq!(count(), 1);
+}

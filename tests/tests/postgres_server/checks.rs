@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use besom::ports::store::{MappingFault, Store};
 use besom::store::postgres::PostgresStore;
-use besom_core::collection::{Collection, Column, Encoding};
+use besom_core::collection::{Collection, Column, Encoding, Operations};
 use besom_core::value::Kind;
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::block_on;
@@ -132,5 +132,33 @@ fn a_role_named_like_the_schema_finds_the_products_tables() {
         let schemas: Vec<String> =
             product.query(made, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
         assert_eq!(schemas, ["public"]);
+    });
+}
+
+/// What a task is granted the role has to be granted too, and it is said before it is needed.
+#[test]
+fn what_a_task_may_do_and_the_role_may_not_is_named() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        product
+            .batch_execute(&format!(
+                "{SESSIONS}
+                 DO 'BEGIN CREATE ROLE sweeper LOGIN; EXCEPTION WHEN duplicate_object THEN END';
+                 GRANT USAGE ON SCHEMA besom, public TO sweeper;
+                 GRANT ALL ON ALL TABLES IN SCHEMA besom TO sweeper;
+                 GRANT SELECT, UPDATE ON sessions TO sweeper"
+            ))
+            .await
+            .unwrap();
+        let url = fixture.database().url_of("sweeper");
+        let store = PostgresStore::open(&url, patient()).await.unwrap();
+        let delete = Operations { read: true, delete: true, ..Operations::default() };
+        let granted = BTreeMap::from([("sessions".to_owned(), delete)]);
+        let found = shown(store.privileges(&sessions(), &granted).await.unwrap());
+        let [(_, true, message)] = found.as_slice() else { panic!("{found:?}") };
+        assert!(message.contains("GRANT DELETE ON sessions TO \"sweeper\""), "{message}");
+        product.batch_execute("GRANT DELETE ON sessions TO sweeper").await.unwrap();
+        assert_eq!(shown(store.privileges(&sessions(), &granted).await.unwrap()), []);
     });
 }

@@ -650,6 +650,18 @@ fn what_has_to_wait_for_rows_asks_again_at_the_time_it_was_told() {
     assert_eq!(commits(&bench.step(Event::RowsTaken(ticket, Ok(Grant::Now)))).len(), 1);
 }
 
+/// It executes nothing meanwhile: a host that dies then is not counted, and one that stops does
+/// not wait for the budget.
+#[test]
+fn what_waits_for_rows_is_not_in_execution_and_is_given_back_by_a_host_that_stops() {
+    let (mut bench, ticket, _) = rationed();
+    let told = bench.step(Event::RowsTaken(ticket, Ok(Grant::NotBefore(at(9_000)))));
+    assert!(told.iter().any(|command| matches!(command, Command::Abandon(_))), "{told:?}");
+    bench.executor.drain();
+    bench.fill();
+    assert!(bench.executor.is_idle());
+}
+
 #[test]
 fn without_an_answer_about_rows_nothing_is_committed_and_it_is_asked_again() {
     let (mut bench, ticket, _) = rationed();

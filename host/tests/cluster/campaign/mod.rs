@@ -199,14 +199,19 @@ impl Campaign {
         eprintln!("shares ended: {}", self.site.number("SELECT count(*) FROM ledger"));
     }
 
-    /// Waits until nothing is late any more.
-    fn drained(&mut self, after: &str) {
-        let late = format!(
+    /// Shares that should have ended by now.
+    fn late(&mut self) -> i64 {
+        self.site.number(&format!(
             "SELECT count(*) FROM shares WHERE unshared_at IS NULL
              AND start_date + interval '7 days' < clock_timestamp() - interval '{LATE_MAX_S} s'"
-        );
+        ))
+    }
+
+    /// Waits until nothing is late any more.
+    #[track_caller]
+    fn drained(&mut self, after: &str) {
         let begun = Instant::now();
-        while self.site.number(&late) > 0 {
+        while self.late() > 0 {
             if begun.elapsed() > DRAIN_MAX {
                 panic!("late after {after}:\n{}", self.site.text(LATE).join("\n"));
             }
