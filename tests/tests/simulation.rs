@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use besom_tests::sim::{Plan, Report, Violation, simulate};
 
 /// Worlds that every run covers.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 150;
 
 /// A number from the environment.
 fn from_environment(name: &str) -> Option<u64> {
