@@ -50,16 +50,15 @@ pub(super) fn candidates(
         ));
     }
     // One row with such a key is no wall for the others.
-    let (kept, left): (Vec<_>, Vec<_>) = page
-        .candidates
-        .into_iter()
-        .partition(|c| name("scan: the key of a candidate", &c.key, false).is_ok());
-    for c in left {
-        let key: String = c.key.chars().take(64).collect();
-        let why = name("its key", &c.key, false).err().map(|(_, why)| why).unwrap_or_default();
-        tracing::warn!(key, why, "a candidate is left out");
-    }
-    let candidates = kept.into_iter().map(|c| candidate(c, tenant));
+    let usable = |c: &wit::Candidate| match name("its key", &c.key, false) {
+        Ok(()) => true,
+        Err((_, why)) => {
+            let key: String = c.key.chars().take(64).collect();
+            tracing::warn!(key, why, "a candidate is left out");
+            false
+        }
+    };
+    let candidates = page.candidates.into_iter().filter(usable).map(|c| candidate(c, tenant));
     Ok((candidates.collect::<Result<_, _>>()?, page.next))
 }
 
