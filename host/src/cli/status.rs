@@ -171,21 +171,15 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             known && row.state == "leading" && leader.as_deref() != Some(row.node.as_str());
         now.since(row.seen_at) <= silent_max && !replaced
     };
-    // Who misses the store can say so to the other members only.
-    let away_of = |row: &NodeRow| {
-        let members = outline.members.iter().flat_map(|members| &members.members);
-        members.filter(|m| m.incarnation == row.node).find_map(|m| m.store_away.as_ref())
-    };
     // Who keeps its lease is there, even where it cannot write that into the store.
-    let is_member = |row: &NodeRow| {
-        let members = outline.members.iter().flat_map(|members| &members.members);
-        members.into_iter().any(|member| member.incarnation == row.node)
-    };
-    let is_draining = |row: &NodeRow| {
+    let member_of = |row: &NodeRow| {
         let mut members = outline.members.iter().flat_map(|members| &members.members);
-        members
-            .any(|member| member.incarnation == row.node && member.state == MemberState::Draining)
+        members.find(|member| member.incarnation == row.node)
     };
+    // Who misses the store can say so to the other members only.
+    let away_of = |row: &NodeRow| member_of(row).and_then(|member| member.store_away.as_ref());
+    let is_draining =
+        |row: &NodeRow| member_of(row).is_some_and(|m| m.state == MemberState::Draining);
     let held_of = |name: Option<&TaskName>| {
         let said = nodes.iter().filter(|row| alive(row)).flat_map(|row| {
             let held = row.report.iter().flat_map(|report| &report.held);
@@ -260,7 +254,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
                 Some(_) => n.state.clone(),
                 None if alive(n) && is_draining(n) => "draining".to_owned(),
                 None if alive(n) => n.state.clone(),
-                None if is_member(n) => "silent".to_owned(),
+                None if member_of(n).is_some() => "silent".to_owned(),
                 None => "gone".to_owned(),
             },
             seen_at: Stamp(n.seen_at),
