@@ -574,8 +574,8 @@ impl Node {
     /// have taken the place of may lack the last of what it had confirmed, and says nothing.
     fn read_again(&mut self, now: Now) {
         self.reread_at = now.mono + REREAD_EVERY;
-        self.executor.store_went_back();
-        self.planner.store_went_back();
+        self.executor.read_again();
+        self.planner.read_again();
     }
 
     fn bar(&mut self, now: Now, bar: Bar, barred: bool, elected: &mut Vec<election::Command>) {

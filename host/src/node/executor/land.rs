@@ -198,16 +198,12 @@ impl Executor {
 
     /// What waits for rows of its task's budget is given back: whoever executes next takes it.
     pub(super) fn give_rationed_back(&mut self, out: &mut Vec<Command>) {
-        let rationed = |flight: &&Flight| matches!(flight.phase, Phase::Rationed { .. });
-        let tickets: Vec<Ticket> = self
+        let rationed: Vec<Flight> = self
             .flights
-            .iter()
-            .filter(|(_, flight)| rationed(flight))
-            .map(|(ticket, _)| *ticket)
+            .extract_if(.., |_, flight| matches!(flight.phase, Phase::Rationed { .. }))
+            .map(|(_, flight)| flight)
             .collect();
-        for flight in
-            tickets.iter().filter_map(|ticket| self.flights.remove(ticket)).collect::<Vec<_>>()
-        {
+        for flight in rationed {
             out.push(Command::Abandon(flight.commit));
             self.release(flight);
         }

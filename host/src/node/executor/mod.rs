@@ -449,7 +449,7 @@ impl Executor {
 
     /// The store may be older than it was: positions count anew, and everything that waits in it
     /// is looked at. What is in flight is left out by the store, or is as it was.
-    pub fn store_went_back(&mut self) {
+    pub fn read_again(&mut self) {
         if self.owned.is_empty() {
             return;
         }

@@ -297,7 +297,7 @@ impl Planner {
     }
 
     /// The store is older than it was: what it remembers is read again.
-    pub fn store_went_back(&mut self) {
+    pub fn read_again(&mut self) {
         self.doubt |= self.fence.is_some();
     }
 
