@@ -13,7 +13,7 @@ use super::clock::{Clock, TimeSource, wall_clock};
 use super::error::{Failure, Job};
 use super::fault::Faults;
 use super::mapping::Mapping;
-use super::place::{Place, refuse_another_log};
+use super::place::{Place, beside, refuse_another_log};
 use super::readers::Readers;
 use super::writer::Writer;
 use super::{SqliteStore, schema};
@@ -114,12 +114,7 @@ fn openable(path: &Path) -> io::Result<()> {
 /// Which of a database's files this user may not use, and the fix: SQLite says only that it
 /// cannot open the database, or that it is read-only.
 fn denied(path: &Path, open: &dyn Fn(&Path) -> io::Result<()>) -> Option<String> {
-    let beside = |end: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(end);
-        PathBuf::from(name)
-    };
-    let files = [path.to_owned(), beside("-wal"), beside("-shm")];
+    let files = [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")];
     let denied = |file: &&PathBuf| {
         open(file).is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
     };

@@ -74,7 +74,8 @@ fn files_of(database: &Path) -> String {
     format!("{} {}\n", inode(database), inode(&beside(database, "-wal")))
 }
 
-fn beside(database: &Path, end: &str) -> PathBuf {
+/// The path of a file that belongs to a database, by the end of its name.
+pub(super) fn beside(database: &Path, end: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
