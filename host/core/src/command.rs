@@ -149,14 +149,10 @@ impl DeadSelector {
             return Some(format!("{self}: none is open"));
         }
         let expected = self.expect.filter(|expected| *expected != found)?;
-        let of = |count: u64| match count {
-            1 => "1 dead letter".to_owned(),
-            count => format!("{count} dead letters"),
-        };
         Some(format!(
             "{} expected, {found} found: nothing was changed; look again, and give the number \
              that is there now",
-            of(expected)
+            counted(expected, "dead letter")
         ))
     }
 }
@@ -169,6 +165,14 @@ impl std::fmt::Display for DeadSelector {
             ([], None) => f.write_str("dead letters"),
             (ids, _) => write!(f, "{} dead letters", ids.len()),
         }
+    }
+}
+
+/// So many of something, whose plural ends in `s`.
+pub fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
     }
 }
 

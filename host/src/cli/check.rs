@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use besom_core::collection::{Collections, Operations};
+use besom_core::command::counted;
 use besom_core::ids::TaskName;
 use besom_core::proposal::{Comparison, Condition};
 use besom_core::time::Time;
@@ -78,16 +79,20 @@ impl Args {
         output::show(global.output, &json, || {
             let file = printable(&global.config.display().to_string());
             match (errors, warnings) {
-                (0, 0) => format!("{file}: fine, {}\n", counted(tasks, "task")),
+                (0, 0) => format!("{file}: fine, {}\n", counted(tasks as u64, "task")),
                 (0, n) => {
                     format!(
                         "{file}: usable, {}, {}\n",
-                        counted(tasks, "task"),
-                        counted(n, "warning")
+                        counted(tasks as u64, "task"),
+                        counted(n as u64, "warning")
                     )
                 }
                 (n, m) => {
-                    format!("{file}: {}, {}\n", counted(n, "error"), counted(m, "warning"))
+                    format!(
+                        "{file}: {}, {}\n",
+                        counted(n as u64, "error"),
+                        counted(m as u64, "warning")
+                    )
                 }
             }
         })?;
@@ -120,13 +125,6 @@ async fn looked(config: &Config, used: &Collections) -> Result<Looked, store::Er
 
 /// Faults of the mapping; and of tasks, what is wrong with their schedules and what to write.
 type Looked = (Vec<MappingFault>, Vec<(TaskName, String, String)>);
-
-fn counted(count: usize, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
-}
 
 /// Why the store's path cannot be a database, whatever is in it.
 fn no_file(config: &Config) -> Option<String> {

@@ -65,11 +65,17 @@ impl Row {
 /// The streams, and why the next item of one cannot be read.
 async fn rows(store: &dyn Store, task: Option<&TaskName>) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
-    for row in store.streams(task).await? {
-        let stream = &row.stream;
-        let head = [(stream.partition, stream.acked)];
-        let LogRead { broken, .. } = store.read_logs(&stream.task, &head, 1, 1, 1).await?;
-        rows.push((row, broken.into_iter().next().map(|broken| broken.why)));
+    for of_task in store.streams(task).await?.chunk_by(|a, b| a.stream.task == b.stream.task) {
+        // The next item of each, in one read.
+        let heads: Vec<_> = of_task.iter().map(|r| (r.stream.partition, r.stream.acked)).collect();
+        let limit = u32::try_from(heads.len()).unwrap_or(u32::MAX);
+        let name = &of_task[0].stream.task;
+        let LogRead { broken, .. } = store.read_logs(name, &heads, 1, limit, usize::MAX).await?;
+        let why = |row: &StreamRow| {
+            let broken = broken.iter().find(|broken| broken.partition == row.stream.partition);
+            broken.map(|broken| broken.why.clone())
+        };
+        rows.extend(of_task.iter().map(|row| (row.clone(), why(row))));
     }
     if rows.iter().any(|(_, why)| why.is_some()) {
         // What was acknowledged since it was listed is not missing.

@@ -197,6 +197,12 @@ pub struct BrokenStream {
     pub why: String,
 }
 
+/// The answer to a read of a stream of which a number is missing.
+pub(crate) fn gap(task: &TaskName, partition: Partition, missing: u64) -> Error {
+    let place = format!("the stream of {task} in partition {partition}");
+    Error::Invalid(format!("{place} has a gap: {missing} is missing"))
+}
+
 /// What several streams of a task gave.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LogRead {
@@ -366,6 +372,7 @@ impl Batch {
 
 // ---------------------------------------------------------------------------- commands
 
+use besom_core::command::counted;
 pub use besom_core::command::{Command, DeadSelector, MessageSelector};
 
 /// A command from the words that a store keeps. What cannot be read is [`Command::Unknown`], so
@@ -444,18 +451,17 @@ impl CommandEffect {
         match (self, &applied.refused) {
             (_, Some(why)) => (true, why.clone()),
             (CommandEffect::RetryDead(_) | CommandEffect::DiscardDead(_), None) => {
-                let letters = if applied.dead == 1 { "letter" } else { "letters" };
-                (false, format!("{words}: {} dead {letters}", applied.dead))
+                (false, format!("{words}: {}", counted(applied.dead, "dead letter")))
             }
             (CommandEffect::RepairStreams(_), None) => {
-                let count = |n: u64, what: &str| match n {
-                    1 => format!("1 {what}"),
-                    n => format!("{n} {what}s"),
-                };
                 let Repaired { streams, lost } = applied.repaired;
                 (
                     false,
-                    format!("{words}: {}, {} lost", count(streams, "stream"), count(lost, "item")),
+                    format!(
+                        "{words}: {}, {} lost",
+                        counted(streams, "stream"),
+                        counted(lost, "item")
+                    ),
                 )
             }
             (_, None) => (self.is_refusal(), words.to_owned()),

@@ -7,7 +7,7 @@ use besom_core::item::{Item, Source};
 use besom_core::time::Time;
 
 use super::state::State;
-use crate::ports::store::{Depth, Error, Result, Stream, Waiting};
+use crate::ports::store::{Depth, Result, Stream, Waiting, gap};
 
 impl State {
     pub(super) fn backlog(&self, partitions: Option<&[Partition]>) -> Vec<Stream> {
@@ -38,8 +38,7 @@ impl State {
         let (mut read, mut bytes) = (Vec::new(), 0);
         for seq in (acked.0 + 1..=stream.tail.0).map(Seq).take(limit as usize) {
             let Some((_, item)) = stream.items.get(&seq) else {
-                let place = format!("the stream of {task} in partition {partition}");
-                return Err(Error::Invalid(format!("{place} has a gap at {seq}")));
+                return Err(gap(task, partition, seq.0));
             };
             bytes += item.identity.key.len() + item.payload.len();
             if bytes > bytes_max && !read.is_empty() {

@@ -1,6 +1,6 @@
 //! Streams that have lost items: how they stand, and their repair.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use besom_core::ids::{RunId, Seq, TaskName};
 use besom_core::time::Time;
@@ -38,7 +38,7 @@ impl State {
         for item in self.all_waiting().filter(|item| item.identity.task == *task) {
             *there.entry(account(&item.identity)).or_default() += 1;
         }
-        let held: Vec<_> = self.all_waiting().map(|item| item.identity.clone()).collect();
+        let held: BTreeSet<_> = self.all_waiting().map(|item| item.identity.clone()).collect();
         self.waiting.retain(|identity| identity.task != *task || held.contains(identity));
         let mut lost = 0;
         for (who, counts) in self.counts.iter_mut().filter(|((of, _), _)| of == task) {

@@ -6,13 +6,13 @@ use besom_core::time::Time;
 use tokio_postgres::Row;
 
 use super::clock::Clock;
-use super::error::{Failure, Job, invalid};
+use super::error::Job;
 use super::items::{self, Identities, place};
 use super::leadership::{check_fence, hold_fence};
 use super::session::{Pipeline, Session, Tx, params};
 use super::tasks::Tasks;
 use super::values::Cell;
-use crate::ports::store::{LogRead, LogRoom, Result, Stream, Waiting};
+use crate::ports::store::{LogRead, LogRoom, Result, Stream, Waiting, gap};
 use crate::store::record::begun::{self, Begun};
 
 fn listed(partitions: Option<&[Partition]>) -> Option<Vec<i32>> {
@@ -95,7 +95,7 @@ pub(super) async fn read_logs(
             rows.next();
         }
         if stream.items.is_empty() && short.contains(&(*partition, *acked)) {
-            read = read.and(Err(gap(task, *partition, acked.0 + 1)));
+            read = read.and(Err(gap(task, *partition, acked.0 + 1).into()));
         }
         if !room.take(*partition, read.map(|()| stream.items))? {
             break;
@@ -122,11 +122,6 @@ async fn ending_short(session: &Session, task: i32, parts: &[i32]) -> Job<Vec<(P
     rows.iter().map(short).collect()
 }
 
-fn gap(task: &TaskName, partition: Partition, missing: u64) -> Failure {
-    let place = format!("the stream of {task} in partition {partition}");
-    invalid(format!("{place} has a gap: {missing} is missing"))
-}
-
 /// One stream while its rows come.
 struct Reading {
     next: u64,
@@ -148,7 +143,7 @@ impl Reading {
     ) -> Job<()> {
         let (seq, expected) = (row.try_get::<_, i64>(1)? as u64, self.next);
         if seq != expected {
-            return Err(gap(task, partition, expected));
+            return Err(gap(task, partition, expected).into());
         }
         let item = items::read(task, row, 2)?;
         self.bytes += item.payload.len() + item.identity.key.len();

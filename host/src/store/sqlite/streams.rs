@@ -47,8 +47,8 @@ pub(super) fn repair(tx: &mut Tx<'_>, task: &TaskName) -> Job<Repaired> {
             tx.conn.prepare_cached(remove)?.execute(params![id, part, seq])?;
         }
         // Behind every number that was ever given: none is met on the way.
-        let base = stream.readable.last().map_or(tail, |last| tail.max(*last));
-        let base = stream.unreadable.last().map_or(base, |last| base.max(*last));
+        let last = stream.readable.last().max(stream.unreadable.last());
+        let base = last.map_or(tail, |last| tail.max(*last));
         let mut next = base;
         let number = "UPDATE besom_log SET seq = ?4 WHERE task = ?1 AND part = ?2 AND seq = ?3";
         for seq in &stream.readable {

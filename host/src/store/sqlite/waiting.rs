@@ -10,7 +10,7 @@ use super::items::{self, Progress};
 use super::leadership::check_fence;
 use super::values::tenant_cell;
 use super::writer::Tx;
-use crate::ports::store::{Error, Stream, Waiting};
+use crate::ports::store::{Error, Stream, Waiting, gap};
 use crate::store::record::begun;
 
 /// Partitions as a JSON list for `json_each`; none: all.
@@ -82,11 +82,6 @@ pub(super) fn read_log(
         }
     }
     Ok(items)
-}
-
-fn gap(task: &TaskName, partition: Partition, missing: u64) -> Error {
-    let place = format!("the stream of {task} in partition {partition}");
-    Error::Invalid(format!("{place} has a gap: {missing} is missing"))
 }
 
 /// Timers by due time, then number.
