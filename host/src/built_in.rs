@@ -38,36 +38,35 @@ pub struct BuiltIn {
     pub digest: &'static str,
     /// Whether the code that is with it counts instructions.
     counts: bool,
-    component: Packed,
-    code: Option<Packed>,
+    /// The code, if there is any, and the component behind it.
+    packed: &'static [u8],
+    code_bytes: usize,
+    component_bytes: usize,
     unpacked: OnceLock<Vec<u8>>,
-}
-
-/// Packed bytes, and how many they are unpacked.
-struct Packed {
-    bytes: &'static [u8],
-    size: usize,
-}
-
-impl Packed {
-    fn unpack(&self) -> Vec<u8> {
-        let bytes = zstd::bulk::decompress(self.bytes, self.size);
-        // Packed by the build script of this very binary.
-        bytes.ok().filter(|bytes| bytes.len() == self.size).expect("this binary is damaged")
-    }
 }
 
 impl BuiltIn {
     /// The component.
     pub fn component(&self) -> &[u8] {
-        self.unpacked.get_or_init(|| self.component.unpack())
+        self.unpacked.get_or_init(|| self.unpack().split_off(self.code_bytes))
     }
 
     /// What the compiler has made of it when this binary was built, if it counts instructions or not
     /// as is asked. Nothing but the build script of this binary can have written it.
     pub(crate) fn code(&self, counts: bool) -> Option<Vec<u8>> {
-        let code = self.code.as_ref().filter(|_| self.counts == counts)?;
-        Some(code.unpack())
+        if self.code_bytes == 0 || self.counts != counts {
+            return None;
+        }
+        let mut both = self.unpack();
+        both.truncate(self.code_bytes);
+        Some(both)
+    }
+
+    fn unpack(&self) -> Vec<u8> {
+        let size = self.code_bytes + self.component_bytes;
+        let both = zstd::bulk::decompress(self.packed, size);
+        // Packed by the build script of this very binary.
+        both.ok().filter(|both| both.len() == size).expect("this binary is damaged")
     }
 }
 
