@@ -2,6 +2,7 @@
 pub mod activity;
 pub mod api;
 pub mod built_in;
+pub mod child;
 pub mod cli;
 pub mod config;
 pub mod coordination;
@@ -14,5 +15,6 @@ pub mod model;
 pub mod node;
 pub mod ports;
 pub mod runtime;
+pub mod secret;
 pub mod store;
 pub mod task;

@@ -1,7 +1,6 @@
 //! From `[coordination]` to a handle of etcd, and from that to a place among the members.
 
 use std::num::NonZeroU32;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +15,7 @@ use crate::host::perform::Cluster;
 use crate::host::setup::{hostname, lasting_name};
 use crate::ports::members::{Announcement, MemberState, Members as _};
 use crate::ports::store::Store;
+use crate::secret;
 
 /// The handle of this incarnation; none: the configuration names no etcd. Nothing is connected
 /// by that. What it writes down for people is by `time`.
@@ -33,18 +33,14 @@ pub fn etcd(
     }
     let mut options = Options::new(c.etcd.clone(), &c.cluster, config.lease.ttl);
     if let (Some(user), Some(file)) = (&c.user, &c.password_file) {
-        let password = String::from_utf8(secret("password_file", file)?)
-            .map_err(|_| unusable("password_file", file, "it is not UTF-8"))?;
-        let password = password.trim_end_matches(['\r', '\n']).to_owned();
-        if password.is_empty() {
-            return Err(unusable("password_file", file, "it is empty: put the password into it"));
-        }
+        let password = secret::line(file);
+        let password = password.map_err(|words| unusable("password_file", file, &words))?;
         options.credentials = Some(Credentials { user: user.clone(), password });
     }
     options.tls = Tls {
         ca: c.ca.as_deref().map(|file| read("ca", file)).transpose()?,
         identity: match (&c.cert, &c.key) {
-            (Some(cert), Some(key)) => Some((read("cert", cert)?, secret("key", key)?)),
+            (Some(cert), Some(key)) => Some((read("cert", cert)?, secret_of("key", key)?)),
             _ => None,
         },
     };
@@ -88,15 +84,8 @@ fn read(setting: &str, file: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 /// A file that only its owner can read.
-fn secret(setting: &str, file: &Path) -> Result<Vec<u8>, Failure> {
-    let metadata = std::fs::metadata(file);
-    let mode = metadata.map_err(|error| unusable(setting, file, &error.to_string()))?;
-    let mode = mode.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        let words = format!("others can read it (mode {mode:o}): chmod 600");
-        return Err(unusable(setting, file, &words));
-    }
-    read(setting, file)
+fn secret_of(setting: &str, file: &Path) -> Result<Vec<u8>, Failure> {
+    secret::read(file).map_err(|words| unusable(setting, file, &words))
 }
 
 fn unusable(setting: &str, file: &Path, words: &str) -> Failure {
@@ -105,18 +94,20 @@ fn unusable(setting: &str, file: &Path, words: &str) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
     fn a_secret_that_others_can_read_is_refused_with_the_setting() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("password");
-        let missing = secret("password_file", &file).unwrap_err().to_string();
+        let missing = secret_of("password_file", &file).unwrap_err().to_string();
         assert!(missing.contains("[coordination] password_file"), "{missing}");
         std::fs::write(&file, "right\n").unwrap();
         for (mode, fine) in [(0o600, true), (0o400, true), (0o640, false), (0o604, false)] {
             std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-            match secret("password_file", &file) {
+            match secret_of("password_file", &file) {
                 Ok(bytes) => assert!(fine && bytes == b"right\n", "{mode:o}"),
                 Err(error) => {
                     assert!(!fine && error.to_string().contains("chmod 600"), "{mode:o}: {error}");

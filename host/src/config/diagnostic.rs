@@ -4,12 +4,15 @@
 //! it outlives the file it speaks of: it is printed, kept as the reason why a reload was
 //! refused, and sent as JSON.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
 use serde::Serialize;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::secret;
 
 /// The longest piece of a line that is shown, in characters. What is cut off is replaced by
 /// an ellipsis, so that a minified file does not fill the screen.
@@ -61,7 +64,28 @@ pub enum Place {
     },
 }
 
-/// One thing that is wrong.
+/// A text without passwords: what a diagnostic says is printed, logged, stored and sent.
+fn shown(text: String) -> String {
+    match secret::redact(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(redacted) => redacted,
+    }
+}
+
+impl Place {
+    fn shown(self) -> Place {
+        match self {
+            Place::Line { file, line, column, text, chars } => {
+                Place::Line { text: shown(text), file, line, column, chars }
+            }
+            Place::File { file } => Place::File { file },
+            Place::Variable { name, value } => Place::Variable { name, value: shown(value) },
+            Place::Flag { text } => Place::Flag { text: shown(text) },
+        }
+    }
+}
+
+/// One thing that is wrong. Passwords in URLs do not stand in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// How bad it is.
@@ -77,7 +101,8 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// An error.
     pub fn error(place: Place, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { severity: Severity::Error, place, message: message.into(), fix: None }
+        let message = shown(message.into());
+        Diagnostic { severity: Severity::Error, place: place.shown(), message, fix: None }
     }
 
     /// A warning.
@@ -88,7 +113,7 @@ impl Diagnostic {
     /// The same with a way to mend it.
     #[must_use]
     pub fn fix(mut self, fix: impl Into<String>) -> Diagnostic {
-        self.fix = Some(fix.into());
+        self.fix = Some(shown(fix.into()));
         self
     }
 
@@ -300,6 +325,28 @@ mod tests {
             "besom.toml:1:10: error: wrong\n  1 | n = \"日本\" # x\n    |            ^ mend it",
         );
         check("", 0..0, "besom.toml:1:1: error: wrong\n  1 | \n    | ^ mend it");
+    }
+
+    #[test]
+    fn a_password_is_shown_nowhere() {
+        let line = "url = \"postgres://u:S3cr3t@h/d\" oops";
+        let place = Source::new("f", line).at(&(33..37));
+        let of_line =
+            Diagnostic::error(place, "no end of the line").fix("write https://u:S3cr3t@h");
+        let value = "postgres://u:S3cr3t@h/d".to_owned();
+        let variable = Place::Variable { name: "BESOM_STORE_URL".into(), value: value.clone() };
+        let flag = Place::Flag { text: format!("store.url={value}") };
+        for diagnostic in [
+            of_line,
+            Diagnostic::error(variable, format!("`{value}`")),
+            Diagnostic::warning(flag, "m"),
+        ] {
+            let json = serde_json::to_string(&diagnostic).unwrap();
+            assert!(
+                !format!("{diagnostic} {diagnostic:?} {json}").contains("S3cr3t"),
+                "{diagnostic}"
+            );
+        }
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The request of one attempt.
 
 use std::fmt::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use besom_core::delivery::Claimed;
@@ -51,14 +50,7 @@ pub(super) fn build(
 /// The header with the token of a file that only its owner can read.
 pub(super) fn token(file: &Path) -> Result<HeaderValue, String> {
     let fail = |what: &dyn std::fmt::Display| format!("token_file {}: {what}", file.display());
-    let mode = std::fs::metadata(file).map_err(|e| fail(&e))?.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(fail(&format!("others can read it (mode {mode:o}): chmod 600")));
-    }
-    let text = std::fs::read_to_string(file).map_err(|e| fail(&e))?;
-    if text.trim().is_empty() {
-        return Err(fail(&"it is empty: put the receiver's token into it"));
-    }
+    let text = crate::secret::line(file).map_err(|words| fail(&words))?;
     let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim()))
         .map_err(|_| fail(&"it holds what no header can: put the token on one line"))?;
     value.set_sensitive(true);
@@ -81,6 +73,8 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]

@@ -16,6 +16,7 @@ use crate::config::file::{self, FileDigest, Version};
 use crate::config::hunk::{Fate, Line};
 use crate::config::{Diagnostic, Overrides};
 use crate::model::collections_for;
+use crate::secret::redact;
 
 /// The file of a host.
 #[derive(Debug, Clone)]
@@ -38,7 +39,7 @@ pub struct Done {
 }
 
 impl Desk {
-    /// The file as it is.
+    /// The file as it is, but for passwords: whoever may look sees it.
     ///
     /// # Errors
     /// It cannot be read: says why.
@@ -48,7 +49,7 @@ impl Desk {
             host: self.host.clone(),
             path: version.path.display().to_string(),
             digest: version.digest.to_string(),
-            text: version.text,
+            text: redact(&version.text).into_owned(),
             locked: version.read_only,
         })
     }
@@ -110,7 +111,7 @@ fn diff_line(line: &Line) -> DiffLine {
         Fate::Added => DiffKind::Added,
     };
     let number = line.new.or(line.old).unwrap_or_default();
-    DiffLine { kind, line: small(number), text: line.text.clone() }
+    DiffLine { kind, line: small(number), text: redact(&line.text).into_owned() }
 }
 
 fn problem(diagnostic: &Diagnostic, result: &edit::Edited) -> Problem {
@@ -192,6 +193,17 @@ mod tests {
         let late = desk.edit(&schedule(&shown.digest, "@weekly", true), NOW).expect_err("refused");
         assert!(late.contains("changed the file meanwhile"), "{late}");
         assert_eq!(desk.show().expect("read"), now);
+    }
+
+    #[test]
+    fn a_password_is_shown_to_nobody_who_looks() {
+        let (_dir, desk) = desk();
+        let text = format!("[store]\nurl = \"postgres://u:S3cr3t@h/d\"\n{TEXT}");
+        std::fs::write(&desk.path, &text).expect("written");
+        let shown = desk.show().expect("read");
+        assert_eq!(shown.text, text.replace("S3cr3t", "******"));
+        let tried = desk.edit(&schedule(&shown.digest, "@hourly", false), NOW).expect("tried");
+        assert!(!format!("{tried:?}").contains("S3cr3t"), "{tried:?}");
     }
 
     #[test]

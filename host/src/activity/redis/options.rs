@@ -126,7 +126,9 @@ impl Options {
         let client_tls = match &self.identity {
             None => None,
             Some((cert, key)) => {
-                Some(ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? })
+                let client_key = crate::secret::read(key)
+                    .map_err(|words| Error(format!("{}: {words}", key.display())))?;
+                Some(ClientTlsConfig { client_cert: read(cert)?, client_key })
             }
         };
         Ok(TlsCertificates { client_tls, root_cert })

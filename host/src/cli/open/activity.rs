@@ -1,6 +1,5 @@
 //! Where activity is kept: in Redis where the configuration names it, else in the store.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use crate::config::activity::Activity as Section;
 use crate::host::health::{Health, Part};
 use crate::ports::activity::Activity;
 use crate::ports::embedded::Embedded;
+use crate::secret;
 
 /// Opens it. `listening`: this process serves the activity endpoint, and what it hears
 /// nothing of becomes idle; otherwise what nobody has observed stays unknown. `health` is
@@ -60,18 +60,7 @@ fn of_redis(section: &Section) -> Result<Options, Failure> {
 
 /// The password in a file that only its owner can read.
 fn password(path: &Path) -> Result<String, Failure> {
-    let fail = |words: String| {
+    secret::line(path).map_err(|words| {
         Failure::Failed(format!("activity.redis_password_file {}: {words}", path.display()))
-    };
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| fail(format!("{error}; check its path and permissions")))?;
-    let metadata = std::fs::metadata(path).map_err(|error| fail(error.to_string()))?;
-    let mode = metadata.permissions().mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(fail(format!("others can read it (mode {mode:o}): chmod 600")));
-    }
-    match text.trim_end_matches(['\r', '\n']) {
-        "" => Err(fail("it is empty: put the password of Redis into it".into())),
-        password => Ok(password.to_owned()),
-    }
+    })
 }
