@@ -7,7 +7,7 @@
 //! connection of its own, so that a slow receiver holds nothing but its own attempts.
 
 mod request;
-mod tls;
+pub mod tls;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -29,7 +29,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Peer, Rights};
+use super::{Bearer, Peer, Rights};
 use crate::gather::Gatherer;
 use crate::gather::answer::Caller;
 
@@ -109,15 +109,19 @@ impl FromRequestParts<Arc<Admin>> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, admin: &Arc<Admin>) -> Result<Caller, Response> {
         let gives_up = parts.headers.get(READONLY).is_some_and(|value| value != "0");
-        let rights = Extension::<Rights>::from_request_parts(parts, admin).await.ok();
-        let rights = rights.map_or(Rights::All, |Extension(rights)| rights);
+        let bearer = Extension::<Bearer>::from_request_parts(parts, admin).await.ok();
+        let bearer = bearer.map(|Extension(bearer)| bearer);
+        let rights = bearer.as_ref().map_or(Rights::All, |bearer| bearer.rights);
         let ConnectInfo(peer) = ConnectInfo::<Peer>::from_request_parts(parts, admin)
             .await
             .map_err(IntoResponse::into_response)?;
         let by = match peer {
             Peer::Local(Some(uid)) => user(uid),
             Peer::Local(None) => "somebody on this machine".to_owned(),
-            Peer::Remote(address) => format!("{} (by token)", address.ip()),
+            Peer::Remote(address) => match bearer.and_then(|bearer| bearer.name) {
+                Some(name) => format!("{name} (by token, {})", address.ip()),
+                None => format!("{} (by token)", address.ip()),
+            },
         };
         let readonly = admin.readonly || gives_up || rights == Rights::Look;
         Ok(Caller { by, readonly })
@@ -125,7 +129,7 @@ impl FromRequestParts<Arc<Admin>> for Caller {
 }
 
 /// A user of this machine: the name, where there is one, and the number.
-fn user(uid: u32) -> String {
+pub(crate) fn user(uid: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let name = users.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -2,13 +2,14 @@
 //! a ring of servers and keys.
 //!
 //! A Unix socket of mode 0600 by default. TCP is opt-in and needs a token, because loopback
-//! is open to every local user and, through a browser, to every page: a request over TCP
-//! shows the token, names a host that is an address or `localhost`, and has no `Origin`. A web
+//! is open to every local user and, through a browser, to every page; beyond this machine it
+//! needs TLS as well. A request over TCP shows the token, names a host that is an address or `localhost`, and has no `Origin`. A web
 //! page may open a WebSocket, from an origin that the configuration lists: it cannot set a
 //! header, so it shows the token as a subprotocol, `besom.token.TOKEN`, beside `besom`.
 
 mod activity;
 pub mod admin;
+mod connections;
 pub mod host;
 mod listen;
 pub mod ring;
@@ -17,4 +18,5 @@ mod tests;
 mod websocket;
 
 pub use activity::{Connected, Endpoint, router};
-pub use listen::{CLOSE_MAX, Error, Listener, Peer, Rights, Token};
+pub use connections::Bounds;
+pub use listen::{Bearer, CLOSE_MAX, Error, Listener, Peer, Rights, TlsFiles, Token, Tokens};

@@ -1,6 +1,6 @@
 //! The endpoint behind real sockets: what it answers, to whom, and what it leaves alone.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Endpoint, Error, Listener, Token, router};
+use super::{Bounds, Endpoint, Error, Listener, Rights, Tokens, router};
 use crate::activity::memory::MemoryActivity;
 use crate::ports::activity::Timeouts;
 
@@ -47,7 +47,7 @@ impl Observed {
 /// A served listener.
 struct Serving {
     stop: watch::Sender<bool>,
-    task: JoinHandle<std::io::Result<()>>,
+    task: JoinHandle<()>,
 }
 
 impl Serving {
@@ -66,7 +66,7 @@ impl Serving {
     async fn end(self) {
         self.stop.send_replace(true);
         let ended = tokio::time::timeout(PATIENCE, self.task).await;
-        ended.expect("it ends").expect("it does not panic").expect("it ends well");
+        ended.expect("it ends").expect("it does not panic");
     }
 }
 
@@ -246,14 +246,15 @@ fn token_file(directory: &Path, content: &str, mode: u32) -> PathBuf {
 #[tokio::test]
 async fn over_tcp_only_who_shows_the_token_and_is_no_web_page_is_served() {
     let directory = tempfile::tempdir().unwrap();
-    let token = Token::read(&token_file(directory.path(), "s3cret\n", 0o600)).unwrap();
-    let listener = Listener::tcp(SocketAddr::from(([127, 0, 0, 1], 0)), token, &[]).await.unwrap();
-    let Listener::Tcp(socket, _) = &listener else { panic!("TCP was asked for") };
-    let address = socket.local_addr().unwrap();
+    let file = token_file(directory.path(), &format!("{SECRET}\n"), 0o600);
+    let tokens = vec![Tokens::read(&file, Rights::All).unwrap()];
+    let listener = Listener::tcp(ANY, tokens, &[], None).await.unwrap();
+    let address = listener.address().unwrap().expect("TCP was asked for");
     let observed = Observed::new();
     let serving = Serving::start(listener, &observed);
     let own = address.to_string();
-    let right = ("authorization", "Bearer s3cret");
+    let shown = format!("Bearer {SECRET}");
+    let right = ("authorization", shown.as_str());
     let cases: [(&[(&str, &str)], u16); 11] = [
         (&[("host", &own), right], 200),
         (&[("host", "localhost:80"), right], 200),
@@ -262,7 +263,7 @@ async fn over_tcp_only_who_shows_the_token_and_is_no_web_page_is_served() {
         (&[("host", "[::1]:8080"), right], 200),
         (&[("host", &own)], 401),
         (&[("host", &own), ("authorization", "Bearer wrong")], 401),
-        (&[("host", &own), ("authorization", "s3cret")], 401),
+        (&[("host", &own), ("authorization", SECRET)], 401),
         // A page of the web, and a name that was bent to this address.
         (&[("host", &own), ("origin", "https://evil.example"), right], 403),
         (&[("host", "evil.example"), right], 403),
@@ -276,14 +277,86 @@ async fn over_tcp_only_who_shows_the_token_and_is_no_web_page_is_served() {
     serving.end().await;
 }
 
+/// A loopback address with a port that the system chooses.
+const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// A token of the least length.
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
 #[test]
-fn a_token_that_others_can_read_or_that_is_empty_is_refused() {
+fn a_token_that_others_can_read_or_can_guess_is_refused() {
     let directory = tempfile::tempdir().unwrap();
-    for (content, mode, words) in
-        [("s3cret", 0o640, "chmod 600"), ("s3cret", 0o604, "chmod 600"), (" \n", 0o600, "empty")]
-    {
-        let read = Token::read(&token_file(directory.path(), content, mode));
+    let two = format!("{SECRET}\nann short\n");
+    for (content, mode, words) in [
+        (SECRET, 0o640, "chmod 600"),
+        (SECRET, 0o604, "chmod 600"),
+        (" \n", 0o600, "empty"),
+        ("s3cret", 0o600, "line 1: a token of 6 characters can be guessed"),
+        (&two, 0o600, "line 2: a token of 5"),
+        ("one two three", 0o600, "write TOKEN or NAME TOKEN"),
+    ] {
+        let read = Tokens::read(&token_file(directory.path(), content, mode), Rights::All);
         let said = read.err().expect("it is refused").to_string();
         assert!(said.contains(words) && said.contains("token"), "{mode:o}: {said}");
     }
+}
+
+#[tokio::test]
+async fn beyond_this_machine_there_is_no_token_without_tls() {
+    let directory = tempfile::tempdir().unwrap();
+    let tokens =
+        || vec![Tokens::read(&token_file(directory.path(), SECRET, 0o600), Rights::All).unwrap()];
+    let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let refused = Listener::tcp(everywhere, tokens(), &[], None).await.err().expect("refused");
+    assert!(refused.to_string().contains("tls_cert"), "{refused}");
+    assert!(Listener::tcp(ANY, tokens(), &[], None).await.is_ok());
+}
+
+/// Callers that say nothing take neither the places of others nor their own for ever.
+#[tokio::test]
+async fn strangers_who_say_nothing_are_few_and_are_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = token_file(directory.path(), SECRET, 0o600);
+    let tokens = vec![Tokens::read(&file, Rights::All).unwrap()];
+    let listener = Listener::tcp(ANY, tokens, &[], None).await.unwrap();
+    let address = listener.address().unwrap().expect("TCP was asked for");
+    let observed = Observed::new();
+    let bounds = Bounds {
+        connections_max: 8,
+        strangers_max: 4,
+        strangers_per_address_max: 3,
+        header_max: Duration::from_millis(300),
+    };
+    let (stop, stopping) = watch::channel(false);
+    let endpoint = Endpoint::new(observed.activity.clone(), PATIENCE, 2, None, stopping.clone());
+    let task = tokio::spawn(listener.serve_within(router(endpoint), bounds, stopping));
+    let shown = format!("Bearer {SECRET}");
+    let own = address.to_string();
+    let headers = [("host", own.as_str()), ("authorization", shown.as_str())];
+    // Known connections keep their own places, and are not counted among the strangers.
+    let mut known = TcpStream::connect(address).await.unwrap();
+    let get = request("GET /activity/ws-1", &headers, "").replace("connection: close\r\n", "");
+    known.write_all(get.as_bytes()).await.unwrap();
+    let mut answer = [0; 12];
+    known.read_exact(&mut answer).await.unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200");
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HT").await.unwrap();
+        silent.push(stream);
+    }
+    // One more of the same address is closed at once.
+    let mut fourth = TcpStream::connect(address).await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, fourth.read(&mut answer)).await.expect("in time");
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    for mut stream in silent {
+        let mut said = Vec::new();
+        let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await;
+        read.expect("each is closed in time").ok();
+    }
+    // Their places are others' then.
+    let stream = TcpStream::connect(address).await.unwrap();
+    assert_eq!(exchange(stream, &request("GET /activity/ws-1", &headers, "")).await.0, 200);
+    stop.send_replace(true);
+    tokio::time::timeout(PATIENCE, task).await.expect("it ends").expect("it does not panic");
 }

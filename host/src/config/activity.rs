@@ -28,8 +28,12 @@ pub struct Activity {
     pub socket: PathBuf,
     /// Its TCP address; none: not reachable by TCP.
     pub tcp: Option<SocketAddr>,
-    /// The file with the token that TCP callers show.
+    /// The file with the tokens that TCP callers show.
     pub token_file: Option<PathBuf>,
+    /// The certificate that TCP callers see (PEM).
+    pub tls_cert: Option<PathBuf>,
+    /// Its key (PEM).
+    pub tls_key: Option<PathBuf>,
     /// Origins of web pages that may call over TCP.
     pub origins: Vec<String>,
     /// Open WebSockets of this host.
@@ -76,6 +80,8 @@ impl Activity {
     pub(super) fn settle_paths(&mut self, dir: &Path) {
         for path in [
             &mut self.token_file,
+            &mut self.tls_cert,
+            &mut self.tls_key,
             &mut self.redis_password_file,
             &mut self.redis_ca,
             &mut self.redis_cert,
@@ -115,8 +121,21 @@ pub(super) const ACTIVITY: Section = Section {
         Key {
             name: "token_file",
             default: "",
-            doc: "The file (mode 0600) with the token that TCP callers send.",
+            doc: "The file (mode 0600) with the tokens that TCP callers send: a line each, TOKEN or \
+                  NAME TOKEN. It is read again when it changes.",
             slot: Slot::OptionalPath(|s| &mut s.activity.token_file),
+        },
+        Key {
+            name: "tls_cert",
+            default: "",
+            doc: "The certificate of the TCP address (PEM, with its chain); needed beyond loopback.",
+            slot: Slot::OptionalPath(|s| &mut s.activity.tls_cert),
+        },
+        Key {
+            name: "tls_key",
+            default: "",
+            doc: "The key of tls_cert (PEM, mode 0600).",
+            slot: Slot::OptionalPath(|s| &mut s.activity.tls_key),
         },
         Key {
             name: "origins",
@@ -235,6 +254,13 @@ pub(super) fn judge(
     problems: &mut Vec<Diagnostic>,
 ) {
     let a = &sections.activity;
+    let tls = super::api::TlsKeys {
+        tcp: a.tcp,
+        cert: a.tls_cert.is_some(),
+        key: a.tls_key.is_some(),
+        client_ca: false,
+    };
+    tls.judge("activity", &place, problems);
     let mut wrong = |key: &str, message: String, fix: &str| {
         problems.push(Diagnostic::error(place(key), message).fix(fix));
     };

@@ -1,4 +1,4 @@
-//! The client's side of TLS: a receiver has to have a certificate with its name.
+//! The client's side of TLS: whoever is spoken to has to have a certificate with its name.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,11 +9,14 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
 /// Trusts the authorities of a file, or the system's.
-pub(super) fn client(ca: Option<&Path>) -> anyhow::Result<ClientConfig> {
+///
+/// # Errors
+/// A file that cannot be read or holds no certificate; a system without authorities.
+pub fn client(ca: Option<&Path>) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     match ca {
         Some(path) => {
-            let what = || format!("delivery.ca {}", path.display());
+            let what = || path.display().to_string();
             for certificate in CertificateDer::pem_file_iter(path).with_context(what)? {
                 roots.add(certificate.with_context(what)?).with_context(what)?;
             }
@@ -25,7 +28,7 @@ pub(super) fn client(ca: Option<&Path>) -> anyhow::Result<ClientConfig> {
             anyhow::ensure!(
                 added > 0,
                 "this system has no certificates of authorities: install them (the package \
-                 ca-certificates), or name a file in delivery.ca"
+                 ca-certificates), or name a file with them"
             );
         }
     }

@@ -121,7 +121,7 @@ async fn main() -> Result<()> {
     let admin = Admin { source, readonly: true, stopping: stopping.clone() };
     let listener = Listener::unix(&socket).await?;
     tokio::select! {
-        served = listener.serve(router(admin), stopping) => Ok(served?),
+        () = listener.serve(router(admin), stopping) => Ok(()),
         () = sample.run(life) => Ok(()),
     }
 }

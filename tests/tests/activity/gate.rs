@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom::activity::memory::MemoryActivity;
-use besom::api::{Endpoint, Listener, Token, router};
+use besom::api::{Endpoint, Listener, Rights, Tokens, router};
 use besom::ports::activity::{Activity, State, Timeouts};
 use besom_core::time::Time;
 use besom_tests::conformance::block_on;
@@ -35,14 +35,13 @@ impl Served {
     async fn new(heartbeat: Duration, sockets_max: u32) -> Served {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("token");
-        std::fs::write(&file, "s3cret\n").expect("a token");
+        std::fs::write(&file, format!("{SECRET}\n")).expect("a token");
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("its mode");
-        let token = Token::read(&file).expect("a token");
+        let tokens = vec![Tokens::read(&file, Rights::All).expect("a token")];
         let origins = ["https://app.example".to_owned()];
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = Listener::tcp(any, token, &origins).await.expect("it binds");
-        let Listener::Tcp(socket, _) = &listener else { panic!("TCP was asked for") };
-        let address = socket.local_addr().expect("an address");
+        let listener = Listener::tcp(any, tokens, &origins, None).await.expect("it binds");
+        let address = listener.address().expect("an address").expect("TCP was asked for");
         let clock = Arc::new(|| Time::from_secs(1_750_000_000));
         let activity = Arc::new(MemoryActivity::new(Timeouts::default(), clock));
         let (stop, stopping) = watch::channel(false);
@@ -88,7 +87,8 @@ async fn closed(socket: &mut Socket) -> Option<CloseFrame> {
 }
 
 const LONG: Duration = Duration::from_secs(600);
-const BEARER: Header<'_> = ("authorization", "Bearer s3cret");
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+const BEARER: Header<'_> = ("authorization", "Bearer 0123456789abcdef0123456789abcdef");
 const PAGE: Header<'_> = ("origin", "https://app.example");
 
 #[test]
@@ -96,7 +96,7 @@ fn a_web_page_of_a_listed_origin_shows_the_token_as_a_subprotocol() {
     block_on(async {
         let served = Served::new(LONG, 100).await;
         let protocol = |text| ("sec-websocket-protocol", text);
-        let token = protocol("besom, besom.token.s3cret");
+        let token = protocol("besom, besom.token.0123456789abcdef0123456789abcdef");
         let cases: [(&[Header<'_>], Option<u16>); 8] = [
             (&[BEARER], None),
             (&[PAGE, token], None),
@@ -121,7 +121,7 @@ fn a_web_page_opens_websockets_and_nothing_else() {
         let mut stream = TcpStream::connect(served.address).await.expect("it listens");
         let request = format!(
             "GET /activity/ws-1 HTTP/1.1\r\nhost: {}\r\norigin: https://app.example\r\n\
-             authorization: Bearer s3cret\r\nconnection: close\r\n\r\n",
+             authorization: Bearer 0123456789abcdef0123456789abcdef\r\nconnection: close\r\n\r\n",
             served.address
         );
         stream.write_all(request.as_bytes()).await.expect("the request is taken");

@@ -13,8 +13,8 @@ use besom_tui::dash::Feed;
 use tokio::sync::{mpsc, watch};
 
 use super::{PATIENCE, Serving, socket};
-use crate::api::{Listener, Rights, Token, admin};
-use crate::cli::top::link::{Address, Link};
+use crate::api::{Listener, Rights, Tokens, admin};
+use crate::cli::top::link::{Address, Link, Remote};
 use crate::config::Overrides;
 use crate::coordination::memory::MemoryLease;
 use crate::gather::{Gatherer, Sources};
@@ -229,22 +229,27 @@ async fn who_gave_up_the_right_to_change_things_changes_nothing() {
 async fn over_tcp_a_token_says_what_its_bearer_may_do() {
     let (directory, _) = socket();
     let site = Site::new(directory.path());
-    let token = |name: &str| {
+    let put = |name: &str, text: &str| {
         let path = directory.path().join(name);
-        std::fs::write(&path, name).expect("written");
+        std::fs::write(&path, text).expect("written");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("set");
-        Token::read(&path).expect("it is ours alone")
+        path
     };
-    let tokens = vec![(token("all"), Rights::All), (token("look"), Rights::Look)];
+    let [all, ann, look] = ["a", "b", "c"].map(|letter| letter.repeat(32));
+    let looking = Tokens::read(&put("look", &look), Rights::Look).expect("it is ours alone");
+    let changing = put("all", &format!("{all}\nann {ann}\n"));
+    let changing = Tokens::read(&changing, Rights::All).expect("two tokens");
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    assert!(Listener::tcp_with(address, Vec::new()).await.is_err(), "anybody could call");
-    let listener = Listener::tcp_with(address, tokens).await.unwrap();
-    let Listener::Tcp(bound, _) = &listener else { panic!("TCP was asked for") };
-    let address = bound.local_addr().unwrap();
+    assert!(Listener::tcp(address, Vec::new(), &[], None).await.is_err(), "anybody could call");
+    let listener = Listener::tcp(address, vec![changing, looking], &[], None).await.unwrap();
+    let address = listener.address().unwrap().expect("TCP").to_string();
     let serving = site.serve(listener, false);
-    let link = |token: &str| Link::new(vec![Address::Tcp(address, token.to_owned())], false);
+    let link = |token: &str| {
+        let remote = Remote::new(&address, token.to_owned(), None).expect("an address");
+        Link::new(vec![Address::Tcp(Arc::new(remote))], false)
+    };
 
-    let answer = link("look").act(pause(), "why".into()).await;
+    let answer = link(&look).act(pause(), "why".into()).await;
     assert!(matches!(answer, Answer::Refused(_)), "{answer:?}");
     let Feed::Lost { why, .. } = Onlooker::of(&link("other")).next().await else {
         panic!("a token that is none was taken")
@@ -252,10 +257,17 @@ async fn over_tcp_a_token_says_what_its_bearer_may_do() {
     assert!(why.ends_with("the host does not take this token"), "{why}");
     assert_eq!(site.store.commands(None, 10).await.unwrap(), []);
 
-    let answer = link("all").act(pause(), "why".into()).await;
-    assert!(matches!(answer, Answer::Done(_)), "{answer:?}");
+    for token in [&all, &ann] {
+        let answer = link(token).act(pause(), "why".into()).await;
+        assert!(matches!(answer, Answer::Done(_)), "{answer:?}");
+    }
     let by: Vec<String> =
         site.store.commands(None, 10).await.unwrap().into_iter().map(|row| row.by).collect();
-    assert_eq!(by, ["127.0.0.1 (by token)"]);
+    assert_eq!(by, ["ann (by token, 127.0.0.1)", "127.0.0.1 (by token)"]);
+    // Exchanged without a restart: the one that was withdrawn counts no more.
+    put("all", &format!("ann {ann}\n"));
+    let refused = link(&all).act(pause(), "why".into()).await;
+    assert!(matches!(refused, Answer::Refused(_)), "{refused:?}");
+    assert!(matches!(link(&ann).act(pause(), "why".into()).await, Answer::Done(_)));
     serving.end().await;
 }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::super::assembly::asked_to_stop;
 use super::super::{Exit, Failure, Global};
 use crate::api::ring::{ServedRing, router};
-use crate::api::{Error, Listener, Token};
+use crate::api::{Error, Listener, Rights, Tokens};
 use crate::config::{self, Overrides, RawConfig};
 
 /// `besom ring serve`.
@@ -28,12 +28,13 @@ impl Args {
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let ring = settings(global)?;
         let fail = |error: Error| match error {
-            Error::Open(_) => Failure::Usage(format!("--listen {error}")),
+            Error::Open(_) | Error::Plain(_) => Failure::Usage(format!("--listen {error}")),
             other => Failure::Failed(other.to_string()),
         };
-        let token = self.token_file.as_deref().map(Token::read).transpose().map_err(fail)?;
-        let listener = match (self.listen.parse::<SocketAddr>(), token) {
-            (Ok(address), Some(token)) => Listener::tcp(address, token, &[]).await,
+        let read = |file| Tokens::read(file, Rights::All);
+        let tokens = self.token_file.as_deref().map(read).transpose().map_err(fail)?;
+        let listener = match (self.listen.parse::<SocketAddr>(), tokens) {
+            (Ok(address), Some(tokens)) => Listener::tcp(address, vec![tokens], &[], None).await,
             (Ok(address), None) => Listener::tcp_of_this_machine(address).await,
             (Err(_), _) if !self.listen.contains('/') => {
                 return Err(Failure::Usage(format!(
@@ -45,13 +46,11 @@ impl Args {
             (Err(_), _) => Listener::unix(self.listen.as_ref()).await,
         };
         let listener = listener.map_err(fail)?;
-        let at = match &listener {
-            // The port that was found, where 0 was asked for.
-            Listener::Tcp(socket, _) => socket.local_addr().map(|at| at.to_string()),
-            Listener::Unix(_, path) => Ok(path.display().to_string()),
-        };
         let failed = |error: std::io::Error| Failure::Failed(error.to_string());
-        tracing::info!(at = at.map_err(failed)?, "the ring is served");
+        // The port that was found, where 0 was asked for.
+        let at = listener.address().map_err(failed)?;
+        let at = at.map_or_else(|| self.listen.clone(), |at| at.to_string());
+        tracing::info!(at, "the ring is served");
         let (stop, stopped) = watch::channel(false);
         let mut serving = tokio::spawn(listener.serve(router(ring), stopped));
         let ended = tokio::select! {
@@ -62,7 +61,7 @@ impl Args {
             }
             ended = &mut serving => ended,
         };
-        ended.map_err(|error| Failure::Failed(error.to_string()))?.map_err(failed)?;
+        ended.map_err(|error| Failure::Failed(error.to_string()))?;
         Ok(Exit::Fine)
     }
 }

@@ -2,26 +2,31 @@
 //! and again, for as long as somebody looks.
 
 use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use besom_core::command::Action;
 use besom_core::snapshot::{Answer, Frame, MODEL, Query, Refusal, Snapshot};
 use besom_tui::dash::Feed;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
+use hyper::http::uri::Authority;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
+use tokio_rustls::TlsConnector;
 
 use crate::api::admin;
+use crate::courier::tls;
 use crate::host::clock;
 
 /// How long a connection may take to be made.
@@ -38,19 +43,70 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_
 const BYTES_MAX: usize = 64 << 20;
 
 /// Where a host listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Address {
     /// At its Unix socket.
     Unix(PathBuf),
-    /// At a TCP address, for those who show the token.
-    Tcp(SocketAddr, String),
+    /// At a TCP address.
+    Tcp(Arc<Remote>),
+}
+
+/// A host that is reached over TCP.
+pub struct Remote {
+    /// Its name or address, and its port.
+    pub at: Authority,
+    /// What it is shown.
+    pub token: String,
+    /// How its certificate is checked; none: it is this machine, spoken to in clear.
+    pub tls: Option<TlsConnector>,
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remote").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+impl Remote {
+    /// A host at `HOST:PORT`. Beyond loopback it is spoken to by TLS, and so it is where `ca`, a file
+    /// with the authority of its certificate, is named; otherwise the system's authorities count.
+    ///
+    /// # Errors
+    /// An address that is none, or authorities that cannot be read.
+    pub fn new(at: &str, token: String, ca: Option<&Path>) -> anyhow::Result<Remote> {
+        let authority: Authority = at
+            .parse()
+            .ok()
+            .filter(|at: &Authority| at.port().is_some())
+            .with_context(|| format!("`{at}` is not an address: write HOST:PORT"))?;
+        let host = authority.host();
+        let near = host == "localhost"
+            || host.trim_matches(['[', ']']).parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+        let tls = match near && ca.is_none() {
+            true => None,
+            false => Some(TlsConnector::from(Arc::new(tls::client(ca)?))),
+        };
+        Ok(Remote { at: authority, token, tls })
+    }
+
+    async fn connect(&self) -> anyhow::Result<SendRequest<Full<Bytes>>> {
+        let host = self.at.host().trim_matches(['[', ']']);
+        let stream = TcpStream::connect((host, self.at.port_u16().unwrap_or_default())).await?;
+        match &self.tls {
+            None => handshake(stream).await,
+            Some(tls) => {
+                let name = ServerName::try_from(host.to_owned())?;
+                handshake(tls.connect(name, stream).await.context("TLS")?).await
+            }
+        }
+    }
 }
 
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Address::Unix(path) => write!(f, "{}", path.display()),
-            Address::Tcp(address, _) => write!(f, "{address}"),
+            Address::Tcp(remote) => write!(f, "{}", remote.at),
         }
     }
 }
@@ -199,9 +255,9 @@ impl Link {
         request = request.header(header::CONTENT_TYPE, "application/json");
         request = match self.address() {
             Address::Unix(_) => request.header(header::HOST, "localhost"),
-            Address::Tcp(address, token) => request
-                .header(header::HOST, address.to_string())
-                .header(header::AUTHORIZATION, format!("Bearer {token}")),
+            Address::Tcp(remote) => request
+                .header(header::HOST, remote.at.as_str())
+                .header(header::AUTHORIZATION, format!("Bearer {}", remote.token)),
         };
         if self.readonly {
             request = request.header(admin::READONLY, "1");
@@ -213,7 +269,7 @@ impl Link {
         let connected = async {
             match self.address() {
                 Address::Unix(path) => handshake(UnixStream::connect(path).await?).await,
-                Address::Tcp(address, _) => handshake(TcpStream::connect(address).await?).await,
+                Address::Tcp(remote) => remote.connect().await,
             }
         };
         tokio::time::timeout(CONNECT_MAX, connected)

@@ -7,8 +7,8 @@ mod effects;
 pub mod link;
 pub mod quiet;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use besom_tui::console::{self, Console};
@@ -21,7 +21,7 @@ use super::{Exit, Failure, Global};
 use crate::api::Token;
 use crate::config::{Overrides, read};
 use crate::host::clock;
-use link::{Address, Link};
+use link::{Address, Link, Remote};
 use quiet::Quiet;
 
 /// Pictures at most, in a second.
@@ -55,8 +55,12 @@ pub struct Args {
     #[arg(long, value_name = "PATH", conflicts_with = "connect")]
     pub socket: Vec<PathBuf>,
     /// The TCP address of a host; needs --token-file. Repeatable.
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file")]
-    pub connect: Vec<SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT", requires = "token_file")]
+    pub connect: Vec<String>,
+    /// The authority (PEM) of the certificate of --connect; by default the system's. A loopback
+    /// address is spoken to without TLS unless this is given.
+    #[arg(long, value_name = "FILE", requires = "connect")]
+    pub ca: Option<PathBuf>,
     /// The file (mode 0600) with the token for --connect.
     #[arg(long, value_name = "FILE", requires = "connect")]
     pub token_file: Option<PathBuf>,
@@ -101,8 +105,12 @@ impl Args {
     fn addresses(&self, global: &Global) -> Result<Vec<Address>, Failure> {
         if let Some(file) = &self.token_file {
             let token = Token::read(file).map_err(|error| Failure::Usage(error.to_string()))?;
-            let of = |address: &SocketAddr| Address::Tcp(*address, token.secret().to_owned());
-            return Ok(self.connect.iter().map(of).collect());
+            let of = |at: &String| {
+                let remote = Remote::new(at, token.secret().to_owned(), self.ca.as_deref());
+                let remote = remote.map_err(|error| Failure::Usage(format!("{error:#}")))?;
+                Ok(Address::Tcp(Arc::new(remote)))
+            };
+            return self.connect.iter().map(of).collect();
         }
         if !self.socket.is_empty() {
             return Ok(self.socket.iter().cloned().map(Address::Unix).collect());
