@@ -122,8 +122,18 @@ impl Outbox {
         self.confirm = Some(confirm);
     }
 
-    /// Puts a text on the clipboard, and says so.
+    /// Puts a text on the clipboard, and says so. Control characters are escaped: pasted into a
+    /// shell, a line feed in a key would run it.
     pub fn copy(&mut self, text: String) {
+        let mut plain = String::with_capacity(text.len());
+        for c in text.chars() {
+            if c.is_control() {
+                plain.extend(c.escape_default());
+            } else {
+                plain.push(c);
+            }
+        }
+        let text = plain;
         self.say(Tone::Info, format!("copied {text}"));
         self.effects.push(Effect::Copy(text));
     }

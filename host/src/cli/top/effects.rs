@@ -1,6 +1,7 @@
 //! What the model wants done outside of itself.
 
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use besom_tui::console::Console;
@@ -8,7 +9,8 @@ use besom_tui::dash::{Effect, Feed, State, Tone};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
-use super::link::Link;
+use super::link::{Address, Link};
+use crate::config::diagnostic::printable;
 
 /// Carries one out. Questions and actions are answered later, over the feed.
 ///
@@ -45,17 +47,40 @@ pub async fn carry_out(
             Ok(path) => state.say(Tone::Good, format!("written to {path}")),
             Err(error) => state.say(Tone::Bad, format!("{name}: {error}")),
         },
-        Effect::Editor { path, line } => {
-            let editor = chosen(&["VISUAL", "EDITOR"], "vi");
-            let at = format!("+{line}");
-            let ran = console.lend(run(&editor, &[&at, &path], None)).await?;
-            say(state, &editor, ran);
-        }
+        Effect::Editor { path, line } => match own_file(link.address(), &path) {
+            Ok(()) => {
+                let editor = chosen(&["VISUAL", "EDITOR"], "vi");
+                let at = format!("+{line}");
+                let ran = console.lend(run(&editor, &[&at, &path], None)).await?;
+                say(state, &editor, ran);
+            }
+            Err(why) => state.say(Tone::Bad, why),
+        },
         Effect::Pager(text) => {
             let pager = chosen(&["PAGER"], "less");
             let ran = console.lend(run(&pager, &[], Some(&text))).await?;
             say(state, &pager, ran);
         }
+    }
+    Ok(())
+}
+
+/// Whether a path that a host names may be handed to an editor. A path is a host's word: as an
+/// argument, `+!command` or `--eval` would be run, and a host of another machine means a file
+/// of that machine.
+fn own_file(address: &Address, path: &str) -> Result<(), String> {
+    let shown = || printable(path);
+    if let Address::Tcp(remote) = address {
+        let at = &remote.at;
+        return Err(format!("{} is a file of the machine at {at}: edit it there", shown()));
+    }
+    if !path.starts_with('/') {
+        return Err(format!("{} is not an absolute path: open it yourself", shown()));
+    }
+    let found = std::fs::metadata(path).map_err(|error| format!("{}: {error}", shown()))?;
+    let own = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
+    if !found.is_file() || !own {
+        return Err(format!("{} is not a file of yours: open it yourself", shown()));
     }
     Ok(())
 }
