@@ -10,6 +10,7 @@ use wasmtime::component::HasData;
 
 use super::access::{Operation, Refusal};
 use super::bindings::besom::task::{activity, deliveries, log, store, types};
+use super::bounds::{self, at_most};
 use super::guest::{Guest, Halt, Scope};
 use super::{columns, convert};
 use crate::ports::activity::State;
@@ -25,6 +26,10 @@ const KEYS_MAX: usize = 10_000;
 const TENANTS_MAX: u32 = 10_000;
 /// A token of where a page ended.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
+/// Columns that one read names: as many as a table of PostgreSQL can have.
+const COLUMNS_MAX: usize = 1_600;
+/// Values of an index's prefix, and columns of a key: as many as an index of PostgreSQL can have.
+const PREFIX_MAX: usize = 32;
 /// A log line; the rest of it is cut off.
 const LINE_BYTES_MAX: usize = 4 * 1024;
 /// Lines that one call passes on to the host's log; the others stay in its capture.
@@ -91,13 +96,6 @@ impl HasData for Imports {
     type Data<'a> = &'a mut Guest;
 }
 
-fn at_most(what: &str, count: usize, max: usize) -> Result<(), Refusal> {
-    if count > max {
-        return Err(Refusal::new("limit-exceeded", format!("{count} {what}: at most {max}")));
-    }
-    Ok(())
-}
-
 impl Guest {
     async fn rows_by_key(
         &mut self,
@@ -108,9 +106,12 @@ impl Guest {
     ) -> Result<Vec<Option<types::Row>>, Failure> {
         self.count_call()?;
         let (view, tenant) = (self.view()?, self.tenant(of)?);
+        at_most("columns in one read", columns.len(), COLUMNS_MAX)?;
         let names = columns.iter().map(String::as_str);
         self.access.to_columns(&collection, Operation::Read, names)?;
         at_most("keys in one `get-many`", keys.len(), KEYS_MAX)?;
+        let widest = keys.iter().map(Vec::len).max().unwrap_or(0);
+        at_most("values in one key", widest, PREFIX_MAX)?;
         if keys.is_empty() {
             return Ok(Vec::new());
         }
@@ -125,6 +126,11 @@ impl Guest {
 
     /// The range as the snapshot takes it, if all it names is granted.
     fn range(&self, range: store::Range, limit: u32) -> Result<port::Range, Failure> {
+        at_most("columns in one read", range.columns.len(), COLUMNS_MAX)?;
+        at_most("values in `prefix`", range.prefix.len(), PREFIX_MAX)?;
+        bounds::conditions(&range.conditions)?;
+        let bounds = range.prefix.iter().chain(&range.lower).chain(&range.upper);
+        bounds.clone().try_for_each(bounds::value)?;
         let named = range.columns.iter().map(String::as_str);
         let compared = range.conditions.iter().map(|c| c.column.as_str());
         self.access.to_columns(&range.collection, Operation::Read, named.chain(compared))?;
@@ -139,6 +145,7 @@ impl Guest {
             descending: range.descending,
             limit,
             bytes_max: PAGE_BYTES_MAX,
+            scan_max: self.rows_left(0)?,
             after: range.after,
             keys: range.collect || range.into.is_some(),
             collection: self.access.collection(range.collection),
@@ -202,14 +209,16 @@ impl Guest {
     ) -> Result<bool, Failure> {
         self.count_call()?;
         let (view, tenant) = (self.view()?, self.tenant(of)?);
+        bounds::conditions(&filter.conditions)?;
         let compared = filter.conditions.iter().map(|c| c.column.as_str());
         self.access.to_columns(&filter.collection, Operation::Read, compared)?;
         self.rows_left(1)?;
         let filter = convert::filter(filter)?;
         let collection = self.access.collection(filter.collection);
         let found = view.snapshot.exists(tenant.as_ref(), &collection, &filter.conditions);
+        let before = view.snapshot.looked_at();
         let found = self.wait(found).await?;
-        self.count_rows(1);
+        self.count_rows(view.snapshot.looked_at().saturating_sub(before).max(1));
         Ok(found)
     }
 
@@ -234,8 +243,10 @@ impl Guest {
         let range = self.range(range, limit)?;
         let after = after.map(Tenant::from);
         let tenants = view.snapshot.tenants(&range, after.as_ref(), limit);
+        let before = view.snapshot.looked_at();
         let tenants = self.wait(tenants).await?;
-        self.count_rows(tenants.len() as u64);
+        let looked = view.snapshot.looked_at().saturating_sub(before);
+        self.count_rows(looked.max(tenants.len() as u64));
         Ok(tenants.into_iter().map(|tenant| tenant.as_str().to_owned()).collect())
     }
 

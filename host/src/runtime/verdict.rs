@@ -9,17 +9,22 @@ use besom_core::value::{Field, Value};
 
 use super::access::{Access, Operation, Refusal};
 use super::bindings::besom::task::types as wit;
-use super::convert;
 use super::readset::ReadSets;
+use super::{bounds, convert};
 use crate::ports::guests::{Fault, Limits};
 
-/// Guards of one item.
+/// Guards of one item, and the conditions of all of them.
 const GUARDS_MAX: usize = 1_000;
+const GUARD_CONDITIONS_MAX: usize = 4_000;
 /// Notes of one item, and the bytes of them.
 const NOTES_MAX: usize = 64;
 const NOTES_BYTES_MAX: usize = 16 * 1024;
-/// The payload of one message.
+/// The key of one message, its payload, and the bytes of all messages of an item.
+const MESSAGE_KEY_BYTES_MAX: usize = 1024;
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+const MESSAGES_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// The key of an activity.
+const ACTIVITY_KEY_BYTES_MAX: usize = 1024;
 /// A reason; the rest of it is cut off.
 const REASON_BYTES_MAX: usize = 4 * 1024;
 /// The longest time that a guest may put off an item: a year.
@@ -43,7 +48,10 @@ enum Violation {
 
 impl From<Refusal> for Violation {
     fn from(refusal: Refusal) -> Violation {
-        Violation::Contract(refusal.message)
+        match refusal.code {
+            "limit-exceeded" => Violation::Limit(refusal.message),
+            _ => Violation::Contract(refusal.message),
+        }
     }
 }
 
@@ -107,6 +115,13 @@ impl Court<'_> {
         let notes = convert::fields(proposal.notes)?;
         let weight: usize = notes.iter().map(|n| n.name.len() + n.value.weight()).sum();
         limit("bytes of notes", weight as u64, NOTES_BYTES_MAX as u64)?;
+        let compared = proposal.guards.iter().map(|guard| match guard {
+            wit::Guard::Columns(guard) => guard.conditions.len(),
+            wit::Guard::Exists(filter) | wit::Guard::Absent(filter) => filter.conditions.len(),
+            wit::Guard::Complete(_) | wit::Guard::Idle(_) => 0,
+        });
+        let compared = compared.sum::<usize>() as u64;
+        limit("conditions in all guards", compared, GUARD_CONDITIONS_MAX as u64)?;
         let guards = proposal.guards.into_iter().map(|guard| self.guard(tenant, guard));
         let guards = guards.collect::<Result<_, _>>()?;
         let changes = proposal.changes.into_iter().map(|change| self.change(tenant, change));
@@ -121,6 +136,11 @@ impl Court<'_> {
             | Change::Emit { .. } => 0,
         });
         limit("rows to delete", deletes.sum(), self.limits.deletes)?;
+        let messages = changes.iter().map(|change| match change {
+            Change::Emit { key, payload, .. } => (key.len() + payload.len()) as u64,
+            _ => 0,
+        });
+        limit("bytes in all messages", messages.sum(), MESSAGES_BYTES_MAX)?;
         let on_guard_failed = match proposal.on_guard_failed {
             wit::GuardFailed::Skip(reason) => OnGuardFailed::Skip(cut(reason)),
             wit::GuardFailed::Retry(after) => OnGuardFailed::Retry(after.min(AFTER_MS_MAX)),
@@ -150,6 +170,8 @@ impl Court<'_> {
             wit::Guard::Complete(id) => Guard::Complete(self.read_set(tenant, id)?),
             wit::Guard::Idle(key) => {
                 self.access.to_activity()?;
+                let most = ACTIVITY_KEY_BYTES_MAX as u64;
+                limit("bytes in the key of an activity", key.len() as u64, most)?;
                 Guard::Idle(key)
             }
         })
@@ -161,6 +183,7 @@ impl Court<'_> {
     }
 
     fn may_compare(&self, collection: &str, conditions: &[wit::Condition]) -> Result<(), Refusal> {
+        bounds::conditions(conditions)?;
         let columns = conditions.iter().map(|c| c.column.as_str());
         self.access.to_columns(collection, Operation::Read, columns)
     }
@@ -209,6 +232,11 @@ impl Court<'_> {
             }
             wit::Change::Emit(wit::Message { topic, key, payload }) => {
                 self.access.to_topic(&topic)?;
+                let most = MESSAGE_KEY_BYTES_MAX as u64;
+                limit("bytes in the key of a message", key.len() as u64, most)?;
+                if key.contains('\0') {
+                    return Err(Violation::Contract("the key of a message holds a NUL".into()));
+                }
                 limit("bytes in a message", payload.len() as u64, MESSAGE_BYTES_MAX as u64)?;
                 Change::Emit { topic, key, payload }
             }

@@ -22,9 +22,13 @@ async fn a_proposal_beyond_the_grants_or_limits_fails_its_item_alone() {
         ("unknown-read-set", "contract", "returned the read set 99"),
         ("delete-many", "limit", "11 rows to delete: at most 10"),
         ("change-many", "limit", "101 changes: at most 100"),
+        ("guard-many-conditions", "limit", "65 conditions in one question: at most 64"),
+        ("emit-long-key", "limit", "2000 bytes in the key of a message: at most 1024"),
+        ("emit-nul-key", "contract", "the key of a message holds a NUL"),
+        ("emit-much", "limit", "bytes in all messages: at most 4194304"),
     ];
     let keys: Vec<&str> = cases.iter().map(|case| case.0).chain(["fine", "emit"]).collect();
-    let acted = act(limits(), &keys).await.unwrap();
+    let acted = act(Limits { hostcall_fuel: 16 << 20, ..limits() }, &keys).await.unwrap();
     // A verdict that does not hold is no trap: nothing is called again.
     assert_eq!(acted.usage.instances, 1);
     for ((key, cause, says), verdict) in cases.iter().zip(&acted.verdicts) {

@@ -72,6 +72,11 @@ impl Task for Hostile {
     }
 }
 
+/// A question that a database takes the square of its length to plan.
+fn many_conditions(count: i64) -> Filter {
+    (0..count).fold(Filter::of("things"), |filter, id| filter.equal("id", Value::Integer(id)))
+}
+
 fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
     Ok(match key {
         "spin" => spin(),
@@ -138,6 +143,31 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
         "read-secret-columns" => told(
             store::columns(Some(item), Range::of("secrets").columns(["id"])).next().transpose(),
         ),
+        "read-many-conditions" => told(store::exists(Some(item), &many_conditions(1_000))),
+        "read-many-columns" => told(
+            store::rows(Some(item), Range::of("things").columns(vec!["id"; 2_000]))
+                .collect::<Result<Vec<_>>>(),
+        ),
+        "read-long-prefix" => {
+            let range = Range::of("things").columns(["id"]);
+            let range = (0..40).fold(range, |range, at| range.prefix(Value::Integer(at)));
+            told(store::rows(Some(item), range).collect::<Result<Vec<_>>>())
+        }
+        "read-long-value" => {
+            let long = Value::Text("x".repeat(100_000));
+            told(store::exists(Some(item), &Filter::of("things").equal("id", long)))
+        }
+        "guard-many-conditions" => Proposal::new().guard(Guard::Exists(many_conditions(65))).into(),
+        "guard-long-key" => Proposal::new().guard(Guard::Idle("x".repeat(2_000))).into(),
+        "emit-long-key" => {
+            Proposal::new().emit("cleaned", "k".repeat(2_000), b"x".as_slice()).into()
+        }
+        "emit-nul-key" => Proposal::new().emit("cleaned", "k\0", b"x".as_slice()).into(),
+        "emit-much" => (0..5)
+            .fold(Proposal::new(), |p, at| {
+                p.emit("cleaned", format!("k{at}"), vec![0; 1 << 20].as_slice())
+            })
+            .into(),
         "insert" => Proposal::new().insert("things", [("id", Value::Integer(1))]).into(),
         "delete-elsewhere" => Proposal::new().delete("elsewhere", vec![Value::Integer(1)]).into(),
         "delete-secrets" => Proposal::new().delete("secrets", vec![Value::Integer(1)]).into(),

@@ -1,0 +1,63 @@
+//! Bounds of what a guest asks for that no limit of its task counts: how long a question may be.
+//!
+//! A database plans a statement before it looks at a row, and planning may take the square of the
+//! statement's length without looking at interrupts. So every list of a question has a bound here,
+//! before anything is converted or sent.
+
+use super::access::Refusal;
+use super::bindings::besom::task::types as wit;
+
+/// Conditions of one question or guard.
+pub(super) const CONDITIONS_MAX: usize = 64;
+/// A value that is compared with a column, in bytes.
+pub(super) const COMPARED_BYTES_MAX: usize = 64 * 1024;
+
+/// Refuses more than `max` of something.
+pub(super) fn at_most(what: &str, count: usize, max: usize) -> Result<(), Refusal> {
+    if count > max {
+        return Err(Refusal::new("limit-exceeded", format!("{count} {what}: at most {max}")));
+    }
+    Ok(())
+}
+
+/// The conditions of one question or guard.
+pub(super) fn conditions(conditions: &[wit::Condition]) -> Result<(), Refusal> {
+    at_most("conditions in one question", conditions.len(), CONDITIONS_MAX)?;
+    conditions.iter().try_for_each(|condition| value(&condition.value))
+}
+
+/// A value that is compared with a column.
+pub(super) fn value(value: &wit::Value) -> Result<(), Refusal> {
+    let bytes = match value {
+        wit::Value::Text(text) | wit::Value::Decimal(text) | wit::Value::Json(text) => text.len(),
+        wit::Value::Bytes(bytes) => bytes.len(),
+        wit::Value::Null
+        | wit::Value::Bool(_)
+        | wit::Value::Integer(_)
+        | wit::Value::Float(_)
+        | wit::Value::Timestamp(_)
+        | wit::Value::Uuid(_) => 0,
+    };
+    at_most("bytes in a value that is compared", bytes, COMPARED_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_has_a_bounded_number_of_conditions_of_bounded_values() {
+        let condition = |value| wit::Condition {
+            column: "id".into(),
+            comparison: wit::Comparison::Equal,
+            value,
+        };
+        let of = |count| vec![condition(wit::Value::Integer(1)); count];
+        assert_eq!(conditions(&of(CONDITIONS_MAX)), Ok(()));
+        let refused = conditions(&of(CONDITIONS_MAX + 1)).unwrap_err();
+        assert_eq!(refused.code, "limit-exceeded");
+        assert_eq!(refused.message, "65 conditions in one question: at most 64");
+        let long = wit::Value::Text("x".repeat(COMPARED_BYTES_MAX + 1));
+        assert_eq!(conditions(&[condition(long)]).unwrap_err().code, "limit-exceeded");
+    }
+}
