@@ -56,10 +56,8 @@ pub enum Mismatch {
     #[error("it is no WebAssembly: it does not begin with `\\0asm`")]
     NotWasm,
     /// The file is too large.
-    #[error("it has {bytes} bytes: at most {max}")]
+    #[error("it has more than {max} bytes")]
     TooLarge {
-        /// Its size.
-        bytes: u64,
         /// The bound.
         max: u64,
     },

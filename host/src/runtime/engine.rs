@@ -11,6 +11,8 @@ use super::bindings::Task;
 use super::code;
 use super::guest::Guest;
 use super::imports::Imports;
+use super::shape::Shape;
+use crate::child::Limits as ChildLimits;
 use crate::ports::guests::Limits;
 
 /// Core instances, memories and tables of one component. A component of a scripting
@@ -44,6 +46,11 @@ pub struct Settings {
     pub bisect_walls_max: u32,
     /// The largest component file, in bytes.
     pub component_bytes_max: u64,
+    /// What a component may be like that is not part of this program.
+    pub shape: Shape,
+    /// By whom components are compiled that are not part of this program; none: by this process,
+    /// without a bound of memory and time.
+    pub compiler: Option<ChildLimits>,
     /// A directory of this user's for compiled components, derived from the environment. It is
     /// taken before `cache`, if nobody else can put another one in its place.
     pub users_cache: Option<PathBuf>,
@@ -66,7 +73,9 @@ impl Default for Settings {
             tick: Duration::from_millis(5),
             host_calls_max: 100_000,
             bisect_walls_max: 16,
-            component_bytes_max: 256 << 20,
+            component_bytes_max: 64 << 20,
+            shape: Shape::default(),
+            compiler: None,
             users_cache: None,
             cache: None,
             compile_wait_max: Duration::from_secs(120),

@@ -1,9 +1,13 @@
 //! From bytes to a plugin that can be called: verified, compiled, type-checked, described.
 
+use std::fs::OpenOptions;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 use wasmtime::Engine;
@@ -11,10 +15,13 @@ use wasmtime::component::{Component, Linker};
 
 use super::bindings::TaskPre;
 use super::cache::Cache;
+use super::code;
 use super::contract::{self, CONTRACT, Mismatch};
 use super::engine::Metering;
 use super::guest::Guest;
+use super::shape::Shape;
 use crate::built_in::BuiltIn;
+use crate::child::{self, Limits, Work};
 use crate::ports::guests::{Error, Manifest};
 
 /// Where a component comes from, while it may have to be compiled once more.
@@ -84,6 +91,14 @@ pub enum LoadError {
         /// Why.
         error: std::io::Error,
     },
+    /// Others can change the file.
+    #[error("{}: {why}", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is, or who may write it.
+        why: String,
+    },
     /// It is no plugin for this host.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
@@ -106,14 +121,39 @@ pub fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Reads a component, up to a bound.
+/// Whether nobody but this user and root can change a file or directory of code. The group of this
+/// process is this user's own on most systems.
+///
+/// # Errors
+/// Who else can.
+pub fn trusted(found: &std::fs::Metadata) -> Result<(), String> {
+    let (uid, mode) = (found.uid(), found.mode() & 0o7777);
+    let own = [0, rustix::process::geteuid().as_raw()].contains(&uid);
+    let group = mode & 0o020 != 0 && found.gid() != rustix::process::getegid().as_raw();
+    match (own, group || mode & 0o002 != 0) {
+        (false, _) => Err(format!("it belongs to another user (uid {uid})")),
+        (true, true) => Err(format!("others can write it (mode {mode:o})")),
+        (true, false) => Ok(()),
+    }
+}
+
+/// Reads a component from a regular file, up to a bound. Neither a pipe nor a device is opened
+/// for longer than it takes to see that it is one.
 pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, LoadError> {
     let error = |error| LoadError::Read { path: path.to_owned(), error };
-    let bytes = std::fs::metadata(path).map_err(error)?.len();
-    if bytes > bytes_max {
-        return Err(Mismatch::TooLarge { bytes, max: bytes_max }.into());
+    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path).map_err(error)?;
+    let found = file.metadata().map_err(error)?;
+    if !found.is_file() {
+        return Err(error(io::Error::other("it is no regular file")));
     }
-    std::fs::read(path).map_err(error)
+    trusted(&found).map_err(|why| LoadError::Foreign { path: path.to_owned(), why })?;
+    let mut bytes = Vec::new();
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(error)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(Mismatch::TooLarge { max: bytes_max }.into());
+    }
+    Ok(bytes)
 }
 
 /// How a component becomes code.
@@ -124,6 +164,23 @@ pub(super) struct Workshop<'a> {
     pub(super) cache: Option<&'a Cache>,
     /// How long another process that compiles the same is waited for.
     pub(super) wait_max: Duration,
+    /// What a component of somebody else may be like.
+    pub(super) shape: &'a Shape,
+    /// By whom it is compiled; none: here.
+    pub(super) compiler: Option<&'a Limits>,
+}
+
+/// The work of a child that compiles: from a component to its code.
+pub const COMPILING: (&str, Work) = (COMPILE, compiled);
+const COMPILE: &str = "compile";
+/// The argument that says whether the code counts instructions.
+const COUNTS: &str = "counts";
+
+/// Compiles, in a process of its own.
+fn compiled(args: &[String], component: Vec<u8>) -> Result<Vec<u8>, String> {
+    let config = code::config(args.iter().any(|arg| arg == COUNTS));
+    let engine = Engine::new(&config).map_err(|error| format!("{error:#}"))?;
+    engine.precompile_component(&component).map_err(|error| format!("{error:#}"))
 }
 
 /// Everything before the first instance: may take seconds, and blocks. `called` is what the log
@@ -142,9 +199,8 @@ pub(super) fn prepare(
     let component = match embedded.or_else(cached) {
         Some(component) => component,
         None => {
-            let bytes = source.bytes();
-            contract::preamble(bytes)?;
-            compile(workshop, called, digest, bytes)?
+            contract::preamble(source.bytes())?;
+            compile(workshop, called, digest, source)?
         }
     };
     fit(workshop, &component)
@@ -176,8 +232,9 @@ fn compile(
     workshop: &Workshop<'_>,
     called: &str,
     digest: &str,
-    bytes: &[u8],
+    source: &Source,
 ) -> Result<Component, LoadError> {
+    let bytes = source.bytes();
     let turn = workshop.cache.and_then(|cache| cache.turn(digest, workshop.wait_max));
     if turn.is_some()
         && let Some(component) = workshop.cache.and_then(|c| c.load(workshop.engine, digest))
@@ -186,8 +243,13 @@ fn compile(
     }
     let started = Instant::now();
     tracing::info!(plugin = %called, mib = bytes.len() >> 20, "compiling, first time on this machine");
-    let component = Component::from_binary(workshop.engine, bytes)
-        .map_err(|error| LoadError::Compile(format!("{error:#}")))?;
+    let component = match (source, workshop.compiler) {
+        (Source::Bytes(_), Some(child)) => by_child(workshop, called, child, bytes)?,
+        (Source::Bytes(_), None) | (Source::BuiltIn(_), _) => {
+            Component::from_binary(workshop.engine, bytes)
+                .map_err(|error| LoadError::Compile(format!("{error:#}")))?
+        }
+    };
     tracing::info!(plugin = %called, ms = started.elapsed().as_millis() as u64, "compiled");
     if let Some(cache) = workshop.cache
         && let Err(error) = cache.store(digest, &component)
@@ -196,4 +258,27 @@ fn compile(
     }
     drop(turn);
     Ok(component)
+}
+
+/// Has a component of somebody else compiled, under limits of its own.
+fn by_child(
+    workshop: &Workshop<'_>,
+    called: &str,
+    child: &Limits,
+    bytes: &[u8],
+) -> Result<Component, LoadError> {
+    workshop.shape.check(bytes).map_err(LoadError::Compile)?;
+    let without = workshop.shape.without_much_debug(bytes);
+    if without.is_some() {
+        let max = workshop.shape.debug_bytes_max;
+        tracing::warn!(plugin = %called, max, "compiled without its debug information: it has more");
+    }
+    let args: &[&str] = if workshop.metering.counts() { &[COUNTS] } else { &[] };
+    let code = child::run(child, COMPILE, args, without.as_deref().unwrap_or(bytes));
+    let code = code.map_err(|failure| LoadError::Compile(failure.to_string()))?;
+    // SAFETY: the bytes are those that `Engine::precompile_component` has returned in a child that is
+    // this same program, handed over by a pipe that nobody else holds. Wasmtime refuses them for
+    // another version, configuration or processor.
+    let loaded = unsafe { Component::deserialize(workshop.engine, &code) };
+    loaded.map_err(|error| LoadError::Compile(format!("{error:#}")))
 }
