@@ -170,6 +170,7 @@ async fn short_shares(
         let range = Range {
             collection: name.to_owned(),
             index: None,
+            scan_max: 0,
             prefix: Vec::new(),
             lower: None,
             upper: None,

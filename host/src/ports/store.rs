@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 pub use besom_core::budget::Grant;
@@ -786,6 +786,9 @@ pub struct Range {
     pub limit: u32,
     /// At most about so many bytes (at least one row).
     pub bytes_max: usize,
+    /// The page ends where so many rows were looked at, however few of them the conditions have
+    /// left; 0: no bound.
+    pub scan_max: u64,
     /// Where the page before ended ([`RangePage::next`]).
     pub after: Option<Vec<u8>>,
     /// Return the keys of the rows as well.
@@ -812,6 +815,16 @@ pub struct RangePage {
 /// threads, where nobody else waits.
 #[async_trait]
 pub trait Snapshot: Send + Sync {
+    /// Reads end by then, from now on: one that has not is given up with [`Cause::Slow`], and the
+    /// database is told to end it.
+    fn read_by(&self, deadline: Instant);
+
+    /// Rows that questions for existence and for tenants have looked at, about; 0 where the
+    /// database does not tell.
+    fn looked_at(&self) -> u64 {
+        0
+    }
+
     /// Rows by key; none for a row that is not there.
     async fn get_many(
         &self,

@@ -94,6 +94,9 @@ impl Caller {
     pub(super) async fn ask(&self, scope: Scope, question: Question<'_>) -> Outcome {
         let wall = Duration::from_millis(self.limits.wall_ms);
         let mut store = self.store(scope, wall);
+        if let Some(view) = &self.view {
+            view.snapshot.read_by(store.data().clock.deadline());
+        }
         let asked = tokio::select! {
             // The guest first: if it has an answer, that is its answer.
             biased;

@@ -108,19 +108,26 @@ impl Clock {
         Clock { started: Instant::now(), wall, waited: Duration::ZERO, waiting_since: None }
     }
 
+    /// When the time of the call is up.
+    pub(super) fn deadline(&self) -> Instant {
+        self.started + self.wall
+    }
+
     /// What to say of a call whose time is up: the fault is with whom used more of it. A
-    /// store that hangs must make no dead letters.
+    /// store that hangs must make no dead letters; reads that are slow by what they ask for
+    /// are told apart by those who see other tasks as well.
     pub(super) fn verdict(&self) -> Halt {
         let waiting = self.waiting_since.map_or(Duration::ZERO, |since| since.elapsed());
         let waited = self.waited + waiting;
         let elapsed = self.started.elapsed();
         if waited * 2 > elapsed {
-            return Halt::Infrastructure(format!(
+            let words = format!(
                 "the store answered too slowly: {} ms of the {} ms that a call may take were \
                  spent waiting for it",
                 waited.as_millis(),
                 self.wall.as_millis()
-            ));
+            );
+            return Halt::Refused(Cause::Slow, words);
         }
         Halt::Deadline
     }

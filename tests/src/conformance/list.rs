@@ -226,6 +226,7 @@ macro_rules! store_conformance {
                 a_snapshot_does_not_see_later_commits,
                 rows_are_read_by_key_in_the_order_asked_for,
                 a_read_sees_the_rows_of_its_tenant_only,
+                a_page_ends_where_so_many_rows_were_looked_at,
                 a_read_of_what_is_not_mapped_is_invalid,
             }
             streams {

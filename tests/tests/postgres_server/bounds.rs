@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use besom::ports::store::{Error, Outcome, Store};
 use besom::store::postgres::{Options, PostgresStore};
+use besom_core::snapshot::Cause;
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::tables::{text, thing};
 use besom_tests::conformance::world::{apply, candidate, fence, page, set_n};
@@ -59,6 +60,45 @@ fn a_snapshot_ends_with_its_time() {
         let late = held.exists(Some(&"a".into()), "things", &[]).await;
         assert!(matches!(late, Err(Error::Unavailable(_))), "{late:?}");
         assert!(!next.exists(Some(&"a".into()), "things", &[]).await.unwrap());
+    });
+}
+
+/// A read that nobody waits for any more is ended at the server as well, and is told apart from a
+/// server that is away.
+#[test]
+fn a_read_ends_with_the_time_of_its_call() {
+    block_on(async {
+        let fixture = Postgres::open_with(patient()).await;
+        let product = fixture.database().connect().await;
+        let waiting = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        let reads = async || -> i64 {
+            let sql = "SELECT count(*) FROM pg_stat_activity \
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            waiting.query_one(sql, &[]).await.expect("the activity").get(0)
+        };
+        let a = "a".into();
+        for dropped in [false, true] {
+            product.batch_execute("BEGIN; LOCK TABLE things").await.expect("locked");
+            let view = world.store().snapshot(Duration::from_secs(60)).await.unwrap();
+            let wait = Duration::from_millis(if dropped { 60_000 } else { 300 });
+            view.read_by(Instant::now() + wait);
+            let read = view.exists(Some(&a), "things", &[]);
+            match tokio::time::timeout(Duration::from_secs(1), read).await {
+                Ok(late) => {
+                    assert!(matches!(late, Err(Error::Refused(Cause::Slow, _))), "{late:?}");
+                    assert!(!dropped);
+                }
+                Err(_) => assert!(dropped, "the read did not end with its time"),
+            }
+            drop(view);
+            let asked = Instant::now();
+            while reads().await > 0 {
+                assert!(asked.elapsed() < Duration::from_secs(30), "a read goes on at the server");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            product.batch_execute("ROLLBACK").await.expect("unlocked");
+        }
     });
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use besom::ports::guests::{Call, Error, Guests as _, Limits, StopFlag};
 use besom::runtime::Settings;
 use besom_core::proposal::Verdict;
+use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 
 use super::host::{
@@ -111,7 +112,7 @@ async fn a_store_that_hangs_is_not_the_guests_deadline() {
     let call = call(&loaded.digest, Limits { wall_ms: 100, ..limits() });
     let stuck = Things::in_mood(Mood::Stuck);
     let acted = runtime.act(&call, stuck, Arc::new(Nobody), &items(["delete-read"])).await;
-    let Err(Error::Infrastructure(message)) = acted else { panic!("{acted:?}") };
+    let Err(Error::Refused(Cause::Slow, message)) = acted else { panic!("{acted:?}") };
     assert!(message.contains("the store answered too slowly"), "{message}");
 }
 

@@ -22,6 +22,8 @@ pub enum Cause {
     Restored,
     /// The database's file is not the one that was opened.
     Replaced,
+    /// The reads of a task take longer than its calls may.
+    Slow,
     /// Of a later version of this model.
     #[default]
     #[serde(other)]
@@ -37,6 +39,7 @@ impl fmt::Display for Cause {
             Cause::Clock => "clock",
             Cause::Restored => "restored",
             Cause::Replaced => "replaced",
+            Cause::Slow => "slow reads",
             Cause::Unknown => "unknown",
         })
     }

@@ -1,7 +1,7 @@
 //! Reading the user's tables as they were at one instant.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use besom_core::collection::{Collection, Collections};
@@ -140,6 +140,8 @@ fn decode(cursor: &[u8]) -> Result<Position> {
 
 #[async_trait]
 impl Snapshot for View {
+    fn read_by(&self, _deadline: Instant) {}
+
     async fn get_many(
         &self,
         tenant: Option<&Tenant>,
@@ -188,7 +190,8 @@ impl Snapshot for View {
                 }
             }
             let full = page.rows.len() >= range.limit as usize || bytes >= range.bytes_max;
-            if full && !page.rows.is_empty() && rows.peek().is_some() {
+            let looked = range.scan_max > 0 && page.scanned >= range.scan_max;
+            if (looked || (full && !page.rows.is_empty())) && rows.peek().is_some() {
                 page.next = Some(encode(&position)?);
                 break;
             }

@@ -14,10 +14,10 @@ use deadpool_postgres::{
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls};
+use tokio_postgres::{AsyncMessage, CancelToken, Client, Config, Connection, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::{classify, words};
+use super::error::{Job, classify, words};
 use super::options::Options;
 use super::session::Session;
 use super::tls::{Trust, client, distrust};
@@ -138,6 +138,34 @@ pub(super) struct Pools {
     losses: Arc<Losses>,
     shown: String,
     wait_max: Duration,
+    tls: Option<MakeRustlsConnect>,
+}
+
+/// Ends what a connection is doing, by another connection.
+#[derive(Clone)]
+pub(super) struct Canceller {
+    token: CancelToken,
+    tls: Option<MakeRustlsConnect>,
+    patience: Duration,
+}
+
+impl Canceller {
+    /// Tells the server, and does not wait until the statement has ended.
+    pub(super) async fn cancel(&self) {
+        let told = async {
+            match &self.tls {
+                None => self.token.cancel_query(NoTls).await,
+                Some(tls) => self.token.cancel_query(tls.clone()).await,
+            }
+        };
+        match tokio::time::timeout(self.patience, told).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "a statement cannot be cancelled"),
+            Err(_) => {
+                tracing::debug!("a statement cannot be cancelled: the server does not answer")
+            }
+        }
+    }
 }
 
 /// When a connection was last found broken. Those that are older are not handed out any more:
@@ -187,7 +215,14 @@ impl Pools {
             losses: Arc::clone(&losses),
             shown: dial.shown.clone(),
             wait_max: options.connect_timeout,
+            tls: dial.tls.clone(),
         })
+    }
+
+    /// What tells the server to end whatever a connection is doing.
+    pub(super) fn canceller(&self, session: &Session) -> Job<Canceller> {
+        let (token, tls) = (session.canceller()?, self.tls.clone());
+        Ok(Canceller { token, tls, patience: self.wait_max })
     }
 
     /// A connection for a use, waiting for one if all are taken.

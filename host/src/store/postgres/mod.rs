@@ -437,7 +437,8 @@ impl Store for PostgresStore {
     async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>> {
         let session = self.pools.take(Use::Act).await?;
         let (mapping, good) = (self.mapping(&session).await?, self.good());
-        Ok(Arc::new(snapshot::open(session, mapping, good, open_max).await?))
+        let canceller = self.pools.canceller(&session)?;
+        Ok(Arc::new(snapshot::open(session, canceller, mapping, good, open_max).await?))
     }
 
     async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()> {

@@ -176,6 +176,7 @@ impl<'a> Reading<'a> {
     fn full(&self) -> bool {
         self.page.rows.len() >= self.range.limit.max(1) as usize
             || (self.bytes >= self.range.bytes_max && !self.page.rows.is_empty())
+            || (self.range.scan_max > 0 && self.page.scanned >= self.range.scan_max)
     }
 
     fn page(mut self, next: Option<Cursor>) -> Job<RangePage> {

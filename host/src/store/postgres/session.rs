@@ -12,7 +12,7 @@ use std::task::Poll;
 use besom_core::time::Time;
 use deadpool_postgres::Object;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row, Statement};
+use tokio_postgres::{CancelToken, Row, Statement};
 
 use super::clock::{Clock, NOW};
 use super::connect::Losses;
@@ -205,6 +205,11 @@ impl Session {
         {
             self.open = false;
         }
+    }
+
+    /// What tells the server to end whatever this connection is doing.
+    pub(super) fn canceller(&self) -> Job<CancelToken> {
+        Ok(self.client()?.cancel_token())
     }
 
     /// Breaks the connection, whatever it is doing.

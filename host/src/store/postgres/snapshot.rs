@@ -3,16 +3,19 @@
 //! An open snapshot keeps the server from removing what is dead, so it is closed when its time
 //! is over, whether its holder is still there or not; a read that runs then is cancelled.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::Condition;
+use besom_core::snapshot::Cause;
 use besom_core::value::{Row, RowKey};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
+use super::connect::Canceller;
 use super::error::{Failure, Job};
 use super::mapping::Mapping;
 use super::plan::Good;
@@ -31,6 +34,9 @@ pub(super) struct View<'a> {
     pub(super) good: &'a Good,
 }
 
+/// Of a read that was given up.
+const SLOW: &str = "a read was ended: the time of the call was up";
+
 /// See [`crate::ports::store::Store::snapshot`].
 pub(super) struct PostgresSnapshot {
     inner: Arc<Inner>,
@@ -44,11 +50,17 @@ struct Inner {
     good: Arc<Good>,
     open_max: Duration,
     until: Instant,
+    /// When reads end.
+    read_by: std::sync::Mutex<Option<Instant>>,
+    /// Whether a read is under way, whose holder may be gone.
+    reading: AtomicBool,
+    canceller: Canceller,
 }
 
 /// Opens a snapshot; the first read fixes what it sees.
 pub(super) async fn open(
     mut session: Session,
+    canceller: Canceller,
     mapping: Arc<Mapping>,
     good: Arc<Good>,
     open_max: Duration,
@@ -69,6 +81,9 @@ pub(super) async fn open(
         good,
         open_max,
         until: Instant::now() + open_max,
+        read_by: std::sync::Mutex::default(),
+        reading: AtomicBool::new(false),
+        canceller,
     });
     let bounded = Arc::downgrade(&inner);
     let closer = tokio::spawn(async move {
@@ -78,6 +93,14 @@ pub(super) async fn open(
         }
     });
     Ok(PostgresSnapshot { inner, closer: closer.abort_handle() })
+}
+
+/// Ends a read that nobody waits for any more, and closes.
+async fn give_up(canceller: Canceller, session: Option<Session>) {
+    if session.is_some() {
+        canceller.cancel().await;
+    }
+    close(session).await;
 }
 
 async fn close(session: Option<Session>) {
@@ -103,6 +126,15 @@ impl Inner {
         ))
     }
 
+    /// What comes of a read within the time of reads.
+    async fn in_time<T>(&self, read: impl Future<Output = T>) -> Option<T> {
+        let by = *self.read_by.lock().unwrap_or_else(PoisonError::into_inner);
+        match by {
+            Some(by) => tokio::time::timeout_at(by.into(), read).await.ok(),
+            None => Some(read.await),
+        }
+    }
+
     /// What went wrong, as the holder of the snapshot has to see it.
     fn error(&self, failure: Failure) -> Error {
         if Instant::now() >= self.until { self.overdue() } else { failure.into() }
@@ -115,7 +147,10 @@ impl Drop for PostgresSnapshot {
         let session = self.inner.session.try_lock().ok().and_then(|mut open| open.take());
         // Without a runtime the connection is closed instead, to the same effect.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(close(session));
+            match self.inner.reading.load(Ordering::Relaxed) {
+                true => runtime.spawn(give_up(self.inner.canceller.clone(), session)),
+                false => runtime.spawn(close(session)),
+            };
         }
     }
 }
@@ -124,15 +159,22 @@ impl Drop for PostgresSnapshot {
 macro_rules! read {
     ($snapshot:expr, $view:ident => $read:expr) => {{
         let inner = &$snapshot.inner;
-        let open = inner.session.lock().await;
+        let mut open = inner.session.lock().await;
         let Some(session) = open.as_ref() else { return Err(inner.overdue()) };
         let $view = View { session, mapping: &inner.mapping, good: &inner.good };
-        let done: Job<_> = $read.await;
+        inner.reading.store(true, Ordering::Relaxed);
+        let done: Option<Job<_>> = inner.in_time($read).await;
+        inner.reading.store(done.is_none(), Ordering::Relaxed);
         match done {
-            Ok(answer) => Ok(answer),
-            Err(failure) => {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(failure)) => {
                 untouched(session, &failure).await;
                 Err(inner.error(failure))
+            }
+            None => {
+                // What is asked behind it would wait for it: the snapshot ends with it.
+                tokio::spawn(give_up(inner.canceller.clone(), open.take()));
+                Err(Error::Refused(Cause::Slow, SLOW.to_owned()))
             }
         }
     }};
@@ -140,6 +182,11 @@ macro_rules! read {
 
 #[async_trait]
 impl Snapshot for PostgresSnapshot {
+    fn read_by(&self, deadline: Instant) {
+        let mut by = self.inner.read_by.lock().unwrap_or_else(PoisonError::into_inner);
+        *by = Some(deadline);
+    }
+
     async fn get_many(
         &self,
         tenant: Option<&Tenant>,

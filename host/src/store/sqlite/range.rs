@@ -177,6 +177,7 @@ impl<'a> Reading<'a> {
     fn full(&self) -> bool {
         self.page.rows.len() >= self.range.limit.max(1) as usize
             || (self.bytes >= self.range.bytes_max && !self.page.rows.is_empty())
+            || (self.range.scan_max > 0 && self.page.scanned >= self.range.scan_max)
     }
 
     fn page(mut self, next: Option<Cursor>) -> Job<RangePage> {
@@ -338,14 +339,13 @@ impl<'a> Reading<'a> {
             self.page.scanned += 1;
             let (keys_at, order_at) = (self.columns.len(), self.columns.len() + self.key.len());
             let end = order_at + self.order.len();
-            if !row.get::<_, Option<bool>>(end)?.unwrap_or(false) {
-                continue;
-            }
-            let values = cells(row, 0, self.columns.iter())?;
-            self.bytes += values.iter().map(Value::weight).sum::<usize>();
-            self.page.rows.push(values);
-            if self.range.keys {
-                self.page.keys.push(cells(row, keys_at, self.key.iter())?);
+            if row.get::<_, Option<bool>>(end)?.unwrap_or(false) {
+                let values = cells(row, 0, self.columns.iter())?;
+                self.bytes += values.iter().map(Value::weight).sum::<usize>();
+                self.page.rows.push(values);
+                if self.range.keys {
+                    self.page.keys.push(cells(row, keys_at, self.key.iter())?);
+                }
             }
             // Only where the page may end here: the next page goes on behind this row.
             if self.full() {

@@ -3,12 +3,14 @@
 //! An open snapshot keeps the WAL from being reset, so it is closed when its time is over,
 //! whether its holder is still there or not; a read that runs then is interrupted.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::Condition;
+use besom_core::snapshot::Cause;
 use besom_core::value::{Row, RowKey};
 use rusqlite::{Connection, InterruptHandle};
 use tokio::task::AbortHandle;
@@ -18,6 +20,9 @@ use super::mapping::Mapping;
 use super::readers::{Reader, Readers};
 use super::{lookup, outbox, range, tenants};
 use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
+
+/// Of a read that was given up.
+const SLOW: &str = "a read was ended: the time of the call was up";
 
 /// See [`crate::ports::store::Store::snapshot`].
 pub(super) struct SqliteSnapshot {
@@ -32,6 +37,33 @@ struct Inner {
     interrupt: InterruptHandle,
     mapping: Arc<Mapping>,
     open_max: Duration,
+    watch: Arc<Watch>,
+}
+
+/// What a read is stopped by while it runs.
+struct Watch {
+    opened: Instant,
+    /// When reads end, in microseconds from `opened`.
+    until: AtomicU64,
+    /// Steps of the database's machine, by thousands.
+    steps: AtomicU64,
+}
+
+/// So many steps of the database's machine pass between two looks: some tens of microseconds.
+const STEPS: u32 = 1_000;
+/// About so many steps a row takes that is looked at and left out.
+const STEPS_PER_ROW: u64 = 10;
+
+impl Watch {
+    /// Called while a read runs; true ends it.
+    fn is_over(&self) -> bool {
+        self.steps.fetch_add(1, Ordering::Relaxed);
+        self.is_late()
+    }
+
+    fn is_late(&self) -> bool {
+        self.opened.elapsed().as_micros() >= u128::from(self.until.load(Ordering::Relaxed))
+    }
 }
 
 /// Opens a snapshot; the first read pins what it sees.
@@ -40,15 +72,24 @@ pub(super) async fn open(
     mapping: Arc<Mapping>,
     open_max: Duration,
 ) -> Result<SqliteSnapshot> {
-    let reader = pool.take().await?;
+    let mut reader = pool.take().await?;
     reader.conn.execute_batch("BEGIN").map_err(Failure::from)?;
     let interrupt = reader.conn.get_interrupt_handle();
+    let watch = Arc::new(Watch {
+        opened: Instant::now(),
+        until: AtomicU64::new(u64::MAX),
+        steps: AtomicU64::new(0),
+    });
+    let seen = Arc::clone(&watch);
+    let steps = i32::try_from(STEPS).unwrap_or(i32::MAX);
+    reader.conn.progress_handler(steps, Some(move || seen.is_over())).map_err(Failure::from)?;
     let inner = Arc::new(Inner {
         pool: Arc::clone(pool),
         reader: Mutex::new(Some(reader)),
         interrupt,
         mapping,
         open_max,
+        watch,
     });
     let bounded = Arc::downgrade(&inner);
     let closer = tokio::spawn(async move {
@@ -64,7 +105,9 @@ pub(super) async fn open(
 impl Inner {
     fn close(&self) {
         let reader = self.reader.lock().unwrap_or_else(|e| e.into_inner()).take();
-        if let Some(reader) = reader {
+        if let Some(mut reader) = reader {
+            // It fails where no handler can be set at all, and then none was.
+            let _ = reader.conn.progress_handler(0, None::<fn() -> bool>);
             self.pool.put(reader);
         }
     }
@@ -102,7 +145,10 @@ impl SqliteSnapshot {
             Err(Failure::Sql(e))
                 if e.sqlite_error_code() == Some(rusqlite::ErrorCode::OperationInterrupted) =>
             {
-                Err(inner.overdue())
+                Err(match inner.watch.is_late() {
+                    true => Error::Refused(Cause::Slow, SLOW.to_owned()),
+                    false => inner.overdue(),
+                })
             }
             other => other.map_err(Error::from),
         }
@@ -111,6 +157,15 @@ impl SqliteSnapshot {
 
 #[async_trait]
 impl Snapshot for SqliteSnapshot {
+    fn read_by(&self, deadline: Instant) {
+        let left = deadline.saturating_duration_since(self.inner.watch.opened).as_micros();
+        self.inner.watch.until.store(u64::try_from(left).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    fn looked_at(&self) -> u64 {
+        self.inner.watch.steps.load(Ordering::Relaxed) * u64::from(STEPS) / STEPS_PER_ROW
+    }
+
     async fn get_many(
         &self,
         tenant: Option<&Tenant>,

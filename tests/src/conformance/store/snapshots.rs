@@ -67,6 +67,28 @@ pub async fn a_read_sees_the_rows_of_its_tenant_only(world: &mut World) {
     assert!(view.exists(None, "things", &[]).await.unwrap(), "none means all tenants");
 }
 
+/// Rows that conditions leave out cost as much as others: a page ends where so many were looked at,
+/// and the next one goes on behind them.
+pub async fn a_page_ends_where_so_many_rows_were_looked_at(world: &mut World) {
+    let things = (0..10).map(|n| thing(&format!("t{n}"), n)).collect();
+    world.write(things).await;
+    let view = world.store().snapshot(OPEN).await.unwrap();
+    let mut rare = range("things", None, &["id"]);
+    rare.conditions = vec![Condition::equal("n", Value::Integer(9))];
+    rare.scan_max = 4;
+    let (mut looked, mut found) = (Vec::new(), Vec::new());
+    loop {
+        let page = view.read_range(Some(&tenant("a")), &rare).await.unwrap();
+        looked.push(page.scanned);
+        found.extend(page.rows);
+        match page.next {
+            Some(next) => rare.after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!((looked, found), (vec![4, 4, 2], vec![vec![text("t9")]]));
+}
+
 /// What the mapping does not have is the caller's fault.
 pub async fn a_read_of_what_is_not_mapped_is_invalid(world: &mut World) {
     let view = world.store().snapshot(OPEN).await.unwrap();
