@@ -17,6 +17,9 @@ use crate::ports::guests::{Lane, Limits};
 /// for. A name that is not among them stands for itself.
 pub type Aliases = BTreeMap<String, String>;
 
+/// Columns that a task may name, by collection.
+pub type Columns = BTreeMap<String, Vec<String>>;
+
 /// A task, ready to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskDefinition {
@@ -46,6 +49,13 @@ pub struct TaskDefinition {
     pub limits: Limits,
     /// What it may do.
     pub grants: Grants,
+    /// Of a collection, the columns that it may name beside those of the key; a collection that is
+    /// not among them: all that its plugin asks for.
+    #[serde(default)]
+    pub columns: Columns,
+    /// Whether it may see all tenants at once: a scan over them, items of several in one call.
+    #[serde(default)]
+    pub all_tenants: bool,
     /// What its plugin calls by another name: the plugin's name of a collection, and the
     /// collection of the configuration that it stands for.
     #[serde(default)]
@@ -78,6 +88,31 @@ pub struct TaskDefinition {
     /// are.
     #[serde(default)]
     pub rows_per_second: Option<NonZeroU32>,
+}
+
+impl TaskDefinition {
+    /// The same with no more rights than `current` has: what was taken away counts for runs that
+    /// began before as well.
+    #[must_use]
+    pub fn restricted_to(mut self, current: &TaskDefinition) -> TaskDefinition {
+        for (collection, operations) in &mut self.grants {
+            *operations =
+                operations.and(current.grants.get(collection).copied().unwrap_or_default());
+        }
+        for (collection, allowed) in &current.columns {
+            let own = self.columns.entry(collection.clone()).or_insert_with(|| allowed.clone());
+            own.retain(|column| allowed.contains(column));
+        }
+        self.topics.retain(|topic| current.topics.contains(topic));
+        self.activity &= current.activity;
+        self.all_tenants &= current.all_tenants;
+        self
+    }
+
+    /// Whether it has no right that `current` has not.
+    pub fn is_within(&self, current: &TaskDefinition) -> bool {
+        self.clone().restricted_to(current) == *self
+    }
 }
 
 /// Items that may wait in the log of a task that says nothing of it.

@@ -39,6 +39,8 @@ fn row(id: i64, columns: &[String]) -> Row {
 
 #[async_trait]
 impl Snapshot for Shares {
+    fn read_by(&self, _deadline: std::time::Instant) {}
+
     async fn get_many(
         &self,
         _: Option<&Tenant>,
@@ -109,6 +111,9 @@ fn call(loaded: &Loaded) -> Call {
             [("shares".into(), Operations { read: true, update: true, ..Default::default() })]
                 .into(),
         ),
+        columns: Arc::default(),
+        all_tenants: true,
+        activity: true,
         limits: Limits {
             memory_bytes: 64 << 20,
             fuel: 10_000_000_000,

@@ -102,6 +102,17 @@ pub struct Operations {
 }
 
 impl Operations {
+    /// What both allow.
+    #[must_use]
+    pub fn and(self, other: Operations) -> Operations {
+        Operations {
+            read: self.read && other.read,
+            insert: self.insert && other.insert,
+            update: self.update && other.update,
+            delete: self.delete && other.delete,
+        }
+    }
+
     /// Whether everything asked for is allowed by `self`.
     pub fn covers(self, asked: Operations) -> bool {
         (self.read || !asked.read)

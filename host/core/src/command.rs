@@ -49,6 +49,20 @@ pub enum Command {
         /// Which keys, and their values before and after.
         change: String,
     },
+    /// A host has taken up a plugin of its directory: kept for which file ran from when on, and with
+    /// which rights.
+    Loaded {
+        /// The plugin, as its tasks name it.
+        plugin: String,
+        /// SHA-256 of its file, in hexadecimal.
+        digest: String,
+        /// Its name and version, as it says.
+        version: String,
+        /// The tasks that it serves, and what each is granted.
+        grants: String,
+        /// What the plugin asks for, as JSON.
+        manifest: String,
+    },
     /// A node was told to drain: kept for who, when and why. The members have it already.
     Drained {
         /// Its lasting name.
@@ -65,6 +79,11 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether it takes something away for good, so that a reason is kept with it.
+    pub fn discards(&self) -> bool {
+        matches!(self, Command::DiscardDead(_) | Command::RepairStreams { .. })
+    }
+
     /// What it does, in one word.
     pub fn verb(&self) -> &'static str {
         match self {
@@ -78,6 +97,7 @@ impl Command {
             Command::RepairStreams { .. } => "repair",
             Command::Resign => "resign",
             Command::Edited { .. } => "edit",
+            Command::Loaded { .. } => "load",
             Command::Drained { .. } => "drain",
             Command::Rejoined { .. } => "rejoin",
             Command::Unknown => "unknown",
@@ -95,6 +115,7 @@ impl Command {
             Command::Resign => "the leadership".to_owned(),
             Command::Unknown => "command".to_owned(),
             Command::Drained { node } | Command::Rejoined { node } => node.clone(),
+            Command::Loaded { plugin, .. } => plugin.clone(),
             Command::Cancel { run } => format!("run {run}"),
             Command::RetryDead(which) | Command::DiscardDead(which) => which.to_string(),
             Command::RetryMessages(which) => which.to_string(),

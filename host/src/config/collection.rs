@@ -100,9 +100,10 @@ pub fn read(
 fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, CollectionPlaces) {
     let name = &entry.key;
     let path = format!("collections.{name}");
-    if name == super::task::TOPICS {
+    if super::task::RESERVED.contains(&name.as_str()) {
         let message = format!("a collection cannot be called `{name}`");
-        walker.error(&entry.key_span, message, "that word stands for topics among the grants");
+        let fix = format!("that word stands for {name} among the grants");
+        walker.error(&entry.key_span, message, fix);
     }
     let mut plain = CollectionTable { table: name.clone(), tenant: None };
     let shaped = SHAPED.map(|(name, _)| name);

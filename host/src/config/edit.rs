@@ -280,6 +280,31 @@ pub fn edit(base: &Base<'_>, task: &TaskName, changes: &[Change]) -> Result<Edit
     })
 }
 
+/// Writes the pin of a task's plugin.
+///
+/// # Errors
+/// There is no new text.
+pub fn pin(text: &str, task: &TaskName, digest: &str) -> Result<String, Refusal> {
+    let key = || Refusal::Layout { task: task.clone(), key: task::PIN.to_owned() };
+    let path = ["tasks", task.as_str(), task::PIN];
+    let behind: Vec<Vec<&str>> =
+        task::KEYS.iter().map(|known| vec!["tasks", task.as_str(), known.name]).collect();
+    let new = splice::set(text, &path, Written::Text(digest), &behind);
+    let new = new.map_err(|Nowhere| key())?;
+    // Nothing but the pin may have changed, however the file is written.
+    let without = |text: &str| {
+        let mut root: toml::Table = toml::from_str(text).ok()?;
+        take(&mut root, &path);
+        Some(root)
+    };
+    let (root, _) = tree::parse(&Source::new("", new.as_str()));
+    let written = task_table(&root, task).and_then(|table| table.get(task::PIN));
+    match written.map(|entry| &entry.node) {
+        Some(Node::Text(pin)) if pin == digest && without(text) == without(&new) => Ok(new),
+        _ => Err(key()),
+    }
+}
+
 /// A text as the host judges it, plugins aside.
 struct Judged {
     source: Source,

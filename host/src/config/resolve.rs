@@ -1,5 +1,6 @@
 //! The two steps from a text to a configuration.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -249,6 +250,12 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
             .fix("remove one of the two"),
         );
     }
+    if sections.store.url.as_deref().is_some_and(holds_password) {
+        problems
+            .push(Diagnostic::error(place(at("store", "url")), "store.url holds a password").fix(
+                "put the password into a file (mode 0600) and name it in store.password_file",
+            ));
+    }
     if sections.clock.skew_max < sections.clock.skew_warn {
         let message = "clock.skew_max is below clock.skew_warn";
         let fix = "make it at least as long: a warning comes before the node ceases to lead";
@@ -269,10 +276,20 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
     }
 }
 
+/// Whether a URL of a database holds a password, as the part before its host or as a parameter.
+fn holds_password(url: &str) -> bool {
+    matches!(crate::secret::redact(url), Cow::Owned(_))
+}
+
 /// How a plugin is found by its name in the configuration.
 pub type FindPlugin<'a> = dyn Fn(&str) -> Result<Plugin, PluginFault> + 'a;
 
 impl Parsed {
+    /// The pins of tasks and their plugins: task, plugin, pin.
+    pub fn pins(&self) -> Vec<(&str, &str, Option<&str>)> {
+        self.tasks.iter().map(|task| (task.name(), task.plugin(), task.pin())).collect()
+    }
+
     /// The plugins that tasks name, each once: a loader may fetch them all before
     /// [`Parsed::resolve`] asks for them one by one.
     pub fn plugins(&self) -> Vec<&str> {
@@ -341,7 +358,9 @@ impl Parsed {
             for task in self.tasks.iter().filter(|t| !t.plugin().is_empty()) {
                 match found.entry(task.plugin()).or_insert_with(|| plugin(task.plugin())) {
                     Ok(plugin) => {
-                        let definition = task.resolve(&mut walker, plugin, &collections);
+                        let require_pin = self.sections.plugins.require_pin;
+                        let definition =
+                            task.resolve(&mut walker, plugin, &collections, require_pin);
                         manifests.insert(plugin.digest.clone(), plugin.manifest.clone());
                         tasks.insert(definition.name.clone(), Arc::new(definition));
                     }

@@ -80,8 +80,17 @@ fn task_schema() -> Value {
         json!({
             "type": "object",
             "description": doc("grants"),
-            "properties": { task::TOPICS: names },
-            "additionalProperties": operations,
+            "properties": {
+                task::TOPICS: names,
+                task::ACTIVITY: { "type": "boolean" },
+                task::ALL_TENANTS: { "type": "boolean" },
+            },
+            "additionalProperties": { "anyOf": [operations, {
+                "type": "object",
+                "properties": { "ops": operations, "columns": names },
+                "required": ["ops"],
+                "additionalProperties": false,
+            }] },
         }),
     );
     let mut schema = object("A task.", task::KEYS, more);

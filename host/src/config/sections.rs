@@ -21,7 +21,6 @@ pub struct Store {
     /// The SQLite file, absolute or from the working directory; meaningless beside a URL.
     pub path: PathBuf,
     /// The PostgreSQL server; none: the file.
-    #[serde(serialize_with = "without_password")]
     pub url: Option<String>,
     /// The file with the password.
     pub password_file: Option<PathBuf>,
@@ -47,23 +46,6 @@ pub struct Store {
     pub idle_in_transaction_timeout: Duration,
     /// After how long without an acknowledgement a connection is given up.
     pub tcp_user_timeout: Duration,
-}
-
-/// What stands between the user's name and the host, if it is a password, stays out of
-/// everything that is printed.
-fn without_password<S: serde::Serializer>(
-    url: &Option<String>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let shown = url.as_ref().map(|url| {
-        let start = url.find("://").map_or(0, |at| at + 3);
-        let end = url[start..].find('@').map(|at| start + at);
-        match end.and_then(|end| Some((url[start..end].find(':')? + start, end))) {
-            Some((colon, end)) => format!("{}:***{}", &url[..colon], &url[end..]),
-            None => url.clone(),
-        }
-    });
-    shown.serialize(serializer)
 }
 
 /// Who this node is.
@@ -161,6 +143,14 @@ pub struct Runtime {
 pub struct Plugins {
     /// The directory that `plugin = "NAME.wasm"` refers to.
     pub dir: PathBuf,
+    /// Whether each plugin of the directory has to be pinned by its task.
+    pub require_pin: bool,
+    /// The largest file of a plugin, in bytes.
+    pub bytes_max: u64,
+    /// The address space of the process that compiles a plugin, in bytes.
+    pub compile_memory: u64,
+    /// The time of a processor that compiling a plugin may take.
+    pub compile_time: Duration,
 }
 
 /// Everything that concerns the host as a whole.
@@ -237,7 +227,7 @@ pub static SECTIONS: &[Section] = &[
             Key {
                 name: "password_file",
                 default: "",
-                doc: "The file with the password; by default it is in PGPASSWORD, or in the URL.",
+                doc: "The file (mode 0600) with the password; by default the password is in PGPASSWORD.",
                 slot: Slot::OptionalPath(|s| &mut s.store.password_file),
             },
             Key {
@@ -507,12 +497,38 @@ pub static SECTIONS: &[Section] = &[
     Section {
         name: "plugins",
         doc: "Your own plugins.",
-        keys: &[Key {
-            name: "dir",
-            default: "\"plugins.d\"",
-            doc: "The directory that plugin = \"NAME.wasm\" refers to.",
-            slot: Slot::Path(|s| &mut s.plugins.dir),
-        }],
+        keys: &[
+            Key {
+                name: "dir",
+                default: "\"plugins.d\"",
+                doc: "The directory that plugin = \"NAME.wasm\" refers to.",
+                slot: Slot::Path(|s| &mut s.plugins.dir),
+            },
+            Key {
+                name: "require_pin",
+                default: "false",
+                doc: "Whether a task with a plugin of the directory has to name its SHA-256.",
+                slot: Slot::Bool(|s| &mut s.plugins.require_pin),
+            },
+            Key {
+                name: "bytes_max",
+                default: "\"64MiB\"",
+                doc: "The largest file of a plugin.",
+                slot: Slot::Bytes(|s| &mut s.plugins.bytes_max, 1 << 10, 1 << 30),
+            },
+            Key {
+                name: "compile_memory",
+                default: "\"2GiB\"",
+                doc: "The address space of the process that compiles a plugin.",
+                slot: Slot::Bytes(|s| &mut s.plugins.compile_memory, 256 << 20, 64 << 30),
+            },
+            Key {
+                name: "compile_time",
+                default: "\"60s\"",
+                doc: "The time of a processor that compiling a plugin may take.",
+                slot: Slot::Duration(|s| &mut s.plugins.compile_time, ms(1_000), ms(3_600_000)),
+            },
+        ],
     },
     cluster::COORDINATION,
     cluster::RING,

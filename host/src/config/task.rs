@@ -15,14 +15,20 @@ use besom_core::value::{Field, Value};
 use super::keys::{Fault, Key, Slot, suggestion};
 use super::quantity::show_duration;
 use super::settings;
-use super::tree::{Entry, Span, Table};
+use super::tree::{Entry, Node, Span, Table};
 use super::walk::{Spans, Walker};
 use super::{Plugin, limits};
 use crate::ports::guests::Lane;
-use crate::task::{Aliases, CatchUp, Overlap, RetryPolicy, TaskDefinition};
+use crate::task::{Aliases, CatchUp, Columns, Overlap, RetryPolicy, TaskDefinition};
 
 /// The key of the grants that lists topics instead of a collection's operations.
 pub const TOPICS: &str = "topics";
+/// The key of the grants that allows to read activity.
+pub const ACTIVITY: &str = "activity";
+/// The key of the grants that allows to see all tenants at once.
+pub const ALL_TENANTS: &str = "all_tenants";
+/// Names that no collection can have.
+pub const RESERVED: [&str; 3] = [TOPICS, ACTIVITY, ALL_TENANTS];
 
 /// How far ahead due items are planned by a task without a schedule.
 const HORIZON_UNSCHEDULED: Duration = Duration::from_secs(86_400);
@@ -45,6 +51,8 @@ pub struct TaskTable {
     undo_retention: Duration,
     queue_max: u32,
     rows_per_second: u32,
+    lane: String,
+    sha256: Option<String>,
 }
 
 const DAY: u64 = 86_400;
@@ -137,7 +145,22 @@ pub static KEYS: &[Key<TaskTable>] = &[
         doc: "Rows that all nodes together may change in a second on its behalf; 0: no bound.",
         slot: Slot::U32(|t| &mut t.rows_per_second, 0, 1_000_000_000),
     },
+    Key {
+        name: "lane",
+        default: "",
+        doc: "The lane that a plugin of your own may work in, where it asks for another than normal: due goes before all others, heavy has the largest limits.",
+        slot: Slot::Choice(&["normal", "due", "heavy"], |t, word| t.lane = word.to_owned()),
+    },
+    Key {
+        name: PIN,
+        default: "",
+        doc: "SHA-256 of the plugin's file, in hexadecimal: another file is refused. `besom plugin pin` writes it.",
+        slot: Slot::OptionalText(|t| &mut t.sha256),
+    },
 ];
+
+/// The key that pins a task's plugin.
+pub const PIN: &str = "sha256";
 
 /// The tables below a task, and what they are for.
 pub const TABLES: [(&str, &str); 5] = [
@@ -313,6 +336,11 @@ impl RawTask {
         &self.plain.plugin
     }
 
+    /// The digest that its plugin has to have; none: any.
+    pub fn pin(&self) -> Option<&str> {
+        self.plain.sha256.as_deref()
+    }
+
     /// Its schedule and time zone, with their places.
     pub fn schedule_of(&self) -> super::schedule::Written<'_> {
         let span = |key: &str| self.spans.get(key).unwrap_or(&self.name_span);
@@ -364,14 +392,18 @@ impl RawTask {
         walker: &mut Walker<'_>,
         plugin: &Plugin,
         collections: &Collections,
+        require_pin: bool,
     ) -> TaskDefinition {
         let manifest = &plugin.manifest;
+        self.judge_pin(walker, plugin, require_pin);
         let path = format!("tasks.{}", self.name);
         let read = settings::read(walker, &path, &self.name_span, &self.settings, manifest);
         let limits = limits::read(walker, &path, &self.limits, manifest.lane, &self.plain.plugin);
         let aliases = self.aliases(walker, plugin, collections);
         let real = |name: &str| aliases.get(name).map_or(name, String::as_str).to_owned();
-        let (grants, topics) = self.grants(walker, plugin, collections, &aliases);
+        let Granted { grants, columns, topics, activity, all_tenants } =
+            self.grants(walker, plugin, collections, &aliases);
+        self.judge_lane(walker, plugin);
         self.judge_lateness(walker, manifest.lane, &read.fields);
         let optional = manifest.collections.iter().flat_map(|request| {
             let columns = request.columns.iter().map(|column| (&request.collection, column));
@@ -383,6 +415,17 @@ impl RawTask {
         // Where no collection has a tenant there is none to cycle through: all is one scan.
         let has_tenants =
             grants.keys().any(|name| collections.get(name).is_some_and(|c| c.tenant.is_some()));
+        if has_tenants && !manifest.per_tenant && !all_tenants && self.grants.is_some() {
+            let span = self.spans.get("plugin").unwrap_or(&self.name_span);
+            walker.error(
+                span,
+                format!(
+                    "the plugin `{}` asks to scan all tenants at once, which is not granted",
+                    self.plain.plugin
+                ),
+                format!("write {ALL_TENANTS} = true in [tasks.{}.grants]", self.name),
+            );
+        }
         TaskDefinition {
             name: TaskName::from(self.name.as_str()),
             plugin: self.plain.plugin.clone(),
@@ -403,13 +446,15 @@ impl RawTask {
             settings: read.fields,
             limits,
             grants,
+            columns,
+            all_tenants,
             topics,
             unmapped: unmapped
                 .map(|(collection, column)| format!("{collection}.{column}"))
                 .collect(),
             aliases,
             per_tenant: manifest.per_tenant && has_tenants,
-            activity: manifest.activity,
+            activity,
             lane: manifest.lane,
             tenants_per_run: read.host.tenants_per_run,
             candidates_per_tenant: read.host.candidates_per_tenant,
@@ -496,7 +541,7 @@ impl RawTask {
         plugin: &Plugin,
         collections: &Collections,
         aliases: &Aliases,
-    ) -> (Grants, Vec<String>) {
+    ) -> Granted {
         let real = |name: &'_ str| aliases.get(name).map_or(name, String::as_str).to_owned();
         let manifest = &plugin.manifest;
         let plugin_span = self.spans.get("plugin").unwrap_or(&self.name_span).clone();
@@ -538,14 +583,28 @@ impl RawTask {
             .collect();
         let Some(table) = &self.grants else {
             if plugin.built_in {
-                let granted = asked;
-                return (granted, manifest.topics.clone());
+                return Granted {
+                    grants: asked,
+                    columns: Columns::new(),
+                    topics: manifest.topics.clone(),
+                    activity: manifest.activity,
+                    all_tenants: true,
+                };
             }
-            if !asked.is_empty() || !manifest.topics.is_empty() {
+            if !asked.is_empty() || !manifest.topics.is_empty() || manifest.activity {
                 let mut needs: Vec<_> =
                     asked.iter().map(|(name, ops)| format!("{name} = {}", words(*ops))).collect();
                 if !manifest.topics.is_empty() {
                     needs.push(format!("{TOPICS} = {:?}", manifest.topics));
+                }
+                if manifest.activity {
+                    needs.push(format!("{ACTIVITY} = true"));
+                }
+                let has_tenants = |name: &String| {
+                    collections.get(name).is_some_and(|collection| collection.tenant.is_some())
+                };
+                if !manifest.per_tenant && asked.keys().any(has_tenants) {
+                    needs.push(format!("{ALL_TENANTS} = true"));
                 }
                 walker.error(
                     &plugin_span,
@@ -556,14 +615,24 @@ impl RawTask {
                     format!("add [tasks.{}.grants] with {}", self.name, needs.join(", ")),
                 );
             }
-            return (Grants::new(), Vec::new());
+            return Granted::default();
         };
-        let (mut granted, mut topics) = (Grants::new(), Vec::new());
+        let mut rights = Granted { all_tenants: plugin.built_in, ..Granted::default() };
         let mut broken = Vec::new();
         for entry in &table.0 {
             if entry.key == TOPICS {
                 let texts = walker.texts("the topics", &entry.span, &entry.node);
-                topics = texts.into_iter().map(|(_, text)| text).collect();
+                rights.topics = texts.into_iter().map(|(_, text)| text).collect();
+                continue;
+            }
+            if [ACTIVITY, ALL_TENANTS].contains(&entry.key.as_str()) {
+                let Some(word) = walker.flag(&entry.key, &entry.span, &entry.node) else {
+                    continue;
+                };
+                match entry.key == ACTIVITY {
+                    true => rights.activity = word,
+                    false => rights.all_tenants = word,
+                }
                 continue;
             }
             if !collections.contains_key(&entry.key) {
@@ -572,18 +641,22 @@ impl RawTask {
                     format!("a grant for the collection `{}`, which is not mapped", entry.key);
                 walker.error(&entry.key_span, message, fix);
             }
-            let Some(operations) = operations(walker, entry) else {
+            let Some((operations, columns)) = grant(walker, entry, collections.get(&entry.key))
+            else {
                 broken.push(entry.key.as_str());
                 continue;
             };
+            if let Some(columns) = columns {
+                rights.columns.insert(entry.key.clone(), columns);
+            }
             if collections.contains_key(&entry.key) && !asked.contains_key(&entry.key) {
                 let message = format!("the plugin does not ask for `{}`", entry.key);
                 walker.warn(&entry.key_span, message, "remove the grant");
             }
-            granted.insert(entry.key.clone(), operations);
+            rights.grants.insert(entry.key.clone(), operations);
         }
         for (name, wanted) in &asked {
-            let has = granted.get(name).copied().unwrap_or_default();
+            let has = rights.grants.get(name).copied().unwrap_or_default();
             if !has.covers(*wanted) && !broken.contains(&name.as_str()) {
                 let span = table.get(name).map_or(&plugin_span, |e| &e.span).clone();
                 walker.error(
@@ -598,7 +671,7 @@ impl RawTask {
             }
         }
         for topic in &manifest.topics {
-            if !topics.contains(topic) {
+            if !rights.topics.contains(topic) {
                 let span = table.get(TOPICS).map_or(&plugin_span, |e| &e.span).clone();
                 walker.error(
                     &span,
@@ -610,8 +683,121 @@ impl RawTask {
                 );
             }
         }
-        (granted, topics)
+        for request in &manifest.collections {
+            let name = real(&request.collection);
+            let Some(granted) = rights.columns.get(&name) else { continue };
+            let key = collections.get(&name).map(|collection| collection.key.as_slice());
+            let lacks = |column: &&String| {
+                !granted.contains(column)
+                    && !key.is_some_and(|key| key.contains(column))
+                    && !manifest.is_optional(&request.collection, column)
+            };
+            if let Some(column) = request.columns.iter().find(lacks) {
+                let span = table.get(&name).map_or(&plugin_span, |e| &e.span).clone();
+                walker.error(
+                    &span,
+                    format!(
+                        "the plugin `{}` asks for the column `{name}.{column}`, which is not granted",
+                        self.plain.plugin
+                    ),
+                    format!("add it to the columns of `{name}` in [tasks.{}.grants]", self.name),
+                );
+            }
+        }
+        if manifest.activity && !rights.activity {
+            if plugin.built_in {
+                rights.activity = true;
+            } else {
+                walker.error(
+                    &plugin_span,
+                    format!(
+                        "the plugin `{}` reads activity, which is not granted",
+                        self.plain.plugin
+                    ),
+                    format!("write {ACTIVITY} = true in [tasks.{}.grants]", self.name),
+                );
+            }
+        }
+        // The key of a row is known to whoever may name the row.
+        for (name, columns) in &mut rights.columns {
+            columns.extend(collections.get(name).into_iter().flat_map(|c| c.key.iter().cloned()));
+            columns.sort_unstable();
+            columns.dedup();
+        }
+        rights
     }
+
+    /// Whether the plugin is the one that somebody has pinned.
+    fn judge_pin(&self, walker: &mut Walker<'_>, plugin: &Plugin, require_pin: bool) {
+        let (task, name) = (&self.name, &self.plain.plugin);
+        let span = self.spans.get(PIN).or_else(|| self.spans.get("plugin"));
+        let span = span.unwrap_or(&self.name_span);
+        match &self.plain.sha256 {
+            Some(pin) if pin.eq_ignore_ascii_case(&plugin.digest) => {}
+            Some(pin) => {
+                let message = match is_digest(pin) {
+                    true => {
+                        format!("`{name}` is not the file that was pinned: it is {}", plugin.digest)
+                    }
+                    false => "a pin is a SHA-256, 64 hexadecimal digits".to_owned(),
+                };
+                let fix = format!(
+                    "look at it with `besom plugin diff {task}`, then write `besom plugin pin {task}`"
+                );
+                walker.error(span, message, fix);
+            }
+            None if require_pin && !plugin.built_in => {
+                let message = format!("`{name}` is not pinned, and plugins.require_pin is set");
+                let fix = format!("`besom plugin pin {task}`, once you have looked at it");
+                walker.error(span, message, fix);
+            }
+            None => {}
+        }
+    }
+
+    /// A lane above `normal`, and the limits of `heavy`, are the operator's to give.
+    fn judge_lane(&self, walker: &mut Walker<'_>, plugin: &Plugin) {
+        let word = match plugin.manifest.lane {
+            Lane::Normal => "normal",
+            Lane::Due => "due",
+            Lane::Heavy => "heavy",
+        };
+        let (asked, given) = (plugin.manifest.lane != Lane::Normal, self.plain.lane.as_str());
+        let span = self.spans.get("lane").or_else(|| self.spans.get("plugin"));
+        let span = span.unwrap_or(&self.name_span);
+        match given {
+            "" if asked && !plugin.built_in => walker.error(
+                span,
+                format!(
+                    "the plugin `{}` asks for the lane `{word}`, which is not granted",
+                    self.plain.plugin
+                ),
+                format!("write lane = \"{word}\" in [tasks.{}]", self.name),
+            ),
+            "" => {}
+            given if given != word => walker.error(
+                span,
+                format!("the plugin `{}` works in the lane `{word}`", self.plain.plugin),
+                format!("write lane = \"{word}\", or remove it"),
+            ),
+            _ => {}
+        }
+    }
+}
+
+/// Whether a text is a SHA-256 in hexadecimal.
+pub fn is_digest(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// What a task is granted.
+#[derive(Default)]
+struct Granted {
+    grants: Grants,
+    columns: Columns,
+    topics: Vec<String>,
+    activity: bool,
+    all_tenants: bool,
 }
 
 /// The shortest limit that the settings of a task with due items tell: the lower one of `limit`
@@ -664,6 +850,43 @@ fn named(walker: &mut Walker<'_>, entry: &Entry) {
 }
 
 const OPERATIONS: [&str; 4] = ["read", "insert", "update", "delete"];
+
+/// A grant, `["read"]` or `{ ops = ["read"], columns = ["state"] }`: its operations, and the columns
+/// where they are named. None where any of it could not be read.
+fn grant(
+    walker: &mut Walker<'_>,
+    entry: &Entry,
+    collection: Option<&Collection>,
+) -> Option<(Operations, Option<Vec<String>>)> {
+    let Node::Table(table) = &entry.node else {
+        return operations(walker, entry).map(|operations| (operations, None));
+    };
+    let before = walker.problems.len();
+    let (mut granted, mut columns) = (Operations::default(), None);
+    for part in &table.0 {
+        match part.key.as_str() {
+            "ops" => granted = operations(walker, part)?,
+            "columns" => {
+                let named = walker.texts("the columns", &part.span, &part.node);
+                for (span, name) in &named {
+                    if collection.is_some_and(|c| !c.columns.contains_key(name)) {
+                        let known = collection.into_iter().flat_map(|c| c.columns.keys());
+                        let fix = suggestion(name, known.map(String::as_str));
+                        let message = format!("`{name}` is not a column of `{}`", entry.key);
+                        walker.error(span, message, fix);
+                    }
+                }
+                columns = Some(named.into_iter().map(|(_, name)| name).collect());
+            }
+            _ => walker.unknown(part, &entry.key, ["ops", "columns"]),
+        }
+    }
+    if table.get("ops").is_none() {
+        let message = format!("the grant of `{}` names no operations", entry.key);
+        walker.error(&entry.key_span, message, "add ops = [\"read\"] or more of them");
+    }
+    (walker.problems.len() == before).then_some((granted, columns))
+}
 
 /// The operations of a grant; none where any of it could not be read.
 fn operations(walker: &mut Walker<'_>, entry: &Entry) -> Option<Operations> {

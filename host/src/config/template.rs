@@ -216,7 +216,8 @@ const TASKS: &str = r#"
 #   [tasks.NAME.limits]       memory_bytes, fuel, wall, batch_items, rows_read, deletes ...
 #   [tasks.NAME.retry]        attempts_max, backoff, backoff_max, guard_retries_max
 #   [tasks.NAME.collections]  NAME = "COLLECTION": the table that the plugin's NAME stands for
-#   [tasks.NAME.grants]       COLLECTION = ["read", "update"], topics = ["name"]
+#   [tasks.NAME.grants]       COLLECTION = ["read", "update"], topics = ["name"], activity = true,
+#                             all_tenants = true; COLLECTION = { ops = ["read"], columns = ["name"] }
 # The reconciler brings workspaces to where they are to be, by your orchestrator; it needs routes
 # for its topics:
 # [tasks.reconciler]

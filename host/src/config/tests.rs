@@ -61,6 +61,10 @@ fn plugin(name: &str) -> Result<Plugin, PluginFault> {
     match name {
         "sweep" | "compaction" => found(manifest(), true),
         "mine.wasm" => found(manifest(), false),
+        "greedy.wasm" => found(greedy(), false),
+        "pinned.wasm" => {
+            Ok(Plugin { manifest: Arc::new(manifest()), digest: "ab".repeat(32), built_in: false })
+        }
         "choosy" => {
             let mut manifest = manifest();
             let merge = Some(Value::Text("merge".into()));
@@ -161,6 +165,9 @@ besom.toml:14:10: error: the plugin `mine.wasm` asks to read, delete `changes`, 
 besom.toml:14:10: error: the plugin `mine.wasm` emits to `doc-changed`, which is not granted
   14 | plugin = "mine.wasm"
      |          ^^^^^^^^^^^ add it to topics in [tasks.two.grants]
+besom.toml:14:10: error: the plugin `mine.wasm` asks for the lane `heavy`, which is not granted
+  14 | plugin = "mine.wasm"
+     |          ^^^^^^^^^^^ write lane = "heavy" in [tasks.two]
 besom.toml:15:13: error: the time zone `Europe/Berlim` is not known
   15 | timezone = "Europe/Berlim"
      |             ^^^^^^^^^^^^^ write an IANA name such as `Europe/Berlin`, or `UTC`
@@ -336,7 +343,7 @@ besom.toml:1:8: error: the plugin `sweep` needs the setting `bucket`: a doc
 "#,
     );
     check(
-        "[tasks.a]\nplugin = \"mine.wasm\"\n",
+        "[tasks.a]\nplugin = \"mine.wasm\"\nlane = \"heavy\"\n",
         r#"
 besom.toml:2:10: error: the plugin `mine.wasm` asks for grants and the task has none
   2 | plugin = "mine.wasm"
@@ -508,6 +515,7 @@ wall = \"1m\"\r\n\
 attempts_max = 2\r\n\
 [tasks.b]\r\n\
 plugin = \"mine.wasm\"\r\n\
+lane = \"heavy\"\r\n\
 grants = { documents = [\"read\"], changes = [\"delete\", \"read\"], topics = [\"doc-changed\"] }\r\n";
     let config = load(text).expect("valid");
     let a = &config.tasks["a"];
@@ -544,6 +552,7 @@ fn a_plugin_serves_another_table_under_its_own_name_for_it() {
 plugin = \"sweep\"
 [tasks.b]
 plugin = \"mine.wasm\"
+lane = \"heavy\"
 collections.changes = \"letters\"
 grants = {{ documents = [\"read\"], letters = [\"read\", \"delete\"], topics = [\"doc-changed\"] }}
 "
@@ -607,6 +616,97 @@ fn a_schedule_that_lets_a_whole_limit_pass_is_warned_of() {
     check(&least, &late("1h", "1m", "59m", "6s"));
 }
 
+/// A plugin of somebody else that asks for everything there is to ask for.
+fn greedy() -> Manifest {
+    Manifest { activity: true, per_tenant: false, ..manifest() }
+}
+
+#[test]
+fn all_that_a_plugin_of_somebody_else_asks_for_is_granted_by_its_name() {
+    let tenants = "[collections.changes]\ntenant = \"t\"\nkey = [\"id\"]\n\
+                   columns = { id = \"integer\", state = \"text\" }\n";
+    let task = |lane: &str, grants: &str| {
+        format!(
+            "{tenants}[tasks.a]\nplugin = \"greedy.wasm\"\n{lane}[tasks.a.grants]\n\
+             documents = [\"read\"]\ntopics = [\"doc-changed\"]\n{grants}\n"
+        )
+    };
+    let (lane, changes) = ("lane = \"heavy\"\n", "changes = [\"read\", \"delete\"]\n");
+    let all = format!("{changes}activity = true\nall_tenants = true");
+    let config = load(&task(lane, &all)).unwrap_or_else(|problems| panic!("{problems}"));
+    let a = &config.tasks["a"];
+    assert!(a.activity && a.all_tenants && a.columns.is_empty());
+    let some = all.replace(changes, "changes = { ops = [\"read\", \"delete\"], columns = [] }\n");
+    let config = load(&task(lane, &some)).unwrap_or_else(|problems| panic!("{problems}"));
+    let columns = &config.tasks["a"].columns;
+    assert_eq!(columns["changes"], ["id"], "the key is known to whoever may name the row");
+    for (lane, grants, words) in [
+        ("", all.clone(), "asks for the lane `heavy`, which is not granted"),
+        ("lane = \"due\"\n", all.clone(), "works in the lane `heavy`"),
+        (lane, all.replace("activity = true", ""), "reads activity, which is not granted"),
+        (lane, all.replace("all_tenants = true", ""), "scan all tenants at once, which is not"),
+        (lane, all.replace("activity = true", "activity = 1"), "`activity` is true or false"),
+        (lane, some.replace("[]", "[\"stat\"]"), "`stat` is not a column of `changes`"),
+        (lane, some.replace("ops = [\"read\", \"delete\"], ", ""), "names no operations"),
+        (lane, some.replace("ops", "opps"), "unknown key `opps`"),
+    ] {
+        let said = load(&task(lane, &grants)).expect_err(words).to_string();
+        assert!(said.contains(words), "{said}");
+    }
+    let said = load("[collections.activity]\nkey = [\"a\"]\ncolumns = { a = \"text\" }\n");
+    assert!(said.expect_err("a reserved word").to_string().contains("cannot be called `activity`"));
+}
+
+#[test]
+fn another_file_than_the_pinned_one_is_refused() {
+    let digest = "ab".repeat(32);
+    let task = |pin: &str| {
+        format!(
+            "[tasks.a]\nplugin = \"pinned.wasm\"\nlane = \"heavy\"\n{pin}[tasks.a.grants]\n\
+             documents = [\"read\"]\nchanges = [\"read\", \"delete\"]\ntopics = [\"doc-changed\"]\n"
+        )
+    };
+    let pin = |text: &str| format!("sha256 = \"{text}\"\n");
+    let required = "[plugins]\nrequire_pin = true\n";
+    for fine in [task(""), task(&pin(&digest)), task(&pin(&digest.to_uppercase()))] {
+        load(&fine).unwrap_or_else(|problems| panic!("{problems}"));
+    }
+    load(&format!("{required}{}", task(&pin(&digest)))).expect("it is pinned");
+    load(&format!("{required}[tasks.b]\nplugin = \"sweep\"\n")).expect("it is part of the program");
+    for (text, words) in [
+        (task(&pin(&"cd".repeat(32))), "is not the file that was pinned: it is abab"),
+        (task(&pin("abab")), "a pin is a SHA-256, 64 hexadecimal digits"),
+        (format!("{required}{}", task("")), "is not pinned, and plugins.require_pin is set"),
+    ] {
+        let said = load(&text).expect_err(words).to_string();
+        assert!(said.contains(words) && said.contains("besom plugin pin a"), "{said}");
+    }
+}
+
+#[test]
+fn a_url_with_a_password_is_refused_and_not_shown() {
+    for url in ["postgres://u:S3cr3t@h/d", "postgres://h/d?user=u&password=S3cr3t"] {
+        let said = load(&format!("[store]\nurl = \"{url}\"\n")).expect_err("refused").to_string();
+        assert!(said.contains("store.url holds a password") && said.contains("password_file"));
+        assert!(!said.contains("S3cr3t"), "{said}");
+    }
+    load("[store]\nurl = \"postgres://u@h/d\"\n").expect("none is in it");
+}
+
+#[test]
+fn a_tcp_address_beyond_this_machine_needs_tls() {
+    let api = |more: &str| {
+        format!("[api]\ntoken_file = \"t\"\n{more}\n[activity]\ntoken_file = \"t\"\n{more}\n")
+    };
+    load(&api("tcp = \"127.0.0.1:7350\"")).expect("it is of this machine");
+    load(&api("tcp = \"0.0.0.0:7350\"\ntls_cert = \"c\"\ntls_key = \"k\"")).expect("it has TLS");
+    let said = load(&api("tcp = \"0.0.0.0:7350\"")).expect_err("refused");
+    assert_eq!(said.0.len(), 2, "{said}");
+    assert!(said.to_string().contains("tokens would cross the network in clear"), "{said}");
+    let half = load(&api("tcp = \"[::1]:7350\"\ntls_key = \"k\"")).expect_err("half of it");
+    assert!(half.to_string().contains("api.tls_key is of no use without tls_cert"), "{half}");
+}
+
 #[test]
 fn fuel_is_counted_but_where_nobody_is_suspected_or_a_task_says_no() {
     let grants =
@@ -619,7 +719,7 @@ fn fuel_is_counted_but_where_nobody_is_suspected_or_a_task_says_no() {
         ("compaction", "fuel = 5_000_000", 5_000_000),
     ] {
         let text = format!(
-            "[tasks.a]\nplugin = \"{plugin}\"\n[tasks.a.limits]\n{limits}\n[tasks.a.grants]\n{grants}\n"
+            "[tasks.a]\nplugin = \"{plugin}\"\nlane = \"heavy\"\n[tasks.a.limits]\n{limits}\n[tasks.a.grants]\n{grants}\n"
         );
         let config = load(&text).unwrap_or_else(|problems| panic!("{text}{problems}"));
         let limits = &config.tasks.values().next().expect("the task").limits;

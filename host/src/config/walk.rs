@@ -70,6 +70,18 @@ impl Walker<'_> {
         }
     }
 
+    /// True or false; anything else is noted.
+    pub fn flag(&mut self, what: &str, span: &Span, node: &Node) -> Option<bool> {
+        match node {
+            Node::Bool(word) => Some(*word),
+            other => {
+                let message = format!("`{what}` is true or false, not {}", other.noun());
+                self.error(span, message, format!("write {what} = true, or remove it"));
+                None
+            }
+        }
+    }
+
     /// A list of texts, each with its place; anything else is noted.
     pub fn texts(&mut self, what: &str, span: &Span, node: &Node) -> Vec<(Span, String)> {
         let Node::Array(items) = node else {

@@ -62,6 +62,8 @@ pub struct Flight {
     pub task: TaskName,
     /// The definition they are executed by.
     pub definition: Arc<TaskDefinition>,
+    /// Whether a right was taken from its task since it was begun: nothing of it is committed.
+    pub revoked: bool,
     /// The lane it occupies.
     pub lane: Lane,
     /// The mark of its commit.

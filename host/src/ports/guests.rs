@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::activity::Activity;
 use super::lines::RunLog;
 use super::store::Snapshot;
-use crate::task::Aliases;
+use crate::task::{Aliases, Columns};
 
 /// The priority class of a task's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -178,6 +178,13 @@ pub struct Call {
     pub grants: Arc<Grants>,
     /// What its plugin calls by another name.
     pub aliases: Arc<Aliases>,
+    /// The columns that it may name of a collection, beside its key; a collection that is not among
+    /// them: all that the manifest asks for.
+    pub columns: Arc<Columns>,
+    /// Whether items of several tenants may be in one call.
+    pub all_tenants: bool,
+    /// Whether it may read activity.
+    pub activity: bool,
     /// Its bounds.
     pub limits: Limits,
     /// The topics it may emit to.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use besom_core::collection::Grants;
 
 use crate::ports::guests::{CollectionRequest, Manifest};
-use crate::task::Aliases;
+use crate::task::{Aliases, Columns};
 
 /// The access of one call.
 pub(super) struct Access {
@@ -17,6 +17,10 @@ pub(super) struct Access {
     pub(super) grants: Arc<Grants>,
     /// What the plugin calls by another name. No two names stand for one collection.
     pub(super) aliases: Arc<Aliases>,
+    /// The columns that the operator grants, of collections where not all of them are.
+    pub(super) columns: Arc<Columns>,
+    /// Whether the operator grants activity.
+    pub(super) activity: bool,
     /// What the plugin asks for.
     pub(super) manifest: Arc<Manifest>,
     /// The topics it may emit to.
@@ -126,16 +130,23 @@ impl Access {
         columns: impl IntoIterator<Item = &'a str>,
     ) -> Result<(), Refusal> {
         let request = self.to(collection, operation)?;
-        if request.columns.is_empty() {
-            return Ok(());
+        let real = self.aliases.get(collection).map_or(collection, String::as_str);
+        let granted = self.columns.get(real);
+        for column in columns {
+            if !request.columns.is_empty() && !request.columns.iter().any(|r| r == column) {
+                return Err(Refusal::new(
+                    "not-granted",
+                    format!("the manifest does not ask for the column `{collection}.{column}`"),
+                ));
+            }
+            if granted.is_some_and(|granted| !granted.iter().any(|g| g == column)) {
+                return Err(Refusal::new(
+                    "not-granted",
+                    format!("the column `{real}.{column}` is not granted to the task"),
+                ));
+            }
         }
-        match columns.into_iter().find(|c| !request.columns.iter().any(|r| r == c)) {
-            None => Ok(()),
-            Some(column) => Err(Refusal::new(
-                "not-granted",
-                format!("the manifest does not ask for the column `{collection}.{column}`"),
-            )),
-        }
+        Ok(())
     }
 
     /// Whether it may emit to the topic.
@@ -150,9 +161,14 @@ impl Access {
 
     /// Whether it may read activity and guard on it.
     pub(super) fn to_activity(&self) -> Result<(), Refusal> {
-        if self.manifest.activity {
-            return Ok(());
+        match (self.manifest.activity, self.activity) {
+            (true, true) => Ok(()),
+            (true, false) => {
+                Err(Refusal::new("not-granted", "activity is not granted to the task"))
+            }
+            (false, _) => {
+                Err(Refusal::new("not-granted", "the manifest does not ask for activity"))
+            }
         }
-        Err(Refusal::new("not-granted", "the manifest does not ask for activity"))
     }
 }

@@ -17,6 +17,7 @@
 mod access;
 mod bindings;
 mod bisect;
+mod bounds;
 mod cache;
 mod call;
 mod capture;
@@ -33,11 +34,12 @@ mod memory;
 mod page;
 mod plugin;
 mod readset;
+mod shape;
 mod ticker;
 mod verdict;
 mod wasi;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -72,7 +74,8 @@ use crate::ports::store::Snapshot;
 
 pub use self::contract::{CONTRACT, Mismatch, Version};
 pub use self::engine::{Metering, Settings};
-pub use self::plugin::{LoadError, Loaded, digest};
+pub use self::plugin::{COMPILING, LoadError, Loaded, digest, trusted};
+pub use self::shape::Shape;
 
 /// The loaded plugins, and what is needed to call them. Its clones are the same runtime.
 #[derive(Clone)]
@@ -301,6 +304,8 @@ impl Runtime {
             access: Arc::new(Access {
                 grants: Arc::default(),
                 aliases: Arc::default(),
+                columns: Arc::default(),
+                activity: false,
                 manifest: unknown,
                 topics: vec![],
             }),
@@ -405,6 +410,8 @@ impl Runtime {
             access: Arc::new(Access {
                 grants: Arc::clone(&call.grants),
                 aliases: Arc::clone(&call.aliases),
+                columns: Arc::clone(&call.columns),
+                activity: call.activity,
                 manifest: Arc::clone(&plugin.manifest),
                 topics: call.topics.clone(),
             }),
@@ -429,7 +436,8 @@ impl Inner {
     fn workshop(&self, metering: Metering) -> Workshop<'_> {
         let Compiler { engine, linker, cache } = &self.compilers[metering as usize];
         let wait_max = self.settings.compile_wait_max;
-        Workshop { engine, metering, linker, cache: cache.as_ref(), wait_max }
+        let (shape, compiler) = (&self.settings.shape, self.settings.compiler.as_ref());
+        Workshop { engine, metering, linker, cache: cache.as_ref(), wait_max, shape, compiler }
     }
 }
 
@@ -542,6 +550,7 @@ impl Guests for Runtime {
             context: context(call, None),
             tenants: items.iter().map(|item| item.identity.tenant.clone()).collect(),
             items: items.iter().map(convert::item_to_wit).collect(),
+            apart: !call.all_tenants,
         };
         let walls = self.0.settings.bisect_walls_max;
         let bisect = Duration::from_millis(call.limits.wall_ms).saturating_mul(walls);
@@ -554,11 +563,44 @@ struct Batch {
     context: wit::Context,
     tenants: Vec<Option<Tenant>>,
     items: Vec<wit::Item>,
+    /// Whether no call may have items of two tenants.
+    apart: bool,
 }
 
 impl Batch {
-    /// A verdict or a fault for each item, within `time`.
+    /// A verdict or a fault for each item, within `time`: all of them in one call, or those of a
+    /// tenant in one of their own.
     async fn act(&self, caller: &Caller, time: Duration) -> Result<Acted, Error> {
+        let first = self.tenants.first();
+        if !self.apart || self.tenants.iter().all(|tenant| Some(tenant) == first) {
+            return self.act_together(caller, time).await;
+        }
+        let started = Instant::now();
+        let mut by_tenant: BTreeMap<Option<&Tenant>, Vec<usize>> = BTreeMap::new();
+        for (at, tenant) in self.tenants.iter().enumerate() {
+            by_tenant.entry(tenant.as_ref()).or_default().push(at);
+        }
+        let mut verdicts: Vec<Option<Result<Verdict, Fault>>> = vec![None; self.items.len()];
+        let mut usage = Usage::default();
+        for (tenant, places) in by_tenant {
+            let of_tenant = Batch {
+                context: self.context.clone(),
+                tenants: vec![tenant.cloned(); places.len()],
+                items: places.iter().map(|at| self.items[*at].clone()).collect(),
+                apart: false,
+            };
+            let left = time.saturating_sub(started.elapsed());
+            let acted = of_tenant.act_together(caller, left).await?;
+            call::add(&mut usage, &acted.usage);
+            for (at, verdict) in places.into_iter().zip(acted.verdicts) {
+                verdicts[at] = Some(verdict);
+            }
+        }
+        // Each place is of one tenant.
+        Ok(Acted { verdicts: verdicts.into_iter().flatten().collect(), usage })
+    }
+
+    async fn act_together(&self, caller: &Caller, time: Duration) -> Result<Acted, Error> {
         let started = Instant::now();
         let mut usage = Usage::default();
         let mut bisection = Bisection::new(self.items.len());

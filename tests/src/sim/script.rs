@@ -156,6 +156,8 @@ pub fn definition(task: &str) -> TaskDefinition {
         },
         grants: [("things".to_owned(), all), ("ledger".to_owned(), all)].into(),
         topics: vec!["done".into()],
+        columns: Default::default(),
+        all_tenants: true,
         aliases: Default::default(),
         unmapped: Vec::new(),
         per_tenant: true,

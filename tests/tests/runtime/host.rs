@@ -72,6 +72,9 @@ pub fn call(digest: &str, limits: Limits) -> Call {
         limits,
         topics: vec!["cleaned".into()],
         aliases: Arc::default(),
+        columns: Arc::default(),
+        all_tenants: true,
+        activity: true,
         unmapped: vec![],
         stop: StopFlag::default(),
         log: RunLog::default(),
@@ -170,6 +173,8 @@ impl Things {
 
 #[async_trait]
 impl Snapshot for Things {
+    fn read_by(&self, _deadline: std::time::Instant) {}
+
     async fn get_many(
         &self,
         _: Option<&Tenant>,

@@ -1,5 +1,7 @@
 //! What the answers of guests and store mean for the batches in flight.
 
+use besom_core::snapshot::Cause;
+
 use super::*;
 
 impl Executor {
@@ -120,6 +122,9 @@ impl Executor {
             Err(guests::Error::Guest(fault)) => {
                 items.iter().map(|_| Err(fault.message.clone())).collect()
             }
+            Err(guests::Error::Refused(Cause::Slow, why)) if self.is_blamed(&flight, &items) => {
+                items.iter().map(|_| Err(why.clone())).collect()
+            }
             Err(guests::Error::Refused(..)) => {
                 self.hold_task(&flight.task);
                 out.push(Command::Abandon(flight.commit));
@@ -158,6 +163,30 @@ impl Executor {
             }
         }
         self.send(ticket, flight, entries, out);
+    }
+
+    /// Whether a batch is to blame for reads that took all the time of its call: a single item is,
+    /// once it was slow so often in a row while the store took what others had to commit. Until then
+    /// it costs no attempt: a store that is slow for everybody makes no dead letters.
+    fn is_blamed(&mut self, flight: &Flight, items: &[Waiting]) -> bool {
+        let [single] = items else {
+            // The one to blame is found alone, and its neighbours go on.
+            let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
+            self.singly.insert(flight.task.clone(), count);
+            return false;
+        };
+        if self.slow.len() >= Self::SLOW_KEPT_MAX {
+            self.slow.clear();
+        }
+        let new = Slow { times: 0, since: self.now };
+        let slow = self.slow.entry(single.item.identity.clone()).or_insert(new);
+        slow.times += 1;
+        let others = self.committed_at.is_some_and(|at| at > slow.since);
+        let blamed = slow.times >= Self::SLOW_MAX && others;
+        if blamed {
+            self.slow.remove(&single.item.identity);
+        }
+        blamed
     }
 
     /// The batch that an answer about a commit is for, and what it waits for. Answers about

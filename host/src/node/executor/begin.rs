@@ -188,6 +188,7 @@ impl Executor {
                 not_before: Time(i64::MIN),
                 as_of: Time(i64::MIN),
                 phase: Phase::Reading,
+                revoked: false,
                 definition: Arc::clone(&definition),
             },
         );
@@ -228,6 +229,7 @@ impl Executor {
             not_before: Time(i64::MIN),
             as_of: Time(i64::MIN),
             phase: Phase::Reading,
+            revoked: false,
         };
         self.flights.insert(ticket, flight);
         self.execute(ticket, taken, out);

@@ -11,6 +11,7 @@ impl Executor {
         out: &mut Vec<Command>,
     ) {
         self.failures = 0;
+        self.committed_at = Some(self.now);
         // The store's clock went back further than a reading of it can be wrong. Nothing was done:
         // nothing is begun of the task for a while, and the clock is read again.
         let early = batch.as_of > committed.at;
@@ -156,6 +157,11 @@ impl Executor {
         batch: Box<Batch>,
         out: &mut Vec<Command>,
     ) {
+        if flight.revoked {
+            out.push(Command::Abandon(flight.commit));
+            self.release(flight);
+            return;
+        }
         if flight.not_before > self.now {
             let until = flight.not_before;
             flight.phase = Phase::Held { batch, since: until, until };
@@ -186,6 +192,13 @@ impl Executor {
             .map(|(ticket, _)| *ticket)
             .collect();
         for ticket in ready {
+            if self.flights.get(&ticket).is_some_and(|flight| flight.revoked)
+                && let Some(flight) = self.flights.remove(&ticket)
+            {
+                out.push(Command::Abandon(flight.commit));
+                self.release(flight);
+                continue;
+            }
             let Some(flight) = self.flights.get_mut(&ticket) else { continue };
             if let Phase::Held { batch, since, .. } =
                 std::mem::replace(&mut flight.phase, Phase::Reading)

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use besom_core::collection::Collections;
 use besom_core::ids::{CommitId, NodeName, OwnerEpoch, Partition, RunId, Seq, TaskName};
-use besom_core::item::{Item, Source};
+use besom_core::item::{Identity, Item, Source};
 use besom_core::queue::{Cut, Decision, Touched, decide};
 use besom_core::time::Time;
 
@@ -225,6 +225,13 @@ impl Hold {
     }
 }
 
+/// How often an item was slow in a row, and since when.
+#[derive(Debug, Clone, Copy)]
+struct Slow {
+    times: u32,
+    since: Time,
+}
+
 /// The executor of one node.
 #[derive(Debug)]
 pub struct Executor {
@@ -255,6 +262,10 @@ pub struct Executor {
     held: BTreeMap<TaskName, Hold>,
     /// Streams that cannot be read, likewise: their neighbours go on.
     broken: BTreeMap<(TaskName, Partition), Hold>,
+    /// Items whose reads took all the time of their call, alone.
+    slow: HashMap<Identity, Slow>,
+    /// When the store last took a batch.
+    committed_at: Option<Time>,
     /// So many next batches of the task have a single item: one of them was refused whole.
     singly: HashMap<TaskName, u32>,
     heavy_micros_per_kib: f64,
@@ -270,6 +281,10 @@ pub struct Executor {
 impl Executor {
     const HOLD_MIN: Duration = Duration::from_millis(50);
     const HOLD_MAX: Duration = Duration::from_secs(5);
+    /// So often in a row an item's reads may take all the time of their call before it is to blame.
+    const SLOW_MAX: u32 = 3;
+    /// Items of which that is counted.
+    const SLOW_KEPT_MAX: usize = 1_000;
     /// How long a stream that cannot be read is left alone, at most.
     const BROKEN_MAX: Duration = Duration::from_secs(30);
     /// How far a batch may be ahead of the store's clock without a doubt about that clock.
@@ -299,6 +314,8 @@ impl Executor {
             hold_until: None,
             failures: 0,
             held: BTreeMap::new(),
+            slow: HashMap::new(),
+            committed_at: None,
             broken: BTreeMap::new(),
             singly: HashMap::new(),
             heavy_micros_per_kib: 20.0,
@@ -408,12 +425,22 @@ impl Executor {
     }
 
     /// The definitions and collections from now on. Items of runs that are active keep the
-    /// definition their run was started with.
+    /// definition their run was started with, without the rights that were taken from the task.
     pub fn define(
         &mut self,
         definitions: BTreeMap<TaskName, Arc<TaskDefinition>>,
         collections: Arc<Collections>,
     ) {
+        for own in self.of_runs.values_mut() {
+            let current = definitions.get(&own.name);
+            if let Some(current) = current.filter(|current| !own.is_within(current)) {
+                *own = Arc::new(TaskDefinition::clone(own).restricted_to(current));
+            }
+        }
+        for flight in self.flights.values_mut() {
+            let current = definitions.get(&flight.task);
+            flight.revoked |= current.is_some_and(|current| !flight.definition.is_within(current));
+        }
         self.definitions = definitions;
         self.collections = collections;
         // What was refused may be granted, or mapped, by now.

@@ -1,3 +1,4 @@
+use besom_core::collection::Operations;
 use besom_core::ids::RunId;
 use besom_core::item::Identity;
 use besom_core::plan::{CatchUp, Overlap};
@@ -50,6 +51,8 @@ fn definition(name: &str, lane: Lane) -> Arc<TaskDefinition> {
         },
         grants: Default::default(),
         topics: Vec::new(),
+        columns: Default::default(),
+        all_tenants: true,
         aliases: Default::default(),
         unmapped: Vec::new(),
         per_tenant: false,
@@ -670,6 +673,86 @@ fn without_an_answer_about_rows_nothing_is_committed_and_it_is_asked_again() {
     assert_eq!((rows_asked(&told), commits(&told).len()), (None, 0));
     bench.now = bench.executor.deadline().expect("a time to ask again");
     assert_eq!(rows_asked(&bench.fill()), Some(2));
+}
+
+/// Executes one timer of `sweep`, whose reads are slow; what was told.
+fn slow(bench: &mut Bench, ticket: Ticket) -> Vec<Command> {
+    let slow = guests::Error::Refused(Cause::Slow, "the reads take all the time".into());
+    bench.step(Event::Acted(ticket, Err(slow)))
+}
+
+/// What is slow for everybody makes no dead letter; what is slow alone does in the end, and holds
+/// nobody else's work meanwhile.
+#[test]
+fn an_item_whose_reads_are_slow_is_blamed_once_others_are_committed_meanwhile() {
+    for others in [false, true] {
+        let mut bench =
+            Bench::new(&[definition("sweep", Lane::Normal), definition("expire", Lane::Normal)]);
+        let due = timer("sweep", 5, at(500));
+        let mut ticket = acts(&bench.fed(&[], vec![due.clone()], vec![]))[0].0;
+        for times in 1..=3 {
+            let told = slow(&mut bench, ticket);
+            let blamed = commits(&told);
+            if times == 3 && others {
+                let entries = &blamed[0].1.entries;
+                let Decision::Settle(Settle::Retry { attempts: 1, .. }) = &entries[0].decision
+                else {
+                    panic!("{entries:?}")
+                };
+                break;
+            }
+            assert!(blamed.is_empty(), "{others}: the {times}. time: {told:?}");
+            // The task is held, and nobody else: another one's timer is executed and committed.
+            bench.executor.planned(false, Some(at(600)));
+            let commands = bench.fill();
+            let Some(Command::ReadTimers(read, _)) =
+                commands.iter().find(|c| matches!(c, Command::ReadTimers(..)))
+            else {
+                panic!("{commands:?}")
+            };
+            let other = timer("expire", 600 + times, at(600));
+            let both = if others { vec![due.clone(), other] } else { vec![due.clone()] };
+            bench.now = bench.now + Duration::from_millis(1);
+            let acting = acts(&bench.step(Event::TimersRead(read.number, Ok(both))));
+            if let [(other, keys)] = acting.as_slice() {
+                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                let told = bench.step(Event::Acted(*other, acted(&keys)));
+                let (_, batch) = commits(&told).remove(0);
+                bench.step(for_ticket(all_committed(&batch), *other));
+            }
+            bench.now = bench.now + Duration::from_secs(10);
+            let mut commands = bench.fill();
+            if let Some(number) = commands.iter().find_map(|command| match command {
+                Command::ReadTimers(read, _) => Some(read.number),
+                _ => None,
+            }) {
+                commands = bench.step(Event::TimersRead(number, Ok(vec![due.clone()])));
+            }
+            ticket = acts(&commands)[0].0;
+        }
+    }
+}
+
+/// A right that is taken away counts at once: what was executed with it is not committed.
+#[test]
+fn nothing_is_committed_with_a_right_that_was_taken_away() {
+    let granted = |delete: bool| {
+        let operations = Operations { read: true, delete, ..Operations::default() };
+        Arc::new(TaskDefinition {
+            grants: [("things".into(), operations)].into(),
+            ..(*definition("sweep", Lane::Normal)).clone()
+        })
+    };
+    for less in [false, true] {
+        let mut bench = Bench::new(&[granted(true)]);
+        let ticket = read_log(&bench.fed(&[("sweep", 0, 1)], vec![], vec![]));
+        bench.step(Event::LogRead(ticket, Ok(whole(vec![logged("sweep", "a", 0, 1)]))));
+        let now = granted(!less);
+        bench.executor.define([(now.name.clone(), now)].into(), Arc::default());
+        let told = bench.step(Event::Acted(ticket, acted(&["a"])));
+        assert_eq!(commits(&told).len(), usize::from(!less), "{told:?}");
+        assert_eq!(told.iter().any(|c| matches!(c, Command::Abandon(_))), less, "{told:?}");
+    }
 }
 
 /// A missing privilege is nobody's item: nothing of the task is tried for a while, no attempt is

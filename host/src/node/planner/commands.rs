@@ -124,9 +124,10 @@ impl Planner {
                 refuse(format!("that leadership has ended: term {} began since", fence.term))
             }
             Asked::Resign => (CommandEffect::Note, format!("term {} is given up", fence.term)),
-            Asked::Edited { .. } | Asked::Drained { .. } | Asked::Rejoined { .. } => {
-                (CommandEffect::Note, "noted".into())
-            }
+            Asked::Edited { .. }
+            | Asked::Loaded { .. }
+            | Asked::Drained { .. }
+            | Asked::Rejoined { .. } => (CommandEffect::Note, "noted".into()),
             Asked::RetryDead(selector) => {
                 (CommandEffect::RetryDead(selector.clone()), "to be tried again".into())
             }

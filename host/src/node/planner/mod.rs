@@ -289,11 +289,14 @@ pub struct Planner {
     now: Time,
 }
 
-/// What a run goes by: the definition it was started with, where that can still be called.
+/// What a run goes by: the definition it was started with, where that can still be called, with no
+/// right that was taken away since.
 pub fn definition_of(run: &Run, current: &Arc<TaskDefinition>) -> Arc<TaskDefinition> {
     match serde_json::from_str::<TaskDefinition>(&run.definition) {
         // A version of the plugin that is gone cannot be called any more.
-        Ok(own) if own.digest == current.digest && own != **current => Arc::new(own),
+        Ok(own) if own.digest == current.digest && own != **current => {
+            Arc::new(own.restricted_to(current))
+        }
         Ok(_) | Err(_) => Arc::clone(current),
     }
 }
@@ -400,6 +403,13 @@ impl Planner {
                     task.at_start |= changed && scheduled.definition.at_start;
                     task.scheduled = scheduled.clone();
                     task.next = Some(now);
+                    let current = &scheduled.definition;
+                    for active in self.runs.values_mut().filter(|active| active.run.task == *name) {
+                        if !active.definition.is_within(current) {
+                            let own = TaskDefinition::clone(&active.definition);
+                            active.definition = Arc::new(own.restricted_to(current));
+                        }
+                    }
                 }
                 None => self.insert(name, scheduled.clone()),
             }

@@ -39,6 +39,8 @@ fn definition(name: &str) -> Arc<TaskDefinition> {
         at_start: false,
         horizon: Duration::from_secs(60),
         settings: Vec::new(),
+        columns: Default::default(),
+        all_tenants: true,
         aliases: Default::default(),
         limits: Limits {
             memory_bytes: 1,

@@ -23,6 +23,8 @@ fn definition() -> Arc<TaskDefinition> {
         at_start: false,
         horizon: Duration::from_secs(60),
         settings: Vec::new(),
+        columns: Default::default(),
+        all_tenants: true,
         aliases: Default::default(),
         limits: Limits {
             memory_bytes: 1,
