@@ -63,6 +63,10 @@ pub fn what(command: &Command) -> String {
         Command::DiscardDead(which) => format!("discard {}", letters(which)),
         Command::RetryMessages(which) => format!("retry {}", messages(which)),
         Command::Edited { task, change } => format!("edit {task}: {change}"),
+        Command::Loaded { plugin, digest, version, grants, .. } => {
+            let digest = digest.get(..12).unwrap_or(digest);
+            format!("load {plugin} ({version}, {digest}): {grants}")
+        }
         other => format!("{} {}", other.verb(), other.subject()),
     }
 }

@@ -21,6 +21,7 @@ pub mod open;
 pub mod outbox;
 pub mod output;
 pub mod patience;
+pub mod plugin;
 pub mod ring;
 pub mod run;
 pub mod runs;
@@ -110,6 +111,9 @@ pub enum Verb {
     /// Documents: import, export, show, verify, left-alone.
     #[command(subcommand)]
     Doc(doc::Verb),
+    /// Plugins: list, pin, compare with the one before.
+    #[command(subcommand)]
+    Plugin(plugin::Verb),
     /// Schedules: the next times of an expression.
     #[command(subcommand)]
     Schedule(schedule::Verb),
@@ -128,7 +132,12 @@ pub enum Verb {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
+    if let Some(code) = crate::child::main(&[crate::runtime::COMPILING]) {
+        return code;
+    }
     let cli = Cli::parse();
+    // Databases, leases and logs hold other people's data: they are this user's alone.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     if let Err(message) = log::start(&cli.global.log) {
         return Exit::from(Failure::Usage(message)).into();
     }
@@ -161,6 +170,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Commands(verb) => verb.run(global).await,
         Verb::Runs(verb) => verb.run(global).await,
         Verb::Doc(verb) => verb.run(global).await,
+        Verb::Plugin(verb) => verb.run(global).await,
         Verb::Schedule(verb) => verb.run(global),
         Verb::Node(verb) => verb.run(global).await,
         Verb::Ring(verb) => verb.run(global).await,

@@ -15,6 +15,7 @@ pub use self::activity::activity;
 use super::patience::patiently;
 use super::{Failure, Global, ask, cluster};
 use crate::api::host::HostStatus;
+use crate::child;
 use crate::config::{
     Config, Overrides, Parsed, Plugin, PluginFault, Problems, Resolved, TaskOutline, read,
 };
@@ -26,6 +27,7 @@ use crate::ports::embedded::{Embedded, LeaseLedger};
 use crate::ports::members::{Members as _, Membership};
 use crate::ports::store::{self, Store};
 use crate::runtime::{LoadError, Metering, Runtime, Settings};
+use crate::secret;
 use crate::store::{postgres, sqlite};
 
 /// Opens the store of a configuration, creating the file and the engine's tables where they
@@ -65,15 +67,9 @@ fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, s
     let config = &config.store;
     let password = match &config.password_file {
         None => std::env::var("PGPASSWORD").ok(),
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|e| {
-                let path = path.display();
-                store::Error::Invalid(format!(
-                    "store.password_file {path} cannot be read: {e}; check its path and permissions"
-                ))
-            })?;
-            Some(text.trim_end_matches(['\r', '\n']).to_owned())
-        }
+        Some(path) => Some(secret::line(path).map_err(|words| {
+            store::Error::Invalid(format!("store.password_file {}: {words}", path.display()))
+        })?),
     };
     Ok(postgres::Options {
         password,
@@ -251,6 +247,15 @@ impl Loader {
         let users_cache = if is_named { None } else { users_cache() };
         let mut settings =
             Settings { users_cache, cache: Some(cache.into()), ..Settings::default() };
+        let plugins = &parsed.sections().plugins;
+        settings.component_bytes_max = plugins.bytes_max;
+        settings.compiler = Some(child::Limits {
+            // This very program, even where its file was replaced meanwhile.
+            program: "/proc/self/exe".into(),
+            memory_bytes: plugins.compile_memory,
+            processor: plugins.compile_time,
+            output_bytes: plugins.compile_memory,
+        });
         let threads = parsed.sections().host.guest_threads;
         if threads > 0 {
             settings.threads = threads as usize;
@@ -280,7 +285,11 @@ impl Loader {
         parsed.resolve(&lookup, &defaults)
     }
 
-    async fn load(&self, name: &str, dir: &Path) -> Result<Plugin, PluginFault> {
+    /// Loads a plugin by the name that tasks give it.
+    ///
+    /// # Errors
+    /// What is wrong with it, and how to mend that.
+    pub async fn load(&self, name: &str, dir: &Path) -> Result<Plugin, PluginFault> {
         let built_in = crate::built_in::find(name);
         let loaded = match built_in {
             Some(Ok(built_in)) => {
@@ -292,7 +301,11 @@ impl Loader {
                 let fix = crate::built_in::FIX.to_owned();
                 return Err(PluginFault { message: message.to_owned(), fix });
             }
-            None => self.runtime.load_file(file(name, dir)?).await,
+            None => {
+                let file = file(name, dir)?;
+                own_directory(name, dir)?;
+                self.runtime.load_file(file).await
+            }
         };
         match loaded {
             Ok(loaded) => Ok(Plugin {
@@ -335,6 +348,16 @@ fn file(name: &str, dir: &Path) -> Result<PathBuf, PluginFault> {
     Ok(dir.join(name))
 }
 
+/// Whoever can write the directory can exchange every file of it.
+fn own_directory(name: &str, dir: &Path) -> Result<(), PluginFault> {
+    // That it is not there is said of the file.
+    let Ok(found) = std::fs::metadata(dir) else { return Ok(()) };
+    crate::runtime::trusted(&found).map_err(|why| PluginFault {
+        message: format!("the plugin `{name}`: the directory {}: {why}", dir.display()),
+        fix: "let it belong to this user or to root, and be written by nobody else".to_owned(),
+    })
+}
+
 fn fault(name: &str, dir: &Path, error: &LoadError) -> PluginFault {
     let fix = match error {
         LoadError::Read { error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
@@ -345,6 +368,9 @@ fn fault(name: &str, dir: &Path, error: &LoadError) -> PluginFault {
             }
         }
         LoadError::Read { .. } => "make it readable for this user".to_owned(),
+        LoadError::Foreign { .. } => {
+            "let it belong to this user or to root, and be written by nobody else".to_owned()
+        }
         LoadError::Mismatch(_) | LoadError::Type(_) => {
             "build it with this version's SDK for wasm32-wasip2, or use another Besom".to_owned()
         }

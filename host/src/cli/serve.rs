@@ -10,9 +10,10 @@ use tokio::sync::watch;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::open::Loader;
-use super::{Exit, Failure, Global};
-use crate::api::{self, Endpoint, Listener, Rights, Token};
+use super::{Exit, Failure, Global, plugin};
+use crate::api::{self, Endpoint, Listener, Rights, TlsFiles, Tokens};
 use crate::config::activity::Activity;
+use crate::config::api::Api;
 use crate::config::{self, Config, Overrides};
 use crate::gather::{Defined, Gatherer, Sources};
 use crate::host::editing::Desk;
@@ -20,6 +21,8 @@ use crate::host::recorder::Recorder;
 use crate::host::reload::{Reload, Sign};
 use crate::host::wake::Wake;
 use crate::host::{Control, Reconfigured, clock, setup};
+use crate::ports::store::Store;
+use crate::task::TaskDefinition;
 
 /// How long a host that found a socket taken waits before it looks again.
 const SOCKET_RETRY: Duration = Duration::from_secs(1);
@@ -64,7 +67,10 @@ pub async fn serve(
     };
     listeners.extend(answer(&assembly.config, host, gatherer, &stop).await?);
     let Assembly { config, loader, ports, .. } = assembly;
-    let told = Told { defined, recorder: Arc::clone(&ports.recorder) };
+    let by = format!("{} (host)", ports.node.lasting());
+    plugin::note_loads(ports.store.as_ref(), &config, &by, "the host has started", |_| true).await;
+    let store = Arc::clone(&ports.store);
+    let told = Told { defined, recorder: Arc::clone(&ports.recorder), store, by };
     let reloading = reload(files, global.clone(), config, loader, running.control.clone(), told);
     let mut reloading = tokio::spawn(reloading);
     let ended = tokio::select! {
@@ -113,14 +119,15 @@ async fn listen(
         let Some(file) = &config.activity.token_file else {
             return Err(Failure::Failed("[activity] tcp needs token_file".into()));
         };
-        let token = Token::read(file).map_err(fail)?;
-        let listener =
-            Listener::tcp(address, token, &config.activity.origins).await.map_err(fail)?;
-        tasks.push(tokio::spawn(served(listener, router.clone(), stop.clone())));
+        let tokens = vec![Tokens::read(file, Rights::All).map_err(fail)?];
+        let Activity { tls_cert, tls_key, origins, .. } = &config.activity;
+        let tls = tls_files(tls_cert, tls_key, &None);
+        let listener = Listener::tcp(address, tokens, origins, tls).await.map_err(fail)?;
+        tasks.push(tokio::spawn(listener.serve(router.clone(), stop.clone())));
     }
     let path = config.activity.socket.clone();
     match Listener::unix(&path).await {
-        Ok(listener) => tasks.push(tokio::spawn(served(listener, router, stop))),
+        Ok(listener) => tasks.push(tokio::spawn(listener.serve(router, stop))),
         // Another host of this database takes the reports; they meet in the store.
         Err(api::Error::Taken(_)) => {
             tasks.push(tokio::spawn(served_once_free(path, router, stop)));
@@ -139,7 +146,7 @@ async fn served_once_free(path: PathBuf, router: axum::Router, stop: watch::Rece
             () = tokio::time::sleep(SOCKET_RETRY) => {}
         }
         if let Ok(listener) = Listener::unix(&path).await {
-            return served(listener, router, stop).await;
+            return listener.serve(router, stop).await;
         }
     }
 }
@@ -200,13 +207,15 @@ async fn answer(
             (&config.api.readonly_token_file, Rights::Look),
         ];
         let tokens = files.into_iter().filter_map(|(file, rights)| Some((file.as_ref()?, rights)));
-        let tokens = tokens.map(|(file, rights)| Ok((Token::read(file)?, rights)));
+        let tokens = tokens.map(|(file, rights)| Tokens::read(file, rights));
         let tokens = tokens.collect::<Result<_, _>>().map_err(fail)?;
-        let listener = Listener::tcp_with(address, tokens).await.map_err(fail)?;
-        tasks.push(tokio::spawn(served(listener, router.clone(), stop.subscribe())));
+        let Api { tls_cert, tls_key, tls_client_ca, .. } = &config.api;
+        let tls = tls_files(tls_cert, tls_key, tls_client_ca);
+        let listener = Listener::tcp(address, tokens, &[], tls).await.map_err(fail)?;
+        tasks.push(tokio::spawn(listener.serve(router.clone(), stop.subscribe())));
     }
     match Listener::unix(&config.api.socket).await {
-        Ok(listener) => tasks.push(tokio::spawn(served(listener, router, stop.subscribe()))),
+        Ok(listener) => tasks.push(tokio::spawn(listener.serve(router, stop.subscribe()))),
         Err(error @ api::Error::Taken(_)) => {
             tracing::info!(%error, "the other host answers there; this one does once that has ended");
             let path = config.api.socket.clone();
@@ -217,16 +226,23 @@ async fn answer(
     Ok(tasks)
 }
 
-async fn served(listener: Listener, router: axum::Router, stop: watch::Receiver<bool>) {
-    if let Err(error) = listener.serve(router, stop).await {
-        tracing::error!(%error, "a socket is not served any more");
-    }
+/// What a TCP address is encrypted with; none: it is of this machine.
+fn tls_files<'a>(
+    cert: &'a Option<PathBuf>,
+    key: &'a Option<PathBuf>,
+    client_ca: &'a Option<PathBuf>,
+) -> Option<TlsFiles<'a>> {
+    let (cert, key) = (cert.as_deref()?, key.as_deref()?);
+    Some(TlsFiles { cert, key, client_ca: client_ca.as_deref() })
 }
 
 /// Who hears of a new configuration beside the node.
 struct Told {
     defined: watch::Sender<Arc<Defined>>,
     recorder: Arc<Recorder>,
+    store: Arc<dyn Store>,
+    /// Who takes a new configuration up.
+    by: String,
 }
 
 /// Takes up a changed configuration; a bad one is said and left.
@@ -279,6 +295,12 @@ async fn reload(
             collections = changes.collections,
             "reloaded"
         );
+        let is_new = |task: &TaskDefinition| {
+            let before = config.tasks.get(&task.name);
+            before.is_none_or(|before| before.digest != task.digest || !task.is_within(before))
+        };
+        let (store, by) = (told.store.as_ref(), told.by.as_str());
+        plugin::note_loads(store, &new, by, "the configuration was reloaded", is_new).await;
         let gone: Vec<String> = config
             .tasks
             .values()

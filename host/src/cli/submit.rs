@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::output::{self, Facts};
 use super::{Exit, Failure, Global};
+use crate::api::admin::user;
 use crate::host::asking::ask;
 use crate::ports::store::{Command, Store};
 
@@ -26,6 +27,10 @@ impl Asking {
         store: &dyn Store,
         command: &Command,
     ) -> Result<Exit, Failure> {
+        if command.discards() && self.reason.trim().is_empty() {
+            let verb = command.verb();
+            return Err(Failure::Usage(format!("say why: {verb} is kept with its --reason")));
+        }
         let asked = ask(store, command, &caller(), &self.reason, self.wait).await?;
         output::show(global.output, &asked, || {
             let mut facts = Facts::default();
@@ -42,11 +47,7 @@ impl Asking {
     }
 }
 
-/// Who asks: the user's name where the environment has one, and the user's number.
+/// Who asks: the user as the system knows them. The environment says what anybody likes.
 pub fn caller() -> String {
-    let uid = rustix::process::getuid().as_raw();
-    match std::env::var("USER").ok().filter(|name| !name.is_empty()) {
-        Some(name) => format!("{name} (uid {uid})"),
-        None => format!("uid {uid}"),
-    }
+    user(rustix::process::getuid().as_raw())
 }

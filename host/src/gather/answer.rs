@@ -92,16 +92,14 @@ impl Gatherer {
     async fn ask(&self, caller: &Caller, command: &Command, reason: &str) -> Result<Done, Refused> {
         // What is kept of things that were done elsewhere is no request.
         if let Command::Edited { .. }
+        | Command::Loaded { .. }
         | Command::Drained { .. }
         | Command::Rejoined { .. }
         | Command::Unknown = command
         {
             return Err(format!("{} is nothing that a leader does", command.verb()));
         }
-        let needs_reason = matches!(
-            command,
-            Command::Pause { .. } | Command::DiscardDead(_) | Command::RepairStreams { .. }
-        );
+        let needs_reason = command.discards() || matches!(command, Command::Pause { .. });
         if needs_reason && reason.trim().is_empty() {
             return Err(format!("say why: {} is kept with its reason", command.verb()));
         }

@@ -154,6 +154,9 @@ impl Events {
             // Of what was done elsewhere there is no result but that.
             let words = match &row.command {
                 Command::Edited { change, .. } => format!("edited: {change}"),
+                Command::Loaded { digest, .. } => {
+                    format!("plugin loaded: {}", digest.get(..12).unwrap_or(digest))
+                }
                 Command::Drained { .. } => "drained".to_owned(),
                 Command::Rejoined { .. } => "rejoined".to_owned(),
                 command => format!("{}: {refused}{result}", command.verb()),

@@ -1,0 +1,473 @@
+//! `besom plugin`: the components that run, which files they are, and what they may do.
+//!
+//! A pin is the SHA-256 of a plugin's file in the task that names it. Another file under the same
+//! name is refused, so that who can write the file does not get the task's rights with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use besom_core::ids::TaskName;
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::open::{self, Loader};
+use super::output::{self, Facts, Table};
+use super::{Exit, Failure, Global, submit};
+use crate::config::edit::{self, Refusal};
+use crate::config::file;
+use crate::config::resolve::{Parsed, Plugin};
+use crate::config::{Overrides, read};
+use crate::ports::guests::{Lane, Manifest};
+use crate::ports::store::{Command, Store};
+
+/// Commands that are looked through for the last load of a plugin.
+const COMMANDS_SEEN_MAX: u32 = 10_000;
+
+/// `besom plugin`.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// The plugins of the configuration: version, digest, tasks, and whether they are pinned.
+    Ls,
+    /// Write the SHA-256 of the plugins' files, as they are now, into the tasks that name them.
+    Pin {
+        /// The tasks.
+        #[arg(required_unless_present = "all")]
+        tasks: Vec<String>,
+        /// All tasks with a plugin of the directory.
+        #[arg(long, conflicts_with = "tasks")]
+        all: bool,
+        /// Why; kept with who has pinned what.
+        #[arg(long, default_value = "")]
+        reason: String,
+    },
+    /// What the plugin of a task asks for now that the one before did not, and the other way
+    /// round. The one before is the last other file that a host has taken up.
+    Diff {
+        /// The task.
+        task: String,
+    },
+}
+
+/// A plugin, as it is printed.
+#[derive(Debug, Serialize)]
+struct Row {
+    plugin: String,
+    version: Option<String>,
+    digest: Option<String>,
+    tasks: Vec<String>,
+    /// `built-in`, `pinned`, `not pinned` or `differs`.
+    pin: &'static str,
+    /// What the plugin asks for.
+    asks: BTreeSet<String>,
+    /// Why it cannot be used; none: it can.
+    fault: Option<String>,
+}
+
+impl Verb {
+    /// Does it.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+        let loader = Loader::start(&parsed)?;
+        match self {
+            Verb::Ls => ls(global, &parsed, &loader).await,
+            Verb::Pin { tasks, all, reason } => {
+                pin(global, &parsed, &loader, tasks, all, &reason).await
+            }
+            Verb::Diff { task } => diff(global, &parsed, &loader, &task).await,
+        }
+    }
+}
+
+async fn ls(global: &Global, parsed: &Parsed, loader: &Loader) -> Result<Exit, Failure> {
+    let mut rows = Vec::new();
+    for name in parsed.plugins() {
+        let loaded = loader.load(name, parsed.plugins_dir()).await;
+        let pins = parsed.pins();
+        let of_plugin = || pins.iter().filter(|(_, plugin, _)| *plugin == name);
+        let digest = loaded.as_ref().ok().map(|plugin| plugin.digest.clone());
+        let is_pinned = |pin: Option<&str>| match (pin, &digest) {
+            (Some(pin), Some(digest)) => Some(pin.eq_ignore_ascii_case(digest)),
+            (Some(_), None) | (None, _) => None,
+        };
+        let pins: Vec<Option<bool>> = of_plugin().map(|(.., pin)| is_pinned(*pin)).collect();
+        rows.push(Row {
+            plugin: name.to_owned(),
+            version: loaded.as_ref().ok().map(|plugin| plugin.manifest.version.clone()),
+            tasks: of_plugin().map(|(task, ..)| (*task).to_owned()).collect(),
+            pin: match &loaded {
+                Ok(plugin) if plugin.built_in => "built-in",
+                _ if pins.contains(&Some(false)) => "differs",
+                _ if pins.contains(&None) => "not pinned",
+                _ => "pinned",
+            },
+            asks: loaded.as_ref().map(|plugin| asks(&plugin.manifest)).unwrap_or_default(),
+            fault: loaded.err().map(|fault| fault.message),
+            digest,
+        });
+    }
+    output::show(global.output, &rows, || {
+        let mut table = Table::new(
+            &["PLUGIN", "VERSION", "SHA-256", "PIN", "TASKS", "FAULT"],
+            "The configuration names no plugin.",
+        );
+        for row in &rows {
+            table.row([
+                row.plugin.clone(),
+                output::text(row.version.clone()),
+                output::text(row.digest.as_deref().map(short).map(str::to_owned)),
+                row.pin.to_owned(),
+                row.tasks.join(", "),
+                row.fault.clone().unwrap_or_default(),
+            ]);
+        }
+        table.render()
+    })?;
+    Ok(Exit::Fine)
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..16).unwrap_or(digest)
+}
+
+/// What a plugin asks for, a line each.
+fn asks(manifest: &Manifest) -> BTreeSet<String> {
+    let mut asks = BTreeSet::new();
+    for request in &manifest.collections {
+        let name = &request.collection;
+        let operations = request.operations;
+        for (word, asked) in [
+            ("read", operations.read),
+            ("insert", operations.insert),
+            ("update", operations.update),
+            ("delete", operations.delete),
+        ] {
+            if asked {
+                asks.insert(format!("{word} {name}"));
+            }
+        }
+        if request.columns.is_empty() {
+            asks.insert(format!("all columns of {name}"));
+        }
+        asks.extend(request.columns.iter().map(|column| format!("column {name}.{column}")));
+    }
+    asks.extend(manifest.topics.iter().map(|topic| format!("emit to {topic}")));
+    if manifest.activity {
+        asks.insert("read activity".to_owned());
+    }
+    if !manifest.per_tenant {
+        asks.insert("scan all tenants at once".to_owned());
+    }
+    match manifest.lane {
+        Lane::Normal => {}
+        Lane::Due => drop(asks.insert("lane due".to_owned())),
+        Lane::Heavy => drop(asks.insert("lane heavy".to_owned())),
+    }
+    asks
+}
+
+/// The plugin of a task, by its file.
+async fn plugin_of(
+    parsed: &Parsed,
+    loader: &Loader,
+    task: &str,
+) -> Result<(String, Plugin), Failure> {
+    let pins = parsed.pins();
+    let found = pins.iter().find(|(name, ..)| *name == task).ok_or_else(|| {
+        let names = pins.iter().map(|(name, ..)| *name);
+        let fix = crate::config::keys::suggestion(task, names);
+        Failure::Usage(format!("there is no task `{task}` in the file; {fix}"))
+    })?;
+    let plugin = loader.load(found.1, parsed.plugins_dir()).await;
+    let plugin =
+        plugin.map_err(|fault| Failure::Failed(format!("{}; {}", fault.message, fault.fix)))?;
+    Ok((found.1.to_owned(), plugin))
+}
+
+/// What was pinned.
+#[derive(Debug, Serialize)]
+struct Pinned {
+    task: String,
+    plugin: String,
+    digest: String,
+    /// Whether the file was written: it said so already.
+    written: bool,
+    asks: BTreeSet<String>,
+}
+
+async fn pin(
+    global: &Global,
+    parsed: &Parsed,
+    loader: &Loader,
+    tasks: Vec<String>,
+    all: bool,
+    reason: &str,
+) -> Result<Exit, Failure> {
+    let of_files = parsed
+        .pins()
+        .into_iter()
+        .filter(|(_, plugin, _)| crate::built_in::names().all(|built_in| built_in != *plugin));
+    let tasks = match all {
+        true => of_files.map(|(task, ..)| task.to_owned()).collect(),
+        false => tasks,
+    };
+    let failed = |error: file::Error| Failure::Failed(error.to_string());
+    let version = file::read(&global.config).map_err(failed)?;
+    let (mut text, mut pinned) = (version.text.clone(), Vec::new());
+    for task in tasks {
+        let (plugin, loaded) = plugin_of(parsed, loader, &task).await?;
+        if loaded.built_in {
+            let message = format!("`{plugin}` is part of this program: there is nothing to pin");
+            return Err(Failure::Usage(message));
+        }
+        let name = TaskName::from(task.as_str());
+        let new = edit::pin(&text, &name, &loaded.digest).map_err(|refusal| match refusal {
+            Refusal::Syntax(problems) => Failure::Configuration(problems),
+            other => Failure::Failed(other.to_string()),
+        })?;
+        let written = new != text;
+        text = new;
+        let asks = asks(&loaded.manifest);
+        pinned.push(Pinned { task, plugin, digest: loaded.digest, written, asks });
+    }
+    if text != version.text {
+        file::replace(&global.config, &version.digest, &text).map_err(failed)?;
+        if let Some(store) = open::beside(global).await {
+            note(&*store, &pinned, reason).await;
+        }
+    }
+    output::show(global.output, &pinned, || {
+        let mut out = String::new();
+        for pin in &pinned {
+            let mut facts = Facts::default();
+            facts.add("task", &pin.task).add("plugin", &pin.plugin).add("sha256", &pin.digest);
+            if !pin.written {
+                facts.add("pin", "it said so already");
+            }
+            for asked in &pin.asks {
+                facts.add("asks", asked);
+            }
+            out.push_str(&facts.render());
+        }
+        out
+    })?;
+    Ok(Exit::Fine)
+}
+
+/// Keeps who has pinned what. The file is what counts: that it could not be kept is said.
+async fn note(store: &dyn Store, pinned: &[Pinned], reason: &str) {
+    for pin in pinned.iter().filter(|pin| pin.written) {
+        let task = TaskName::from(pin.task.as_str());
+        let change = format!("sha256 -> \"{}\" ({})", pin.digest, pin.plugin);
+        let command = Command::Edited { task, change };
+        if let Err(error) = store.submit(&command, &submit::caller(), reason).await {
+            tracing::warn!(%error, "the store does not keep who has pinned the plugin");
+        }
+    }
+}
+
+/// Two files of a plugin, compared.
+#[derive(Debug, Serialize)]
+struct Difference {
+    plugin: String,
+    before: Option<String>,
+    now: String,
+    pinned: Option<String>,
+    version_before: Option<String>,
+    version: String,
+    /// Asked for now, and not before.
+    added: Vec<String>,
+    /// Asked for before, and not now.
+    removed: Vec<String>,
+}
+
+async fn diff(
+    global: &Global,
+    parsed: &Parsed,
+    loader: &Loader,
+    task: &str,
+) -> Result<Exit, Failure> {
+    let (name, loaded) = plugin_of(parsed, loader, task).await?;
+    let pins = parsed.pins();
+    let pinned = pins.iter().find(|(known, ..)| *known == task).and_then(|(.., pin)| *pin);
+    let before = match open::beside(global).await {
+        Some(store) => last_load(&*store, &name, pinned, &loaded.digest).await?,
+        None => None,
+    };
+    let now = asks(&loaded.manifest);
+    let was = before.as_ref().map(|before| asks(&before.manifest)).unwrap_or_default();
+    let minus = |a: &BTreeSet<String>, b: &BTreeSet<String>| a.difference(b).cloned().collect();
+    let difference = Difference {
+        plugin: name,
+        now: loaded.digest.clone(),
+        pinned: pinned.map(str::to_owned),
+        version: loaded.manifest.version.clone(),
+        added: minus(&now, &was),
+        removed: minus(&was, &now),
+        version_before: before.as_ref().map(|before| before.manifest.version.clone()),
+        before: before.map(|before| before.digest),
+    };
+    output::show(global.output, &difference, || difference.text())?;
+    Ok(Exit::Fine)
+}
+
+impl Difference {
+    fn text(&self) -> String {
+        let mut facts = Facts::default();
+        facts.add("plugin", &self.plugin);
+        match (&self.before, &self.version_before) {
+            (Some(digest), Some(version)) => {
+                facts.add("before", format!("{version}  {digest}"));
+            }
+            _ => {
+                facts.add("before", "no host has taken up another file, as far as the store knows");
+            }
+        }
+        facts.add("now", format!("{}  {}", self.version, self.now));
+        match &self.pinned {
+            Some(pin) if pin.eq_ignore_ascii_case(&self.now) => facts.add("pin", "this file"),
+            Some(pin) => facts.add("pin", format!("another file: {pin}")),
+            None => facts.add("pin", "none"),
+        };
+        let mut out = facts.render();
+        out.extend(self.added.iter().map(|line| format!("+ {line}\n")));
+        out.extend(self.removed.iter().map(|line| format!("- {line}\n")));
+        if self.added.is_empty() && self.removed.is_empty() {
+            out.push_str("It asks for the same.\n");
+        }
+        out
+    }
+}
+
+/// A file that a host has taken up.
+struct Load {
+    digest: String,
+    manifest: Manifest,
+}
+
+/// The last file of a plugin that a host has taken up: the pinned one, or another than that of now.
+async fn last_load(
+    store: &dyn Store,
+    name: &str,
+    pinned: Option<&str>,
+    now: &str,
+) -> Result<Option<Load>, Failure> {
+    let pinned = pinned.filter(|pin| !pin.eq_ignore_ascii_case(now));
+    let rows = store.commands(None, COMMANDS_SEEN_MAX).await?;
+    let loads = rows.into_iter().filter_map(|row| match row.command {
+        Command::Loaded { plugin, digest, manifest, .. } if plugin == name => {
+            Some(Load { manifest: serde_json::from_str(&manifest).ok()?, digest })
+        }
+        _ => None,
+    });
+    let mut others = loads.filter(|load| load.digest != now);
+    Ok(match pinned {
+        Some(pin) => others.find(|load| load.digest.eq_ignore_ascii_case(pin)),
+        None => others.next(),
+    })
+}
+
+/// Keeps which files of plugins a host has taken up, and with which rights. Built-in plugins are
+/// part of the program.
+pub async fn note_loads(
+    store: &dyn Store,
+    config: &crate::config::Config,
+    by: &str,
+    reason: &str,
+    is_new: impl Fn(&crate::task::TaskDefinition) -> bool,
+) {
+    let mut by_file: BTreeMap<(&str, &str), Vec<&crate::task::TaskDefinition>> = BTreeMap::new();
+    let strangers = config.tasks.values().filter(|task| task.plugin.ends_with(".wasm"));
+    for task in strangers.filter(|task| is_new(task)) {
+        by_file.entry((&task.plugin, &task.digest)).or_default().push(task);
+    }
+    for ((plugin, digest), tasks) in by_file {
+        let Some(manifest) = config.manifests.get(digest) else { continue };
+        let grants: Vec<String> = tasks.iter().map(|task| granted(task)).collect();
+        let command = Command::Loaded {
+            plugin: plugin.to_owned(),
+            digest: digest.to_owned(),
+            version: format!("{} {}", manifest.name, manifest.version),
+            grants: grants.join("; "),
+            manifest: serde_json::to_string(&**manifest).unwrap_or_default(),
+        };
+        let file = config.plugins.dir.join(plugin);
+        let reason = format!("{reason}; {}", owner(&file));
+        if let Err(error) = store.submit(&command, by, &reason).await {
+            tracing::warn!(%error, plugin, digest, "the store does not keep that the plugin was loaded");
+        }
+    }
+}
+
+/// Whose a file is, and since when it is as it is.
+fn owner(file: &Path) -> String {
+    match std::fs::metadata(file) {
+        Ok(found) => {
+            let at = jiff::Timestamp::from_second(found.mtime()).unwrap_or_default();
+            format!("file of {}, written {at}", crate::api::admin::user(found.uid()))
+        }
+        Err(error) => format!("file: {error}"),
+    }
+}
+
+/// A task, and what it is granted, in a line.
+fn granted(task: &crate::task::TaskDefinition) -> String {
+    let mut words: Vec<String> = task
+        .grants
+        .iter()
+        .map(|(collection, operations)| {
+            let columns = task.columns.get(collection);
+            let columns = columns.map(|columns| format!(" ({})", columns.join(", ")));
+            let operations = crate::config::task::words(*operations);
+            format!("{collection} = {operations}{}", columns.unwrap_or_default())
+        })
+        .collect();
+    if !task.topics.is_empty() {
+        words.push(format!("topics = {:?}", task.topics));
+    }
+    for (word, has) in [("activity", task.activity), ("all_tenants", task.all_tenants)] {
+        if has {
+            words.push(word.to_owned());
+        }
+    }
+    format!("{}: {}", task.name, words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use besom_core::collection::Operations;
+
+    use crate::ports::guests::CollectionRequest;
+
+    #[test]
+    fn what_a_plugin_asks_for_is_told_one_by_one() {
+        let manifest = Manifest {
+            name: "m".into(),
+            version: "1".into(),
+            doc: String::new(),
+            settings: vec![],
+            collections: vec![CollectionRequest {
+                collection: "sessions".into(),
+                operations: Operations { read: true, delete: true, ..Operations::default() },
+                columns: vec!["expires_at".into()],
+            }],
+            topics: vec!["gone".into()],
+            activity: true,
+            per_tenant: false,
+            lane: Lane::Due,
+            extra: vec![],
+        };
+        let asked: Vec<String> = asks(&manifest).into_iter().collect();
+        let expected = [
+            "column sessions.expires_at",
+            "delete sessions",
+            "emit to gone",
+            "lane due",
+            "read activity",
+            "read sessions",
+            "scan all tenants at once",
+        ];
+        assert_eq!(asked, expected);
+    }
+}
