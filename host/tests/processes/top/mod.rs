@@ -87,10 +87,12 @@ fn command(terminal: &Terminal, words: &str) {
     terminal.keys(&["Enter"]);
 }
 
-/// What was asked of the leader, newest first.
+/// What was asked of the leader, newest first. That hosts have taken plugins up stands there as well.
 #[track_caller]
 fn asked(site: &Site) -> Vec<Value> {
     let (code, asked) = site.json(&["commands", "ls"]);
     assert_eq!(code, 0, "{asked:#}");
-    asked.as_array().expect("a list").clone()
+    let asked = asked.as_array().expect("a list").iter();
+    let by_people = |row: &&Value| row["command"]["command"] != "loaded";
+    asked.filter(by_people).cloned().collect()
 }
