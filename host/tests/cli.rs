@@ -379,3 +379,127 @@ fn a_demo_in_a_relative_directory_goes_on_and_is_taken_up_again() {
     assert!(said.contains("orchestrator.token: No such file"), "{said}");
     assert!(said.contains("token_file"), "{said}");
 }
+
+/// A component with one function of so many bytes over so many local variables, which takes a
+/// compiler the square of both.
+fn bomb(bytes: usize, locals: usize) -> Vec<u8> {
+    fn leb(out: &mut Vec<u8>, mut value: usize) {
+        while value >= 0x80 {
+            out.push((value & 0x7f) as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+    }
+    fn section(out: &mut Vec<u8>, id: u8, payload: &[u8]) {
+        out.push(id);
+        leb(out, payload.len());
+        out.extend(payload);
+    }
+    let mut body = vec![1];
+    leb(&mut body, locals);
+    body.push(0x7f);
+    let mut at = 1_usize;
+    while body.len() < bytes {
+        // c = a + b; if a { a = c }
+        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let [a, b, c] = [at >> 33, at >> 40, at >> 47].map(|n| n % locals);
+        for (code, local) in [(0x20, a), (0x20, b)] {
+            body.push(code);
+            leb(&mut body, local);
+        }
+        body.extend([0x6a, 0x21]);
+        leb(&mut body, c);
+        body.push(0x20);
+        leb(&mut body, a);
+        body.extend([0x04, 0x40, 0x20]);
+        leb(&mut body, c);
+        body.push(0x21);
+        leb(&mut body, a);
+        body.push(0x0b);
+    }
+    body.push(0x0b);
+    let mut code = vec![1];
+    leb(&mut code, body.len());
+    code.extend(body);
+    let mut module = b"\0asm\x01\0\0\0".to_vec();
+    section(&mut module, 1, &[1, 0x60, 0, 0]);
+    section(&mut module, 3, &[1, 0]);
+    section(&mut module, 10, &code);
+    let mut component = b"\0asm\x0d\0\x01\0".to_vec();
+    section(&mut component, 1, &module);
+    component
+}
+
+#[test]
+fn a_component_that_costs_too_much_to_compile_is_refused_by_its_name() {
+    let site = Site::new("[plugins]\ncompile_time = \"1s\"\n[tasks.a]\nplugin = \"bomb.wasm\"\n");
+    let dir = site.dir().join("plugins.d");
+    std::fs::create_dir(&dir).expect("made");
+    let file = dir.join("bomb.wasm");
+    for (bytes, locals, words) in [
+        // It is compiled, and is no task.
+        (1_000, 10, "it is a component, but no task"),
+        (600_000, 100, "bytes in one function: at most 524288"),
+        (100, 5_000, "5000 local variables in one function: at most 4000"),
+        (400_000, 500, "it takes more than 1 s of a processor"),
+    ] {
+        std::fs::write(&file, bomb(bytes, locals)).expect("written");
+        let (code, said) = site.fails(&["check"]);
+        assert_eq!(code, 78, "{said}");
+        assert!(said.contains(words) && said.contains("besom.toml:4:10"), "{words}: {said}");
+    }
+}
+
+#[test]
+fn a_plugin_is_a_regular_file_that_nobody_else_can_write() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let site = Site::new("[tasks.a]\nplugin = \"a.wasm\"\n");
+    let dir = site.dir().join("plugins.d");
+    std::fs::create_dir(&dir).expect("made");
+    let file = dir.join("a.wasm");
+    let made = Command::new("mkfifo").arg(&file).status().expect("mkfifo runs");
+    assert!(made.success());
+    let (code, said) = site.fails(&["check"]);
+    assert!(code == 78 && said.contains("it is no regular file"), "{said}");
+    std::fs::remove_file(&file).expect("removed");
+    symlink("/dev/zero", &file).expect("linked");
+    let (code, said) = site.fails(&["check"]);
+    assert!(code == 78 && said.contains("it is no regular file"), "{said}");
+    std::fs::remove_file(&file).expect("removed");
+    std::fs::write(&file, bomb(1_000, 10)).expect("written");
+    let mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
+    };
+    for (path, open, closed) in [(&file, 0o646, 0o644), (&dir, 0o757, 0o755)] {
+        mode(path, open);
+        let (code, said) = site.fails(&["check"]);
+        assert!(code == 78 && said.contains("others can write it"), "{said}");
+        mode(path, closed);
+    }
+    let (_, said) = site.fails(&["check"]);
+    assert!(said.contains("no task"), "{said}");
+}
+
+/// What Besom writes is its user's alone, whatever the shell says.
+#[test]
+fn a_database_of_besoms_is_readable_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let site = Site::new("");
+    site.log("note.log", &[&[1, 1, 5, 0]]);
+    let out = Command::new("sh")
+        .args(["-c", "umask 000; exec \"$0\" doc import note.log --tenant a"])
+        .arg(env!("CARGO_BIN_EXE_besom"))
+        .current_dir(site.dir())
+        .output()
+        .expect("the shell runs");
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    for entry in std::fs::read_dir(site.dir()).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let name = entry.file_name().into_string().expect("UTF-8");
+        if name.starts_with("besom.db") {
+            let mode = entry.metadata().expect("there").permissions().mode() & 0o777;
+            assert_eq!(mode, 0o600, "{name}");
+        }
+    }
+    assert!(site.dir().join("besom.db").exists(), "{said}");
+}

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::output::{self, Table};
 use super::watch::Watch;
-use super::{Exit, Failure, Global, open};
+use super::{Exit, Failure, Global, open, plugin, submit};
 use crate::config::printable;
 use crate::host::dry_run::{DryItem, dry_run};
 use crate::node::Role;
@@ -73,6 +73,11 @@ impl Args {
         assembly.only(&self.tasks)?;
         if !self.even_paused && !self.dry_run {
             leave_out_paused(&mut assembly, &self.tasks).await?;
+        }
+        if !self.dry_run {
+            let Assembly { config, ports, .. } = &assembly;
+            let (store, by) = (ports.store.as_ref(), submit::caller());
+            plugin::note_loads(store, config, &by, "a pass has begun", |_| true).await;
         }
         if self.dry_run {
             let items = rehearse(&assembly).await?;
