@@ -48,7 +48,10 @@ impl Default for Template {
     /// somebody to call.
     fn default() -> Template {
         Template {
-            values: vec![("store.path".into(), "\"besom.db\"".into())],
+            values: vec![
+                ("store.path".into(), "\"besom.db\"".into()),
+                ("plugins.require_pin".into(), "true".into()),
+            ],
             topics: Vec::new(),
             tasks: built_in(),
         }
