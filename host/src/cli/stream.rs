@@ -97,7 +97,11 @@ impl Verb {
                 let task = task.map(TaskName::from);
                 let mut rows = rows(&*store, task.as_ref()).await?;
                 rows.retain(|row| !broken || row.broken.is_some());
-                output::show(global.output, &rows, || list(&rows))?;
+                let none = match broken {
+                    true => "No stream is broken.",
+                    false => "Nothing waits in a stream.",
+                };
+                output::show(global.output, &rows, || list(&rows, none))?;
                 Ok(Exit::Fine)
             }
             Verb::Repair { task, asking } => {
@@ -108,11 +112,9 @@ impl Verb {
     }
 }
 
-fn list(rows: &[Row]) -> String {
-    let mut table = Table::new(
-        &["TASK", ">PARTITION", ">ACKED", ">TAIL", ">ITEMS", "STATE"],
-        "Nothing waits in a stream.",
-    );
+fn list(rows: &[Row], none: &'static str) -> String {
+    let headings = ["TASK", ">PARTITION", ">ACKED", ">TAIL", ">ITEMS", "STATE"];
+    let mut table = Table::new(&headings, none);
     for row in rows {
         let numbers = [u64::from(row.partition), row.acked, row.tail, row.items];
         let [partition, acked, tail, items] = numbers.map(|n| n.to_string());
@@ -144,9 +146,9 @@ mod tests {
     fn a_broken_stream_is_told_with_its_repair() {
         let whole = Row::new(&row(2, 5, 3), None);
         assert_eq!((whole.missing, &whole.broken), (0, &None));
-        assert!(!list(std::slice::from_ref(&whole)).contains("repair"));
+        assert!(!list(std::slice::from_ref(&whole), "").contains("repair"));
         let gap = Row::new(&row(2, 5, 1), None);
-        let text = list(&[whole, gap]);
+        let text = list(&[whole, gap], "");
         assert!(text.contains("broken: 2 of its items are missing"), "{text}");
         assert!(text.contains("`besom stream repair sweep`"), "{text}");
         let damaged = Row::new(&row(2, 5, 3), Some("3 cannot be read".into()));
