@@ -162,7 +162,7 @@ impl Canceller {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a statement cannot be cancelled"),
             Err(_) => {
-                tracing::debug!("a statement cannot be cancelled: the server does not answer")
+                tracing::debug!("a statement cannot be cancelled: the server does not answer");
             }
         }
     }
