@@ -47,6 +47,14 @@ pub struct Timeouts {
     pub heartbeat: Duration,
 }
 
+impl Timeouts {
+    /// After how long a connection that has shown no life, or an idle timer, says nothing any more
+    /// that its absence would not say: it has ended, and so has the timer that its end has started.
+    pub fn forgotten(&self) -> Duration {
+        self.heartbeat.saturating_add(self.idle).saturating_mul(2)
+    }
+}
+
 impl Default for Timeouts {
     fn default() -> Self {
         Timeouts { idle: IDLE_TIMEOUT_DEFAULT, heartbeat: HEARTBEAT_TIMEOUT_DEFAULT }

@@ -181,6 +181,7 @@ macro_rules! store_conformance {
                 a_settled_skip_is_forgotten_with_the_history,
                 the_bound_on_images_is_for_each_task,
                 the_newest_terms_stay_however_old,
+                connections_that_have_long_ended_are_forgotten,
             }
             ranges {
                 a_range_is_the_same_in_pages_of_any_size,

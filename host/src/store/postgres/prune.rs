@@ -17,13 +17,22 @@ use crate::ports::store::{Pruned, Result, Retention, TERMS_KEPT};
 /// How many history rows are looked at for one that holds expired images.
 const LOOK_FACTOR: i64 = 16;
 
-/// Prunes at most `limit` rows of each kind.
+/// Connections and idle timers that nobody will ask about again: a host that was killed closes none.
+const ACTIVITY: [&str; 2] = [
+    "DELETE FROM @.activity WHERE (key, connection) IN
+       (SELECT key, connection FROM @.activity WHERE seen_at < $1 LIMIT $2)",
+    "DELETE FROM @.idle WHERE key IN (SELECT key FROM @.idle WHERE closed_at < $1 LIMIT $2)",
+];
+
+/// Prunes at most `limit` rows of each kind. `silent`: after how long what was reported of an
+/// activity says nothing any more.
 pub(super) async fn prune(
     session: Session,
     clock: &Clock,
     tasks: &Tasks,
     fence: &Fence,
     keep: Retention<'_>,
+    silent: Duration,
     limit: u32,
 ) -> Result<Pruned> {
     let mut known = Vec::with_capacity(keep.undo.len());
@@ -36,13 +45,19 @@ pub(super) async fn prune(
     hold_fence(&mut first, fence);
     let (tx, answers) = Tx::begin_with(session, clock, first).await?;
     let done = match check_fence(&answers[0]) {
-        Ok(()) => pruned(&tx, keep, &known, i64::from(limit)).await,
+        Ok(()) => pruned(&tx, keep, silent, &known, i64::from(limit)).await,
         Err(fenced) => Err(fenced),
     };
     tx.finish(done).await
 }
 
-async fn pruned(tx: &Tx, keep: Retention<'_>, undo: &[(i32, Duration)], limit: i64) -> Job<Pruned> {
+async fn pruned(
+    tx: &Tx,
+    keep: Retention<'_>,
+    silent: Duration,
+    undo: &[(i32, Duration)],
+    limit: i64,
+) -> Job<Pruned> {
     let mut pruned = Pruned::default();
     let cutoff = tx.now - keep.history;
     prune_history(tx, cutoff, limit, &mut pruned).await?;
@@ -52,6 +67,9 @@ async fn pruned(tx: &Tx, keep: Retention<'_>, undo: &[(i32, Duration)], limit: i
     pruned.other = tx.execute(RESOLVED, params![cutoff.0, limit]).await?
         + prune_other(tx, cutoff, limit).await?
         + tx.execute(NODES, params![(tx.now - keep.nodes).0, limit]).await?;
+    for sql in ACTIVITY {
+        pruned.other += tx.execute(sql, params![(tx.now - silent).0, limit]).await?;
+    }
     fold(&tx.session).await?;
     Ok(pruned)
 }

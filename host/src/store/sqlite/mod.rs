@@ -532,9 +532,11 @@ impl Store for SqliteStore {
     async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
         let (fence, undo) = (fence.clone(), keep.undo.to_vec());
         let (history, nodes) = (keep.history, keep.nodes);
+        let silent = self.timeouts.forgotten();
         self.writer
             .run(Lane::Heavy, move |tx| {
-                prune::prune(tx, &fence, Retention { history, nodes, undo: &undo }, limit)
+                let keep = Retention { history, nodes, undo: &undo };
+                prune::prune(tx, &fence, keep, silent, limit)
             })
             .await
     }

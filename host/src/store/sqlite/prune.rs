@@ -1,6 +1,7 @@
 //! Pruning: what is older than its retention goes; what the history loses, the baseline gains.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use besom_core::ids::{Fence, TaskName};
 use besom_core::time::Time;
@@ -16,11 +17,13 @@ use crate::ports::store::{Pruned, Retention, TERMS_KEPT};
 /// How many history rows are looked at for one that holds expired images.
 const LOOK_FACTOR: u32 = 16;
 
-/// Prunes at most `limit` rows of each kind.
+/// Prunes at most `limit` rows of each kind. `silent`: after how long what was reported of an
+/// activity says nothing any more.
 pub(super) fn prune(
     tx: &mut Tx<'_>,
     fence: &Fence,
     keep: Retention<'_>,
+    silent: Duration,
     limit: u32,
 ) -> Job<Pruned> {
     check_fence(tx, fence)?;
@@ -35,7 +38,8 @@ pub(super) fn prune(
     tally.write(tx)?;
     pruned.other = prune_resolved(tx, cutoff, limit)?
         + prune_other(tx, cutoff, limit)?
-        + prune_nodes(tx, tx.now - keep.nodes, limit)?;
+        + prune_nodes(tx, tx.now - keep.nodes, limit)?
+        + prune_activity(tx, tx.now - silent, limit)?;
     Ok(pruned)
 }
 
@@ -196,6 +200,22 @@ fn prune_nodes(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
              WHERE node IN (SELECT node FROM besom_node WHERE seen_at < ?1 LIMIT ?2)",
         )?
         .execute(params![cutoff.0, limit])?;
+    Ok(removed as u64)
+}
+
+/// Connections and idle timers that nobody will ask about again: a host that was killed closes none.
+const ACTIVITY: [&str; 2] = [
+    "DELETE FROM besom_activity WHERE (key, connection) IN
+       (SELECT key, connection FROM besom_activity WHERE seen_at < ?1 LIMIT ?2)",
+    "DELETE FROM besom_idle WHERE key IN
+       (SELECT key FROM besom_idle WHERE closed_at < ?1 LIMIT ?2)",
+];
+
+fn prune_activity(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
+    let mut removed = 0;
+    for sql in ACTIVITY {
+        removed += tx.conn.prepare_cached(sql)?.execute(params![cutoff.0, limit])?;
+    }
     Ok(removed as u64)
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use besom::ports::activity::State;
 use besom::ports::store::{Letters, Pruned, Retention, TERMS_KEPT};
 use besom_core::ids::TaskName;
 
@@ -55,6 +56,24 @@ pub async fn the_audit_balances_after_pruning(world: &mut World) {
             .len(),
         4
     );
+}
+
+/// A host that was killed closes no connection: what it has reported is forgotten once it says no
+/// more than its absence would, and who is idle stays idle.
+pub async fn connections_that_have_long_ended_are_forgotten(world: &mut World) {
+    let activity = world.fixture.activity();
+    let keys = ["killed".to_owned(), "closed".to_owned(), "open".to_owned()];
+    for key in &keys {
+        activity.connect(key, "tab").await.unwrap();
+    }
+    activity.disconnect("closed", "tab").await.unwrap();
+    world.advance(DAY);
+    activity.connect("open", "tab").await.unwrap();
+    let before = activity.states(&keys).await.unwrap();
+    prune(world, DAY * 9, DAY * 9, 100).await;
+    assert_eq!(world.fixture.activity().states(&keys).await.unwrap(), before);
+    assert_eq!(before, [State::Idle, State::Idle, State::Active]);
+    assert_eq!(prune(world, DAY * 9, DAY * 9, 100).await.other, 0);
 }
 
 /// Images go before their history, and their bytes are no longer held.
