@@ -10,7 +10,7 @@ use besom_core::proposal::{Comparison, Condition};
 use besom_core::time::Time;
 use besom_core::value::Value;
 
-use super::open::{Loader, is_there, open_store};
+use super::open::{Loader, is_there, open_store, store_risk};
 use super::output;
 use super::{Exit, Failure, Global};
 use crate::config::quantity::show_duration;
@@ -39,6 +39,17 @@ impl Args {
         let mut resolved = loader.resolve(parsed).await;
         tokens(&mut resolved);
         notes(&mut resolved, Time::from_jiff(jiff::Timestamp::now()));
+        match store_risk(resolved.partial()) {
+            Ok(None) => {}
+            Ok(Some(risk)) => resolved.store_fault(
+                false,
+                risk,
+                "write sslmode=verify-full, and name the authority in store.root_certificate",
+            ),
+            Err(error) => {
+                resolved.store_fault(true, error.to_string(), "mend it, or the file it names");
+            }
+        }
         let mut unreachable = None;
         if let Some(words) = no_file(resolved.partial()) {
             unreachable = Some(words);

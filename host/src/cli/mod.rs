@@ -15,6 +15,7 @@ pub mod dead;
 pub mod demo;
 pub mod doc;
 pub mod failure;
+pub mod grants;
 pub mod log;
 pub mod node;
 pub mod open;
@@ -114,6 +115,8 @@ pub enum Verb {
     /// Plugins: list, pin, compare with the one before.
     #[command(subcommand)]
     Plugin(plugin::Verb),
+    /// The SQL that gives Besom's role on PostgreSQL what its tasks need, and no more.
+    Grants(grants::Args),
     /// Schedules: the next times of an expression.
     #[command(subcommand)]
     Schedule(schedule::Verb),
@@ -171,6 +174,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
         Verb::Runs(verb) => verb.run(global).await,
         Verb::Doc(verb) => verb.run(global).await,
         Verb::Plugin(verb) => verb.run(global).await,
+        Verb::Grants(args) => args.run(global).await,
         Verb::Schedule(verb) => verb.run(global),
         Verb::Node(verb) => verb.run(global).await,
         Verb::Ring(verb) => verb.run(global).await,

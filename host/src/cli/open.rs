@@ -58,6 +58,19 @@ pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, store::
     Ok(store)
 }
 
+/// Looks at the address of the store without connecting: what may be a risk about it.
+///
+/// # Errors
+/// It cannot be read, or a file that it needs.
+pub fn store_risk(config: &Config) -> Result<Option<&'static str>, store::Error> {
+    let Some(url) = &config.store.url else { return Ok(None) };
+    let options = of_server(config, Timeouts::default())?;
+    let unchecked = postgres::is_unchecked(url, &options)?;
+    Ok(unchecked.then_some(
+        "nobody checks that the server is the one that is meant: a machine on the way could be it",
+    ))
+}
+
 /// How a server is spoken to.
 fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, store::Error> {
     let cluster = match config.coordination.is_cluster() {
@@ -374,7 +387,10 @@ fn fault(name: &str, dir: &Path, error: &LoadError) -> PluginFault {
         LoadError::Mismatch(_) | LoadError::Type(_) => {
             "build it with this version's SDK for wasm32-wasip2, or use another Besom".to_owned()
         }
-        LoadError::Compile(_) => "build it again for wasm32-wasip2".to_owned(),
+        LoadError::Compile(_) => {
+            "build it again for wasm32-wasip2; what compiling may take stands in [plugins]"
+                .to_owned()
+        }
         LoadError::Describe(_) | LoadError::Manifest(_) => "mend the plugin's describe".to_owned(),
     };
     PluginFault { message: format!("the plugin `{name}`: {error}"), fix }

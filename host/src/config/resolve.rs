@@ -100,6 +100,8 @@ pub struct Parsed {
     collections: Table,
     /// Where the topics' token files are named.
     tokens: BTreeMap<String, Span>,
+    /// Where the store's URL stands.
+    store_span: Option<Span>,
     problems: Vec<Diagnostic>,
 }
 
@@ -158,7 +160,17 @@ impl RawConfig {
         sections.topics = delivery::routes(topics, &sections, &source, &mut problems);
         let dir = origin.parent().unwrap_or(Path::new(""));
         sections.settle_paths(dir);
-        Parsed { origin: origin.to_owned(), source, sections, tasks, collections, tokens, problems }
+        let store_span = places.get("store").and_then(|spans| spans.get("url")).cloned();
+        Parsed {
+            origin: origin.to_owned(),
+            source,
+            sections,
+            tasks,
+            collections,
+            tokens,
+            store_span,
+            problems,
+        }
     }
 }
 
@@ -393,7 +405,8 @@ impl Parsed {
         config.tasks = tasks;
         config.manifests = manifests;
         let (source, tokens, problems) = (self.source, self.tokens, self.problems);
-        Resolved { config, source, places, schedules, settings, tokens, problems }
+        let store_span = self.store_span;
+        Resolved { config, source, places, schedules, settings, tokens, store_span, problems }
     }
 }
 
@@ -410,6 +423,7 @@ pub struct Resolved {
     /// By task and name, of [`WARNED_SETTINGS`].
     settings: BTreeMap<(TaskName, String), Span>,
     tokens: BTreeMap<String, Span>,
+    store_span: Option<Span>,
     problems: Vec<Diagnostic>,
 }
 
@@ -447,6 +461,17 @@ impl Resolved {
         let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
         let fix = "name the file as seen from this one, or absolute";
         self.problems.push(Diagnostic::error(place, message).fix(fix));
+    }
+
+    /// Adds what is wrong with the address of the store, or what is a risk about it.
+    pub fn store_fault(&mut self, is_error: bool, message: impl Into<String>, fix: &str) {
+        let place = self.store_span.as_ref();
+        let place = place.map_or_else(|| self.source.whole(), |span| self.source.at(span));
+        let diagnostic = match is_error {
+            true => Diagnostic::error(place, message),
+            false => Diagnostic::warning(place, message),
+        };
+        self.problems.push(diagnostic.fix(fix));
     }
 
     /// Adds a warning about a task's schedule.

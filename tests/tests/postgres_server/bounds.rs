@@ -58,7 +58,7 @@ fn a_snapshot_ends_with_its_time() {
         // Waits until the first has been closed.
         let next = world.store().snapshot(Duration::from_secs(60)).await.unwrap();
         let late = held.exists(Some(&"a".into()), "things", &[]).await;
-        assert!(matches!(late, Err(Error::Unavailable(_))), "{late:?}");
+        assert!(matches!(late, Err(Error::Refused(Cause::Slow, _))), "{late:?}");
         assert!(!next.exists(Some(&"a".into()), "things", &[]).await.unwrap());
     });
 }

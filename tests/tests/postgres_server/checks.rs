@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use besom::cli::grants::{Wanted, statements};
 use besom::ports::store::{MappingFault, Store};
-use besom::store::postgres::PostgresStore;
+use besom::store::postgres::{Options, PostgresStore};
 use besom_core::collection::{Collection, Column, Encoding, Operations};
-use besom_core::value::Kind;
+use besom_core::proposal::Change;
+use besom_core::value::{Kind, Value};
 use besom_tests::adapters::postgres::{Postgres, patient};
 use besom_tests::conformance::block_on;
 
@@ -167,5 +169,55 @@ fn what_a_task_may_do_and_the_role_may_not_is_named() {
         assert!(message.contains("GRANT DELETE ON sessions TO \"sweeper\""), "{message}");
         product.batch_execute("GRANT DELETE ON sessions TO sweeper").await.unwrap();
         assert_eq!(shown(store.privileges(&sessions(), &granted).await.unwrap()), []);
+    });
+}
+
+/// What `besom grants` prints is enough for a host, and for whoever looks, and gives neither more.
+#[test]
+fn the_rights_that_besom_prints_are_enough_and_no_more() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        let table = format!(
+            "{SESSIONS} CREATE INDEX ON sessions (expires_at, session_id);
+             CREATE TABLE secrets (id int);
+             INSERT INTO sessions VALUES ('a', now()), ('b', now())"
+        );
+        product.batch_execute(&table).await.unwrap();
+        let delete = Operations { read: true, delete: true, ..Operations::default() };
+        let granted = BTreeMap::from([("sessions".to_owned(), delete)]);
+        let wanted = Wanted { operations: delete, columns: None };
+        let wanted = BTreeMap::from([("sessions".to_owned(), wanted)]);
+        let all = statements(&sessions(), &wanted, "tidy", "tidy", "tidy_look").join(";\n");
+        // Twice: after a change of tasks they are run again.
+        for _ in 0..2 {
+            product.batch_execute(&all).await.unwrap();
+        }
+        let options = Options { schema: "tidy".into(), ..patient() };
+        let url = fixture.database().url_of("tidy");
+        let store = PostgresStore::open(&url, options.clone()).await.unwrap();
+        store.set_collections(Arc::new(sessions()));
+        assert_eq!(shown(store.check(&sessions()).await.unwrap()), []);
+        assert_eq!(shown(store.privileges(&sessions(), &granted).await.unwrap()), []);
+        let key = vec![Value::Text("a".into())];
+        let change = Change::Delete { collection: "sessions".into(), key };
+        store.write(&[(None, change)]).await.unwrap();
+        // The tables that it has made are there for whoever looks.
+        let look = PostgresStore::open(&fixture.database().url_of("tidy_look"), options).await;
+        look.unwrap().nodes().await.unwrap();
+        for (role, sql, may) in [
+            ("tidy", "SELECT * FROM sessions", true),
+            ("tidy", "UPDATE sessions SET expires_at = now()", false),
+            ("tidy", "INSERT INTO sessions VALUES ('c')", false),
+            ("tidy", "SELECT * FROM secrets", false),
+            ("tidy", "CREATE TABLE public.mine (id int)", false),
+            ("tidy_look", "SELECT * FROM tidy.run", true),
+            ("tidy_look", "DELETE FROM tidy.run", false),
+            ("tidy_look", "SELECT * FROM sessions", false),
+        ] {
+            let done = product.batch_execute(&format!("SET ROLE {role}; {sql}")).await;
+            assert_eq!(done.is_ok(), may, "{role}: {sql}: {done:?}");
+            product.batch_execute("RESET ROLE").await.unwrap();
+        }
     });
 }

@@ -86,6 +86,12 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
             found.fault("table", format!("there is no table {name:?} in the database{nearest}"));
             continue;
         };
+        if is_of_others(session, table.oid).await? {
+            let name = &collection.table;
+            let said = "is a table of Besom or of the database itself: no task may name it";
+            found.fault("table", format!("{name:?} {said}"));
+            continue;
+        }
         found.columns(&table.columns);
         match table.kind.as_str() {
             "f" => {
@@ -112,6 +118,16 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
         }
     }
     Ok(faults)
+}
+
+/// Whether a table is none of the product's: Besom's own, or the catalog's.
+async fn is_of_others(session: &Session, table: u32) -> Job<bool> {
+    let sql = "SELECT c.relnamespace IN ('pg_catalog'::regnamespace,
+                        'information_schema'::regnamespace,
+                        (SELECT relnamespace FROM pg_class WHERE oid = '@.meta'::regclass))
+               FROM pg_class c WHERE c.oid = $1::oid";
+    let row = session.row(sql, params![table]).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
 }
 
 /// Whether a guard on the absence of rows locks the rows of this collection.

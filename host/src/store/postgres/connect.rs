@@ -117,6 +117,26 @@ fn without_mode(url: &str) -> (String, Option<String>) {
     (if rest.is_empty() { before.to_owned() } else { format!("{before}?{rest}") }, mode)
 }
 
+/// Looks at a URL without connecting: whether nobody checks that the server is the one that is
+/// meant, although it is another machine.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_unchecked(url: &str, options: &Options) -> Result<bool> {
+    let target = Target::parse(url, options)?;
+    let far = |host: &Host| match host {
+        Host::Tcp(name) => {
+            name != "localhost"
+                && !name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+        }
+        Host::Unix(_) => false,
+    };
+    let addresses = target.config.get_hostaddrs();
+    let far = target.config.get_hosts().iter().any(far)
+        && (addresses.is_empty() || !addresses.iter().all(std::net::IpAddr::is_loopback));
+    Ok(far && matches!(target.trust, Trust::Anybody))
+}
+
 fn shown(config: &Config) -> String {
     let host = match config.get_hosts().first() {
         Some(Host::Tcp(name)) => name.clone(),
@@ -495,6 +515,24 @@ mod tests {
         ] {
             assert_eq!(read(url), expected, "{url}");
         }
+    }
+
+    #[test]
+    fn a_server_of_another_machine_is_to_be_checked() {
+        let options = Options { root_certificate: Some("ca".into()), ..Options::default() };
+        for (url, expected) in [
+            ("postgres://u@h/d", true),
+            ("postgres://u@h/d?sslmode=prefer", true),
+            ("postgres://u@h/d?sslmode=verify-full", false),
+            ("postgres://u@10.0.0.7/d?sslmode=disable", true),
+            ("postgres://u@localhost/d", false),
+            ("postgres://u@127.0.0.1/d", false),
+            ("postgres:///d?host=/run/postgresql&user=u", false),
+            ("postgres://u@h/d?hostaddr=127.0.0.1", false),
+        ] {
+            assert_eq!(is_unchecked(url, &options).unwrap(), expected, "{url}");
+        }
+        assert!(is_unchecked("postgres://u@h/d?sslmode=maybe", &options).is_err());
     }
 
     #[test]

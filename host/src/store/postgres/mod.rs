@@ -74,6 +74,7 @@ use besom_core::snapshot::DeadGroup;
 use besom_core::time::Time;
 
 pub use self::clock::TimeSource;
+pub use self::connect::is_unchecked;
 pub use self::fault::{Fault, Faults};
 pub use self::options::{Options, PARTITIONS_DEFAULT, SCHEMA_DEFAULT};
 
@@ -538,6 +539,7 @@ impl Store for PostgresStore {
 
     async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
         let session = self.pools.take(Use::Lead).await?;
-        prune::prune(session, &self.clock, &self.tasks, fence, keep, limit).await
+        let silent = self.timeouts.forgotten();
+        prune::prune(session, &self.clock, &self.tasks, fence, keep, silent, limit).await
     }
 }

@@ -80,7 +80,11 @@ async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<Foundation> {
     let there = session.query("SELECT to_regclass('@.meta') IS NOT NULL", params![]).await?;
     if !only::<bool>(&there)? {
         let schema = wanted.schema;
-        session.batch(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+        // One that an administrator has made needs no right to make another.
+        let made = session.query("SELECT to_regnamespace($1) IS NOT NULL", params![schema]).await?;
+        if !only::<bool>(&made)? {
+            session.batch(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
+        }
         session.batch("CREATE TABLE @.meta (key text PRIMARY KEY, value text NOT NULL)").await?;
     }
     let found: i64 =

@@ -1,0 +1,242 @@
+//! `besom grants`: the SQL that gives Besom's role what its tasks need, and nothing else.
+//!
+//! Decided here: which rights follow from the configuration. Nothing is connected to: whoever
+//! administers the database reads the statements and runs them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use besom_core::collection::{Collection, Collections, Operations};
+
+use super::open::Loader;
+use super::{Exit, Failure, Global, output};
+use crate::config::{Config, Overrides, read};
+
+/// `besom grants`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The role that hosts work as; by default the user of store.url.
+    #[arg(long, value_name = "ROLE")]
+    role: Option<String>,
+    /// A role that may only look: for `besom status` and `besom audit`.
+    #[arg(long, value_name = "ROLE", default_value = "besom_reader")]
+    reader: String,
+}
+
+/// What tasks do to a collection, all together.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Operations.
+    pub operations: Operations,
+    /// The columns that are changed; none: all that are mapped.
+    pub columns: Option<BTreeSet<String>>,
+}
+
+impl Args {
+    /// Prints the statements.
+    pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
+        let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
+        let loader = Loader::start(&parsed)?;
+        let config = loader.resolve(parsed).await.finish()?;
+        let Some(url) = &config.store.url else {
+            return Err(Failure::Usage(
+                "the store is a file: its rights are those of the file (mode 0600, of the user that \
+                 hosts run as)"
+                    .into(),
+            ));
+        };
+        let role = self.role.or_else(|| user_of(url)).ok_or_else(|| {
+            Failure::Usage("store.url names no user: say which by --role ROLE".into())
+        })?;
+        let all = statements(
+            &config.collections,
+            &wanted(&config),
+            &config.store.schema,
+            &role,
+            &self.reader,
+        );
+        output::show(global.output, &all, || {
+            let mut text = String::from(
+                "-- As a superuser, or as the owner of the tables, in the product's database.\n\
+                 -- Passwords: \\password in psql. Run it again after a change of tasks or tables.\n",
+            );
+            for statement in &all {
+                text.push_str(statement);
+                text.push_str(";\n");
+            }
+            text
+        })?;
+        Ok(Exit::Fine)
+    }
+}
+
+/// The user that a URL names.
+fn user_of(url: &str) -> Option<String> {
+    let rest = url.split_once("://")?.1;
+    let before = rest.split(['/', '?']).next()?.rsplit_once('@').map(|(user, _)| user);
+    let by_key = || url.split(['?', '&']).find_map(|part| part.strip_prefix("user="));
+    let user = before.or_else(by_key).filter(|user| !user.is_empty())?;
+    Some(user.split(':').next().unwrap_or(user).to_owned())
+}
+
+fn wanted(config: &Config) -> BTreeMap<String, Wanted> {
+    let mut all: BTreeMap<String, Wanted> = BTreeMap::new();
+    for task in config.tasks.values() {
+        for (name, operations) in &task.grants {
+            let first = !all.contains_key(name);
+            let of = all.entry(name.clone()).or_default();
+            of.operations.read |= operations.read;
+            of.operations.insert |= operations.insert;
+            of.operations.update |= operations.update;
+            of.operations.delete |= operations.delete;
+            of.columns = match (task.columns.get(name), of.columns.take()) {
+                (Some(own), None) if first => Some(own.iter().cloned().collect()),
+                (Some(own), Some(others)) => {
+                    Some(others.into_iter().chain(own.iter().cloned()).collect())
+                }
+                (None, _) | (Some(_), None) => None,
+            };
+        }
+    }
+    all
+}
+
+fn quote(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn columns<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    names.into_iter().map(|name| quote(name)).collect::<Vec<_>>().join(", ")
+}
+
+/// The statements, in the order in which they are run.
+pub fn statements(
+    collections: &Collections,
+    wanted: &BTreeMap<String, Wanted>,
+    schema: &str,
+    role: &str,
+    reader: &str,
+) -> Vec<String> {
+    let (role, reader, own) = (quote(role), quote(reader), quote(schema));
+    let created = |role: &str| {
+        format!("DO $$ BEGIN CREATE ROLE {role} LOGIN; EXCEPTION WHEN duplicate_object THEN END $$")
+    };
+    let mut all = vec![
+        created(&role),
+        created(&reader),
+        format!("CREATE SCHEMA IF NOT EXISTS {own} AUTHORIZATION {role}"),
+        format!("GRANT USAGE ON SCHEMA {own} TO {reader}"),
+        format!("GRANT SELECT ON ALL TABLES IN SCHEMA {own} TO {reader}"),
+        format!(
+            "ALTER DEFAULT PRIVILEGES FOR ROLE {role} IN SCHEMA {own} GRANT SELECT ON TABLES TO {reader}"
+        ),
+    ];
+    let anchors: BTreeSet<&String> = wanted
+        .keys()
+        .filter_map(|name| collections.get(name))
+        .flat_map(|collection| collection.anchors.iter().map(|anchor| &anchor.collection))
+        .collect();
+    let names: BTreeSet<&String> = wanted.keys().chain(anchors).collect();
+    let mut schemas = BTreeSet::new();
+    for name in names {
+        let Some(collection) = collections.get(name) else { continue };
+        if let Some((schema, _)) = collection.table.split_once('.') {
+            schemas.insert(schema);
+        }
+        let none = Wanted::default();
+        all.extend(of_table(collection, wanted.get(name).unwrap_or(&none), &role));
+    }
+    let usage = schemas
+        .into_iter()
+        .map(|schema| format!("GRANT USAGE ON SCHEMA {} TO {role}", quote(schema)));
+    // Where no schema is named the table is in that of the search path, which is mostly this one.
+    let usage: Vec<String> =
+        std::iter::once(format!("GRANT USAGE ON SCHEMA public TO {role}")).chain(usage).collect();
+    let place = 3;
+    all.splice(place..place, usage);
+    all
+}
+
+/// What Besom needs of one table: to read what is mapped (the rows as they were are kept), to
+/// lock a row, which a right to change one column allows, and what tasks do to it.
+fn of_table(collection: &Collection, wanted: &Wanted, role: &str) -> Vec<String> {
+    let table = collection.table.split('.').map(quote).collect::<Vec<_>>().join(".");
+    let operations = wanted.operations;
+    let mapped: BTreeSet<&String> =
+        collection.columns.keys().chain(&collection.key).chain(&collection.tenant).collect();
+    let key = collection.key.first().or(collection.tenant.as_ref());
+    let changed: BTreeSet<&String> = match &wanted.columns {
+        Some(columns) => columns.iter().chain(key).collect(),
+        None => collection.columns.keys().chain(key).collect(),
+    };
+    let mut rights = vec![format!("SELECT ({})", columns(mapped.iter().copied()))];
+    rights.push(match operations.update {
+        true => format!("UPDATE ({})", columns(changed)),
+        false => format!("UPDATE ({})", columns(key)),
+    });
+    if operations.insert {
+        rights.push(format!("INSERT ({})", columns(mapped)));
+    }
+    if operations.delete {
+        rights.push("DELETE".to_owned());
+    }
+    vec![format!("GRANT {} ON {table} TO {role}", rights.join(", "))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use besom_core::collection::{Anchor, Column, Encoding};
+    use besom_core::value::Kind;
+
+    fn collection(name: &str, table: &str, names: &[&str]) -> Collection {
+        let column = Column { kind: Kind::Text, encoding: Encoding::Native };
+        Collection {
+            name: name.into(),
+            table: table.into(),
+            tenant: None,
+            key: vec!["id".into()],
+            columns: names.iter().map(|name| ((*name).to_owned(), column)).collect(),
+            indexes: BTreeMap::new(),
+            anchors: vec![],
+        }
+    }
+
+    #[test]
+    fn a_role_gets_what_tasks_do_and_no_more() {
+        let mut uses = collection("uses", "app.uses", &["id", "owner"]);
+        uses.tenant = Some("org".into());
+        uses.anchors = vec![Anchor { collection: "owners".into(), columns: vec!["owner".into()] }];
+        let all =
+            [uses, collection("owners", "owners", &["id"]), collection("other", "o", &["id"])];
+        let all: Collections = all.into_iter().map(|c| (c.name.clone(), c)).collect();
+        let operations = Operations { read: true, delete: true, ..Operations::default() };
+        let wanted = BTreeMap::from([("uses".to_owned(), Wanted { operations, columns: None })]);
+        let said = statements(&all, &wanted, "besom", "b\"x", "look");
+        assert!(said[0].contains("CREATE ROLE \"b\"\"x\" LOGIN"), "{said:?}");
+        let tail: Vec<&str> = said.iter().rev().take(2).map(String::as_str).collect();
+        assert_eq!(
+            tail,
+            [
+                "GRANT SELECT (\"id\", \"org\", \"owner\"), UPDATE (\"id\"), DELETE ON \"app\".\"uses\" TO \"b\"\"x\"",
+                "GRANT SELECT (\"id\"), UPDATE (\"id\") ON \"owners\" TO \"b\"\"x\"",
+            ]
+        );
+        assert!(
+            said.contains(&"GRANT USAGE ON SCHEMA \"app\" TO \"b\"\"x\"".to_owned()),
+            "{said:?}"
+        );
+        assert!(!said.iter().any(|statement| statement.contains("\"o\"")), "{said:?}");
+    }
+
+    #[test]
+    fn the_user_is_that_of_the_url() {
+        for (url, user) in [
+            ("postgres://ann@h:1/d", Some("ann")),
+            ("postgres://ann:pw@h/d?user=x", Some("ann")),
+            ("postgres:///d?host=/run&user=bob", Some("bob")),
+            ("postgres://h/d", None),
+        ] {
+            assert_eq!(user_of(url).as_deref(), user, "{url}");
+        }
+    }
+}
