@@ -169,7 +169,8 @@ fn bound(memory: &str, seconds: &str) -> Result<(), String> {
         (Resource::Fsize, 0),
     ];
     for (resource, most) in limits {
-        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        // At the greater one of the processor's time the kernel kills without saying why.
+        let limit = Rlimit { current: Some(most), maximum: Some(most.saturating_add(2)) };
         setrlimit(resource, limit).map_err(|error| format!("its limits: {error}"))?;
     }
     Ok(())

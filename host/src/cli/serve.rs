@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use besom_core::ids::TaskName;
 use besom_core::ring::VIRTUAL_NODES;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::watch;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
@@ -102,8 +103,34 @@ fn endpoint(assembly: &Assembly, stopping: watch::Receiver<bool>) -> Arc<Endpoin
     let connected = Wake::of(config, &ports.store)
         .map(|wake| -> api::Connected { Box::new(move |id| wake.connected(id)) });
     let Activity { heartbeat_timeout, websockets_max, .. } = config.activity;
+    let websockets_max = within_descriptors(websockets_max);
     let activity = Arc::clone(&ports.activity);
     Endpoint::new(activity, heartbeat_timeout, websockets_max, connected, stopping)
+}
+
+/// Descriptors that are kept for the lease, the store, plugins and other connections.
+const DESCRIPTORS_KEPT: u64 = 512;
+
+/// Takes as many descriptors as this process may have; how many WebSockets they are enough for.
+fn within_descriptors(websockets_max: u32) -> u32 {
+    let limit = getrlimit(Resource::Nofile);
+    // It may have been lowered on purpose only as far as the greater one.
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    let most = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    };
+    let room = most.map_or(u64::MAX, |most| most.saturating_sub(DESCRIPTORS_KEPT).max(most / 4));
+    let fits = u32::try_from(room).unwrap_or(u32::MAX).min(websockets_max).max(1);
+    if fits < websockets_max {
+        tracing::warn!(
+            descriptors = most,
+            websockets_max,
+            fits,
+            "activity.websockets_max does not fit the limit of open files: raise it (LimitNOFILE, ulimit -n)"
+        );
+    }
+    fits
 }
 
 /// Listens for reports of activity.

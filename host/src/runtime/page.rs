@@ -11,6 +11,9 @@ const NAME_BYTES_MAX: usize = 1_024;
 /// A cursor. It is stored with every page.
 const CURSOR_BYTES_MAX: usize = 64 * 1024;
 
+/// A due time from the epoch, either way: 100,000 years. A store marks what has none by a further one.
+const DUE_MICROS_MAX: i64 = 100_000 * 366 * 86_400 * 1_000_000;
+
 /// What is wrong with a page: the cause of a fault, and its message.
 pub(super) type Violation = (&'static str, String);
 
@@ -89,7 +92,7 @@ fn candidate(c: wit::Candidate, scanned: Option<&Tenant>) -> Result<Candidate, V
         tenant,
         route: c.route.unwrap_or_else(|| c.key.clone()),
         key: c.key,
-        due: c.due.map(Time),
+        due: c.due.map(|due| Time(due.clamp(-DUE_MICROS_MAX, DUE_MICROS_MAX))),
         version: c.version,
         payload: c.payload,
     })

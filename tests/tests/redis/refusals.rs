@@ -129,6 +129,9 @@ fn by_tls_both_ends_show_a_certificate_of_a_known_authority() {
         let write = |name: &str, text: &str| {
             let path = directory.path().join(name);
             std::fs::write(&path, text).expect("a file");
+            // Of a key that others can read no use is made.
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&path, mode).expect("its mode");
             path
         };
         let (ours, others) = (Authority::new("ours"), Authority::new("others"));

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use besom_core::collection::{Collection, Collections};
 use besom_core::ids::{TaskName, Tenant};
 use besom_core::proposal::{Condition, Filter};
+use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Row, RowKey, Value};
 use serde::{Deserialize, Serialize};
@@ -77,7 +78,8 @@ impl View {
     fn open(&self) -> Result<()> {
         if (self.clock)() > self.opened_at + self.open_max {
             let longest = self.open_max;
-            return Err(Error::Unavailable(format!("the snapshot was open beyond {longest:?}")));
+            let words = format!("the snapshot was open beyond {longest:?}");
+            return Err(Error::Refused(Cause::Slow, words));
         }
         Ok(())
     }

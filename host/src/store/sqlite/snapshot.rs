@@ -113,10 +113,9 @@ impl Inner {
     }
 
     fn overdue(&self) -> Error {
-        Error::Unavailable(format!(
-            "the snapshot was open for longer than {} ms and was closed",
-            self.open_max.as_millis()
-        ))
+        let longest = self.open_max.as_millis();
+        let words = format!("the snapshot was open for longer than {longest} ms and was closed");
+        Error::Refused(Cause::Slow, words)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use besom_core::proposal::{Change, Comparison, Condition};
+use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Field, Value};
 
@@ -178,5 +179,5 @@ async fn a_snapshot_sees_one_moment_and_ends_at_its_time() {
         tokio::task::yield_now().await;
         ended = read(short.as_ref()).await;
     }
-    assert!(matches!(ended, Err(Error::Unavailable(_))));
+    assert!(matches!(ended, Err(Error::Refused(Cause::Slow, _))));
 }
