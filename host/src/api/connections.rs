@@ -1,16 +1,16 @@
 //! Connections: accepted as far as there is room, and ended when they say nothing.
 //!
 //! ```text
-//! room for one more ── accept ── room among those that have shown no right ── TLS ── requests
-//!                         │                                                             │
-//!                         └─ too many of that address: closed                           └─ one
-//!                            with a right makes room for another that has shown none
+//! room for one more ── accept ── a place among those that have shown no right ── TLS ── requests
+//!                                   │                                                   │
+//!                                   └─ too many, of its address or of all:              └─ one with a
+//!                                      the oldest of them ends                             right leaves it
 //! ```
 //! Callers that have shown no right share few places, so that they cannot take those of others,
 //! nor the descriptors that the lease and the store need. The Unix sockets and TCP have each
 //! their own.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +29,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -69,36 +69,42 @@ pub(super) enum Door {
     Tcp(TcpListener, Option<TlsAcceptor>),
 }
 
+/// Connections that have shown no right, the oldest first.
+type Strangers = Arc<Mutex<VecDeque<Entry>>>;
+
+struct Entry {
+    address: Option<IpAddr>,
+    /// Ends the connection.
+    end: Arc<Notify>,
+}
+
 /// The place of a connection among those that have shown no right. Given back by
 /// [`Stranger::is_known`], or with the connection.
 #[derive(Clone)]
-pub(super) struct Stranger(Arc<Mutex<Option<Place>>>);
+pub(super) struct Stranger(Arc<Place>);
 
 struct Place {
-    _permit: OwnedSemaphorePermit,
-    address: Option<(IpAddr, Addresses)>,
+    end: Arc<Notify>,
+    all: Strangers,
 }
 
-/// Strangers by address.
-type Addresses = Arc<Mutex<HashMap<IpAddr, usize>>>;
+impl Place {
+    fn leave(&self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|entry| !Arc::ptr_eq(&entry.end, &self.end));
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let Some((address, all)) = &self.address else { return };
-        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = all.get_mut(address) {
-            *count -= 1;
-            if *count == 0 {
-                all.remove(address);
-            }
-        }
+        self.leave();
     }
 }
 
 impl Stranger {
     /// The caller has shown a right: its place is another's.
     pub(super) fn is_known(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.0.leave();
     }
 }
 
@@ -106,40 +112,42 @@ impl Stranger {
 struct Room {
     bounds: Bounds,
     all: Arc<Semaphore>,
-    strangers: Arc<Semaphore>,
-    addresses: Addresses,
+    strangers: Strangers,
 }
 
 impl Room {
     fn new(bounds: Bounds) -> Room {
-        Room {
-            bounds,
-            all: Arc::new(Semaphore::new(bounds.connections_max)),
-            strangers: Arc::new(Semaphore::new(bounds.strangers_max)),
-            addresses: Addresses::default(),
-        }
+        let all = Arc::new(Semaphore::new(bounds.connections_max));
+        Room { bounds, all, strangers: Strangers::default() }
     }
 
-    /// Waits until there is room for one more that nobody knows.
-    async fn wait(&self) -> Option<(OwnedSemaphorePermit, OwnedSemaphorePermit)> {
-        let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-        let stranger = Arc::clone(&self.strangers).acquire_owned().await.ok()?;
-        Some((all, stranger))
+    /// Waits until there is room for one more.
+    async fn wait(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.all).acquire_owned().await.ok()
     }
 
-    /// A place for one of that address; none if it has as many as it may.
-    fn place(&self, permit: OwnedSemaphorePermit, peer: &Peer) -> Option<Place> {
-        let Peer::Remote(from) = peer else {
-            return Some(Place { _permit: permit, address: None });
+    /// A place for one more that nobody knows. Where there are too many, of its address or of all,
+    /// the oldest ends: whoever has a right shows it at once, and those that only hold their place
+    /// make room.
+    fn place(&self, peer: &Peer) -> Stranger {
+        let address = match peer {
+            Peer::Remote(from) => Some(from.ip()),
+            Peer::Local(_) => None,
         };
-        let mut all = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = all.entry(from.ip()).or_default();
-        if *count >= self.bounds.strangers_per_address_max {
-            return None;
+        let end = Arc::new(Notify::new());
+        let mut all = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = all.iter().filter(|entry| entry.address == address).count();
+        let oldest = if same >= self.bounds.strangers_per_address_max {
+            all.iter().position(|entry| entry.address == address)
+        } else {
+            (all.len() >= self.bounds.strangers_max).then_some(0)
+        };
+        if let Some(entry) = oldest.and_then(|oldest| all.remove(oldest)) {
+            entry.end.notify_one();
         }
-        *count += 1;
-        let address = Some((from.ip(), Arc::clone(&self.addresses)));
-        Some(Place { _permit: permit, address })
+        all.push_back(Entry { address, end: Arc::clone(&end) });
+        drop(all);
+        Stranger(Arc::new(Place { end, all: Arc::clone(&self.strangers) }))
     }
 }
 
@@ -168,7 +176,8 @@ pub(super) async fn serve(
         };
         let Some((stream, peer, whole, place)) = accepted else { continue };
         let (router, stopping) = (router.clone(), stopping.clone());
-        open.spawn(async move {
+        let end = Arc::clone(&place.0.end);
+        let served = async move {
             match stream {
                 Stream::Unix(stream) => attend(stream, peer, place, router, bounds, stopping).await,
                 Stream::Tcp(stream, None) => {
@@ -184,6 +193,12 @@ pub(super) async fn serve(
                         Err(_) => tracing::debug!(?peer, "a TLS handshake took too long"),
                     }
                 }
+            }
+        };
+        open.spawn(async move {
+            tokio::select! {
+                () = served => {}
+                () = end.notified() => {}
             }
             drop(whole);
         });
@@ -203,7 +218,7 @@ async fn accept(
     door: &Door,
     room: &Room,
 ) -> Option<(Stream, Peer, OwnedSemaphorePermit, Stranger)> {
-    let (whole, stranger) = room.wait().await?;
+    let whole = room.wait().await?;
     let accepted = match door {
         Door::Unix(listener) => listener.accept().await.map(|(stream, _)| {
             let peer = Peer::Local(stream.peer_cred().ok().map(|cred| cred.uid()));
@@ -224,7 +239,7 @@ async fn accept(
             return None;
         }
     };
-    let place = Stranger(Arc::new(Mutex::new(Some(room.place(stranger, &peer)?))));
+    let place = room.place(&peer);
     if matches!(peer, Peer::Local(_)) {
         // The mode of the socket has let nobody else in.
         place.is_known();
