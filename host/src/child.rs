@@ -74,11 +74,11 @@ pub fn run(limits: &Limits, work: &str, args: &[&str], input: &[u8]) -> Result<V
     let (Some(mut stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
         return Err(Failure::Failed("its pipes are missing".into()));
     };
-    // A number may be another process's once the child has ended; this is the child alone.
+    // A number may be another process's once the child has ended; this is the child alone. Where a
+    // container forbids it, the kernel's limits alone end the child.
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let pid = pid.ok_or_else(|| Failure::Failed("it has no number".into()))?;
-    let own = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
-    let kill = || pidfd_send_signal(&own, Signal::KILL).is_ok();
+    let own = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let kill = || own.as_ref().is_some_and(|own| pidfd_send_signal(own, Signal::KILL).is_ok());
     let wall = limits.processor.saturating_mul(WALL_FACTOR);
     let (ended, end) = mpsc::channel::<()>();
     let (output, words, late, status) = std::thread::scope(|scope| {
