@@ -6,7 +6,7 @@ use besom::ports::guests::{Call, Error, Guests as _, Limits};
 use besom_core::ids::Tenant;
 use besom_core::value::{Field, Value};
 
-use super::host::{Nobody, act, call, hostile, limits, things, told};
+use super::host::{Nobody, act, call, hostile, items, limits, things, told};
 
 #[tokio::test]
 async fn a_read_beyond_the_grants_is_refused_with_a_stable_code() {
@@ -86,4 +86,26 @@ async fn only_a_scan_over_all_tenants_may_ask_for_them() {
     let call = call(&loaded.digest, limits());
     let tenants = runtime.tenants(&call, things(), Arc::new(Nobody), None, 10).await.unwrap();
     assert_eq!(tenants, [Tenant::from("a"), Tenant::from("b")]);
+}
+
+/// Without all tenants a call has the items of one, so that what is read of one is nowhere when the
+/// other's verdicts are made.
+#[tokio::test]
+async fn items_of_two_tenants_are_in_two_calls_unless_all_are_granted() {
+    let (runtime, loaded) = hostile().await;
+    for (all_tenants, instances) in [(true, 1), (false, 2)] {
+        let call = Call { all_tenants, ..call(&loaded.digest, limits()) };
+        let mut batch = items(["one", "panic", "three", "four"]);
+        for at in [1, 3] {
+            batch[at].identity.tenant = Some(Tenant::from("b"));
+        }
+        let quiet: Vec<_> =
+            batch.iter().filter(|item| item.identity.key != "panic").cloned().collect();
+        let acted = runtime.act(&call, things(), Arc::new(Nobody), &quiet).await.unwrap();
+        assert_eq!(acted.usage.instances, instances);
+        // Each verdict is its item's, in the order in which they were given.
+        let acted = runtime.act(&call, things(), Arc::new(Nobody), &batch).await.unwrap();
+        let failed: Vec<bool> = acted.verdicts.iter().map(Result::is_err).collect();
+        assert_eq!(failed, [false, true, false, false]);
+    }
 }

@@ -140,3 +140,34 @@ fn say(state: &mut State, program: &str, ran: io::Result<()>) {
         state.say(Tone::Bad, format!("{program}: {error}"));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_names_no_command_and_no_file_of_others() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("besom.toml");
+        std::fs::write(&file, "").expect("written");
+        let file = file.to_str().expect("UTF-8");
+        let here = Address::Unix("/run/besom.sock".into());
+        assert_eq!(own_file(&here, file), Ok(()));
+        for (path, words) in [
+            ("+!touch PWNED", "not an absolute path"),
+            ("--eval", "not an absolute path"),
+            ("besom.toml", "not an absolute path"),
+            ("/no/such/file", "No such file"),
+            ("/dev/null", "not a file of yours"),
+            (dir.path().to_str().expect("UTF-8"), "not a file of yours"),
+        ] {
+            let said = own_file(&here, path).expect_err(path);
+            assert!(said.contains(words), "{said}");
+        }
+        let token = String::new();
+        let remote =
+            super::super::link::Remote::new("127.0.0.1:1", token, None).expect("an address");
+        let said = own_file(&Address::Tcp(std::sync::Arc::new(remote)), file).expect_err("remote");
+        assert!(said.contains("edit it there"), "{said}");
+    }
+}
