@@ -1,8 +1,8 @@
 //! Secrets: how they are read from files, and how they stay out of everything that is shown.
 
 use std::borrow::Cow;
-use std::fs::OpenOptions;
-use std::io::Read as _;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -11,18 +11,27 @@ use rustix::fs::OFlags;
 /// The largest file of a secret, in bytes: a chain of certificates with its key fits.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// Said of what is no file, where one has to be.
+pub const NOT_REGULAR: &str = "it is no regular file";
+
+/// Opens a file to read it, without waiting for somebody who writes into a pipe of that name.
+///
+/// # Errors
+/// The system's.
+pub fn open(path: &Path) -> io::Result<File> {
+    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    OpenOptions::new().read(true).custom_flags(nonblocking).open(path)
+}
+
 /// Reads a secret from a regular file that only its owner can read.
 ///
 /// # Errors
 /// Says what is wrong with the file, without its name.
 pub fn read(path: &Path) -> Result<Vec<u8>, String> {
-    // Opening a pipe must not wait for somebody who writes into it.
-    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path);
-    let file = file.map_err(|error| format!("{error}; check its path and permissions"))?;
+    let file = open(path).map_err(|error| format!("{error}; check its path and permissions"))?;
     let found = file.metadata().map_err(|error| error.to_string())?;
     if !found.is_file() {
-        return Err("it is no regular file".into());
+        return Err(NOT_REGULAR.into());
     }
     let mode = found.mode() & 0o777;
     if mode & 0o077 != 0 {

@@ -1,13 +1,11 @@
 //! From bytes to a plugin that can be called: verified, compiled, type-checked, described.
 
-use std::fs::OpenOptions;
 use std::io::{self, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 use wasmtime::Engine;
@@ -23,6 +21,7 @@ use super::shape::Shape;
 use crate::built_in::BuiltIn;
 use crate::child::{self, Limits, Work};
 use crate::ports::guests::{Error, Manifest};
+use crate::secret;
 
 /// Where a component comes from, while it may have to be compiled once more.
 #[derive(Clone)]
@@ -141,11 +140,10 @@ pub fn trusted(found: &std::fs::Metadata) -> Result<(), String> {
 /// for longer than it takes to see that it is one.
 pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, LoadError> {
     let error = |error| LoadError::Read { path: path.to_owned(), error };
-    let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
-    let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path).map_err(error)?;
+    let file = secret::open(path).map_err(error)?;
     let found = file.metadata().map_err(error)?;
     if !found.is_file() {
-        return Err(error(io::Error::other("it is no regular file")));
+        return Err(error(io::Error::other(secret::NOT_REGULAR)));
     }
     trusted(&found).map_err(|why| LoadError::Foreign { path: path.to_owned(), why })?;
     let mut bytes = Vec::new();
