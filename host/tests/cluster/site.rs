@@ -206,7 +206,14 @@ impl Site {
                 "SELECT count(*) FROM besom.partition WHERE owner IS NULL OR owner NOT IN ({})",
                 incarnations.join(",")
             ));
-            (owners == alive as i64 && lost == 0).then_some(())
+            if owners != alive as i64 || lost != 0 {
+                return None;
+            }
+            // Partitions go on moving until everybody has the share that the ring gives.
+            let (code, ring) = self.json(&["ring", "show"]);
+            let settled = |node: &Value| node["owned"] == node["partitions"];
+            (code == 0 && ring.as_array().is_some_and(|ring| ring.iter().all(settled)))
+                .then_some(())
         });
     }
 
