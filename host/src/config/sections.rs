@@ -101,6 +101,8 @@ pub struct Host {
     pub batch_items: u32,
     /// Bytes of the payloads and changes of one commit.
     pub batch_bytes: u64,
+    /// A batch that is executed for longer leaves its place in the lane to other tasks.
+    pub long_after: Duration,
     /// How long heavy work may be put off for due items.
     pub heavy_wait_max: Duration,
     /// Lines that plugins log, of one task in a second, that are kept.
@@ -401,6 +403,13 @@ pub static SECTIONS: &[Section] = &[
                 default: "2",
                 doc: "Batches of heavy tasks executed at once, on threads of low priority.",
                 slot: Slot::U32(|s| &mut s.host.heavy_batches, 1, 64),
+            },
+            Key {
+                name: "long_after",
+                default: "\"250ms\"",
+                doc: "A batch that is executed for longer leaves its place in the lane to other \
+                      tasks; not in the heavy lane.",
+                slot: Slot::Duration(|s| &mut s.host.long_after, ms(1), ms(3_600_000)),
             },
             Key {
                 name: "batch_items",

@@ -44,6 +44,7 @@ pub fn settings(
             due_batches: config.host.due_batches as usize,
             normal_batches: config.host.normal_batches as usize,
             heavy_batches: config.host.heavy_batches as usize,
+            long_after: config.host.long_after,
             heavy_wait_max: config.host.heavy_wait_max,
             commit_items: config.host.batch_items.max(1) as usize,
             commit_bytes: usize::try_from(config.host.batch_bytes).unwrap_or(usize::MAX),

@@ -78,6 +78,21 @@ pub struct Flight {
     /// What its guest was given as the present; none of it is committed before, by the store's
     /// clock.
     pub as_of: Time,
+    /// When it was begun.
+    pub since: Time,
     /// Where it is.
     pub phase: Phase,
+}
+
+impl Flight {
+    /// Whether its items are read or executed.
+    pub fn is_executing(&self) -> bool {
+        match self.phase {
+            Phase::Reading | Phase::Acting { .. } => true,
+            Phase::Rationed { .. }
+            | Phase::Held { .. }
+            | Phase::Committing { .. }
+            | Phase::Resolving { .. } => false,
+        }
+    }
 }

@@ -5,7 +5,7 @@
 //! lies beyond the window, and what was added inside it by somebody else, is read when its
 //! time comes near.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use besom_core::ids::TaskName;
@@ -41,6 +41,8 @@ pub struct Read {
 #[derive(Debug)]
 pub struct Window {
     waiting: BTreeMap<Place, Waiting>,
+    /// Where those of a task are.
+    places: BTreeMap<TaskName, BTreeSet<Place>>,
     taken: HashSet<u64>,
     /// Taken and done while a read was under way: its answer may still name them.
     done: HashSet<u64>,
@@ -64,6 +66,7 @@ impl Window {
     pub fn new(size: u32) -> Window {
         Window {
             waiting: BTreeMap::new(),
+            places: BTreeMap::new(),
             taken: HashSet::new(),
             done: HashSet::new(),
             loaded: Loaded::Through(None),
@@ -131,54 +134,70 @@ impl Window {
         };
         if read.after.is_none() {
             self.waiting.clear();
+            self.places.clear();
         }
         let complete = items.len() < read.limit as usize;
         let last = items.last().and_then(place);
         for item in items {
             let Some(at) = place(&item) else { continue };
             if !self.taken.contains(&at.1) && !self.done.contains(&at.1) {
-                self.waiting.insert(at, item);
+                self.insert(at, item);
             }
         }
         self.done.clear();
         self.loaded = if complete { Loaded::All } else { Loaded::Through(last.or(read.after)) };
     }
 
-    /// The next item, if it may be executed at `now`.
-    pub fn peek(&self, now: Time) -> Option<&Waiting> {
-        let (at, item) = self.waiting.first_key_value()?;
-        (at.0 <= now).then_some(item)
+    fn insert(&mut self, at: Place, item: Waiting) {
+        let task = item.item.identity.task.clone();
+        self.places.entry(task).or_default().insert(at);
+        self.waiting.insert(at, item);
     }
 
-    /// Takes items whose time has come, in order, while `accept` says so; those it refuses
-    /// stay.
+    fn remove(&mut self, at: Place) -> Option<Waiting> {
+        let item = self.waiting.remove(&at)?;
+        let task = &item.item.identity.task;
+        if let Some(places) = self.places.get_mut(task) {
+            places.remove(&at);
+            if places.is_empty() {
+                self.places.remove(task);
+            }
+        }
+        Some(item)
+    }
+
+    /// The next item of each task, if it may be executed at `now`.
+    pub fn first_of_each(&self, now: Time) -> impl Iterator<Item = &Waiting> {
+        let first = |places: &BTreeSet<Place>| places.first().copied();
+        let firsts = self.places.values().filter_map(first).filter(move |at| at.0 <= now);
+        firsts.filter_map(|at| self.waiting.get(&at))
+    }
+
+    /// Takes items of a task whose time has come, in order, while `accept` says so; those it
+    /// refuses stay.
     pub fn take(
         &mut self,
+        task: &TaskName,
         now: Time,
         limit: usize,
         mut accept: impl FnMut(&Waiting) -> bool,
     ) -> Vec<Waiting> {
-        let places: Vec<Place> = self
-            .waiting
+        let Some(places) = self.places.get(task) else { return Vec::new() };
+        let chosen: Vec<Place> = places
             .range(..=(now, u64::MAX))
-            .filter(|(_, item)| accept(item))
-            .map(|(at, _)| *at)
+            .filter(|at| self.waiting.get(at).is_some_and(&mut accept))
+            .copied()
             .take(limit)
             .collect();
-        places
-            .into_iter()
-            .filter_map(|at| {
-                self.taken.insert(at.1);
-                self.waiting.remove(&at)
-            })
-            .collect()
+        self.taken.extend(chosen.iter().map(|at| at.1));
+        chosen.into_iter().filter_map(|at| self.remove(at)).collect()
     }
 
     /// A taken item was not executed: it waits again, until `at`.
     pub fn put_back(&mut self, at: Time, item: Waiting) {
         let Some((_, id)) = place(&item) else { return };
         self.taken.remove(&id);
-        self.waiting.insert((at, id), Waiting { run_at: at, ..item });
+        self.insert((at, id), Waiting { run_at: at, ..item });
     }
 
     /// A taken item is gone from the store.
@@ -193,19 +212,23 @@ impl Window {
     /// and a window full of them would be a wall.
     pub fn drop_unknown(&mut self, now: Time, known: impl Fn(&TaskName) -> bool) {
         let unknown: Vec<Place> = self
-            .waiting
-            .range(..=(now, u64::MAX))
-            .filter(|(_, waiting)| !known(&waiting.item.identity.task))
-            .map(|(at, _)| *at)
+            .places
+            .iter()
+            .filter(|(task, _)| !known(task))
+            .flat_map(|(_, places)| places.range(..=(now, u64::MAX)).copied())
             .collect();
         for at in unknown {
-            self.waiting.remove(&at);
+            self.remove(at);
         }
     }
 
     /// Keeps only the items that `keep` wants.
     pub fn retain(&mut self, keep: impl Fn(&Waiting) -> bool) {
-        self.waiting.retain(|_, waiting| keep(waiting));
+        let left: Vec<Place> =
+            self.waiting.iter().filter(|(_, item)| !keep(item)).map(|(at, _)| *at).collect();
+        for at in left {
+            self.remove(at);
+        }
     }
 
     /// When something is to be done here next, if items are taken so long before their time.
@@ -304,8 +327,8 @@ mod tests {
     fn items_are_taken_at_their_time_in_order() {
         let mut window = filled(8, vec![timer(1, 10), timer(2, 10), timer(3, 11)]);
         assert_eq!(window.deadline(Duration::ZERO), Some(at(10)));
-        assert!(window.take(at(9), 10, |_| true).is_empty());
-        assert_eq!(ids(&window.take(at(10), 10, |_| true)), [1, 2]);
+        assert!(window.take(&"t".into(), at(9), 10, |_| true).is_empty());
+        assert_eq!(ids(&window.take(&"t".into(), at(10), 10, |_| true)), [1, 2]);
         assert_eq!(window.deadline(Duration::ZERO), Some(at(11)));
     }
 
@@ -320,13 +343,13 @@ mod tests {
     fn what_lies_beyond_is_read_when_the_window_runs_low() {
         let mut window = filled(4, vec![timer(1, 1), timer(2, 2), timer(3, 3), timer(4, 4)]);
         assert_eq!(window.wanted(at(1)), None);
-        assert_eq!(window.take(at(4), 4, |_| true).len(), 4);
+        assert_eq!(window.take(&"t".into(), at(4), 4, |_| true).len(), 4);
         assert_eq!(
             window.wanted(at(4)),
             Some(Read { number: 2, after: Some((at(4), 4)), limit: 4 })
         );
         window.read(at(4), 2, Some(vec![timer(5, 5)]));
-        assert_eq!(ids(&window.take(at(5), 4, |_| true)), [5]);
+        assert_eq!(ids(&window.take(&"t".into(), at(5), 4, |_| true)), [5]);
         assert_eq!(window.wanted(at(6)), None);
     }
 
@@ -338,7 +361,7 @@ mod tests {
         assert_eq!(window.wanted(at(48)), None);
         assert_eq!(window.wanted(at(49)), Some(Read { number: 2, after: None, limit: 8 }));
         window.read(at(49), 2, Some(vec![timer(2, 50), timer(1, 100)]));
-        assert_eq!(ids(&window.take(at(50), 8, |_| true)), [2]);
+        assert_eq!(ids(&window.take(&"t".into(), at(50), 8, |_| true)), [2]);
     }
 
     #[test]
@@ -360,12 +383,12 @@ mod tests {
     #[test]
     fn what_is_taken_or_finished_during_a_read_does_not_come_back() {
         let mut window = filled(8, vec![timer(1, 1), timer(2, 1), timer(3, 9)]);
-        assert_eq!(ids(&window.take(at(1), 8, |_| true)), [1, 2]);
+        assert_eq!(ids(&window.take(&"t".into(), at(1), 8, |_| true)), [1, 2]);
         window.added(at(2));
         assert!(window.wanted(at(1)).is_some());
         window.finished(1);
         window.read(at(1), 2, Some(vec![timer(1, 1), timer(2, 1), timer(4, 2), timer(3, 9)]));
-        assert_eq!(ids(&window.take(at(9), 8, |_| true)), [4, 3]);
+        assert_eq!(ids(&window.take(&"t".into(), at(9), 8, |_| true)), [4, 3]);
     }
 
     #[test]
@@ -389,6 +412,6 @@ mod tests {
         window.read(at(5), 1, Some(vec![timer(1, 100)]));
         assert!(window.is_unread(), "the second read is still under way");
         window.read(at(5), 2, Some(vec![timer(2, 5), timer(1, 100)]));
-        assert_eq!(ids(&window.take(at(5), 8, |_| true)), [2]);
+        assert_eq!(ids(&window.take(&"t".into(), at(5), 8, |_| true)), [2]);
     }
 }

@@ -239,11 +239,26 @@ impl StopFlag {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
     /// `fuel`, `deadline`, `memory`, `stack`, `unreachable`, `trap`, `error`, `limit`,
-    /// `contract`.
+    /// `contract`, `not-reached`.
     pub cause: String,
     /// For a person: the cause, the place in the source where it is known, the tail of
     /// stderr.
     pub message: String,
+}
+
+impl Fault {
+    const NOT_REACHED: &str = "not-reached";
+
+    /// An item was not tried: its neighbours took all the time of the batch. It is not to blame.
+    pub fn not_reached() -> Fault {
+        let message = "its neighbours took all the time in which the batch could be halved";
+        Fault { cause: Fault::NOT_REACHED.into(), message: message.into() }
+    }
+
+    /// Whether the item was not tried.
+    pub fn is_not_reached(&self) -> bool {
+        self.cause == Fault::NOT_REACHED
+    }
 }
 
 /// The call did not take place, or was stopped, by no fault of the guest.
@@ -298,8 +313,8 @@ pub struct Page {
 /// The verdicts of a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Acted {
-    /// One for each item: its verdict, or the fault that it alone caused (found by
-    /// bisection; its neighbours have their verdicts).
+    /// One for each item: its verdict, the fault that it alone caused (found by bisection; its
+    /// neighbours have their verdicts), or [`Fault::not_reached`].
     pub verdicts: Vec<Result<Verdict, Fault>>,
     /// What it used.
     pub usage: Usage,

@@ -52,9 +52,9 @@ impl Bisection {
         self.pending.push(range.start..middle);
     }
 
-    /// The verdicts; items that were not reached get `otherwise`.
-    pub(super) fn end(self, otherwise: &Verdict) -> Vec<Result<Verdict, Fault>> {
-        self.verdicts.into_iter().map(|v| v.unwrap_or_else(|| Ok(otherwise.clone()))).collect()
+    /// The verdicts, also of items that were not reached.
+    pub(super) fn end(self) -> Vec<Result<Verdict, Fault>> {
+        self.verdicts.into_iter().map(|v| v.unwrap_or_else(|| Err(Fault::not_reached()))).collect()
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
                 bisection.passed(range, results);
             }
         }
-        (calls, bisection.end(&skip("not reached")))
+        (calls, bisection.end())
     }
 
     proptest! {
@@ -127,8 +127,9 @@ mod tests {
         bisection.failed(range, fault());
         let left = bisection.next().unwrap();
         bisection.passed(left, vec![Ok(skip("0")), Ok(skip("1"))]);
-        let verdicts = bisection.end(&skip("not reached"));
-        let expected = ["0", "1", "not reached", "not reached"].map(|r| Ok(skip(r)));
-        assert_eq!(verdicts, expected);
+        let verdicts = bisection.end();
+        let (fine, missed) =
+            (["0", "1"].map(|r| Ok(skip(r))), [(); 2].map(|()| Err(Fault::not_reached())));
+        assert_eq!(verdicts, [fine, missed].concat());
     }
 }

@@ -42,7 +42,8 @@ pub struct Settings {
     pub tick: Duration,
     /// Calls of imports in one call.
     pub host_calls_max: u64,
-    /// A batch is halved for at most so many times `wall_ms`; what is not reached is retried.
+    /// A batch is halved for at most so many times `wall_ms`; what is not reached is tried again by
+    /// itself. Meanwhile the batch has its place in the lane.
     pub bisect_walls_max: u32,
     /// The largest component file, in bytes.
     pub component_bytes_max: u64,
@@ -72,7 +73,7 @@ impl Default for Settings {
             memory_bytes_max: 4 << 30,
             tick: Duration::from_millis(5),
             host_calls_max: 100_000,
-            bisect_walls_max: 16,
+            bisect_walls_max: 2,
             component_bytes_max: 64 << 20,
             shape: Shape::default(),
             compiler: None,

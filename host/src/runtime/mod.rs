@@ -614,9 +614,7 @@ impl Batch {
                 Err(error) => return Err(error),
             }
         }
-        let reason = "its neighbours took all the time in which the batch could be halved";
-        let not_reached = Verdict::Retry { after_ms: 0, reason: reason.into() };
-        Ok(Acted { verdicts: bisection.end(&not_reached), usage })
+        Ok(Acted { verdicts: bisection.end(), usage })
     }
 
     /// Some of the items, in one call.

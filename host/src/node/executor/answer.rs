@@ -1,5 +1,6 @@
 //! What the answers of guests and store mean for the batches in flight.
 
+use besom_core::proposal::Verdict;
 use besom_core::snapshot::Cause;
 
 use super::*;
@@ -111,19 +112,28 @@ impl Executor {
                 return;
             }
         };
-        let said: Vec<_> = match result {
-            Ok(acted) if acted.verdicts.len() == items.len() => {
-                acted.verdicts.into_iter().map(|said| said.map_err(|fault| fault.message)).collect()
-            }
+        if self.takes_long(&flight) {
+            self.long.insert(flight.task.clone());
+        } else {
+            self.long.remove(&flight.task);
+        }
+        let all = |words: &str| items.iter().map(|_| Some(Err(words.to_owned()))).collect();
+        let said: Vec<Option<Result<Verdict, String>>> = match result {
+            Ok(acted) if acted.verdicts.len() == items.len() => acted
+                .verdicts
+                .into_iter()
+                .map(|said| match said {
+                    Ok(verdict) => Some(Ok(verdict)),
+                    Err(fault) if fault.is_not_reached() => None,
+                    Err(fault) => Some(Err(fault.message)),
+                })
+                .collect(),
             Ok(acted) => {
-                let words = format!("{} verdicts for {} items", acted.verdicts.len(), items.len());
-                items.iter().map(|_| Err(words.clone())).collect()
+                all(&format!("{} verdicts for {} items", acted.verdicts.len(), items.len()))
             }
-            Err(guests::Error::Guest(fault)) => {
-                items.iter().map(|_| Err(fault.message.clone())).collect()
-            }
+            Err(guests::Error::Guest(fault)) => all(&fault.message),
             Err(guests::Error::Refused(Cause::Slow, why)) if self.is_blamed(&flight, &items) => {
-                items.iter().map(|_| Err(why.clone())).collect()
+                all(&why)
             }
             Err(guests::Error::Refused(..)) => {
                 self.hold_task(&flight.task);
@@ -142,11 +152,22 @@ impl Executor {
                 return;
             }
         };
+        let undecided = said.iter().filter(|said| said.is_none()).count();
+        if undecided > 0 {
+            // Its neighbours took the time of the call: each is tried by itself.
+            let count = u32::try_from(undecided).unwrap_or(u32::MAX);
+            self.singly.insert(flight.task.clone(), count);
+        }
         let definition = Arc::clone(&flight.definition);
         let undo = !definition.undo_retention.is_zero();
         let (mut cut, mut touched, mut bytes) = (Cut::default(), Touched::default(), 0);
         let mut entries = Vec::with_capacity(items.len());
         for (waiting, said) in items.into_iter().zip(said) {
+            let Some(said) = said else {
+                cut.admit(waiting.source, &waiting.item, false);
+                self.return_taken(&mut flight, &waiting, self.now);
+                continue;
+            };
             let decision = decide(&definition.retry, &waiting.item, self.now, said, undo);
             let may = match &decision {
                 Decision::Apply { proposal, .. } => {
@@ -161,6 +182,11 @@ impl Executor {
             } else {
                 self.return_taken(&mut flight, &waiting, self.now);
             }
+        }
+        if entries.is_empty() {
+            out.push(Command::Abandon(flight.commit));
+            self.release(flight);
+            return;
         }
         self.send(ticket, flight, entries, out);
     }

@@ -2,29 +2,75 @@
 
 use super::*;
 
+/// Which tasks a lane has room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// Any.
+    Free,
+    /// Those of which nothing takes long: whoever takes long has the other places.
+    Spare,
+    /// None.
+    None,
+}
+
 impl Executor {
     /// Whether another batch may be begun in the lane: so many are executed at once, and so
     /// many more may wait for their time or be at their commit. Work alternates between
     /// the guest's processor and the store's writer: while one batch is at its commit, the
     /// next is executed already, but only one more, because its changes stand in memory.
-    pub(super) fn has_room(&self, lane: Lane) -> bool {
+    ///
+    /// A batch that takes long has a place of its own: the others do not wait for a guest that
+    /// sleeps. Heavy work takes long by its nature and much memory, and has none.
+    fn room(&self, lane: Lane) -> Room {
         let (most, ahead) = match lane {
             Lane::Due => (self.settings.due_batches, self.settings.due_batches_ready),
             Lane::Normal => (self.settings.normal_batches, 1),
             Lane::Heavy => (self.settings.heavy_batches, 1),
         };
-        let (mut all, mut executing) = (0, 0);
+        let (mut all, mut executing, mut long) = (0, 0, 0);
         for flight in self.flights.values().filter(|flight| flight.lane == lane) {
             all += 1;
-            executing += usize::from(match flight.phase {
-                Phase::Reading | Phase::Acting { .. } => true,
-                Phase::Rationed { .. }
-                | Phase::Held { .. }
-                | Phase::Committing { .. }
-                | Phase::Resolving { .. } => false,
-            });
+            executing += usize::from(flight.is_executing());
+            long += usize::from(flight.is_executing() && self.takes_long(flight));
         }
-        all < most + ahead && executing < most
+        let is_room = |apart: usize| all - apart < most + ahead && executing - apart < most;
+        match lane {
+            _ if is_room(0) => Room::Free,
+            Lane::Due | Lane::Normal if is_room(long.min(most)) => Room::Spare,
+            Lane::Due | Lane::Normal | Lane::Heavy => Room::None,
+        }
+    }
+
+    pub(super) fn takes_long(&self, flight: &Flight) -> bool {
+        self.now.since(flight.since) >= self.settings.long_after
+    }
+
+    fn admits(&self, room: Room, lane: Lane, task: &TaskName) -> bool {
+        match room {
+            Room::Free => true,
+            Room::None => false,
+            Room::Spare => {
+                let mut flights = self.flights.values();
+                !self.long.contains(task)
+                    && !flights.any(|f| f.lane == lane && f.task == *task && f.is_executing())
+            }
+        }
+    }
+
+    /// Whose turn it is: the first behind the one that had it last.
+    fn turn<'a>(
+        last: Option<&TaskName>,
+        tasks: impl Iterator<Item = &'a TaskName>,
+    ) -> Option<TaskName> {
+        let (mut first, mut next): (Option<&TaskName>, Option<&TaskName>) = (None, None);
+        for task in tasks {
+            let behind = last.is_some_and(|last| task > last);
+            let place = if behind { &mut next } else { &mut first };
+            if place.is_none_or(|known| task < known) {
+                *place = Some(task);
+            }
+        }
+        next.or(first).cloned()
     }
 
     pub(super) fn definition_of(&self, item: &Item) -> Option<&Arc<TaskDefinition>> {
@@ -47,26 +93,43 @@ impl Executor {
     ) -> bool {
         let ahead = self.now + self.settings.due_ahead;
         self.drop_unready(ahead, true);
-        if !self.has_room(Lane::Due) {
+        let room = self.room(Lane::Due);
+        if room == Room::None {
             return false;
         }
-        let Some(first) = self.timers.peek(ahead) else { return false };
-        let Some(definition) = self.definition_of(&first.item).cloned() else { return false };
+        let first = self.next_due_task(room, ahead);
+        let Some((run_at, definition)) = first else { return false };
         let limit = self.batch_limit(&definition);
         // All that is due by now; of what is not, only what need not wait long for each other.
-        let until = self.now.max(first.run_at + self.settings.due_span);
+        let until = self.now.max(run_at + self.settings.due_span);
         let taken = {
             let (of_runs, current) = (&self.of_runs, self.definitions.get(&definition.name));
-            self.timers.take(until, limit, |waiting| {
-                waiting.item.identity.task == definition.name
-                    && of_runs
-                        .get(&waiting.item.run)
-                        .or(current)
-                        .is_some_and(|own| Arc::ptr_eq(own, &definition))
+            self.timers.take(&definition.name, until, limit, |waiting| {
+                let own = of_runs.get(&waiting.item.run).or(current);
+                own.is_some_and(|own| Arc::ptr_eq(own, &definition))
             })
         };
+        self.last_due = Some(definition.name.clone());
         self.launch(definition, Lane::Due, Vec::new(), taken, random, out);
         true
+    }
+
+    /// Whose timers are begun next, and when the first of them is due: tasks with items that are
+    /// late take turns; else the next item is due first.
+    fn next_due_task(&self, room: Room, ahead: Time) -> Option<(Time, Arc<TaskDefinition>)> {
+        let may = |waiting: &&Waiting| {
+            self.admits(room, Lane::Due, &waiting.item.identity.task)
+                && self.definition_of(&waiting.item).is_some()
+        };
+        let late = self.timers.first_of_each(self.now).filter(may);
+        let late = late.map(|waiting| &waiting.item.identity.task);
+        let chosen = Self::turn(self.last_due.as_ref(), late);
+        let mut firsts = self.timers.first_of_each(ahead).filter(may);
+        let first = match &chosen {
+            Some(task) => firsts.find(|waiting| waiting.item.identity.task == *task),
+            None => firsts.min_by_key(|waiting| waiting.run_at),
+        }?;
+        Some((first.run_at, Arc::clone(self.definition_of(&first.item)?)))
     }
 
     /// Drops what has come near its time and whose task is not known, or is held: it stays in
@@ -86,76 +149,74 @@ impl Executor {
             || self.broken.get(&(task.clone(), partition)).is_none_or(|hold| hold.over)
     }
 
-    pub(super) fn begin_retries(
-        &mut self,
-        random: &mut dyn FnMut() -> u64,
-        out: &mut Vec<Command>,
-    ) -> bool {
-        let until = if self.settings.ignore_backoff { Time::MAX } else { self.now };
-        self.drop_unready(until, false);
-        let room: HashSet<Lane> = [Lane::Due, Lane::Normal, Lane::Heavy]
-            .into_iter()
-            .filter(|lane| self.has_room(*lane))
-            .collect();
-        let (of_runs, definitions) = (&self.of_runs, &self.definitions);
-        let mut chosen: Option<Arc<TaskDefinition>> = None;
-        let mut left = usize::MAX;
-        let (singly, commit_items) = (&self.singly, self.settings.commit_items);
-        let taken = self.retries.take(until, usize::MAX, |waiting| {
-            let task = &waiting.item.identity.task;
-            let Some(definition) = of_runs.get(&waiting.item.run).or(definitions.get(task)) else {
-                return false;
-            };
-            match &chosen {
-                None if room.contains(&definition.lane) => {
-                    chosen = Some(Arc::clone(definition));
-                    left = (definition.limits.batch_items.max(1) as usize).min(commit_items);
-                    if singly.get(task).is_some_and(|n| *n > 0) {
-                        left = 1;
-                    }
-                    left -= 1;
-                    true
-                }
-                Some(chosen) if left > 0 && Arc::ptr_eq(chosen, definition) => {
-                    left -= 1;
-                    true
-                }
-                None | Some(_) => false,
-            }
-        });
-        let Some(definition) = chosen else { return false };
-        let lane = definition.lane;
-        self.launch(definition, lane, Vec::new(), taken, random, out);
-        true
-    }
-
-    pub(super) fn begin_log(
+    /// What is next in a lane: tasks take turns, and of a task its retries go first.
+    pub(super) fn begin_next(
         &mut self,
         lane: Lane,
         random: &mut dyn FnMut() -> u64,
         out: &mut Vec<Command>,
     ) -> bool {
-        if !self.has_room(lane) {
+        let room = self.room(lane);
+        if room == Room::None {
             return false;
         }
-        let ready = |task: &TaskName| {
-            self.definitions.get(task).is_some_and(|definition| definition.lane == lane)
-                && !self.is_held(task)
-                && self.streams[task].iter().any(|(partition, cursor)| {
-                    !cursor.held && cursor.acked < cursor.tail && self.is_whole(task, *partition)
-                })
+        let until = if self.settings.ignore_backoff { Time::MAX } else { self.now };
+        self.drop_unready(until, false);
+        let retried: HashMap<TaskName, Arc<TaskDefinition>> = self
+            .retries
+            .first_of_each(until)
+            .filter_map(|waiting| self.definition_of(&waiting.item))
+            .filter(|definition| definition.lane == lane)
+            .map(|definition| (definition.name.clone(), Arc::clone(definition)))
+            .collect();
+        let logged = self.streams.keys().filter(|task| self.has_logged(task, lane));
+        let ready = logged.chain(retried.keys()).filter(|task| self.admits(room, lane, task));
+        let Some(task) = Self::turn(self.last_turn.get(&lane), ready) else { return false };
+        self.last_turn.insert(lane, task.clone());
+        match retried.get(&task) {
+            Some(definition) => {
+                self.begin_retries(until, Arc::clone(definition), random, out);
+            }
+            None => self.begin_log(task, lane, random, out),
+        }
+        true
+    }
+
+    /// Whether items of the task wait in streams that can be read.
+    fn has_logged(&self, task: &TaskName, lane: Lane) -> bool {
+        self.definitions.get(task).is_some_and(|definition| definition.lane == lane)
+            && !self.is_held(task)
+            && self.streams[task].iter().any(|(partition, cursor)| {
+                !cursor.held && cursor.acked < cursor.tail && self.is_whole(task, *partition)
+            })
+    }
+
+    fn begin_retries(
+        &mut self,
+        until: Time,
+        definition: Arc<TaskDefinition>,
+        random: &mut dyn FnMut() -> u64,
+        out: &mut Vec<Command>,
+    ) {
+        let limit = self.batch_limit(&definition);
+        let taken = {
+            let (of_runs, current) = (&self.of_runs, self.definitions.get(&definition.name));
+            self.retries.take(&definition.name, until, limit, |waiting| {
+                let own = of_runs.get(&waiting.item.run).or(current);
+                own.is_some_and(|own| Arc::ptr_eq(own, &definition))
+            })
         };
-        let after = self.last_turn.get(&lane);
-        let Some(task) = self
-            .streams
-            .keys()
-            .filter(|task| after.is_some_and(|last| *task > last))
-            .chain(self.streams.keys())
-            .find(|task| ready(task))
-            .cloned()
-        else {
-            return false;
-        };
+        let lane = definition.lane;
+        self.launch(definition, lane, Vec::new(), taken, random, out);
+    }
+
+    fn begin_log(
+        &mut self,
+        task: TaskName,
+        lane: Lane,
+        random: &mut dyn FnMut() -> u64,
+        out: &mut Vec<Command>,
+    ) {
         let definition = Arc::clone(&self.definitions[&task]);
         let limit = self.batch_limit(&definition);
         // A batch spans many streams, so that a thousand partitions with ten items each
@@ -187,6 +248,7 @@ impl Executor {
                 taken: Vec::new(),
                 not_before: Time(i64::MIN),
                 as_of: Time(i64::MIN),
+                since: self.now,
                 phase: Phase::Reading,
                 revoked: false,
                 definition: Arc::clone(&definition),
@@ -200,8 +262,6 @@ impl Executor {
             each: u32::try_from(each).unwrap_or(u32::MAX),
             bytes_max: usize::try_from(definition.limits.batch_bytes).unwrap_or(usize::MAX),
         });
-        self.last_turn.insert(lane, task);
-        true
     }
 
     pub(super) fn ticket(&mut self) -> Ticket {
@@ -228,6 +288,7 @@ impl Executor {
             taken: taken.clone(),
             not_before: Time(i64::MIN),
             as_of: Time(i64::MIN),
+            since: self.now,
             phase: Phase::Reading,
             revoked: false,
         };

@@ -55,6 +55,8 @@ pub struct Settings {
     pub normal_batches: usize,
     /// In the lane of heavy work.
     pub heavy_batches: usize,
+    /// A batch that is executed for longer leaves its place in the lane to other tasks.
+    pub long_after: Duration,
     /// The longest that a heavy commit waits for due items.
     pub heavy_wait_max: Duration,
     /// Items in one commit, whatever a task's own limit says.
@@ -81,6 +83,7 @@ impl Default for Settings {
             due_span: Duration::from_millis(2),
             normal_batches: 2,
             heavy_batches: 1,
+            long_after: Duration::from_millis(250),
             heavy_wait_max: Duration::from_secs(2),
             commit_items: 1_000,
             commit_bytes: 8 << 20,
@@ -251,6 +254,10 @@ pub struct Executor {
     next_ticket: u64,
     /// The task whose turn came last, for each lane: tasks of a lane take turns.
     last_turn: BTreeMap<Lane, TaskName>,
+    /// The task whose late timers were begun last.
+    last_due: Option<TaskName>,
+    /// Tasks whose last batch took long.
+    long: HashSet<TaskName>,
     backlog_wanted: bool,
     backlog_reading: bool,
     /// The answer to that is not taken: where streams stand was forgotten since it was asked for.
@@ -308,6 +315,8 @@ impl Executor {
             flights: BTreeMap::new(),
             next_ticket: 1,
             last_turn: BTreeMap::new(),
+            last_due: None,
+            long: HashSet::new(),
             backlog_wanted: false,
             backlog_reading: false,
             backlog_void: false,
@@ -422,6 +431,7 @@ impl Executor {
         self.failures = 0;
         self.held.clear();
         self.broken.clear();
+        self.long.clear();
     }
 
     /// The definitions and collections from now on. Items of runs that are active keep the
@@ -535,7 +545,8 @@ impl Executor {
         let flights = self.flights.values().filter_map(|flight| match &flight.phase {
             Phase::Held { until, .. } => Some(*until),
             Phase::Rationed { ask_at, .. } | Phase::Resolving { ask_at, .. } => *ask_at,
-            Phase::Reading | Phase::Acting { .. } | Phase::Committing { .. } => None,
+            Phase::Reading | Phase::Acting { .. } => Some(flight.since + self.settings.long_after),
+            Phase::Committing { .. } => None,
         });
         let holds = self.held.values().chain(self.broken.values());
         let holds = holds.filter(|hold| !hold.over).map(|hold| hold.until);
@@ -615,9 +626,8 @@ impl Executor {
             return;
         }
         while self.begin_due(random, out) {}
-        while self.begin_retries(random, out) {}
         for lane in [Lane::Due, Lane::Normal, Lane::Heavy] {
-            while self.begin_log(lane, random, out) {}
+            while self.begin_next(lane, random, out) {}
         }
     }
 

@@ -357,6 +357,116 @@ fn a_fault_costs_its_item_an_attempt_and_its_neighbours_nothing() {
 }
 
 #[test]
+fn an_item_that_was_not_reached_costs_no_attempt_and_comes_alone() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let timers = [4, 5, 6].map(|id| timer("sweep", id, at(100 * id as i64)));
+    let (ticket, _) = acts(&bench.fed(&[], timers.to_vec(), vec![]))[0].clone();
+    let missed = || Err(Fault::not_reached());
+    let verdicts = vec![Ok(delete("4")), missed(), missed()];
+    let result = Acted { verdicts, usage: Usage::default() };
+    let commands = bench.step(Event::Acted(ticket, Ok(result)));
+    let (_, batch) = commits(&commands).remove(0);
+    assert_eq!(batch.entries.len(), 1);
+    let mut alone = acts(&commands);
+    let result = Acted { verdicts: vec![missed()], usage: Usage::default() };
+    let (ticket, _) = alone[0].clone();
+    // Of a batch of which nothing was reached, nothing is committed.
+    let commands = bench.step(Event::Acted(ticket, Ok(result)));
+    assert_eq!(commits(&commands), []);
+    assert!(matches!(commands[0], Command::Abandon(_)), "{commands:?}");
+    alone.extend(acts(&commands));
+    let keys: Vec<_> = alone.into_iter().map(|(_, keys)| keys).collect();
+    assert_eq!(keys, [["5"], ["6"], ["5"]]);
+    let attempts = |command: &Command| match command {
+        Command::Act { items, .. } => items.iter().map(|(_, item)| item.attempts).sum(),
+        _ => 0,
+    };
+    assert_eq!(commands.iter().map(attempts).sum::<u32>(), 0);
+}
+
+#[test]
+fn a_guest_that_takes_long_leaves_its_place_to_other_tasks() {
+    let names = ["one", "other", "third"];
+    for lane in [Lane::Due, Lane::Normal, Lane::Heavy] {
+        let mut bench = Bench::with(
+            Settings { heavy_batches: 2, due_ahead: Duration::ZERO, ..Settings::default() },
+            &names.map(|name| definition(name, lane)),
+        );
+        let streams = [("one", 0, 9), ("other", 0, 9), ("one", 1, 9), ("third", 0, 9)];
+        let commands = bench.fed(&streams, vec![], vec![]);
+        let (one, other) = (Ticket(1), Ticket(2));
+        assert_eq!(read_log(&commands), one);
+        for (ticket, task) in [(one, "one"), (other, "other")] {
+            bench.step(Event::LogRead(ticket, Ok(whole(vec![logged(task, "a", 0, 1)]))));
+        }
+        assert_eq!(bench.executor.flights().count(), 2, "the lane is full");
+        bench.now = bench.executor.deadline().expect("the time at which both take long");
+        let reads = bench.fill();
+        let read: Vec<_> = reads
+            .iter()
+            .filter_map(|command| match command {
+                Command::ReadLog { task, .. } => Some(task.as_str()),
+                _ => None,
+            })
+            .collect();
+        let expected: &[&str] = if lane == Lane::Heavy { &[] } else { &["third"] };
+        assert_eq!(read, expected, "{lane:?}");
+    }
+}
+
+#[test]
+fn a_task_whose_last_batch_took_long_gets_no_place_apart() {
+    let names = ["one", "other", "third"];
+    let mut bench = Bench::new(&names.map(|name| definition(name, Lane::Normal)));
+    let timers = vec![timer("third", 7, at(100))];
+    let (third, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
+    bench.now = bench.now + Duration::from_secs(1);
+    let commands = bench.step(Event::Acted(third, acted(&["7"])));
+    let (_, batch) = commits(&commands).remove(0);
+    bench.step(for_ticket(all_committed(&batch), third));
+    bench.executor.planned(true, None);
+    bench.fill();
+    let streams = ["one", "other", "third"].map(|task| Stream {
+        task: task.into(),
+        partition: Partition(0),
+        acked: Seq(0),
+        tail: Seq(9),
+    });
+    bench.step(Event::Backlog(Ok(streams.to_vec())));
+    bench.now = bench.executor.deadline().expect("the time at which both take long");
+    let reads = bench.fill().into_iter().filter(|c| matches!(c, Command::ReadLog { .. }));
+    assert_eq!(reads.count(), 0);
+}
+
+#[test]
+fn retries_and_late_timers_take_turns_with_the_work_of_other_tasks() {
+    let tasks = [definition("one", Lane::Normal), definition("other", Lane::Normal)];
+    let settings = Settings { normal_batches: 1, due_batches: 1, ..Settings::default() };
+    let mut bench = Bench::with(settings, &tasks);
+    let retry = |id: u64| Waiting { source: Source::Retry(id), ..timer("one", id, at(10)) };
+    let late = |task: &str, id: u64| timer(task, id, at(id as i64));
+    let timers = [1, 2, 3, 4, 5, 6].map(|id| late("one", id)).into_iter();
+    let timers = timers.chain([late("other", 7)]).collect();
+    let retries = [11, 12, 13, 14, 15, 16].map(retry).to_vec();
+    let first = bench.fed(&[("other", 1, 1)], timers, retries);
+    let begun: Vec<_> = bench.executor.flights().map(|f| (f.lane, f.task.to_string())).collect();
+    let one = |lane| (lane, "one".to_owned());
+    assert_eq!(begun, [one(Lane::Due), one(Lane::Normal)]);
+    let next = |bench: &mut Bench, ticket: Ticket, count: usize| {
+        let keys: Vec<String> = (0..count).map(|n| format!("{ticket:?}{n}")).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        bench.step(Event::Acted(ticket, acted(&keys)));
+        let begun = bench.executor.flights().filter(|flight| flight.is_executing());
+        begun.map(|f| (f.lane, f.task.to_string())).collect::<Vec<_>>()
+    };
+    let [(timers, _), (retries, _)] = acts(&first)[..] else { panic!("{first:?}") };
+    // Each has more to do than a batch holds, and the other one's turn is next.
+    let other = |lane| (lane, "other".to_owned());
+    assert_eq!(next(&mut bench, timers, 4), [one(Lane::Normal), other(Lane::Due)]);
+    assert_eq!(next(&mut bench, retries, 4), [other(Lane::Due), other(Lane::Normal)]);
+}
+
+#[test]
 fn a_batch_that_the_store_refuses_comes_back_one_by_one() {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
     let timers = vec![timer("sweep", 5, at(400)), timer("sweep", 6, at(500))];
