@@ -135,7 +135,8 @@ pub enum Verb {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    if let Some(code) = crate::child::main(&[crate::runtime::COMPILING]) {
+    if let Some(code) = crate::child::main(&[crate::runtime::COMPILING, crate::runtime::LOOKING_UP])
+    {
         return code;
     }
     let cli = Cli::parse();

@@ -17,10 +17,12 @@ use super::capture::Capture;
 use super::engine::Metering;
 use super::fault;
 use super::guest::{Clock, Guest, Meter, Scope, View};
+use super::lines::Symbols;
 use super::memory::MemoryLimiter;
 use super::plugin::Plugin;
 use super::readset::ReadSets;
 use super::wasi;
+use crate::child::Limits as ChildLimits;
 use crate::ports::guests::{Error, Limits, StopFlag, Usage};
 use crate::ports::lines::RunLog;
 
@@ -74,6 +76,8 @@ pub(super) struct Caller {
     pub(super) access: Arc<Access>,
     pub(super) limits: Limits,
     pub(super) host_calls_max: u64,
+    /// By whose program the places of a trap are looked up.
+    pub(super) compiler: Option<ChildLimits>,
     pub(super) now: Time,
     pub(super) seed: u64,
     pub(super) view: Option<View>,
@@ -111,11 +115,16 @@ impl Caller {
         let guest = store.into_data();
         let answer = match asked {
             Asked::Ended(Ok(answer)) => Ok(answer),
-            Asked::Ended(Err(error)) => Err(fault::classify(&error, &guest, question.word())),
+            Asked::Ended(Err(error)) => {
+                let places = fault::places(&error);
+                let (lines, source) = (&self.plugin.lines, &self.plugin.source);
+                let symbols = lines.of(source, self.compiler.as_ref(), &places).await;
+                Err(fault::classify(&error, &guest, question.word(), &symbols))
+            }
             Asked::Stopped(reason) => Err(Error::Stopped(reason)),
             Asked::TimedOut => {
                 let halt = wasmtime::Error::from(guest.clock.verdict());
-                Err(fault::classify(&halt, &guest, question.word()))
+                Err(fault::classify(&halt, &guest, question.word(), &Symbols::new()))
             }
         };
         let usage = Usage {

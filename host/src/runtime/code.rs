@@ -16,6 +16,7 @@ pub fn config(counts: bool) -> Config {
         // The same bits on every machine, so that a replay means something.
         .cranelift_nan_canonicalization(true)
         .relaxed_simd_deterministic(true)
-        .wasm_backtrace_details(WasmBacktraceDetails::Enable);
+        // Lines are looked up apart from the call.
+        .wasm_backtrace_details(WasmBacktraceDetails::Disable);
     config
 }

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use wasmtime::{FrameInfo, FrameSymbol, PoolConcurrencyLimitError, Trap, WasmBacktrace};
+use wasmtime::{FrameInfo, PoolConcurrencyLimitError, Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use super::guest::{Guest, Halt};
+use super::lines::{Symbol, Symbols};
 use crate::ports::guests::{Error, Fault};
 
 /// Frames of a backtrace that are worth a reader's time.
@@ -15,8 +16,21 @@ const TAIL_BYTES_MAX: usize = 2 * 1024;
 /// A fault's message from the guest; the rest is cut off.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 
-/// Tells what ended a call. `entry` names the export that was called.
-pub(super) fn classify(error: &wasmtime::Error, guest: &Guest, entry: &str) -> Error {
+/// The places in the component where a call ended and where it was called from.
+pub(super) fn places(error: &wasmtime::Error) -> Vec<usize> {
+    let backtrace = error.downcast_ref::<WasmBacktrace>();
+    let frames = backtrace.map_or(&[][..], |backtrace| backtrace.frames());
+    frames.iter().filter_map(FrameInfo::module_offset).collect()
+}
+
+/// Tells what ended a call. `entry` names the export that was called, `symbols` what is at the
+/// [`places`] of the error.
+pub(super) fn classify(
+    error: &wasmtime::Error,
+    guest: &Guest,
+    entry: &str,
+    symbols: &Symbols,
+) -> Error {
     let (cause, what) = match error.downcast_ref::<Halt>() {
         Some(Halt::Stopped(reason)) => return Error::Stopped(reason.clone()),
         Some(Halt::Infrastructure(message)) => return Error::Infrastructure(message.clone()),
@@ -30,7 +44,7 @@ pub(super) fn classify(error: &wasmtime::Error, guest: &Guest, entry: &str) -> E
     };
     let mut message = format!("{entry}: {what}");
     if let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() {
-        message.push_str(&frames(backtrace));
+        message.push_str(&frames(backtrace, symbols));
     }
     Error::Guest(Fault { cause: cause.into(), message: with_tail(message, guest) })
 }
@@ -95,8 +109,9 @@ struct Place {
 
 /// The frames that belong to the plugin, innermost first, with their place in its source
 /// where it has line tables.
-fn frames(backtrace: &WasmBacktrace) -> String {
-    let all: Vec<Place> = backtrace.frames().iter().flat_map(places).collect();
+fn frames(backtrace: &WasmBacktrace, symbols: &Symbols) -> String {
+    let functions = |frame| functions(frame, symbols);
+    let all: Vec<Place> = backtrace.frames().iter().flat_map(functions).collect();
     let own: Vec<&Place> = all.iter().filter(|place| !is_machinery(place)).collect();
     let shown = if own.is_empty() { all.iter().collect() } else { own };
     let mut text = String::new();
@@ -118,21 +133,21 @@ fn frames(backtrace: &WasmBacktrace) -> String {
 
 /// What a frame stands for: the functions that were inlined into it, then its own. Only the
 /// latter is in the table of names, with its path; line tables know no more than `spin`.
-fn places(frame: &FrameInfo) -> Vec<Place> {
+fn functions(frame: &FrameInfo, symbols: &Symbols) -> Vec<Place> {
     let demangled = |name: &str| format!("{:#}", rustc_demangle::demangle(name));
     let own = match frame.func_name() {
         Some(name) => demangled(name),
         None => format!("function {}", frame.func_index()),
     };
-    let symbols = frame.symbols();
-    let Some((last, inlined)) = symbols.split_last() else {
+    let symbols = frame.module_offset().and_then(|place| symbols.get(&place));
+    let Some((last, inlined)) = symbols.and_then(|symbols| symbols.split_last()) else {
         return vec![Place { name: own, source: None }];
     };
-    let source = |symbol: &FrameSymbol| symbol.file().map(|file| (file.into(), symbol.line()));
+    let source = |symbol: &Symbol| symbol.file.clone().map(|file| (file, symbol.line));
     let mut places: Vec<Place> = inlined
         .iter()
         .map(|symbol| Place {
-            name: symbol.name().map_or_else(|| own.clone(), demangled),
+            name: symbol.name.as_deref().map_or_else(|| own.clone(), demangled),
             source: source(symbol),
         })
         .collect();

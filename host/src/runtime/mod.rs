@@ -29,6 +29,7 @@ mod engine;
 mod fault;
 mod guest;
 mod imports;
+mod lines;
 mod manifest;
 mod memory;
 mod page;
@@ -74,6 +75,7 @@ use crate::ports::store::Snapshot;
 
 pub use self::contract::{CONTRACT, Mismatch, Version};
 pub use self::engine::{Metering, Settings};
+pub use self::lines::LOOKING_UP;
 pub use self::plugin::{COMPILING, LoadError, Loaded, digest, trusted};
 pub use self::shape::Shape;
 
@@ -311,6 +313,7 @@ impl Runtime {
             }),
             limits: self.0.settings.describe.clone(),
             host_calls_max: self.0.settings.host_calls_max,
+            compiler: self.0.settings.compiler.clone(),
             now: Time::EPOCH,
             seed: 0,
             view: None,
@@ -417,6 +420,7 @@ impl Runtime {
             }),
             limits: call.limits.clone(),
             host_calls_max: self.0.settings.host_calls_max,
+            compiler: self.0.settings.compiler.clone(),
             now: call.now,
             seed: call.seed,
             view: Some(View { snapshot, activity }),

@@ -17,6 +17,7 @@ use super::code;
 use super::contract::{self, CONTRACT, Mismatch};
 use super::engine::Metering;
 use super::guest::Guest;
+use super::lines::Lines;
 use super::shape::Shape;
 use crate::built_in::BuiltIn;
 use crate::child::{self, Limits, Work};
@@ -33,7 +34,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Source::BuiltIn(built_in) => built_in.component(),
             Source::Bytes(bytes) => (**bytes).as_ref(),
@@ -52,6 +53,7 @@ impl Source {
 pub(super) struct Plugin {
     pub(super) manifest: Arc<Manifest>,
     pub(super) source: Source,
+    pub(super) lines: Lines,
     /// By metering, as it is compiled; the other one when a task asks for it.
     pub(super) compiled: [OnceCell<TaskPre<Guest>>; 2],
 }
@@ -66,7 +68,7 @@ impl Plugin {
     ) -> Plugin {
         let mut compiled = [OnceCell::new(), OnceCell::new()];
         compiled[metering as usize] = OnceCell::new_with(Some(pre));
-        Plugin { manifest, source, compiled }
+        Plugin { manifest, source, lines: Lines::default(), compiled }
     }
 }
 
@@ -242,7 +244,7 @@ fn compile(
     let started = Instant::now();
     tracing::info!(plugin = %called, mib = bytes.len() >> 20, "compiling, first time on this machine");
     let component = match (source, workshop.compiler) {
-        (Source::Bytes(_), Some(child)) => by_child(workshop, called, child, bytes)?,
+        (Source::Bytes(_), Some(child)) => by_child(workshop, child, bytes)?,
         (Source::Bytes(_), None) | (Source::BuiltIn(_), _) => {
             Component::from_binary(workshop.engine, bytes)
                 .map_err(|error| LoadError::Compile(format!("{error:#}")))?
@@ -259,20 +261,10 @@ fn compile(
 }
 
 /// Has a component of somebody else compiled, under limits of its own.
-fn by_child(
-    workshop: &Workshop<'_>,
-    called: &str,
-    child: &Limits,
-    bytes: &[u8],
-) -> Result<Component, LoadError> {
+fn by_child(workshop: &Workshop<'_>, child: &Limits, bytes: &[u8]) -> Result<Component, LoadError> {
     workshop.shape.check(bytes).map_err(LoadError::Compile)?;
-    let without = workshop.shape.without_much_debug(bytes);
-    if without.is_some() {
-        let max = workshop.shape.debug_bytes_max;
-        tracing::warn!(plugin = %called, max, "compiled without its debug information: it has more");
-    }
     let args: &[&str] = if workshop.metering.counts() { &[COUNTS] } else { &[] };
-    let code = child::run(child, COMPILE, args, without.as_deref().unwrap_or(bytes));
+    let code = child::run(child, COMPILE, args, bytes);
     let code = code.map_err(|failure| LoadError::Compile(failure.to_string()))?;
     // SAFETY: the bytes are those that `Engine::precompile_component` has returned in a child that is
     // this same program, handed over by a pipe that nobody else holds. Wasmtime refuses them for
