@@ -18,6 +18,7 @@ use crate::host::clock::StoreTime;
 use crate::host::deliver::Delivery;
 use crate::host::lines::Lines;
 use crate::host::perform::Ports;
+use crate::host::quota::{Bounds, Quota};
 use crate::host::recorder::Recorder;
 use crate::host::{Control, Live, Lost, setup, undo_retention};
 use crate::node::{Role, Work};
@@ -78,6 +79,7 @@ impl Assembly {
             undo_retention: Vec::new(),
             recorder,
             lines: Arc::new(lines),
+            quota: Arc::new(Quota::new(quota_bounds(&config))),
             delivery: delivery(&config)?,
         };
         Ok(Assembly { config, loader, ports, etcd })
@@ -128,6 +130,16 @@ impl Assembly {
         let digest = self.config.digest();
         let ended = tokio::spawn(crate::host::run(ports, settings, work, digest, asked, live));
         Running { control, live: watched, ended }
+    }
+}
+
+/// What tasks may leave behind.
+fn quota_bounds(config: &Config) -> Bounds {
+    let is_file = config.store.url.is_none();
+    Bounds {
+        pending_messages: config.delivery.pending_max,
+        pending_bytes: config.delivery.pending_bytes_max,
+        disk: is_file.then(|| (config.store.path.clone(), config.store.disk_free_min)),
     }
 }
 

@@ -27,6 +27,10 @@ pub struct Delivery {
     pub poll: Duration,
     /// The authorities that receivers' certificates are held against; none: the system's.
     pub ca: Option<PathBuf>,
+    /// Messages of one topic that may wait to be delivered.
+    pub pending_max: u32,
+    /// The bytes of these.
+    pub pending_bytes_max: u64,
 }
 
 /// `[topics.NAME]`: where the messages of a topic go.
@@ -99,6 +103,23 @@ pub(super) const DELIVERY: Section = Section {
             default: "",
             doc: "The authorities that receivers' certificates are held against (PEM); by default the system's.",
             slot: Slot::OptionalPath(|s: &mut Sections| &mut s.delivery.ca),
+        },
+        Key {
+            name: "pending_max",
+            default: "100000",
+            doc: "Messages of one topic that may wait to be delivered; above it the tasks that emit to it \
+                  are held. A topic without a route waits for whoever reads the outbox.",
+            slot: Slot::U32(|s: &mut Sections| &mut s.delivery.pending_max, 1, 1_000_000_000),
+        },
+        Key {
+            name: "pending_bytes_max",
+            default: "\"1GiB\"",
+            doc: "The bytes of the messages of one topic that may wait to be delivered.",
+            slot: Slot::Bytes(
+                |s: &mut Sections| &mut s.delivery.pending_bytes_max,
+                1 << 20,
+                1 << 50,
+            ),
         },
     ],
 };

@@ -28,6 +28,8 @@ pub struct Store {
     pub root_certificate: Option<PathBuf>,
     /// The schema of Besom's own tables on the server.
     pub schema: String,
+    /// Bytes that are left free on the disk of the SQLite file.
+    pub disk_free_min: u64,
     /// Partitions of a store that is created on the server.
     pub partitions: u32,
     /// Connections that commit.
@@ -218,6 +220,13 @@ pub static SECTIONS: &[Section] = &[
                 doc: "The SQLite file, by default besom.db; a relative path is meant from this \
                       file's directory.",
                 slot: Slot::Path(|s| &mut s.store.path),
+            },
+            Key {
+                name: "disk_free_min",
+                default: "\"256MiB\"",
+                doc: "Bytes that are left free on the disk of the SQLite file: below it nothing is \
+                      planned or committed.",
+                slot: Slot::Bytes(|s| &mut s.store.disk_free_min, 0, 1 << 50),
             },
             Key {
                 name: "url",

@@ -12,6 +12,7 @@ pub mod editing;
 pub mod health;
 pub mod lines;
 pub mod perform;
+pub mod quota;
 pub mod recorder;
 pub mod reload;
 pub mod setup;

@@ -22,6 +22,7 @@ use super::cost;
 use super::deliver::Delivery;
 use super::health::{Health, Part};
 use super::lines::Lines;
+use super::quota::Quota;
 use super::recorder::{Recorder, run_of};
 use crate::node::executor::{Command as Execute, Event as Executed};
 use crate::node::holdings::{Arrived, Command as Hold, Event as Held};
@@ -69,6 +70,8 @@ pub struct Ports {
     pub recorder: Arc<Recorder>,
     /// What guests log.
     pub lines: Arc<Lines>,
+    /// What tasks may leave behind.
+    pub quota: Arc<Quota>,
     /// How messages of the outbox are delivered while this node leads; none: not by it.
     pub delivery: Option<Delivery>,
 }
@@ -391,7 +394,13 @@ impl Ports {
                 if !batch.activity_in_store {
                     self.observe(&mut batch).await;
                 }
-                let result = store.commit(&batch).await;
+                let result = match self.quota.room_for(store.as_ref(), &batch).await {
+                    Ok(()) => store.commit(&batch).await,
+                    Err(error) => Err(error),
+                };
+                if matches!(result, Ok(_) | Err(store::Error::Unknown(_))) {
+                    self.quota.note(&batch);
+                }
                 self.note_commit(&batch, &result);
                 // The instant from which on an item's effects are durable.
                 tracing::debug!(returned = %batch.id, items = batch.entries.len(), "commit");
@@ -607,6 +616,8 @@ impl Ports {
     async fn scan(&self, scan: &Scan, stop: &StopFlag) -> Result<(Planned, bool), ScanError> {
         let (task, tenant) = (&scan.definition.name, scan.tenant.as_ref());
         self.refuse_beyond(task, scan.definition.queue_max).await?;
+        let topics: Vec<&str> = scan.definition.topics.iter().map(String::as_str).collect();
+        self.quota.room(self.store.as_ref(), &topics).await.map_err(of_store)?;
         let cursor = self.store.cursor(task, tenant).await.map_err(of_store)?;
         let now = self.store.now().await.map_err(of_store)?;
         let view = self.store.snapshot(self.snapshot_max).await.map_err(of_store)?;

@@ -748,6 +748,15 @@ pub struct Message {
     pub next_at: Time,
 }
 
+/// Messages that wait to be delivered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// How many.
+    pub messages: u64,
+    /// The bytes of their keys and payloads.
+    pub bytes: u64,
+}
+
 /// Which messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MessageQuery {
@@ -1134,6 +1143,9 @@ pub trait Store: Send + Sync {
     /// Writes down what came of attempts. One that is not the latest of its message, or whose
     /// message is at its end, changes nothing. Refused below the fence.
     async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()>;
+
+    /// The messages of a topic that wait to be delivered, at most about so many of them counted.
+    async fn pending_messages(&self, topic: &str, limit: u32) -> Result<Pending>;
 
     /// Messages, newest first.
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>>;

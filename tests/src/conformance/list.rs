@@ -155,6 +155,7 @@ macro_rules! store_conformance {
                 a_snapshot_holds_deliveries_as_they_were,
                 any_key_is_delivered,
                 messages_at_their_end_are_pruned_with_the_history,
+                what_waits_of_a_topic_is_counted_up_to_a_bound,
                 the_store_keeps_its_identity_and_its_attempts,
             }
             ownership {

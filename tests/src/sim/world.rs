@@ -320,6 +320,7 @@ impl World {
             undo_retention: Vec::new(),
             recorder: Arc::default(),
             lines: Arc::default(),
+            quota: Arc::default(),
             delivery: None,
         };
         let settings = Settings {

@@ -49,6 +49,7 @@ fn a_connection_between_act_and_commit_defeats_the_change() {
             undo_retention: Vec::new(),
             recorder: Arc::default(),
             lines: Arc::default(),
+            quota: Arc::default(),
             delivery: None,
         };
         let key = "ws-1".to_owned();

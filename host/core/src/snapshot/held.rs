@@ -24,6 +24,8 @@ pub enum Cause {
     Replaced,
     /// The reads of a task take longer than its calls may.
     Slow,
+    /// What it leaves behind has no room: messages that wait to be delivered, or the disk.
+    Full,
     /// Of a later version of this model.
     #[default]
     #[serde(other)]
@@ -40,6 +42,7 @@ impl fmt::Display for Cause {
             Cause::Restored => "restored",
             Cause::Replaced => "replaced",
             Cause::Slow => "slow reads",
+            Cause::Full => "full",
             Cause::Unknown => "unknown",
         })
     }

@@ -199,6 +199,17 @@ impl State {
         found.map(row).collect()
     }
 
+    /// Of a topic, at most so many of them counted.
+    pub(super) fn pending_messages(&self, topic: &str, limit: u32) -> store::Pending {
+        let mut pending = store::Pending::default();
+        let waits = |m: &&Message| m.topic == topic && m.stage == Stage::Pending;
+        for message in self.outbox.iter().filter(waits).take(limit as usize) {
+            pending.messages += 1;
+            pending.bytes += (message.key.len() + message.payload.len()) as u64;
+        }
+        pending
+    }
+
     /// Removes what came to its end long ago.
     pub(super) fn prune_messages(&mut self, before: Time, limit: u32) -> u64 {
         let mut pruned = 0;

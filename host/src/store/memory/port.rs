@@ -26,9 +26,9 @@ use crate::ports::activity::{self, Activity};
 use crate::ports::store::{
     Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Claim, Claimed, Command, CommandEffect,
     CommandRow, Committed, DeadLetter, DeadSelector, Depth, Error, FenceState, HistoryQuery,
-    HistoryRow, Letters, MappingFault, Message, MessageQuery, NodeRow, PartitionRow, PlanPage,
-    Planned, Pruned, Raised, Result, Retention, RingPosition, RunLine, RunLines, Snapshot, Store,
-    Stream, StreamRow, Waiting,
+    HistoryRow, Letters, MappingFault, Message, MessageQuery, NodeRow, PartitionRow, Pending,
+    PlanPage, Planned, Pruned, Raised, Result, Retention, RingPosition, RunLine, RunLines,
+    Snapshot, Store, Stream, StreamRow, Waiting,
 };
 
 #[async_trait]
@@ -271,6 +271,10 @@ impl Store for MemoryStore {
     async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()> {
         let now = self.time();
         self.perform(On::Write, |state| state.end_attempts(fence, attempts, now))
+    }
+
+    async fn pending_messages(&self, topic: &str, limit: u32) -> Result<Pending> {
+        self.perform(On::Read, |state| Ok(state.pending_messages(topic, limit)))
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {

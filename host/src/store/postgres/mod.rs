@@ -431,6 +431,10 @@ impl Store for PostgresStore {
         outbox::end(session, &self.clock, fence, attempts).await
     }
 
+    async fn pending_messages(&self, topic: &str, limit: u32) -> Result<Pending> {
+        Ok(outbox::pending(&self.look().await?, topic, limit).await?)
+    }
+
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {
         Ok(outbox::messages(&self.look().await?, query).await?)
     }

@@ -21,7 +21,7 @@ use super::error::Job;
 use super::leadership::{check_fence, hold_fence};
 use super::session::{Pipeline, Session, Tx, only, params};
 use super::text::{escaped, plain, tenant_of, tenant_text};
-use crate::ports::store::{Message, MessageQuery, MessageSelector, Result};
+use crate::ports::store::{Message, MessageQuery, MessageSelector, Pending, Result};
 
 /// Pending messages of a topic whose time has come and that are the first of their lane.
 const FIRST: &str = "SELECT o.id FROM @.outbox o
@@ -249,6 +249,21 @@ pub(super) async fn deliveries(
 }
 
 /// Messages, newest first.
+/// What waits of a topic, at most so many of them counted.
+pub(super) async fn pending(session: &Session, topic: &str, limit: u32) -> Job<Pending> {
+    let rows = session
+        .query(
+            "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM (
+               SELECT octet_length(key) + octet_length(payload) AS bytes FROM @.outbox
+               WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1 LIMIT $2) pending",
+            params![escaped(topic).into_owned(), i64::from(limit)],
+        )
+        .await?;
+    let Some(row) = rows.first() else { return Ok(Pending::default()) };
+    let (messages, bytes): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(Pending { messages: messages.unsigned_abs(), bytes: bytes.unsigned_abs() })
+}
+
 pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec<Message>> {
     let state = match query.state {
         None => "true",

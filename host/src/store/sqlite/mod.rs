@@ -421,6 +421,11 @@ impl Store for SqliteStore {
         self.writer.run(Lane::Heavy, move |tx| outbox::end(tx, &fence, &attempts)).await
     }
 
+    async fn pending_messages(&self, topic: &str, limit: u32) -> Result<Pending> {
+        let topic = topic.to_owned();
+        self.inspection.read(move |conn| outbox::pending(conn, &topic, limit)).await
+    }
+
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {
         let query = query.clone();
         self.inspection.read(move |conn| outbox::messages(conn, &query)).await

@@ -15,7 +15,7 @@ use super::error::Job;
 use super::leadership::check_fence;
 use super::values::{TenantCell, tenant_cell};
 use super::writer::Tx;
-use crate::ports::store::{Message, MessageQuery, MessageSelector};
+use crate::ports::store::{Message, MessageQuery, MessageSelector, Pending};
 
 /// A message that is to be delivered.
 pub(super) struct Emitted<'a> {
@@ -210,6 +210,20 @@ pub(super) fn deliveries(
 }
 
 /// Messages, newest first.
+/// What waits of a topic, at most so many of them counted.
+pub(super) fn pending(conn: &Connection, topic: &str, limit: u32) -> Job<Pending> {
+    let mut count = conn.prepare_cached(
+        "SELECT count(*), coalesce(sum(bytes), 0) FROM (
+           SELECT octet_length(key) + octet_length(payload) AS bytes FROM besom_outbox
+           WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1 LIMIT ?2)",
+    )?;
+    let row = |r: &Row<'_>| {
+        let (messages, bytes): (i64, i64) = (r.get(0)?, r.get(1)?);
+        Ok(Pending { messages: messages.unsigned_abs(), bytes: bytes.unsigned_abs() })
+    };
+    Ok(count.query_row(params![topic, limit], row)?)
+}
+
 pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Message>> {
     let state = match query.state {
         None => "1",
