@@ -269,6 +269,7 @@ impl Loader {
             processor: plugins.compile_time,
             output_bytes: plugins.compile_memory,
         });
+        settings.patient_after = parsed.sections().host.long_after;
         let threads = parsed.sections().host.guest_threads;
         if threads > 0 {
             settings.threads = threads as usize;

@@ -27,7 +27,7 @@ pub struct Delivery {
     pub poll: Duration,
     /// The authorities that receivers' certificates are held against; none: the system's.
     pub ca: Option<PathBuf>,
-    /// Messages of one topic that may wait to be delivered.
+    /// Messages of a task to one topic that may wait to be delivered.
     pub pending_max: u32,
     /// The bytes of these.
     pub pending_bytes_max: u64,
@@ -107,14 +107,14 @@ pub(super) const DELIVERY: Section = Section {
         Key {
             name: "pending_max",
             default: "100000",
-            doc: "Messages of one topic that may wait to be delivered; above it the tasks that emit to it \
-                  are held. A topic without a route waits for whoever reads the outbox.",
+            doc: "Messages of a task to one topic that may wait to be delivered; above it the task is \
+                  held. A topic without a route waits for whoever reads the outbox.",
             slot: Slot::U32(|s: &mut Sections| &mut s.delivery.pending_max, 1, 1_000_000_000),
         },
         Key {
             name: "pending_bytes_max",
             default: "\"1GiB\"",
-            doc: "The bytes of the messages of one topic that may wait to be delivered.",
+            doc: "The bytes of the messages of a task to one topic that may wait to be delivered.",
             slot: Slot::Bytes(
                 |s: &mut Sections| &mut s.delivery.pending_bytes_max,
                 1 << 20,

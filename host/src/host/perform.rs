@@ -616,8 +616,7 @@ impl Ports {
     async fn scan(&self, scan: &Scan, stop: &StopFlag) -> Result<(Planned, bool), ScanError> {
         let (task, tenant) = (&scan.definition.name, scan.tenant.as_ref());
         self.refuse_beyond(task, scan.definition.queue_max).await?;
-        let topics: Vec<&str> = scan.definition.topics.iter().map(String::as_str).collect();
-        self.quota.room(self.store.as_ref(), &topics).await.map_err(of_store)?;
+        self.quota.disk_room().map_err(of_store)?;
         let cursor = self.store.cursor(task, tenant).await.map_err(of_store)?;
         let now = self.store.now().await.map_err(of_store)?;
         let view = self.store.snapshot(self.snapshot_max).await.map_err(of_store)?;

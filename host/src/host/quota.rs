@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use besom_core::ids::TaskName;
 use besom_core::proposal::Change;
 use besom_core::queue::Decision;
 use besom_core::snapshot::Cause;
@@ -18,10 +19,13 @@ const MEASURED_FOR: Duration = Duration::from_secs(5);
 /// What is over its bound is measured again after so long.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
+/// A task and a topic that it emits to.
+type Lane = (TaskName, String);
+
 /// The bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
-    /// Messages of one topic that wait to be delivered.
+    /// Messages of a task to one topic that wait to be delivered.
     pub pending_messages: u32,
     /// The bytes of these.
     pub pending_bytes: u64,
@@ -39,7 +43,7 @@ impl Default for Bounds {
 #[derive(Debug, Default)]
 pub struct Quota {
     bounds: Bounds,
-    topics: Mutex<BTreeMap<String, Measured>>,
+    lanes: Mutex<BTreeMap<Lane, Measured>>,
     disk: Mutex<Option<(Instant, Result<(), String>)>>,
 }
 
@@ -52,31 +56,31 @@ struct Measured {
 impl Quota {
     /// Nothing is measured yet.
     pub fn new(bounds: Bounds) -> Quota {
-        Quota { bounds, topics: Mutex::default(), disk: Mutex::default() }
+        Quota { bounds, lanes: Mutex::default(), disk: Mutex::default() }
     }
 
-    /// Whether there is room for what a task leaves behind that emits to these topics.
+    /// Whether the disk has room for anything.
+    ///
+    /// # Errors
+    /// [`store::Error::Refused`] with how much is missing.
+    pub fn disk_room(&self) -> store::Result<()> {
+        self.free_enough().map_err(|why| store::Error::Refused(Cause::Full, why))
+    }
+
+    /// Whether there is room for what a batch leaves behind.
     ///
     /// # Errors
     /// [`store::Error::Refused`] with what is full and how it is emptied, or the store's own.
-    pub async fn room(&self, store: &dyn Store, topics: &[&str]) -> store::Result<()> {
-        self.disk_room().map_err(|why| store::Error::Refused(Cause::Full, why))?;
-        for topic in topics {
-            let pending = self.pending(store, topic).await?;
-            if let Some(why) = self.over(topic, pending) {
+    pub async fn room_for(&self, store: &dyn Store, batch: &Batch) -> store::Result<()> {
+        self.disk_room()?;
+        let lanes: Vec<Lane> = emitted(batch).into_keys().collect();
+        for lane in lanes {
+            let pending = self.pending(store, &lane).await?;
+            if let Some(why) = self.over(&lane, pending) {
                 return Err(store::Error::Refused(Cause::Full, why));
             }
         }
         Ok(())
-    }
-
-    /// The same for a batch.
-    ///
-    /// # Errors
-    /// As [`Quota::room`].
-    pub async fn room_for(&self, store: &dyn Store, batch: &Batch) -> store::Result<()> {
-        let topics: Vec<&str> = emitted(batch).into_keys().collect();
-        self.room(store, &topics).await
     }
 
     /// Notes what a batch has left behind.
@@ -85,20 +89,20 @@ impl Quota {
         if emitted.is_empty() {
             return;
         }
-        let mut topics = self.topics();
-        for (topic, added) in emitted {
-            if let Some(known) = topics.get_mut(topic) {
+        let mut lanes = self.lanes();
+        for (lane, added) in emitted {
+            if let Some(known) = lanes.get_mut(&lane) {
                 known.pending.messages += added.messages;
                 known.pending.bytes += added.bytes;
             }
         }
     }
 
-    fn topics(&self) -> MutexGuard<'_, BTreeMap<String, Measured>> {
-        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lanes(&self) -> MutexGuard<'_, BTreeMap<Lane, Measured>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn over(&self, topic: &str, pending: Pending) -> Option<String> {
+    fn over(&self, (task, topic): &Lane, pending: Pending) -> Option<String> {
         let Bounds { pending_messages, pending_bytes, .. } = self.bounds;
         let (what, key) = if pending.messages >= u64::from(pending_messages) {
             (format!("{} messages", pending.messages), "pending_max")
@@ -108,27 +112,28 @@ impl Quota {
             return None;
         };
         Some(format!(
-            "{what} of the topic `{topic}` wait to be delivered, at most as many as \
+            "{what} of `{task}` to the topic `{topic}` wait to be delivered, at most as many as \
              `delivery.{key}` says: see `besom outbox ls --topic {topic}`"
         ))
     }
 
-    async fn pending(&self, store: &dyn Store, topic: &str) -> store::Result<Pending> {
-        let known = self.topics().get(topic).copied();
+    async fn pending(&self, store: &dyn Store, lane: &Lane) -> store::Result<Pending> {
+        let known = self.lanes().get(lane).copied();
         if let Some(known) = known {
-            let is_full = self.over(topic, known.pending).is_some();
+            let is_full = self.over(lane, known.pending).is_some();
             let lasts = if is_full { AGAIN_AFTER } else { MEASURED_FOR };
             if known.at.elapsed() < lasts {
                 return Ok(known.pending);
             }
         }
         let at = Instant::now();
-        let pending = store.pending_messages(topic, self.bounds.pending_messages).await?;
-        self.topics().insert(topic.to_owned(), Measured { at, pending });
+        let most = self.bounds.pending_messages;
+        let pending = store.pending_messages(&lane.0, &lane.1, most).await?;
+        self.lanes().insert(lane.clone(), Measured { at, pending });
         Ok(pending)
     }
 
-    fn disk_room(&self) -> Result<(), String> {
+    fn free_enough(&self) -> Result<(), String> {
         let Some((path, left)) = &self.bounds.disk else { return Ok(()) };
         let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, known)) = &*disk
@@ -160,14 +165,15 @@ fn free(path: &std::path::Path) -> io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// What a batch emits, by topic.
-fn emitted(batch: &Batch) -> BTreeMap<&str, Pending> {
-    let mut emitted: BTreeMap<&str, Pending> = BTreeMap::new();
+/// What a batch emits.
+fn emitted(batch: &Batch) -> BTreeMap<Lane, Pending> {
+    let mut emitted: BTreeMap<Lane, Pending> = BTreeMap::new();
     for entry in &batch.entries {
         let Decision::Apply { proposal, .. } = &entry.decision else { continue };
         for change in &proposal.changes {
             let Change::Emit { topic, key, payload } = change else { continue };
-            let pending = emitted.entry(topic).or_default();
+            let lane = (entry.item.identity.task.clone(), topic.clone());
+            let pending = emitted.entry(lane).or_default();
             pending.messages += 1;
             pending.bytes += (key.len() + payload.len()) as u64;
         }
@@ -179,22 +185,65 @@ fn emitted(batch: &Batch) -> BTreeMap<&str, Pending> {
 mod tests {
     use std::sync::Arc;
 
+    use besom_core::ids::{CommitId, OwnerEpoch, Partition, RunId, Seq};
+    use besom_core::item::{Identity, Item, Source};
+    use besom_core::proposal::{OnGuardFailed, Proposal, Settle};
     use besom_core::time::Time;
 
     use super::*;
     use crate::ports::activity::Timeouts;
+    use crate::ports::store::Entry;
     use crate::store::memory::MemoryStore;
 
-    async fn store(messages: usize) -> MemoryStore {
-        let store = MemoryStore::new(1, Timeouts::default(), Arc::new(|| Time::from_secs(1)));
-        for _ in 0..messages {
-            let emit = Change::Emit { topic: "t".into(), key: "k".into(), payload: vec![0; 99] };
-            store.write(&[(None, emit)]).await.unwrap();
-        }
-        store
+    fn store() -> MemoryStore {
+        MemoryStore::new(1, Timeouts::default(), Arc::new(|| Time::EPOCH))
     }
 
-    fn said(room: store::Result<()>) -> String {
+    /// A batch of a task that emits 100 bytes to each of these topics.
+    fn batch(task: &str, topics: &[&str]) -> Batch {
+        let emit = |topic: &&str| Change::Emit {
+            topic: (*topic).into(),
+            key: "k".into(),
+            payload: vec![0; 99],
+        };
+        let settle = || Settle::Skip { reason: String::new(), settled: false };
+        let proposal = Proposal {
+            guards: Vec::new(),
+            changes: topics.iter().map(emit).collect(),
+            on_guard_failed: OnGuardFailed::Skip(String::new()),
+            notes: Vec::new(),
+        };
+        let item = Item {
+            identity: Identity { task: task.into(), tenant: None, key: "k".into(), due: None },
+            route: "k".into(),
+            partition: Partition(0),
+            version: String::new(),
+            payload: Vec::new(),
+            run: RunId(1),
+            planned_at: Time::EPOCH,
+            attempts: 0,
+            guard_retries: 0,
+            deaths: 0,
+            errors: Vec::new(),
+        };
+        let decision = Decision::Apply {
+            on_guard_failed: settle(),
+            on_violation: settle(),
+            proposal,
+            undo: false,
+        };
+        let entry = Entry { source: Source::Log(Seq(1)), item, epoch: OwnerEpoch(1), decision };
+        Batch {
+            id: CommitId(1),
+            node: "n".into(),
+            entries: vec![entry],
+            as_of: Time::EPOCH,
+            idle: Vec::new(),
+            activity_in_store: false,
+        }
+    }
+
+    fn refused(room: store::Result<()>) -> String {
         match room {
             Err(store::Error::Refused(Cause::Full, why)) => why,
             other => panic!("{other:?}"),
@@ -202,29 +251,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_topic_with_too_much_that_waits_is_refused_and_others_are_not() {
-        let store = store(3).await;
-        let bounds = Bounds { pending_messages: 3, ..Bounds::default() };
-        let quota = Quota::new(bounds.clone());
-        let why = said(quota.room(&store, &["u", "t"]).await);
-        assert!(why.contains("3 messages of the topic `t`"), "{why}");
-        assert!(why.contains("delivery.pending_max"), "{why}");
-        assert!(quota.room(&store, &["u"]).await.is_ok());
-        let quota = Quota::new(Bounds { pending_messages: 4, ..bounds.clone() });
-        assert!(quota.room(&store, &["t"]).await.is_ok());
-        let quota = Quota::new(Bounds { pending_messages: 4, pending_bytes: 300, ..bounds });
-        let why = said(quota.room(&store, &["t"]).await);
-        assert!(why.contains("delivery.pending_bytes_max"), "{why}");
+    async fn a_task_that_left_too_much_behind_is_refused_and_its_neighbours_are_not() {
+        let few = Bounds { pending_messages: 2, ..Bounds::default() };
+        let small = Bounds { pending_bytes: 200, ..Bounds::default() };
+        for (bounds, words) in [
+            (few, ["2 messages of `sweep` to the topic `t`", "`delivery.pending_max`"]),
+            (small, ["MiB of messages of `sweep`", "`delivery.pending_bytes_max`"]),
+        ] {
+            let (quota, store) = (Quota::new(bounds), store());
+            for _ in 0..2 {
+                quota.room_for(&store, &batch("sweep", &["t"])).await.expect("room");
+                quota.note(&batch("sweep", &["t"]));
+            }
+            let why = refused(quota.room_for(&store, &batch("sweep", &["u", "t"])).await);
+            assert!(words.iter().all(|word| why.contains(word)), "{why}");
+            for neighbour in [batch("sweep", &["u"]), batch("another", &["t"]), batch("sweep", &[])]
+            {
+                quota.room_for(&store, &neighbour).await.expect("room");
+            }
+        }
     }
 
     #[tokio::test]
     async fn a_disk_that_is_nearly_full_refuses_everything_and_names_what_to_do() {
-        let disk = Some((std::env::temp_dir(), u64::MAX));
-        let quota = Quota::new(Bounds { disk, ..Bounds::default() });
-        let why = said(quota.room(&store(0).await, &[]).await);
-        assert!(why.contains("store.disk_free_min"), "{why}");
-        let disk = Some((std::env::temp_dir(), 1));
-        let quota = Quota::new(Bounds { disk, ..Bounds::default() });
-        assert!(quota.room(&store(0).await, &[]).await.is_ok());
+        let disk = |free| Some((std::env::temp_dir(), free));
+        let quota = Quota::new(Bounds { disk: disk(u64::MAX), ..Bounds::default() });
+        let why = refused(quota.room_for(&store(), &batch("sweep", &[])).await);
+        assert!(why.contains("`store.disk_free_min`"), "{why}");
+        let quota = Quota::new(Bounds { disk: disk(1), ..Bounds::default() });
+        quota.room_for(&store(), &batch("sweep", &[])).await.expect("room");
     }
 }

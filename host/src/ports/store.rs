@@ -1144,8 +1144,8 @@ pub trait Store: Send + Sync {
     /// message is at its end, changes nothing. Refused below the fence.
     async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()>;
 
-    /// The messages of a topic that wait to be delivered, at most about so many of them counted.
-    async fn pending_messages(&self, topic: &str, limit: u32) -> Result<Pending>;
+    /// A task's messages of a topic that wait to be delivered, at most so many of them counted.
+    async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending>;
 
     /// Messages, newest first.
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>>;

@@ -38,6 +38,8 @@ pub struct Settings {
     /// The largest linear memory that any task may be allowed, in bytes. The pool reserves so
     /// much address space for each memory anyway; pages cost nothing until they are used.
     pub memory_bytes_max: u64,
+    /// A task whose calls take longer runs on the threads of heavy tasks, at low priority.
+    pub patient_after: Duration,
     /// How often a guest looks up from its work: the precision of its deadline.
     pub tick: Duration,
     /// Calls of imports in one call.
@@ -71,6 +73,7 @@ impl Default for Settings {
             threads: std::thread::available_parallelism().map_or(2, |n| n.get().max(2)),
             instances_max: 64,
             memory_bytes_max: 4 << 30,
+            patient_after: Duration::from_millis(250),
             tick: Duration::from_millis(5),
             host_calls_max: 100_000,
             bisect_walls_max: 2,

@@ -40,9 +40,9 @@ mod ticker;
 mod verdict;
 mod wasi;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -92,8 +92,11 @@ struct Inner {
     permits: Arc<Semaphore>,
     plugins: RwLock<HashMap<String, Arc<Plugin>>>,
     threads: Threads,
-    /// For heavy tasks and for compiling: whatever else wants a processor goes first.
+    /// For heavy tasks, for those whose calls take long, and for compiling: whatever else wants a
+    /// processor goes first.
     patient: Threads,
+    /// Tasks whose last call took long.
+    long: Mutex<HashSet<TaskName>>,
 }
 
 /// What turns components into code of one metering.
@@ -175,6 +178,7 @@ impl Runtime {
             plugins: RwLock::default(),
             threads: Threads::start("besom-guest", settings.threads, 0)?,
             patient: Threads::start("besom-patient", settings.threads, PATIENT_NICE)?,
+            long: Mutex::default(),
             compilers,
             settings,
         })))
@@ -358,17 +362,21 @@ impl Runtime {
             }
         };
         let running = self.0.ticker.enter();
+        let task = caller.task.clone();
         let threads = match caller.plugin.manifest.lane {
-            Lane::Heavy => &self.0.patient,
-            Lane::Due | Lane::Normal => &self.0.threads,
+            Lane::Due | Lane::Normal if !self.0.takes_long(&task) => &self.0.threads,
+            Lane::Due | Lane::Normal | Lane::Heavy => &self.0.patient,
         };
+        let begun = Instant::now();
         let work = work(caller);
         let mut wait = Wait(threads.handle().spawn(async move {
             let result = work.await;
             drop((running, permit));
             result
         }));
-        match (&mut wait.0).await {
+        let ended = (&mut wait.0).await;
+        self.0.note_length(task, begun.elapsed());
+        match ended {
             Ok(result) => result,
             Err(error) => Err(Error::Infrastructure(format!("the call of a guest: {error}"))),
         }
@@ -432,6 +440,19 @@ impl Runtime {
 }
 
 impl Inner {
+    fn takes_long(&self, task: &TaskName) -> bool {
+        self.long.lock().unwrap_or_else(PoisonError::into_inner).contains(task)
+    }
+
+    fn note_length(&self, task: TaskName, length: Duration) {
+        let mut long = self.long.lock().unwrap_or_else(PoisonError::into_inner);
+        if length < self.settings.patient_after {
+            long.remove(&task);
+        } else {
+            long.insert(task);
+        }
+    }
+
     fn plugin(&self, digest: &str) -> Option<Arc<Plugin>> {
         let plugins = self.plugins.read().unwrap_or_else(PoisonError::into_inner);
         plugins.get(digest).cloned()

@@ -24,7 +24,7 @@ fn built_in_tasks() -> String {
 }
 
 /// What the hostile plugin wants to be granted.
-const GRANTED: &str = r#"
+pub const GRANTED: &str = r#"
 things = ["read", "update", "delete"]
 secrets = ["read"]
 topics = ["cleaned"]

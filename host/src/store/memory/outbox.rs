@@ -199,10 +199,17 @@ impl State {
         found.map(row).collect()
     }
 
-    /// Of a topic, at most so many of them counted.
-    pub(super) fn pending_messages(&self, topic: &str, limit: u32) -> store::Pending {
+    /// What waits of a task and a topic, at most so many of them counted.
+    pub(super) fn pending_messages(
+        &self,
+        task: &TaskName,
+        topic: &str,
+        limit: u32,
+    ) -> store::Pending {
         let mut pending = store::Pending::default();
-        let waits = |m: &&Message| m.topic == topic && m.stage == Stage::Pending;
+        let waits = |m: &&Message| {
+            m.topic == topic && m.task.as_ref() == Some(task) && m.stage == Stage::Pending
+        };
         for message in self.outbox.iter().filter(waits).take(limit as usize) {
             pending.messages += 1;
             pending.bytes += (message.key.len() + message.payload.len()) as u64;

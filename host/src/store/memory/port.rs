@@ -273,8 +273,8 @@ impl Store for MemoryStore {
         self.perform(On::Write, |state| state.end_attempts(fence, attempts, now))
     }
 
-    async fn pending_messages(&self, topic: &str, limit: u32) -> Result<Pending> {
-        self.perform(On::Read, |state| Ok(state.pending_messages(topic, limit)))
+    async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending> {
+        self.perform(On::Read, |state| Ok(state.pending_messages(task, topic, limit)))
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {

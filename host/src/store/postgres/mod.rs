@@ -431,8 +431,8 @@ impl Store for PostgresStore {
         outbox::end(session, &self.clock, fence, attempts).await
     }
 
-    async fn pending_messages(&self, topic: &str, limit: u32) -> Result<Pending> {
-        Ok(outbox::pending(&self.look().await?, topic, limit).await?)
+    async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending> {
+        Ok(outbox::pending(&self.look().await?, task, topic, limit).await?)
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {

@@ -249,14 +249,20 @@ pub(super) async fn deliveries(
 }
 
 /// Messages, newest first.
-/// What waits of a topic, at most so many of them counted.
-pub(super) async fn pending(session: &Session, topic: &str, limit: u32) -> Job<Pending> {
+/// What waits of a task and a topic, at most so many of them counted.
+pub(super) async fn pending(
+    session: &Session,
+    task: &TaskName,
+    topic: &str,
+    limit: u32,
+) -> Job<Pending> {
     let rows = session
         .query(
             "SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM (
                SELECT octet_length(key) + octet_length(payload) AS bytes FROM @.outbox
-               WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1 LIMIT $2) pending",
-            params![escaped(topic).into_owned(), i64::from(limit)],
+               WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
+                 AND task = (SELECT id FROM @.task WHERE name = $2) LIMIT $3) pending",
+            params![escaped(topic).into_owned(), task.as_str(), i64::from(limit)],
         )
         .await?;
     let Some(row) = rows.first() else { return Ok(Pending::default()) };

@@ -421,9 +421,9 @@ impl Store for SqliteStore {
         self.writer.run(Lane::Heavy, move |tx| outbox::end(tx, &fence, &attempts)).await
     }
 
-    async fn pending_messages(&self, topic: &str, limit: u32) -> Result<Pending> {
-        let topic = topic.to_owned();
-        self.inspection.read(move |conn| outbox::pending(conn, &topic, limit)).await
+    async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending> {
+        let (task, topic) = (task.clone(), topic.to_owned());
+        self.inspection.read(move |conn| outbox::pending(conn, &task, &topic, limit)).await
     }
 
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>> {

@@ -210,18 +210,19 @@ pub(super) fn deliveries(
 }
 
 /// Messages, newest first.
-/// What waits of a topic, at most so many of them counted.
-pub(super) fn pending(conn: &Connection, topic: &str, limit: u32) -> Job<Pending> {
+/// What waits of a task and a topic, at most so many of them counted.
+pub(super) fn pending(conn: &Connection, task: &TaskName, topic: &str, limit: u32) -> Job<Pending> {
     let mut count = conn.prepare_cached(
         "SELECT count(*), coalesce(sum(bytes), 0) FROM (
            SELECT octet_length(key) + octet_length(payload) AS bytes FROM besom_outbox
-           WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1 LIMIT ?2)",
+           WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
+             AND task = (SELECT id FROM besom_task WHERE name = ?2) LIMIT ?3)",
     )?;
     let row = |r: &Row<'_>| {
         let (messages, bytes): (i64, i64) = (r.get(0)?, r.get(1)?);
         Ok(Pending { messages: messages.unsigned_abs(), bytes: bytes.unsigned_abs() })
     };
-    Ok(count.query_row(params![topic, limit], row)?)
+    Ok(count.query_row(params![topic, task.as_str(), limit], row)?)
 }
 
 pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Message>> {

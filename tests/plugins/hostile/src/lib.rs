@@ -106,6 +106,14 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
         "call-home" => loop {
             black_box(store::exists(Some(item), &Filter::of("things"))).ok();
         },
+        "read-slow" => loop {
+            let nothing = Filter::of("things").equal("state", Value::Integer(-1));
+            black_box(store::exists(Some(item), &nothing)).ok();
+        },
+        "emit-flood" => {
+            let message = vec![0; 1 << 20];
+            (0..3).fold(Proposal::new(), |p, _| p.emit("cleaned", "k", message.as_slice())).into()
+        }
         "sleep" => {
             std::thread::sleep(std::time::Duration::from_secs(3600));
             Verdict::skip("slept")
