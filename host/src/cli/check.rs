@@ -1,6 +1,7 @@
 //! `besom check`: everything that can be known to be wrong before anything is started.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use besom_core::collection::{Collections, Operations};
@@ -49,6 +50,9 @@ impl Args {
             Err(error) => {
                 resolved.store_fault(true, error.to_string(), "mend it, or the file it names");
             }
+        }
+        if let Some(words) = readable_by_all(resolved.partial()) {
+            resolved.store_fault(false, words, "chmod o= it, its -wal and its -shm");
         }
         let mut unreachable = None;
         if let Some(words) = no_file(resolved.partial()) {
@@ -136,6 +140,19 @@ async fn looked(config: &Config, used: &Collections) -> Result<Looked, store::Er
 
 /// Faults of the mapping; and of tasks, what is wrong with their schedules and what to write.
 type Looked = (Vec<MappingFault>, Vec<(TaskName, String, String)>);
+
+/// Whether every user of the machine can read the database, in words.
+fn readable_by_all(config: &Config) -> Option<String> {
+    let path = &config.store.path;
+    let found = std::fs::metadata(path).ok().filter(|_| config.store.url.is_none())?;
+    let mode = found.mode() & 0o777;
+    (found.is_file() && mode & 0o006 != 0).then(|| {
+        let path = path.display();
+        format!(
+            "every user of this machine can read {path} (mode {mode:o}), with all tenants' rows"
+        )
+    })
+}
 
 /// Why the store's path cannot be a database, whatever is in it.
 fn no_file(config: &Config) -> Option<String> {

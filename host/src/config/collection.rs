@@ -217,6 +217,16 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
             }
         }
     }
+    if let Some(tenant) = plain.tenant.as_ref().filter(|tenant| columns.contains_key(*tenant)) {
+        let span = parts.get(&format!("columns.{tenant}")).unwrap_or(&entry.key_span);
+        walker.error(
+            span,
+            format!(
+                "`{tenant}` holds the tenant, and a plugin that writes it moves rows to another one"
+            ),
+            "leave it out of the columns: items and rows carry their tenant",
+        );
+    }
     let collection = Collection {
         name: name.clone(),
         table: plain.table,

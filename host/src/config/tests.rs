@@ -367,6 +367,23 @@ besom.toml:7:8: error: 1 is too little
 }
 
 #[test]
+fn the_column_of_the_tenant_is_nobodys_to_write() {
+    check(
+        "\
+[collections.notes]
+tenant = \"org\"
+key = [\"id\"]
+columns = { id = \"text\", org = \"text\" }
+",
+        r#"
+besom.toml:4:32: error: `org` holds the tenant, and a plugin that writes it moves rows to another one
+  4 | columns = { id = "text", org = "text" }
+    |                                ^^^^^^ leave it out of the columns: items and rows carry their tenant
+"#,
+    );
+}
+
+#[test]
 fn a_mapping_is_judged_by_its_own_names() {
     check(
         "\

@@ -584,6 +584,13 @@ impl Ports {
             Plan::Apply(fence, applying) => {
                 let (id, effect) = (applying.row.id, &applying.effect);
                 let result = store.apply_command(&fence, id, effect, &applying.result).await;
+                if result.is_ok() {
+                    // A record that whoever may write the database cannot change.
+                    let (row, came) = (&applying.row, &applying.result);
+                    let (verb, subject) = (row.command.verb(), row.command.subject());
+                    let (by, reason) = (&row.by, &row.reason);
+                    tracing::info!(command = id, verb, subject, by, reason, came, "applied");
+                }
                 PlanEvent::Applied(applying, result)
             }
             Plan::Reread => PlanEvent::Reread(self.remembered().await),

@@ -162,3 +162,19 @@ fn compaction_is_asked_what_becomes_of_deleted_content() {
         assert_eq!((code, &said["ok"]), (0, &Value::Bool(true)), "{said:#}");
     }
 }
+
+/// A product may have created the file for every user of the machine.
+#[test]
+fn a_database_that_everybody_can_read_is_warned_of() {
+    let site = Site::new("");
+    site.create_tables();
+    assert_eq!(remarks(&site, &["check"]), Vec::<String>::new());
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(site.path("besom.db"), everybody).expect("set");
+    let said = remarks(&site, &["check"]);
+    let [one] = said.as_slice() else { panic!("{said:?}") };
+    assert!(
+        one.contains("every user of this machine can read") && one.contains("(mode 644)"),
+        "{one}"
+    );
+}

@@ -172,6 +172,8 @@ impl Site {
         let db = Connection::open(self.path("besom.db")).expect("the database opens");
         db.busy_timeout(BUSY_TIMEOUT).expect("set");
         db.pragma_update(None, "foreign_keys", true).expect("set");
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(self.path("besom.db"), private).expect("set");
         db
     }
 
