@@ -39,6 +39,15 @@ pub struct Limits {
     pub output_bytes: u64,
 }
 
+impl Limits {
+    /// The bounds of a child of this very program, even where its file was replaced meanwhile; its
+    /// output is bounded as its memory is.
+    pub fn of_this_program(memory_bytes: u64, processor: Duration) -> Limits {
+        let program = "/proc/self/exe".into();
+        Limits { program, memory_bytes, processor, output_bytes: memory_bytes }
+    }
+}
+
 /// Why there is no output.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {

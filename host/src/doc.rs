@@ -19,7 +19,7 @@ use besom_core::value::{Field, Row, Value};
 
 pub use attached::Attached;
 pub use show::{Shown, State, show};
-pub use verify::{Compaction, Format, Verdict, verify};
+pub use verify::{Compaction, Format, VERIFYING, Verdict, verify};
 pub use words::{LeftAlone, Words, left_alone};
 
 use crate::model::TENANT;
@@ -105,11 +105,12 @@ pub fn read_log(bytes: &[u8]) -> Result<Vec<&[u8]>, LogError> {
 ///
 /// # Panics
 /// Beyond 2^32 updates or bytes of one of them, which no store holds.
-pub fn write_log(updates: &[Vec<u8>]) -> Vec<u8> {
+pub fn write_log(updates: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let length = |n: usize| u32::try_from(n).expect("fits the format").to_le_bytes();
-    let mut out = Vec::with_capacity(4 + updates.iter().map(|u| 4 + u.len()).sum::<usize>());
+    let mut out =
+        Vec::with_capacity(4 + updates.iter().map(|u| 4 + u.as_ref().len()).sum::<usize>());
     out.extend(length(updates.len()));
-    for update in updates {
+    for update in updates.iter().map(AsRef::as_ref) {
         out.extend(length(update.len()));
         out.extend(update);
     }

@@ -5,6 +5,7 @@ mod show;
 mod verify;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use besom_core::ids::{TaskName, Tenant};
 use clap::Subcommand;
@@ -14,7 +15,8 @@ use serde::Serialize;
 use super::open::Outline;
 use super::output::{self, Table};
 use super::{Exit, Failure, Global, open};
-use crate::config::quantity::show_bytes;
+use crate::child::Limits;
+use crate::config::quantity::{bytes, duration_argument, show_bytes};
 use crate::doc::{self, Error, Format, LOG_BYTES_MAX, Name};
 use crate::ports::store::Store;
 
@@ -51,6 +53,12 @@ pub enum Verb {
         /// The document; TENANT is needed where several have one of that name.
         #[arg(value_name = "[TENANT/]KEY")]
         document: String,
+        /// The address space of the process that reads a compaction of it.
+        #[arg(long, default_value = "4GiB", value_name = "BYTES", value_parser = bytes)]
+        memory: u64,
+        /// The time of a processor that reading one compaction may take.
+        #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = duration_argument)]
+        time: Duration,
     },
     /// Documents that compaction leaves as they are or has set aside, and how many for each
     /// reason.
@@ -92,10 +100,12 @@ impl Verb {
                 let shown = doc::show(&*store, &name, &compactors(&outline)).await?;
                 show::print(global, &name, &shown)
             }
-            Verb::Verify { document } => {
+            Verb::Verify { document, memory, time } => {
                 let (store, outline) = open::reading(global).await?;
                 let name = doc::find(&*store, &document).await?;
-                let found = doc::verify(&*store, &name, &compactors(&outline)).await?;
+                let child = Limits::of_this_program(memory, time);
+                let tasks = compactors(&outline);
+                let found = doc::verify(&*store, &name, &tasks, Some(&child)).await?;
                 verify::print(global, &name, &found)
             }
             Verb::LeftAlone => {

@@ -135,8 +135,8 @@ pub enum Verb {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
-    if let Some(code) = crate::child::main(&[crate::runtime::COMPILING, crate::runtime::LOOKING_UP])
-    {
+    let works = [crate::runtime::COMPILING, crate::runtime::LOOKING_UP, crate::doc::VERIFYING];
+    if let Some(code) = crate::child::main(&works) {
         return code;
     }
     let cli = Cli::parse();

@@ -262,13 +262,8 @@ impl Loader {
             Settings { users_cache, cache: Some(cache.into()), ..Settings::default() };
         let plugins = &parsed.sections().plugins;
         settings.component_bytes_max = plugins.bytes_max;
-        settings.compiler = Some(child::Limits {
-            // This very program, even where its file was replaced meanwhile.
-            program: "/proc/self/exe".into(),
-            memory_bytes: plugins.compile_memory,
-            processor: plugins.compile_time,
-            output_bytes: plugins.compile_memory,
-        });
+        let (memory, time) = (plugins.compile_memory, plugins.compile_time);
+        settings.compiler = Some(child::Limits::of_this_program(memory, time));
         settings.patient_after = parsed.sections().host.long_after;
         let threads = parsed.sections().host.guest_threads;
         if threads > 0 {

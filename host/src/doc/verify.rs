@@ -3,7 +3,9 @@
 //!
 //! Decides: what can still be compared. The row that a compaction has written is where it was
 //! put, or among the rows kept by the compaction that came after it. Whether two documents say
-//! the same is decided by the formats, natively and not by the component that compacted.
+//! the same is decided by the formats, natively and not by the component that compacted; in a
+//! process of its own, because documents are their users' and a library may make of a few bytes what
+//! it likes.
 
 use std::collections::HashMap;
 
@@ -15,7 +17,8 @@ use besom_core::value::{Field, Value};
 use bytes::Bytes;
 
 use super::history::of_document;
-use super::{Error, Name, SNAPSHOT_MAX, count, document, stored};
+use super::{Error, Name, SNAPSHOT_MAX, count, document, read_log, stored, write_log};
+use crate::child::{self, Limits, Work};
 use crate::ports::store::{BeforeImage, HistoryRow, Store};
 
 /// Compactions of one document that are looked at, from the newest on.
@@ -59,7 +62,7 @@ pub struct Compaction {
 }
 
 /// Digests before and after.
-#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Pair {
     /// Of what was read.
     pub before: String,
@@ -73,7 +76,23 @@ impl From<Digests> for Pair {
     }
 }
 
-/// Verifies every compaction of a document that the history still knows, oldest first.
+/// The work of a child that verifies: from the format, the mode, and an update log of what was
+/// written and what it was made of, to the digests of both.
+pub const VERIFYING: (&str, Work) = (VERIFY, verified);
+const VERIFY: &str = "verify";
+
+fn verified(args: &[String], log: Vec<u8>) -> Result<Vec<u8>, String> {
+    let [format, mode] = args else { return Err("a format and a mode are missing".into()) };
+    let format = Format::parse(format).ok_or("no such format")?;
+    let mode = format.modes().iter().find(|known| known.as_str() == mode).ok_or("no such mode")?;
+    let log = read_log(&log).map_err(|error| error.to_string())?;
+    let (after, updates) = log.split_first().ok_or("nothing to verify")?;
+    let digests = format.verify(updates, after, *mode).map_err(|left| left.to_string())?;
+    serde_json::to_vec(&Pair::from(digests)).map_err(|error| error.to_string())
+}
+
+/// Verifies every compaction of a document that the history still knows, oldest first. `child`:
+/// the bounds of the process that does it for each; none: this process does.
 ///
 /// # Errors
 /// There is no such document, or the store fails.
@@ -81,6 +100,7 @@ pub async fn verify(
     store: &dyn Store,
     name: &Name,
     tasks: &[TaskName],
+    child: Option<&Limits>,
 ) -> Result<Vec<Compaction>, Error> {
     let view = store.snapshot(SNAPSHOT_MAX).await?;
     if document(&*view, name).await?.is_none() {
@@ -99,7 +119,7 @@ pub async fn verify(
         let images = store.before_images(row.id).await?;
         let read = images.as_deref().map(Read::of);
         found.push(match &read {
-            Some(read) => compared(&row, read, &written),
+            Some(read) => compared(&row, read, &written, child).await,
             None => gone(&row, "the rows that it has read are not kept any more"),
         });
         match read {
@@ -135,7 +155,12 @@ impl Written {
 
 /// What a compaction has read is rebuilt, and compared with the row that it has written: that
 /// at the number of the last edit.
-fn compared(row: &HistoryRow, read: &Read, written: &Written) -> Compaction {
+async fn compared(
+    row: &HistoryRow,
+    read: &Read,
+    written: &Written,
+    child: Option<&Limits>,
+) -> Compaction {
     let format = words(row, "format");
     let Some(format) = Format::parse(&format) else {
         return differs(row, format!("this version does not know the format {format:?}"));
@@ -171,9 +196,10 @@ fn compared(row: &HistoryRow, read: &Read, written: &Written) -> Compaction {
         );
         return differs(row, words);
     }
-    match format.verify(&fed.updates, after, *mode) {
-        Ok(digests) => {
-            let rebuilt = Some(Pair::from(digests));
+    let log = write_log(&[&[after.as_ref()], &fed.updates[..]].concat());
+    match judged(format, mode.as_str(), log, child).await {
+        Ok(rebuilt) => {
+            let rebuilt = Some(rebuilt);
             if rebuilt.as_ref() == Some(&outline.recorded) {
                 return Compaction { rebuilt, ..outline };
             }
@@ -184,8 +210,25 @@ fn compared(row: &HistoryRow, read: &Read, written: &Written) -> Compaction {
             );
             Compaction { rebuilt, ..differs(row, why) }
         }
-        Err(left) => differs(row, left.to_string()),
+        Err(why) => differs(row, why),
     }
+}
+
+/// The digests of what a log holds, or why there are none.
+async fn judged(
+    format: Format,
+    mode: &str,
+    log: Vec<u8>,
+    child: Option<&Limits>,
+) -> Result<Pair, String> {
+    let (args, child) = ([format.as_str().to_owned(), mode.to_owned()], child.cloned());
+    let judge = move || match child {
+        None => verified(&args, log),
+        Some(limits) => child::run(&limits, VERIFY, &args.each_ref().map(String::as_str), &log)
+            .map_err(|failure| failure.to_string()),
+    };
+    let answer = tokio::task::spawn_blocking(judge).await.map_err(|error| error.to_string())??;
+    serde_json::from_slice(&answer).map_err(|error| error.to_string())
 }
 
 /// What a compaction has read, as far as it has removed it.

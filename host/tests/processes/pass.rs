@@ -180,6 +180,10 @@ fn a_compaction_is_verified_again_until_its_row_says_something_else() {
     );
     let compaction = &found["compactions"][0];
     assert_eq!(compaction["recorded"], compaction["rebuilt"], "{compaction:#}");
+    // A document that takes more than it may is not verified, and hurts nobody.
+    let (code, found) = site.json(&["doc", "verify", "first/sound", "--memory", "1MiB"]);
+    let why = found["compactions"][0]["why"].as_str().expect("a reason");
+    assert!(code == 65 && why.contains("memory"), "{found:#}");
     let (code, shown) = site.json(&["doc", "show", "first/sound"]);
     let notes = &shown["last_compaction"]["notes"];
     assert_eq!((code, &notes["mode"]), (0, &"merge".into()), "{shown:#}");

@@ -152,7 +152,7 @@ async fn a_stale_client_blocks_is_detached_and_then_its_history_is_collected() {
             site.push("d", "edit", &next).await;
             assert_eq!(text(&site.edits("d").await), text_of.to_string());
             let name = Name { tenant: Tenant::from(TENANT), key: "d".into() };
-            let found = doc::verify(site.store(), &name, &[TASK.into()]).await.unwrap();
+            let found = doc::verify(site.store(), &name, &[TASK.into()], None).await.unwrap();
             assert!(found.len() == 2 && found.iter().all(|c| c.verdict == Verdict::Verified));
             site.balanced().await;
         }

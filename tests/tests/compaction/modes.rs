@@ -287,7 +287,7 @@ async fn what_was_reset_is_verified_by_what_it_shows() {
         site.create("d", "yjs", &updates).await;
         assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
         let name = Name { tenant: Tenant::from(TENANT), key: "d".into() };
-        let found = doc::verify(site.store(), &name, &[TASK.into()]).await.unwrap();
+        let found = doc::verify(site.store(), &name, &[TASK.into()], None).await.unwrap();
         assert_eq!((found.len(), found[0].verdict), (1, Verdict::Verified), "{found:#?}");
         assert_eq!(found[0].mode, "reset");
     }

@@ -12,7 +12,7 @@ use besom_tests::site::{Place, Site, TASK, TENANT, typed};
 
 async fn verify(site: &Site) -> Vec<Compaction> {
     let name = Name { tenant: Tenant::from(TENANT), key: "d".into() };
-    doc::verify(site.store(), &name, &[TaskName::from(TASK)]).await.unwrap()
+    doc::verify(site.store(), &name, &[TaskName::from(TASK)], None).await.unwrap()
 }
 
 fn verdicts(found: &[Compaction]) -> Vec<Verdict> {
