@@ -20,7 +20,7 @@ use crate::host::lines::Lines;
 use crate::host::perform::Ports;
 use crate::host::quota::{Bounds, Quota};
 use crate::host::recorder::Recorder;
-use crate::host::{Control, Live, Lost, setup, undo_retention};
+use crate::host::{Control, Ended, Live, Lost, setup, undo_retention};
 use crate::node::{Role, Work};
 use crate::ports::coordination::Coordination;
 use crate::task::TaskDefinition;
@@ -168,7 +168,7 @@ pub struct Running {
     /// What it does.
     pub live: watch::Receiver<Live>,
     /// Its end.
-    pub ended: tokio::task::JoinHandle<Result<(), Lost>>,
+    pub ended: tokio::task::JoinHandle<Result<Ended, Lost>>,
 }
 
 impl Running {

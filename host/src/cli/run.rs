@@ -227,7 +227,15 @@ async fn work_off(
             ended = &mut running.ended => {
                 let ended = ended
                     .map_err(|error| Failure::Failed(format!("the pass has failed: {error}")))?;
-                ended.map_err(|lost| Failure::Unreachable(lost.to_string()))?;
+                let ended = ended.map_err(|lost| Failure::Unreachable(lost.to_string()))?;
+                if let Some(task) = ended.endless.first() {
+                    let rounds = assembly.config.host.pass_rounds_max;
+                    return Err(Failure::Failed(format!(
+                        "{task} still plans after {rounds} rounds (`host.pass_rounds_max`): a scan has \
+                         to leave out what is done, or to give it the version that it had; what was \
+                         committed stays"
+                    )));
+                }
                 return stopping.map_or(Ok(()), Err);
             }
             _ = &mut asked, if stopping.is_none() => {

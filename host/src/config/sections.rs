@@ -117,6 +117,8 @@ pub struct Host {
     pub timers_ahead: u32,
     /// Candidates of one page of a scan.
     pub scan_page_items: u32,
+    /// Rounds of `besom run`.
+    pub pass_rounds_max: u32,
     /// How long a stopping host waits for work in flight.
     pub drain_max: Duration,
     /// How long a starting host waits for a server that cannot be reached.
@@ -468,6 +470,12 @@ pub static SECTIONS: &[Section] = &[
                 default: "1000",
                 doc: "Candidates of one page of a scan.",
                 slot: Slot::U32(|s| &mut s.host.scan_page_items, 1, 100_000),
+            },
+            Key {
+                name: "pass_rounds_max",
+                default: "10000",
+                doc: "Rounds of `besom run`: as long as a round plans something, another one follows.",
+                slot: Slot::U32(|s| &mut s.host.pass_rounds_max, 1, 1_000_000_000),
             },
             Key {
                 name: "drain_max",

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::clock::Skew;
-use besom_core::ids::Term;
+use besom_core::ids::{TaskName, Term};
 use besom_core::snapshot::{Report, SILENT_MAX_DEFAULT};
 use besom_core::time::Time;
 use tokio::sync::{mpsc, watch};
@@ -80,6 +80,13 @@ const WATCH_MAX: Duration = Duration::from_secs(5);
 #[error("{0}")]
 pub struct Lost(pub String);
 
+/// How a host has ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Ended {
+    /// Tasks of a pass that planned in each round that it may have.
+    pub endless: Vec<TaskName>,
+}
+
 /// Runs a node until it is told to stop (or, in a pass, until it is done).
 ///
 /// # Errors
@@ -91,7 +98,7 @@ pub async fn run(
     mut digest: String,
     mut control: mpsc::Receiver<Control>,
     live: watch::Sender<Live>,
-) -> Result<(), Lost> {
+) -> Result<Ended, Lost> {
     let mut ports = ports;
     let (events, mut answers) = mpsc::unbounded_channel::<Event>();
     // A pass has no later turn: it goes by the store's clock as every node does, whatever the
@@ -245,7 +252,7 @@ pub async fn run(
     if let Err(error) = ports.store.forget_node(&ports.node).await {
         tracing::debug!(%error, "the end of this node could not be noted");
     }
-    Ok(())
+    Ok(Ended { endless: node.endless().to_vec() })
 }
 
 fn seed() -> [u8; 32] {

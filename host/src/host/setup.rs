@@ -57,6 +57,7 @@ pub fn settings(
             page: config.host.scan_page_items,
             grace: GRACE_DEFAULT,
             pass,
+            rounds_max: config.host.pass_rounds_max,
             ..planner::Settings::default()
         },
         drain_max: config.host.drain_max,

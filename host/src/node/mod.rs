@@ -280,6 +280,7 @@ pub struct Node {
     random: StdRng,
     /// The present of the last step.
     last: Now,
+    endless: Vec<TaskName>,
 }
 
 /// How often what is kept of the store in memory is read again.
@@ -313,9 +314,15 @@ impl Node {
             reread_at: now.mono + REREAD_EVERY,
             random: StdRng::from_seed(seed),
             last: now,
+            endless: Vec::new(),
             work,
             settings,
         }
+    }
+
+    /// Tasks of a pass that planned in each round that it may have.
+    pub fn endless(&self) -> &[TaskName] {
+        &self.endless
     }
 
     /// What the node is doing.
@@ -849,6 +856,7 @@ impl Node {
             && self.executor.is_drained(now.wall)
             && self.phase == Phase::Running
         {
+            self.endless = self.planner.endless().to_vec();
             self.phase = Phase::Draining { until: now.mono };
         }
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::load::{add_share, append, now_us};
 use crate::reload::SWEEP;
-use crate::site::Site;
+use crate::site::{Site, hostile};
 
 const CONFIG: &str = r#"
 [tasks.compaction]
@@ -262,4 +262,20 @@ fn a_paused_task_is_left_out_of_a_pass() {
     assert_eq!(count(), 2);
     assert_eq!(site.said(&["run", "share-expiry", "--even-paused"]).0, 0);
     assert_eq!(count(), 1);
+}
+
+/// A plugin that plans the same item under another version each time it is asked.
+#[test]
+fn a_pass_that_plans_without_end_is_ended_and_says_by_whom() {
+    let site = Site::new(&format!(
+        "[host]\npass_rounds_max = 5\n{}",
+        hostile("endless", "keys:k1", "schedule = \"@hourly\"")
+    ));
+    site.add_hostile();
+    let (code, said) = site.said(&["run"]);
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("endless still plans after 5 rounds (`host.pass_rounds_max`)"), "{said}");
+    let audit = site.balanced();
+    let books = &audit["tasks"][0];
+    assert_eq!((&books["planned"], &books["pending"]), (&5.into(), &0.into()), "{audit:#}");
 }

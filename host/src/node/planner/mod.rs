@@ -189,6 +189,8 @@ pub struct Settings {
     /// Everything is planned, whatever the schedules say, until nothing new is found; then
     /// the node is done.
     pub pass: bool,
+    /// Rounds of a pass: whoever plans in each of them plans without end.
+    pub rounds_max: u32,
 }
 
 impl Default for Settings {
@@ -199,6 +201,7 @@ impl Default for Settings {
             pages_max: 64,
             grace: Duration::from_secs(30),
             pass: false,
+            rounds_max: 10_000,
         }
     }
 }
@@ -285,6 +288,8 @@ pub struct Planner {
     failures: u32,
     /// Of a pass: tasks whose last run planned something, or that have not run yet.
     unfinished: HashSet<TaskName>,
+    rounds: u32,
+    endless: Vec<TaskName>,
     planned_in_round: HashMap<TaskName, u64>,
     now: Time,
 }
@@ -344,6 +349,8 @@ impl Planner {
             hold_until: None,
             failures: 0,
             unfinished: HashSet::new(),
+            rounds: 0,
+            endless: Vec::new(),
             planned_in_round: HashMap::new(),
             now: Time::EPOCH,
         }
@@ -434,7 +441,12 @@ impl Planner {
         );
     }
 
-    /// Whether a pass has found nothing new, and everything it planned has left the scans.
+    /// Tasks of a pass that planned in its last round.
+    pub fn endless(&self) -> &[TaskName] {
+        &self.endless
+    }
+
+    /// Whether a pass has found nothing new (or goes on for ever), and everything it planned has left the scans.
     pub fn pass_is_complete(&self) -> bool {
         self.settings.pass
             && self.fence.is_some()

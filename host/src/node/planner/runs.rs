@@ -272,6 +272,14 @@ impl Planner {
         if busy || !idle || !self.runs.is_empty() || self.unfinished.is_empty() {
             return;
         }
+        self.rounds += 1;
+        if self.rounds > self.settings.rounds_max {
+            let planned = self.planned_in_round.iter().filter(|(_, planned)| **planned > 0);
+            self.endless = planned.map(|(task, _)| task.clone()).collect();
+            self.endless.sort_unstable();
+            self.unfinished.clear();
+            return;
+        }
         // What one task has done may be what another has waited for: as long as anything
         // was planned, all of them look again.
         if self.planned_in_round.values().any(|planned| *planned > 0) {
