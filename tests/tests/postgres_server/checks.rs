@@ -115,6 +115,26 @@ fn a_role_that_may_not_lock_rows_is_told_what_to_be_granted() {
     });
 }
 
+/// As it was by default until PostgreSQL 15.
+#[test]
+fn a_schema_in_which_everybody_may_create_is_warned_of_once() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let product = fixture.database().connect().await;
+        product.batch_execute(SESSIONS).await.unwrap();
+        let url = fixture.database().url();
+        let store = PostgresStore::open(&url, patient()).await.unwrap();
+        let granted = [("sessions".to_owned(), Operations::default())].into();
+        let remarks = async || shown(store.privileges(&sessions(), &granted).await.unwrap());
+        assert_eq!(remarks().await, []);
+        product.batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC").await.unwrap();
+        let found = remarks().await;
+        let [(place, true, message)] = found.as_slice() else { panic!("{found:?}") };
+        assert!(place == "table", "{place}");
+        assert!(message.contains("REVOKE CREATE ON SCHEMA public FROM PUBLIC"), "{message}");
+    });
+}
+
 /// `"$user"` leads the search path: the role's own schema must not come before the product's.
 #[test]
 fn a_role_named_like_the_schema_finds_the_products_tables() {

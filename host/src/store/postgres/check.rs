@@ -36,7 +36,7 @@ pub(super) async fn privileges(
     granted: &BTreeMap<String, Operations>,
 ) -> Job<Vec<MappingFault>> {
     let mapping = Mapping::complete(session, collections).await?;
-    let mut faults = Vec::new();
+    let (mut faults, mut open) = (Vec::new(), BTreeSet::new());
     for (name, operations) in granted {
         let Some(collection) = collections.get(name) else { continue };
         let mapped = mapping.table(name).map_err(invalid)?;
@@ -45,7 +45,10 @@ pub(super) async fn privileges(
             .query(
                 "SELECT current_user::text, has_any_column_privilege($1::oid, 'INSERT'),
                         has_any_column_privilege($1::oid, 'UPDATE'),
-                        has_table_privilege($1::oid, 'DELETE')",
+                        has_table_privilege($1::oid, 'DELETE'),
+                        (SELECT quote_ident(n.nspname) FROM pg_class c
+                           JOIN pg_namespace n ON n.oid = c.relnamespace
+                         WHERE c.oid = $1::oid AND has_schema_privilege('public', n.oid, 'CREATE'))",
                 params![table.oid],
             )
             .await?;
@@ -57,6 +60,16 @@ pub(super) async fn privileges(
             ("DELETE", operations.delete, row.try_get::<_, bool>(3)?),
         ];
         let mut found = Found { collection, faults: &mut faults };
+        if let Some(schema) = row.try_get::<_, Option<String>>(4)?
+            && open.insert(schema.clone())
+        {
+            let message = format!(
+                "everybody who may connect can create functions and operators in the schema {schema}, \
+                 which statements on this table may then call: \
+                 REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC"
+            );
+            found.push("table", message, true);
+        }
         for (what, granted, may) in wanted {
             if granted && !may {
                 let table = &collection.table;
