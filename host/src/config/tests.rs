@@ -885,3 +885,73 @@ fn the_schema_knows_every_key_and_its_default() {
     let task = &schema["properties"]["tasks"]["additionalProperties"];
     assert_eq!(task["properties"]["overlap"]["enum"][1], "queue");
 }
+
+/// A valid file with lines lost, doubled, bent and joined: never a panic, and whatever is wrong is
+/// named with what is there. `BESOM_FUZZ_SEEDS` draws more.
+#[test]
+fn any_file_is_taken_or_its_faults_are_named() {
+    use rand::rngs::StdRng;
+    use rand::{Rng as _, SeedableRng as _};
+
+    const TASKS: &str = "\
+[tasks.sweep]
+plugin = \"sweep\"
+schedule = \"@every 5m\"
+timezone = \"Europe/Berlin\"
+limits = { wall = \"1s\", memory_bytes = \"64MiB\" }
+[tasks.sweep.settings]
+min_changes = 7
+threshold = \"2d\"
+[tasks.sweep.grants]
+documents = [\"read\"]
+changes = { ops = [\"read\", \"delete\"], columns = [\"doc_id\"] }
+topics = [\"doc-changed\"]
+[collections.notes]
+table = \"app.notes\"
+tenant = \"org\"
+key = [\"id\"]
+columns = { id = \"text\", at = { type = \"timestamp\", encoding = \"millis\" } }
+indexes = { by_at = [\"at\"] }
+anchor = { collection = \"documents\", columns = [\"id\"] }
+";
+    let whole = template(&template::Template::default()) + TASKS;
+    let lines: Vec<&str> = whole.lines().collect();
+    let seeds = std::env::var("BESOM_FUZZ_SEEDS").map_or(300, |n| n.parse().expect("a number"));
+    for seed in 0..seeds {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut bent: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        for _ in 0..random.random_range(1..10) {
+            let at = random.random_range(0..bent.len());
+            match random.random_range(0..6) {
+                0 => drop(bent.remove(at)),
+                1 => bent.insert(at, bent[at].clone()),
+                2 => bent[at] = bent[at].trim_start_matches(['#', ' ']).to_owned(),
+                3 => {
+                    let to = random.random_range(0..bent.len());
+                    bent.swap(at, to);
+                }
+                4 => {
+                    let line = bent[at].clone();
+                    let cut = line.floor_char_boundary(random.random_range(0..=line.len()));
+                    bent[at] = format!(
+                        "{}{}",
+                        &line[..cut],
+                        ["=", "\"", "[", "\u{0}", "é", "9e9"][seed as usize % 6]
+                    );
+                }
+                _ => {
+                    let line = bent[at].clone();
+                    let value =
+                        ["-1", "\"\"", "[]", "{}", "true", "1979-05-27", "\"99999999d\"", "nan"];
+                    let (name, _) = line.split_once('=').unwrap_or((&line, ""));
+                    bent[at] = format!("{name} = {}", value[random.random_range(0..value.len())]);
+                }
+            }
+        }
+        if let Err(problems) = load(&bent.join("\n")) {
+            assert!(!problems.0.is_empty(), "seed {seed}");
+            let named = |problem: &Diagnostic| problem.to_string().starts_with("besom.toml");
+            assert!(problems.0.iter().all(named), "seed {seed}: {problems}");
+        }
+    }
+}

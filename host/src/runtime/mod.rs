@@ -27,6 +27,8 @@ mod contract;
 mod convert;
 mod engine;
 mod fault;
+#[cfg(test)]
+mod fuzz;
 mod guest;
 mod imports;
 mod lines;
