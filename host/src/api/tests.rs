@@ -18,6 +18,7 @@ use crate::activity::memory::MemoryActivity;
 use crate::ports::activity::Timeouts;
 
 mod admin;
+mod noise;
 mod ring;
 
 /// Longer than anything here takes on a busy machine.

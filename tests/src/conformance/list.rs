@@ -192,6 +192,7 @@ macro_rules! store_conformance {
                 paging_tolerates_rows_that_come_and_go,
                 a_range_counts_at_least_what_it_returns,
                 a_range_beyond_its_index_is_invalid,
+                a_cursor_of_any_bytes_is_invalid_or_stays_with_its_tenant,
             }
             read_sets {
                 a_read_set_is_complete_while_every_row_is_there,

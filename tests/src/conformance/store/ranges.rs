@@ -3,6 +3,8 @@
 use besom::ports::store::{Error, Range};
 use besom_core::proposal::{Change, Comparison, Condition};
 use besom_core::value::{Row, Value};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 
 use crate::conformance::World;
 use crate::conformance::tables::{fields, text, thing};
@@ -158,6 +160,39 @@ pub async fn a_range_counts_at_least_what_it_returns(world: &mut World) {
     assert!(all.scanned >= 6, "{all:?}");
     let page = world.read(&Range { limit: 2, ..by_n() }).await.unwrap();
     assert!((2..6).contains(&page.scanned), "a page does not look at the whole range: {page:?}");
+}
+
+/// Cursors go through the hands of guests.
+pub async fn a_cursor_of_any_bytes_is_invalid_or_stays_with_its_tenant(world: &mut World) {
+    write_things(world).await;
+    let theirs = [thing("SECRET", 2), thing("SECRET-TOO", 9)];
+    let theirs: Vec<_> = theirs.into_iter().map(|change| (Some(tenant("b")), change)).collect();
+    world.store().write(&theirs).await.expect("an operator's write");
+    let first = world.read(&Range { limit: 2, ..by_n() }).await.unwrap();
+    let cursor = first.next.expect("there is more");
+    let (mut read, mut refused) = (0, 0);
+    for seed in 0..200 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut bent = cursor.clone();
+        for _ in 0..random.random_range(1..5) {
+            let at = random.random_range(0..=bent.len());
+            match random.random_range(0..3) {
+                0 if at < bent.len() => bent[at] = random.random(),
+                1 => bent.truncate(at),
+                _ => bent.insert(at, random.random()),
+            }
+        }
+        match world.read(&Range { after: Some(bent.clone()), ..by_n() }).await {
+            Ok(page) => {
+                read += 1;
+                assert!(!joined(&page.rows).contains("SECRET"), "seed {seed}: {bent:?}");
+            }
+            Err(Error::Invalid(_)) => refused += 1,
+            Err(error) => panic!("seed {seed}: {bent:?}: {error}"),
+        }
+    }
+    assert!(read > 0 && refused > 0, "{read} read, {refused} refused");
+    world.settle(candidate("k"), skip("the store goes on")).await;
 }
 
 /// What the index cannot serve is refused, not scanned.
