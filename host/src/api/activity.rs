@@ -4,9 +4,11 @@
 //! A report names its connection (`?connection=tab-1`, or `{"connection": "tab-1"}` as the
 //! body): the same connection twice counts once, and one that is not heard of again expires.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::Json;
 use axum::Router;
 use axum::body::Bytes;
@@ -19,8 +21,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
+use super::tokens::Ticket;
 use super::{CLOSE_MAX, websocket};
 use crate::ports::activity::Activity;
 
@@ -47,29 +50,82 @@ pub struct Endpoint {
     pub(super) stopping: watch::Receiver<bool>,
     connected: Option<Connected>,
     sockets: Arc<Semaphore>,
-    sockets_max: u32,
+    bounds: Sockets,
+    /// Open WebSockets by the ticket that has opened them.
+    by_ticket: Mutex<HashMap<Ticket, u32>>,
+}
+
+/// How many WebSockets may be open at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sockets {
+    /// In all.
+    pub all: u32,
+    /// By the same ticket.
+    pub per_ticket: u32,
+}
+
+/// The place of a WebSocket, given back when it is dropped.
+pub(super) struct Place {
+    endpoint: Arc<Endpoint>,
+    ticket: Option<Ticket>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let Some(ticket) = &self.ticket else { return };
+        let mut open = self.endpoint.by_ticket();
+        match open.get_mut(ticket) {
+            Some(count @ 2..) => *count -= 1,
+            _ => drop(open.remove(ticket)),
+        }
+    }
 }
 
 impl Endpoint {
-    /// An endpoint over an activity, for at most so many WebSockets, each of which shows a
+    /// An endpoint over an activity, for WebSockets within bounds, each of which shows a
     /// sign of life within `heartbeat`. `connected` is told of every connection.
     pub fn new(
         activity: Arc<dyn Activity>,
         heartbeat: Duration,
-        sockets_max: u32,
+        bounds: Sockets,
         connected: Option<Connected>,
         stopping: watch::Receiver<bool>,
     ) -> Arc<Endpoint> {
-        let sockets = Arc::new(Semaphore::new(sockets_max as usize));
-        Arc::new(Endpoint { activity, heartbeat, stopping, connected, sockets, sockets_max })
+        let sockets = Arc::new(Semaphore::new(bounds.all as usize));
+        let by_ticket = Mutex::default();
+        Arc::new(Endpoint { activity, heartbeat, stopping, connected, sockets, bounds, by_ticket })
     }
 
     /// Waits until every WebSocket is closed, but no longer than [`CLOSE_MAX`].
     pub async fn closed(&self) {
-        let all = self.sockets.acquire_many(self.sockets_max);
+        let all = self.sockets.acquire_many(self.bounds.all);
         if tokio::time::timeout(CLOSE_MAX, all).await.is_err() {
             tracing::warn!("some WebSockets did not take their close frame");
         }
+    }
+
+    fn by_ticket(&self) -> MutexGuard<'_, HashMap<Ticket, u32>> {
+        self.by_ticket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for one more WebSocket.
+    ///
+    /// # Errors
+    /// What there is too much of.
+    fn place(self: &Arc<Self>, ticket: Option<Ticket>) -> Result<Place, String> {
+        let Sockets { all, per_ticket } = self.bounds;
+        let permit = Arc::clone(&self.sockets).try_acquire_owned();
+        let permit = permit.map_err(|_| format!("{all} WebSockets are open already"))?;
+        if let Some(ticket) = &ticket {
+            let mut open = self.by_ticket();
+            let count = open.entry(ticket.clone()).or_default();
+            if *count >= per_ticket {
+                return Err(format!("{per_ticket} WebSockets of this ticket are open already"));
+            }
+            *count += 1;
+        }
+        Ok(Place { endpoint: Arc::clone(self), ticket, _permit: permit })
     }
 
     pub(super) fn connected(&self, id: &str) {
@@ -93,6 +149,7 @@ async fn socket(
     State(endpoint): State<Arc<Endpoint>>,
     Path(id): Path<String>,
     query: Result<Query<Report>, QueryRejection>,
+    ticket: Option<Extension<Ticket>>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     let name = match query {
@@ -106,12 +163,13 @@ async fn socket(
         Ok(upgrade) => upgrade,
         Err(error) => return refuse(&format!("open a WebSocket here: {error}")),
     };
-    let Ok(permit) = Arc::clone(&endpoint.sockets).try_acquire_owned() else {
-        let words = format!("{} WebSockets are open already", endpoint.sockets_max);
-        let body = Json(json!({ "error": words }));
-        return (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], body).into_response();
-    };
-    websocket::accept(upgrade, endpoint, id, name, permit)
+    match endpoint.place(ticket.map(|Extension(ticket)| ticket)) {
+        Ok(place) => websocket::accept(upgrade, endpoint, id, name, place),
+        Err(words) => {
+            let body = Json(json!({ "error": words }));
+            (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], body).into_response()
+        }
+    }
 }
 
 async fn report(

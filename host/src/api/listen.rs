@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -13,6 +13,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::connections::{self, Bounds, Door, Stranger};
+use super::tokens::{Bearer, Ticket, Tickets, Tokens};
 
 /// How long open requests may hold up the end of the host.
 pub const CLOSE_MAX: Duration = Duration::from_secs(1);
@@ -69,137 +71,6 @@ pub enum Error {
         /// What it says.
         error: io::Error,
     },
-}
-
-/// Characters of a token: as many as 128 bits have in hexadecimal.
-const TOKEN_CHARS_MIN: usize = 32;
-
-/// The secret that a caller over TCP shows.
-#[derive(Clone)]
-pub struct Token(Arc<str>);
-
-impl Token {
-    /// Reads the token of a caller from a file that only its owner can read: the first of
-    /// [`Tokens`].
-    ///
-    /// # Errors
-    /// A file that others can read, or whose token is short.
-    pub fn read(path: &Path) -> Result<Token, Error> {
-        Ok(parsed(path)?.remove(0).token)
-    }
-
-    /// What it says, to be shown to a host.
-    pub fn secret(&self) -> &str {
-        &self.0
-    }
-
-    /// Compares without telling by its time how much was right.
-    fn matches(&self, shown: &str) -> bool {
-        use sha2::{Digest as _, Sha256};
-        Sha256::digest(shown.as_bytes()) == Sha256::digest(self.0.as_bytes())
-    }
-}
-
-/// A token, and whose it is.
-#[derive(Clone)]
-struct Named {
-    name: Option<Arc<str>>,
-    token: Token,
-}
-
-/// A file of tokens, a line each: `TOKEN`, or `NAME TOKEN`. It is read again when it has changed,
-/// so that tokens are exchanged, and withdrawn, without a restart.
-#[derive(Clone)]
-pub struct Tokens(Arc<File>);
-
-struct File {
-    path: PathBuf,
-    rights: Rights,
-    known: Mutex<(Option<FileVersion>, Vec<Named>)>,
-}
-
-/// By what a file is known to be as it was: its number, its size and when it was written.
-#[derive(PartialEq, Eq, Clone, Copy)]
-struct FileVersion(u64, u64, i64, i64);
-
-impl FileVersion {
-    fn of(path: &Path) -> Option<FileVersion> {
-        let found = std::fs::metadata(path).ok()?;
-        Some(FileVersion(found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
-    }
-}
-
-impl Tokens {
-    /// Reads the tokens of a file that only its owner can read.
-    ///
-    /// # Errors
-    /// A file that others can read, that holds no token, or a short one.
-    pub fn read(path: &Path, rights: Rights) -> Result<Tokens, Error> {
-        let version = FileVersion::of(path);
-        let known = Mutex::new((version, parsed(path)?));
-        Ok(Tokens(Arc::new(File { path: path.to_owned(), rights, known })))
-    }
-
-    /// Whose token is shown, if it is one of these.
-    fn find(&self, shown: &str) -> Option<Bearer> {
-        let version = FileVersion::of(&self.0.path);
-        let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.0 != version {
-            // What cannot be read lets nobody in: a token may have been withdrawn by it.
-            let named = parsed(&self.0.path).unwrap_or_else(|error| {
-                tracing::warn!(%error, "nobody is let in by these tokens");
-                Vec::new()
-            });
-            *known = (version, named);
-        }
-        // Every token is compared: the time of an answer does not tell which one was nearly right.
-        let mut found = None;
-        for named in &known.1 {
-            if named.token.matches(shown) {
-                found = Some(named);
-            }
-        }
-        found.map(|named| Bearer { name: named.name.clone(), rights: self.0.rights })
-    }
-}
-
-/// The tokens of a file, at least one.
-fn parsed(path: &Path) -> Result<Vec<Named>, Error> {
-    let fail = |words: String| Error::Token { path: path.to_owned(), words };
-    let bytes = crate::secret::read(path).map_err(fail)?;
-    let text = String::from_utf8(bytes).map_err(|_| fail("it is not UTF-8".into()))?;
-    let mut all = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let (name, token) = match words.as_slice() {
-            [] => continue,
-            [token] => (None, *token),
-            [name, token] => (Some(Arc::from(*name)), *token),
-            _ => return Err(fail(format!("line {}: write TOKEN or NAME TOKEN", number + 1))),
-        };
-        if token.len() < TOKEN_CHARS_MIN {
-            return Err(fail(format!(
-                "line {}: a token of {} characters can be guessed: make one of at least \
-                 {TOKEN_CHARS_MIN} with `openssl rand -hex 32`",
-                number + 1,
-                token.chars().count()
-            )));
-        }
-        all.push(Named { name, token: Token(token.into()) });
-    }
-    match all.is_empty() {
-        true => Err(fail("it is empty: `openssl rand -hex 32` makes a token".into())),
-        false => Ok(all),
-    }
-}
-
-/// Who has shown a token.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Bearer {
-    /// The name beside the token, where the file has one.
-    pub name: Option<Arc<str>>,
-    /// What the token allows.
-    pub rights: Rights,
 }
 
 /// TLS of a TCP socket, from PEM files.
@@ -252,8 +123,10 @@ impl TlsFiles<'_> {
     }
 }
 
-/// Before the token, in the subprotocol with which a web page shows it.
+/// Before the token, in the subprotocol by which a WebSocket shows it that cannot set a header.
 const TOKEN_PROTOCOL: &str = "besom.token.";
+/// Before the ticket, in the subprotocol by which a web page shows it.
+const TICKET_PROTOCOL: &str = "besom.ticket.";
 
 /// Who is on the other end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -273,13 +146,22 @@ pub enum Rights {
     Look,
 }
 
+/// The web pages that may open WebSockets, each with a ticket.
+#[derive(Clone)]
+pub struct Pages {
+    /// Their origins.
+    pub origins: Arc<[String]>,
+    /// Who signs their tickets.
+    pub tickets: Tickets,
+}
+
 /// Who may call over TCP.
 #[derive(Clone, Default)]
 pub struct Gate {
     /// The tokens that callers show; none: only this machine can call.
     tokens: Vec<Tokens>,
-    /// The origins of web pages that may open a WebSocket.
-    origins: Arc<[String]>,
+    /// Web pages that may open a WebSocket; none: no page.
+    pages: Option<Pages>,
     /// Whether callers have seen the certificate of the name that they mean.
     encrypted: bool,
 }
@@ -324,8 +206,7 @@ impl Listener {
         Ok(Listener::Unix(listener, path.to_owned()))
     }
 
-    /// Binds a TCP address, for callers with one of these tokens; web pages of these origins may
-    /// open WebSockets.
+    /// Binds a TCP address, for callers with one of these tokens, and for web pages with a ticket.
     ///
     /// # Errors
     /// No token, no TLS where other machines can reach the address, files that cannot be used, or
@@ -333,13 +214,13 @@ impl Listener {
     pub async fn tcp(
         address: SocketAddr,
         tokens: Vec<Tokens>,
-        origins: &[String],
+        pages: Option<Pages>,
         tls: Option<TlsFiles<'_>>,
     ) -> Result<Listener, Error> {
         if tokens.is_empty() {
             return Err(Error::Open(address));
         }
-        let gate = Gate { tokens, origins: origins.into(), encrypted: tls.is_some() };
+        let gate = Gate { tokens, pages, encrypted: tls.is_some() };
         match tls {
             Some(files) => {
                 let tls = files.acceptor()?;
@@ -401,7 +282,7 @@ impl Listener {
     async fn serve_all(self, router: Router, bounds: Bounds, stop: watch::Receiver<bool>) {
         let router = router.layer(middleware::from_fn(within_time));
         let guarded =
-            |gate| router.clone().layer(middleware::from_fn_with_state(gate, only_with_token));
+            |gate| router.clone().layer(middleware::from_fn_with_state(gate, only_with_right));
         match self {
             Listener::Unix(listener, path) => {
                 let remove = || {
@@ -430,8 +311,8 @@ async fn within_time(request: Request, next: Next) -> Response {
 }
 
 /// An answer after which the connection is closed.
-fn closing(status: StatusCode, words: &'static str) -> Response {
-    (status, [(header::CONNECTION, "close")], words).into_response()
+fn closing(status: StatusCode, words: impl Into<String>) -> Response {
+    (status, [(header::CONNECTION, "close")], words.into()).into_response()
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
@@ -439,38 +320,80 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(fail)
 }
 
-async fn only_with_token(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
-    let socket = text(header::UPGRADE).is_some_and(|to| to.eq_ignore_ascii_case("websocket"));
-    if headers.contains_key(header::ORIGIN) {
-        let allowed = |origin: &str| gate.origins.iter().any(|allowed| allowed == origin);
-        if !(socket && text(header::ORIGIN).is_some_and(allowed)) {
-            return closing(StatusCode::FORBIDDEN, "not for web pages");
-        }
-    } else if !gate.encrypted && !text(header::HOST).is_some_and(is_plain) {
-        return closing(StatusCode::FORBIDDEN, "name the host by its address");
+async fn only_with_right(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
+    let right = match gate.judge(&request) {
+        Err((status, words)) => return closing(status, words),
+        Ok(None) => return next.run(request).await,
+        Ok(Some(right)) => right,
+    };
+    if let Some(place) = request.extensions().get::<Stranger>() {
+        place.is_known();
     }
-    if gate.tokens.is_empty() {
-        return next.run(request).await;
-    }
-    let header = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
-    let mut protocols = text(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default().split(',');
-    let protocol = protocols.find_map(|protocol| protocol.trim().strip_prefix(TOKEN_PROTOCOL));
-    let shown = header.or(protocol.filter(|_| socket));
-    let bearer = shown.and_then(|shown| {
-        gate.tokens.iter().fold(None, |known, tokens| tokens.find(shown).or(known))
-    });
-    match bearer {
-        Some(bearer) => {
-            if let Some(place) = request.extensions().get::<Stranger>() {
-                place.is_known();
+    match right {
+        Right::Token(bearer) => request.extensions_mut().insert(bearer).map(drop),
+        Right::Ticket(ticket) => request.extensions_mut().insert(ticket).map(drop),
+    };
+    next.run(request).await
+}
+
+/// What a caller over TCP has shown.
+enum Right {
+    Token(Bearer),
+    /// Only for the WebSocket of the thing that it was signed for.
+    Ticket(Ticket),
+}
+
+impl Gate {
+    /// What the caller has shown; none: nobody has to show anything here.
+    fn judge(&self, request: &Request) -> Result<Option<Right>, (StatusCode, String)> {
+        let forbidden = |words: &str| Err((StatusCode::FORBIDDEN, words.to_owned()));
+        let headers = request.headers();
+        let text = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
+        let socket = text(header::UPGRADE).is_some_and(|to| to.eq_ignore_ascii_case("websocket"));
+        let shown = |prefix| {
+            let mut protocols = text(header::SEC_WEBSOCKET_PROTOCOL).unwrap_or_default().split(',');
+            protocols.find_map(|protocol| protocol.trim().strip_prefix(prefix)).filter(|_| socket)
+        };
+        let page = headers.contains_key(header::ORIGIN);
+        if page {
+            let origins = self.pages.as_ref().map_or(&[][..], |pages| &pages.origins);
+            let allowed = |origin: &str| origins.iter().any(|allowed| allowed == origin);
+            if !(socket && text(header::ORIGIN).is_some_and(allowed)) {
+                return forbidden("not for web pages");
             }
-            request.extensions_mut().insert(bearer);
-            next.run(request).await
+        } else if !self.encrypted && !text(header::HOST).is_some_and(is_plain) {
+            return forbidden("name the host by its address");
         }
-        None => closing(StatusCode::UNAUTHORIZED, "show the token: Authorization: Bearer ..."),
+        if let (Some(ticket), Some(pages)) = (shown(TICKET_PROTOCOL), &self.pages) {
+            let id = socket_of(request.uri().path());
+            let id = id.ok_or((StatusCode::FORBIDDEN, "a ticket opens WebSockets only".into()))?;
+            let judged = pages.tickets.judge(ticket, &id, SystemTime::now());
+            let right = judged.map_err(|words| (StatusCode::UNAUTHORIZED, words))?;
+            return Ok(Some(Right::Ticket(right)));
+        }
+        if page {
+            // The token reports for every id; whoever uses the page could read it.
+            return forbidden("a web page shows a ticket, never the token");
+        }
+        if self.tokens.is_empty() {
+            return Ok(None);
+        }
+        let header = text(header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+        let bearer = header.or(shown(TOKEN_PROTOCOL)).and_then(|shown| {
+            self.tokens.iter().fold(None, |known, tokens| tokens.find(shown).or(known))
+        });
+        let right = bearer.map(Right::Token).ok_or_else(|| {
+            (StatusCode::UNAUTHORIZED, "show the token: Authorization: Bearer ...".to_owned())
+        })?;
+        Ok(Some(right))
     }
+}
+
+/// The id in the path of a WebSocket, `/activity/{id}/ws`.
+fn socket_of(path: &str) -> Option<String> {
+    let id = path.strip_prefix("/activity/")?.strip_suffix("/ws")?;
+    let id = Some(id).filter(|id| !id.is_empty() && !id.contains('/'))?;
+    percent_decode_str(id).decode_utf8().ok().map(String::from)
 }
 
 /// Whether a host is an address or `localhost`: no name was bent to this address.

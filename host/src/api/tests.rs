@@ -13,7 +13,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::{Bounds, Endpoint, Error, Listener, Rights, Tokens, router};
+use super::{Bounds, Endpoint, Error, Listener, Rights, Sockets, Tokens, router};
 use crate::activity::memory::MemoryActivity;
 use crate::ports::activity::Timeouts;
 
@@ -55,7 +55,7 @@ impl Serving {
     fn start(listener: Listener, observed: &Observed) -> Serving {
         let (stop, stopping) = watch::channel(false);
         let activity = observed.activity.clone();
-        let endpoint = Endpoint::new(activity, PATIENCE, 2, None, stopping.clone());
+        let endpoint = Endpoint::new(activity, PATIENCE, SOCKETS, None, stopping.clone());
         Serving { stop, task: tokio::spawn(listener.serve(router(endpoint), stopping)) }
     }
 
@@ -249,7 +249,7 @@ async fn over_tcp_only_who_shows_the_token_and_is_no_web_page_is_served() {
     let directory = tempfile::tempdir().unwrap();
     let file = token_file(directory.path(), &format!("{SECRET}\n"), 0o600);
     let tokens = vec![Tokens::read(&file, Rights::All).unwrap()];
-    let listener = Listener::tcp(ANY, tokens, &[], None).await.unwrap();
+    let listener = Listener::tcp(ANY, tokens, None, None).await.unwrap();
     let address = listener.address().unwrap().expect("TCP was asked for");
     let observed = Observed::new();
     let serving = Serving::start(listener, &observed);
@@ -278,6 +278,8 @@ async fn over_tcp_only_who_shows_the_token_and_is_no_web_page_is_served() {
     serving.end().await;
 }
 
+/// Two WebSockets in all.
+const SOCKETS: Sockets = Sockets { all: 2, per_ticket: 1 };
 /// A loopback address with a port that the system chooses.
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 /// A token of the least length.
@@ -307,9 +309,9 @@ async fn beyond_this_machine_there_is_no_token_without_tls() {
     let tokens =
         || vec![Tokens::read(&token_file(directory.path(), SECRET, 0o600), Rights::All).unwrap()];
     let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
-    let refused = Listener::tcp(everywhere, tokens(), &[], None).await.err().expect("refused");
+    let refused = Listener::tcp(everywhere, tokens(), None, None).await.err().expect("refused");
     assert!(refused.to_string().contains("tls_cert"), "{refused}");
-    assert!(Listener::tcp(ANY, tokens(), &[], None).await.is_ok());
+    assert!(Listener::tcp(ANY, tokens(), None, None).await.is_ok());
 }
 
 /// Callers that say nothing take neither the places of others nor their own for ever.
@@ -318,7 +320,7 @@ async fn strangers_who_say_nothing_are_few_and_are_closed() {
     let directory = tempfile::tempdir().unwrap();
     let file = token_file(directory.path(), SECRET, 0o600);
     let tokens = vec![Tokens::read(&file, Rights::All).unwrap()];
-    let listener = Listener::tcp(ANY, tokens, &[], None).await.unwrap();
+    let listener = Listener::tcp(ANY, tokens, None, None).await.unwrap();
     let address = listener.address().unwrap().expect("TCP was asked for");
     let observed = Observed::new();
     let bounds = Bounds {
@@ -328,7 +330,8 @@ async fn strangers_who_say_nothing_are_few_and_are_closed() {
         header_max: Duration::from_secs(2),
     };
     let (stop, stopping) = watch::channel(false);
-    let endpoint = Endpoint::new(observed.activity.clone(), PATIENCE, 2, None, stopping.clone());
+    let endpoint =
+        Endpoint::new(observed.activity.clone(), PATIENCE, SOCKETS, None, stopping.clone());
     let task = tokio::spawn(listener.serve_within(router(endpoint), bounds, stopping));
     let shown = format!("Bearer {SECRET}");
     let own = address.to_string();

@@ -21,13 +21,13 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use rand::TryRngCore as _;
 use rand::rngs::OsRng;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until, timeout};
 
 use super::CLOSE_MAX;
-use super::activity::Endpoint;
+use super::activity::{Endpoint, Place};
 
-/// The subprotocol that a browser names beside the one that carries its token.
+/// The subprotocol that a browser names beside the one that carries its ticket.
 pub(super) const SUBPROTOCOL: &str = "besom";
 /// Pings within one heartbeat time-out.
 const PINGS: u32 = 3;
@@ -42,7 +42,7 @@ pub(super) fn accept(
     endpoint: Arc<Endpoint>,
     id: String,
     name: Option<String>,
-    permit: OwnedSemaphorePermit,
+    place: Place,
 ) -> Response {
     let mut unique = [0; 16];
     if let Err(error) = OsRng.try_fill_bytes(&mut unique) {
@@ -60,7 +60,7 @@ pub(super) fn accept(
     let reporter = Reporter { endpoint, id, connection };
     upgrade.on_upgrade(async move |socket| {
         attend(socket, &reporter).await;
-        drop(permit);
+        drop(place);
     })
 }
 

@@ -139,6 +139,7 @@ fn quota_bounds(config: &Config) -> Bounds {
     Bounds {
         pending_messages: config.delivery.pending_max,
         pending_bytes: config.delivery.pending_bytes_max,
+        history_text: config.host.history_text_max,
         disk: is_file.then(|| (config.store.path.clone(), config.store.disk_free_min)),
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::open::Loader;
 use super::{Exit, Failure, Global, plugin};
-use crate::api::{self, Endpoint, Listener, Rights, TlsFiles, Tokens};
+use crate::api::{self, Endpoint, Listener, Pages, Rights, Sockets, Tickets, TlsFiles, Tokens};
 use crate::config::activity::Activity;
 use crate::config::api::Api;
 use crate::config::{self, Config, Overrides};
@@ -102,10 +102,11 @@ fn endpoint(assembly: &Assembly, stopping: watch::Receiver<bool>) -> Arc<Endpoin
     let (config, ports) = (&assembly.config, &assembly.ports);
     let connected = Wake::of(config, &ports.store)
         .map(|wake| -> api::Connected { Box::new(move |id| wake.connected(id)) });
-    let Activity { heartbeat_timeout, websockets_max, .. } = config.activity;
-    let websockets_max = within_descriptors(websockets_max);
+    let Activity { heartbeat_timeout, websockets_max, websockets_per_ticket, .. } = config.activity;
+    let bounds =
+        Sockets { all: within_descriptors(websockets_max), per_ticket: websockets_per_ticket };
     let activity = Arc::clone(&ports.activity);
-    Endpoint::new(activity, heartbeat_timeout, websockets_max, connected, stopping)
+    Endpoint::new(activity, heartbeat_timeout, bounds, connected, stopping)
 }
 
 /// Descriptors that are kept for the lease, the store, plugins and other connections.
@@ -147,9 +148,17 @@ async fn listen(
             return Err(Failure::Failed("[activity] tcp needs token_file".into()));
         };
         let tokens = vec![Tokens::read(file, Rights::All).map_err(fail)?];
-        let Activity { tls_cert, tls_key, origins, .. } = &config.activity;
+        let Activity { tls_cert, tls_key, origins, ticket_key_file, ticket_life_max, .. } =
+            &config.activity;
+        let pages = match ticket_key_file {
+            Some(file) => {
+                let tickets = Tickets::read(file, *ticket_life_max).map_err(fail)?;
+                Some(Pages { origins: origins.as_slice().into(), tickets })
+            }
+            None => None,
+        };
         let tls = tls_files(tls_cert, tls_key, &None);
-        let listener = Listener::tcp(address, tokens, origins, tls).await.map_err(fail)?;
+        let listener = Listener::tcp(address, tokens, pages, tls).await.map_err(fail)?;
         tasks.push(tokio::spawn(listener.serve(router.clone(), stop.clone())));
     }
     let path = config.activity.socket.clone();
@@ -238,7 +247,7 @@ async fn answer(
         let tokens = tokens.collect::<Result<_, _>>().map_err(fail)?;
         let Api { tls_cert, tls_key, tls_client_ca, .. } = &config.api;
         let tls = tls_files(tls_cert, tls_key, tls_client_ca);
-        let listener = Listener::tcp(address, tokens, &[], tls).await.map_err(fail)?;
+        let listener = Listener::tcp(address, tokens, None, tls).await.map_err(fail)?;
         tasks.push(tokio::spawn(listener.serve(router.clone(), stop.subscribe())));
     }
     match Listener::unix(&config.api.socket).await {

@@ -34,8 +34,14 @@ pub struct Activity {
     pub tls_cert: Option<PathBuf>,
     /// Its key (PEM).
     pub tls_key: Option<PathBuf>,
-    /// Origins of web pages that may call over TCP.
+    /// Origins of web pages that may open WebSockets over TCP.
     pub origins: Vec<String>,
+    /// The file with the keys that tickets of web pages are signed with.
+    pub ticket_key_file: Option<PathBuf>,
+    /// How far ahead the end of a ticket may lie.
+    pub ticket_life_max: Duration,
+    /// Open WebSockets of one ticket.
+    pub websockets_per_ticket: u32,
     /// Open WebSockets of this host.
     pub websockets_max: u32,
     /// How long after the last disconnection a thing counts as idle.
@@ -80,6 +86,7 @@ impl Activity {
     pub(super) fn settle_paths(&mut self, dir: &Path) {
         for path in [
             &mut self.token_file,
+            &mut self.ticket_key_file,
             &mut self.tls_cert,
             &mut self.tls_key,
             &mut self.redis_password_file,
@@ -140,8 +147,28 @@ pub(super) const ACTIVITY: Section = Section {
         Key {
             name: "origins",
             default: "",
-            doc: "Origins of web pages that may call over TCP, such as [\"https://app.example\"]; by default none.",
+            doc: "Origins of web pages that may open WebSockets over TCP with a ticket, such as \
+                  [\"https://app.example\"]; by default none.",
             slot: Slot::Texts(|s| &mut s.activity.origins),
+        },
+        Key {
+            name: "ticket_key_file",
+            default: "",
+            doc: "The file (mode 0600) with the keys that your back end signs tickets of web pages with: a \
+                  line each, KEY or NAME KEY. It is read again when it changes.",
+            slot: Slot::OptionalPath(|s| &mut s.activity.ticket_key_file),
+        },
+        Key {
+            name: "ticket_life_max",
+            default: "\"1d\"",
+            doc: "How far ahead the end of a ticket may lie.",
+            slot: Slot::Duration(|s| &mut s.activity.ticket_life_max, ms(1_000), ms(30 * DAY_MS)),
+        },
+        Key {
+            name: "websockets_per_ticket",
+            default: "16",
+            doc: "Open WebSockets of one ticket on this host; a further one is refused with 503.",
+            slot: Slot::U32(|s| &mut s.activity.websockets_per_ticket, 1, 1_000_000),
         },
         Key {
             name: "websockets_max",
@@ -268,6 +295,15 @@ pub(super) fn judge(
         let message = "activity.tcp is open to every local user without a token".to_owned();
         let fix = "set activity.token_file to a file (mode 0600) that holds one";
         wrong("tcp", message, fix);
+    }
+    for (have, other, has, lacks) in [
+        ("origins", "ticket_key_file", !a.origins.is_empty(), a.ticket_key_file.is_none()),
+        ("ticket_key_file", "origins", a.ticket_key_file.is_some(), a.origins.is_empty()),
+    ] {
+        if has && lacks {
+            let message = format!("web pages need activity.{other} as well");
+            wrong(have, message, &format!("set activity.{other}, or remove {have}"));
+        }
     }
     for origin in &a.origins {
         let host = origin.strip_prefix("https://").or(origin.strip_prefix("http://"));

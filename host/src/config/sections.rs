@@ -111,6 +111,8 @@ pub struct Host {
     pub log_lines_per_s: u32,
     /// Lines that are kept of one run.
     pub log_lines_max: u32,
+    /// Bytes of notes and reasons that one task leaves in the history in a day.
+    pub history_text_max: u64,
     /// How long the snapshot of one act may stay open.
     pub act_snapshot_max: Duration,
     /// Timers held in memory; the rest is read when these have fired.
@@ -452,6 +454,13 @@ pub static SECTIONS: &[Section] = &[
                 default: "1000",
                 doc: "Lines kept of one run, the newest; as long as the run itself.",
                 slot: Slot::U32(|s| &mut s.host.log_lines_max, 1, 1_000_000),
+            },
+            Key {
+                name: "history_text_max",
+                default: "\"1GiB\"",
+                doc: "Bytes of notes and reasons that one task leaves in the history in a day, on each host; beyond it \
+                      notes are left out and reasons cut to 256 bytes.",
+                slot: Slot::Bytes(|s| &mut s.host.history_text_max, 1 << 10, 1 << 40),
             },
             Key {
                 name: "act_snapshot_max",

@@ -373,6 +373,7 @@ impl Ports {
                 }
                 match &mut acted {
                     Ok(acted) => {
+                        self.quota.bound_text(&definition.name, acted);
                         cost::note(acted, definition.lane, begun.elapsed());
                         let run = run_of(items.iter().map(|(_, item)| item));
                         self.recorder.used(run, &acted.usage);

@@ -1,5 +1,6 @@
-//! How much a task may leave behind: messages that wait to be delivered, and what is left of the
-//! disk. Who has no room is refused, which holds its task and costs no item an attempt.
+//! How much a task may leave behind: messages that wait to be delivered, what is left of the disk,
+//! and text in the history. Who has no room for the first two is refused, which holds its task and
+//! costs no item an attempt; text beyond its bound is left out, for it holds nothing up.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,16 +9,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use besom_core::ids::TaskName;
-use besom_core::proposal::Change;
+use besom_core::proposal::{Change, OnGuardFailed, Verdict};
 use besom_core::queue::Decision;
 use besom_core::snapshot::Cause;
 
+use crate::ports::guests::Acted;
 use crate::ports::store::{self, Batch, Pending, Store};
 
 /// How long a measurement counts.
 const MEASURED_FOR: Duration = Duration::from_secs(5);
 /// What is over its bound is measured again after so long.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// The span for which text in the history is counted.
+const TEXT_SPAN: Duration = Duration::from_secs(24 * 3600);
+/// What is left of a reason beyond the bound, in bytes.
+const REASON_BYTES_LEFT: usize = 256;
 
 /// A task and a topic that it emits to.
 type Lane = (TaskName, String);
@@ -29,13 +36,20 @@ pub struct Bounds {
     pub pending_messages: u32,
     /// The bytes of these.
     pub pending_bytes: u64,
+    /// Bytes of notes and reasons that a task leaves in the history in a day.
+    pub history_text: u64,
     /// The database's file on a disk of this machine, and the bytes that are left free there.
     pub disk: Option<(PathBuf, u64)>,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { pending_messages: 100_000, pending_bytes: 1 << 30, disk: None }
+        Bounds {
+            pending_messages: 100_000,
+            pending_bytes: 1 << 30,
+            history_text: 1 << 30,
+            disk: None,
+        }
     }
 }
 
@@ -45,6 +59,7 @@ pub struct Quota {
     bounds: Bounds,
     lanes: Mutex<BTreeMap<Lane, Measured>>,
     disk: Mutex<Option<(Instant, Result<(), String>)>>,
+    text: Mutex<BTreeMap<TaskName, (Instant, u64)>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +71,7 @@ struct Measured {
 impl Quota {
     /// Nothing is measured yet.
     pub fn new(bounds: Bounds) -> Quota {
-        Quota { bounds, lanes: Mutex::default(), disk: Mutex::default() }
+        Quota { bounds, lanes: Mutex::default(), disk: Mutex::default(), text: Mutex::default() }
     }
 
     /// Whether the disk has room for anything.
@@ -95,6 +110,47 @@ impl Quota {
                 known.pending.messages += added.messages;
                 known.pending.bytes += added.bytes;
             }
+        }
+    }
+
+    /// Leaves out what a task says beyond its bound: notes, and reasons after their first
+    /// [`REASON_BYTES_LEFT`].
+    pub fn bound_text(&self, task: &TaskName, acted: &mut Acted) {
+        let said: u64 = acted.verdicts.iter().flatten().map(text_bytes).sum();
+        let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        let (since, before) = text.entry(task.clone()).or_insert_with(|| (Instant::now(), 0));
+        if since.elapsed() >= TEXT_SPAN {
+            (*since, *before) = (Instant::now(), 0);
+        }
+        let most = self.bounds.history_text;
+        if *before + said <= most {
+            *before += said;
+            return;
+        }
+        if *before <= most {
+            tracing::warn!(
+                %task,
+                bytes = *before + said,
+                "notes are left out and reasons cut for the rest of a day: the task has left as many \
+                 bytes in the history as `host.history_text_max` says"
+            );
+        }
+        *before = most + 1;
+        drop(text);
+        for verdict in acted.verdicts.iter_mut().flatten() {
+            let reason = match verdict {
+                Verdict::Propose(proposal) => {
+                    proposal.notes.clear();
+                    match &mut proposal.on_guard_failed {
+                        OnGuardFailed::Skip(reason) => reason,
+                        OnGuardFailed::Retry(_) => continue,
+                    }
+                }
+                Verdict::Skip { reason, .. }
+                | Verdict::Retry { reason, .. }
+                | Verdict::Dead { reason } => reason,
+            };
+            reason.truncate(reason.floor_char_boundary(REASON_BYTES_LEFT));
         }
     }
 
@@ -165,6 +221,23 @@ fn free(path: &std::path::Path) -> io::Result<u64> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
+/// Bytes of a verdict that go into the history.
+fn text_bytes(verdict: &Verdict) -> u64 {
+    let bytes = match verdict {
+        Verdict::Propose(proposal) => {
+            let reason = match &proposal.on_guard_failed {
+                OnGuardFailed::Skip(reason) => reason.len(),
+                OnGuardFailed::Retry(_) => 0,
+            };
+            proposal.notes.iter().map(|n| n.name.len() + n.value.weight()).sum::<usize>() + reason
+        }
+        Verdict::Skip { reason, .. } | Verdict::Retry { reason, .. } | Verdict::Dead { reason } => {
+            reason.len()
+        }
+    };
+    bytes as u64
+}
+
 /// What a batch emits.
 fn emitted(batch: &Batch) -> BTreeMap<Lane, Pending> {
     let mut emitted: BTreeMap<Lane, Pending> = BTreeMap::new();
@@ -187,10 +260,12 @@ mod tests {
 
     use besom_core::ids::{CommitId, OwnerEpoch, Partition, RunId, Seq};
     use besom_core::item::{Identity, Item, Source};
-    use besom_core::proposal::{OnGuardFailed, Proposal, Settle};
+    use besom_core::proposal::{Proposal, Settle};
     use besom_core::time::Time;
 
     use super::*;
+    use besom_core::value::{Field, Value};
+
     use crate::ports::activity::Timeouts;
     use crate::ports::store::Entry;
     use crate::store::memory::MemoryStore;
@@ -270,6 +345,32 @@ mod tests {
                 quota.room_for(&store, &neighbour).await.expect("room");
             }
         }
+    }
+
+    #[test]
+    fn text_beyond_the_bound_is_left_out_and_the_verdicts_stay() {
+        let quota = Quota::new(Bounds { history_text: 2_000, ..Bounds::default() });
+        let acted = || {
+            let mut proposal = batch("sweep", &["t"]).entries.remove(0).decision;
+            let Decision::Apply { proposal, .. } = &mut proposal else { panic!("it is applied") };
+            proposal.notes = vec![Field::new("why", Value::Text("x".repeat(500)))];
+            let dead = Verdict::Dead { reason: "é".repeat(200) };
+            let verdicts = vec![Ok(Verdict::Propose(proposal.clone())), Ok(dead)];
+            Acted { verdicts, usage: Default::default() }
+        };
+        let bounded = |task: &str| {
+            let mut said = acted();
+            quota.bound_text(&task.into(), &mut said);
+            let [Ok(Verdict::Propose(proposal)), Ok(Verdict::Dead { reason })] = &said.verdicts[..]
+            else {
+                panic!("{said:?}")
+            };
+            assert_eq!(proposal.changes.len(), 1);
+            (proposal.notes.len(), reason.len())
+        };
+        assert_eq!([bounded("sweep"), bounded("sweep")], [(1, 400), (1, 400)]);
+        assert_eq!([bounded("sweep"), bounded("sweep")], [(0, 256), (0, 256)]);
+        assert_eq!(bounded("another"), (1, 400), "a neighbour has a bound of its own");
     }
 
     #[tokio::test]

@@ -2,12 +2,14 @@
 //! frozen or taken away, and how it is put together wrongly.
 //!
 //! `site` is the cluster, `faults` what is done to it, `cut` a node without the store (by a `proxy`), `refusals` what it refuses, `operators`
-//! the verbs, `campaign` one fault after the other under load, `dashboard` what is seen of it meanwhile. One cluster runs at a time: each has three members of etcd, two other servers
+//! the verbs, `campaign` one fault after the other under load, `dashboard` what is seen of it meanwhile, `demo` the one that
+//! Besom starts by itself. One cluster runs at a time: each has three members of etcd, two other servers
 //! and three hosts.
 
 mod campaign;
 mod cut;
 mod dashboard;
+mod demo;
 mod faults;
 mod operators;
 mod proxy;

@@ -2,6 +2,7 @@
 //! to the rows: they run within the very transaction that changes them.
 
 use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -50,13 +51,28 @@ pub struct Site {
     _one: MutexGuard<'static, ()>,
 }
 
+/// Waits until no other cluster runs. A test that failed has left nothing behind that another
+/// would mind.
+pub fn alone() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sends a line to an address, and reads what comes first.
+pub fn exchange(address: &str, line: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(ANSWER_MAX)).expect("set");
+    stream.write_all(line.as_bytes()).expect("it is taken");
+    let mut answer = [0; 256];
+    let read = stream.read(&mut answer).expect("an answer");
+    String::from_utf8_lossy(&answer[..read]).into_owned()
+}
+
 impl Site {
     /// Servers and so many hosts that are not started yet, with the tables of the model.
     pub fn new(hosts: usize) -> Site {
-        // A test that failed has left nothing behind that another would mind.
-        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = alone();
         let dir = tempfile::tempdir().expect("a directory");
-        let shape = Shape { etcd_members: 3, durable: false };
+        let shape = Shape { etcd_members: 3, durable: false, etcd_password: false };
         let programs = Programs::find().expect("the servers are installed");
         let servers = Servers::start(programs, &dir.path().join("servers"), shape);
         let runtime = Runtime::new().expect("a runtime");
@@ -303,11 +319,10 @@ impl Site {
     }
 
     fn connect(&self) -> Client {
-        let url = self.servers.postgres();
-        let url = url.trim_end_matches("?sslmode=disable");
+        let config = self.servers.connection();
         wait_for("the server to take connections", || {
             self.runtime.block_on(async {
-                let (client, connection) = tokio_postgres::connect(url, NoTls).await.ok()?;
+                let (client, connection) = config.connect(NoTls).await.ok()?;
                 tokio::spawn(connection);
                 Some(client)
             })

@@ -92,7 +92,7 @@ impl Site {
     /// Starts it, and waits until each host has its part and shares fall due.
     pub async fn start(binary: &Path, hosts: usize, span: &Span) -> Result<Site> {
         let dir = tempfile::tempdir()?;
-        let shape = Shape { etcd_members: 3, durable: true };
+        let shape = Shape { etcd_members: 3, durable: true, etcd_password: false };
         let mut servers = Servers::start(Programs::find()?, &dir.path().join("servers"), shape)?;
         // The server tells to the microsecond when a row's transaction was committed.
         connect(&servers)
@@ -239,9 +239,7 @@ impl Drop for Site {
 }
 
 async fn connect(servers: &Servers) -> Result<Client> {
-    let url = servers.postgres();
-    let (client, connection) =
-        tokio_postgres::connect(url.trim_end_matches("?sslmode=disable"), NoTls).await?;
+    let (client, connection) = servers.connection().connect(NoTls).await?;
     // Its end is seen by whoever asks next.
     tokio::spawn(connection);
     Ok(client)

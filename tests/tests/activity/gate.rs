@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use besom::activity::memory::MemoryActivity;
-use besom::api::{Endpoint, Listener, Rights, Tokens, router};
+use besom::api::{Endpoint, Listener, Pages, Rights, Sockets, Tickets, Tokens, router};
 use besom::ports::activity::{Activity, State, Timeouts};
 use besom_core::time::Time;
 use besom_tests::conformance::block_on;
 use futures::StreamExt as _;
+use ring::hmac;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_tungstenite::WebSocketStream;
@@ -34,19 +35,26 @@ type Header<'a> = (&'static str, &'a str);
 impl Served {
     async fn new(heartbeat: Duration, sockets_max: u32) -> Served {
         let directory = tempfile::tempdir().expect("a directory");
-        let file = directory.path().join("token");
-        std::fs::write(&file, format!("{SECRET}\n")).expect("a token");
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("its mode");
-        let tokens = vec![Tokens::read(&file, Rights::All).expect("a token")];
-        let origins = ["https://app.example".to_owned()];
+        let file = |name: &str, secret: &str| {
+            let file = directory.path().join(name);
+            std::fs::write(&file, format!("{secret}\n")).expect("a secret");
+            let mode = std::fs::Permissions::from_mode(0o600);
+            std::fs::set_permissions(&file, mode).expect("its mode");
+            file
+        };
+        let token = file("token", SECRET);
+        let tokens = vec![Tokens::read(&token, Rights::All).expect("a token")];
+        let tickets = Tickets::read(&file("keys", KEY), LONG).expect("a key");
+        let pages = Pages { origins: ["https://app.example".to_owned()].into(), tickets };
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = Listener::tcp(any, tokens, &origins, None).await.expect("it binds");
+        let listener = Listener::tcp(any, tokens, Some(pages), None).await.expect("it binds");
         let address = listener.address().expect("an address").expect("TCP was asked for");
         let clock = Arc::new(|| Time::from_secs(1_750_000_000));
         let activity = Arc::new(MemoryActivity::new(Timeouts::default(), clock));
         let (stop, stopping) = watch::channel(false);
         let shared = Arc::clone(&activity) as Arc<dyn Activity>;
-        let endpoint = Endpoint::new(shared, heartbeat, sockets_max, None, stopping.clone());
+        let bounds = Sockets { all: sockets_max, per_ticket: 2 };
+        let endpoint = Endpoint::new(shared, heartbeat, bounds, None, stopping.clone());
         tokio::spawn(listener.serve(router(Arc::clone(&endpoint)), stopping));
         Served { address, activity, endpoint, stop, _directory: directory }
     }
@@ -90,25 +98,64 @@ const LONG: Duration = Duration::from_secs(600);
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const BEARER: Header<'_> = ("authorization", "Bearer 0123456789abcdef0123456789abcdef");
 const PAGE: Header<'_> = ("origin", "https://app.example");
+/// The key of tickets, which no page sees.
+const KEY: &str = "fedcba9876543210fedcba9876543210";
+
+/// A subprotocol with a ticket for `id` that ends so many seconds from now, as a back end makes it.
+fn ticket(id: &str, ends_in: i64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs();
+    let expires = now.saturating_add_signed(ends_in);
+    let key = hmac::Key::new(hmac::HMAC_SHA256, KEY.as_bytes());
+    let signed = hmac::sign(&key, format!("activity\n{id}\n{expires}").as_bytes());
+    let hex: String = signed.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("besom, besom.ticket.{expires}.{hex}")
+}
 
 #[test]
-fn a_web_page_of_a_listed_origin_shows_the_token_as_a_subprotocol() {
+fn a_web_page_of_a_listed_origin_shows_a_ticket_of_one_thing_and_never_the_token() {
     block_on(async {
         let served = Served::new(LONG, 100).await;
         let protocol = |text| ("sec-websocket-protocol", text);
+        let (good, other) = (ticket("ws-1", 300), ticket("ws-2", 300));
+        let (late, far) = (ticket("ws-1", -1), ticket("ws-1", 100_000));
+        let good = protocol(&good);
         let token = protocol("besom, besom.token.0123456789abcdef0123456789abcdef");
-        let cases: [(&[Header<'_>], Option<u16>); 8] = [
+        let cases: [(&[Header<'_>], Option<u16>); 14] = [
             (&[BEARER], None),
-            (&[PAGE, token], None),
-            (&[("host", "activity.example"), PAGE, token], None),
+            (&[token], None),
+            (&[PAGE, good], None),
+            (&[("host", "activity.example"), PAGE, good], None),
             (&[], Some(401)),
-            (&[PAGE, protocol("besom, besom.token.wrong")], Some(401)),
-            (&[("origin", "https://evil.example"), token], Some(403)),
-            (&[("origin", "null"), token], Some(403)),
+            (&[PAGE, protocol(&other)], Some(401)),
+            (&[PAGE, protocol(&late)], Some(401)),
+            (&[PAGE, protocol(&far)], Some(401)),
+            (&[PAGE, protocol("besom, besom.ticket.wrong")], Some(401)),
+            (&[PAGE, token], Some(403)),
+            (&[PAGE, BEARER], Some(403)),
+            (&[("origin", "https://evil.example"), good], Some(403)),
+            (&[("origin", "null"), good], Some(403)),
             (&[("host", "evil.example"), BEARER], Some(403)),
         ];
         for (headers, refused) in cases {
             assert_eq!(served.open(headers).await.err(), refused, "{headers:?}");
+        }
+    });
+}
+
+#[test]
+fn one_ticket_opens_no_more_sockets_than_its_share() {
+    block_on(async {
+        let served = Served::new(LONG, 100).await;
+        let (mine, others) = (ticket("ws-1", 300), ticket("ws-1", 301));
+        let open =
+            async |ticket: &str| served.open(&[PAGE, ("sec-websocket-protocol", ticket)]).await;
+        let first = open(&mine).await.expect("a WebSocket");
+        let _second = open(&mine).await.expect("a WebSocket");
+        assert_eq!(open(&mine).await.err(), Some(503));
+        let _another = open(&others).await.expect("another ticket has a share of its own");
+        drop(first);
+        while open(&mine).await.is_err() {
+            tokio::task::yield_now().await;
         }
     });
 }
@@ -121,8 +168,10 @@ fn a_web_page_opens_websockets_and_nothing_else() {
         let mut stream = TcpStream::connect(served.address).await.expect("it listens");
         let request = format!(
             "GET /activity/ws-1 HTTP/1.1\r\nhost: {}\r\norigin: https://app.example\r\n\
-             authorization: Bearer 0123456789abcdef0123456789abcdef\r\nconnection: close\r\n\r\n",
-            served.address
+             authorization: Bearer 0123456789abcdef0123456789abcdef\r\n\
+             sec-websocket-protocol: {}\r\nconnection: close\r\n\r\n",
+            served.address,
+            ticket("ws-1", 300)
         );
         stream.write_all(request.as_bytes()).await.expect("the request is taken");
         let mut answer = String::new();

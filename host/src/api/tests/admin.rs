@@ -240,8 +240,8 @@ async fn over_tcp_a_token_says_what_its_bearer_may_do() {
     let changing = put("all", &format!("{all}\nann {ann}\n"));
     let changing = Tokens::read(&changing, Rights::All).expect("two tokens");
     let address = SocketAddr::from(([127, 0, 0, 1], 0));
-    assert!(Listener::tcp(address, Vec::new(), &[], None).await.is_err(), "anybody could call");
-    let listener = Listener::tcp(address, vec![changing, looking], &[], None).await.unwrap();
+    assert!(Listener::tcp(address, Vec::new(), None, None).await.is_err(), "anybody could call");
+    let listener = Listener::tcp(address, vec![changing, looking], None, None).await.unwrap();
     let address = listener.address().unwrap().expect("TCP").to_string();
     let serving = site.serve(listener, false);
     let link = |token: &str| {

@@ -133,7 +133,7 @@ impl Demo {
         demo_cluster::claim(dir).map_err(|error| Failure::Usage(format!("{error:#}")))?;
         say("starting etcd, PostgreSQL and Redis");
         let place = dir.join("servers");
-        let shape = Shape { etcd_members: 1, durable: true };
+        let shape = Shape { etcd_members: 1, durable: true, etcd_password: true };
         let starting = move || Servers::start(programs, &place, shape);
         let servers = tokio::task::spawn_blocking(starting).await;
         let servers = servers.map_err(|e| Failure::Failed(e.to_string()))?.map_err(failed)?;

@@ -34,7 +34,7 @@ impl Args {
         let read = |file| Tokens::read(file, Rights::All);
         let tokens = self.token_file.as_deref().map(read).transpose().map_err(fail)?;
         let listener = match (self.listen.parse::<SocketAddr>(), tokens) {
-            (Ok(address), Some(tokens)) => Listener::tcp(address, vec![tokens], &[], None).await,
+            (Ok(address), Some(tokens)) => Listener::tcp(address, vec![tokens], None, None).await,
             (Ok(address), None) => Listener::tcp_of_this_machine(address).await,
             (Err(_), _) if !self.listen.contains('/') => {
                 return Err(Failure::Usage(format!(

@@ -53,6 +53,8 @@ fn what_cannot_be_is_said_with_the_fix() {
         ("redis = [\"redis://a:1\"]\nredis_ca = \"c\"", "is for TLS", "write rediss://"),
         ("origins = [\"app.example\"]", "is not the origin of a page", "write https://HOST"),
         ("origins = [\"https://*\"]", "is not the origin of a page", "write https://HOST"),
+        ("origins = [\"https://a.example\"]", "need activity.ticket_key_file", "or remove origins"),
+        ("ticket_key_file = \"keys\"", "need activity.origins", "or remove ticket_key_file"),
         ("wake = \"always\"", "is no value of `wake`", "choose one of"),
     ] {
         let said = load(&format!("[activity]\n{line}\n")).unwrap_err().to_string();

@@ -82,8 +82,16 @@ pub fn lively_configuration(
 fn template(servers: &Servers, name: &str, cache: &Path, lease: Lease<'_>) -> Template {
     let quoted = |text: &str| format!("{text:?}");
     let (ttl, renew) = lease.unwrap_or(LEASE);
-    config::shortened()
+    let secret = quoted(&servers.password_file().display().to_string());
+    let mut template = config::shortened();
+    if let Some(user) = servers.etcd_user() {
+        template = template.set("coordination.user", quoted(user));
+        template = template.set("coordination.password_file", &secret);
+    }
+    template
         .unset("store.path")
+        .set("store.password_file", &secret)
+        .set("activity.redis_password_file", &secret)
         .set("store.url", quoted(&servers.postgres()))
         .set("activity.redis", format!("[{}]", quoted(&servers.redis())))
         .set("coordination.etcd", format!("{:?}", servers.etcd()))

@@ -1,13 +1,18 @@
 //! The servers of a cluster on one machine: etcd, PostgreSQL and Redis, as they are installed,
 //! on free ports and with data of their own. Nothing of the machine's own services is touched.
+//! Loopback is open to every local user, so each asks for a password, which is drawn anew each time.
 
+use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{OpenOptionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use etcd_client::{Permission, PermissionType};
+use rand::TryRngCore as _;
+use rand::rngs::OsRng;
 
 use super::process::{Process, Start};
 
@@ -21,6 +26,12 @@ const POSTGRES_BY_VERSION: &str = "/usr/lib/postgresql";
 const CONNECTIONS: u32 = 300;
 /// The name of the database.
 const DATABASE: &str = "demo";
+/// The owner of the database.
+pub const POSTGRES_USER: &str = "postgres";
+/// Who may read and write what is Besom's in etcd.
+pub const ETCD_USER: &str = "besom";
+/// Holds the password of all servers.
+const PASSWORD_FILE: &str = "password";
 
 /// The programs of the servers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +93,8 @@ pub struct Shape {
     pub etcd_members: usize,
     /// Whether a commit of PostgreSQL waits for the disk.
     pub durable: bool,
+    /// Whether etcd asks for a password, too: one more round of hashing for each connection.
+    pub etcd_password: bool,
 }
 
 /// The servers at work.
@@ -92,6 +105,8 @@ pub struct Servers {
     etcd: Vec<Member>,
     postgres: Server,
     redis: Server,
+    password: String,
+    etcd_password: bool,
     /// Where PostgreSQL's data is if it cannot be under `dir`; last, for it goes last.
     _elsewhere: Option<tempfile::TempDir>,
 }
@@ -132,7 +147,9 @@ impl Servers {
         let user = unprivileged()?;
         let elsewhere = user.map(|user| elsewhere(user, &dir)).transpose()?;
         let data = elsewhere.as_ref().map_or(dir.as_path(), tempfile::TempDir::path).join("data");
-        init_postgres(&programs, &data, user)?;
+        let password = draw_password()?;
+        write_secret(&dir.join(PASSWORD_FILE), &password, None)?;
+        init_postgres(&programs, &data, user, &password)?;
         let mut servers = Servers {
             etcd: etcd_members(&dir, etcd_ports),
             postgres: Server {
@@ -142,13 +159,15 @@ impl Servers {
                 process: None,
             },
             redis: Server {
-                args: redis_args(&dir, others[1]),
+                args: redis_args(&dir, others[1], &password)?,
                 user: None,
                 port: others[1],
                 process: None,
             },
             programs,
             dir,
+            password,
+            etcd_password: shape.etcd_password,
             _elsewhere: elsewhere,
         };
         // All before any is waited for: etcd is not ready without a majority.
@@ -160,6 +179,9 @@ impl Servers {
             servers.wait(which)?;
         }
         servers.create_database()?;
+        if shape.etcd_password {
+            servers.protect_etcd().context("etcd's password cannot be set")?;
+        }
         Ok(servers)
     }
 
@@ -173,10 +195,33 @@ impl Servers {
         self.etcd.iter().map(|member| member.url.clone()).collect()
     }
 
-    /// The URL of the database.
+    /// What all of them ask for. PostgreSQL's user is [`POSTGRES_USER`], etcd's is [`ETCD_USER`].
+    pub fn password(&self) -> &str {
+        &self.password
+    }
+
+    /// The file that holds it (mode 0600).
+    pub fn password_file(&self) -> PathBuf {
+        self.dir.join(PASSWORD_FILE)
+    }
+
+    /// Who hosts are for etcd; none: it asks for no password.
+    pub fn etcd_user(&self) -> Option<&'static str> {
+        self.etcd_password.then_some(ETCD_USER)
+    }
+
+    /// How a product connects to the database.
+    pub fn connection(&self) -> tokio_postgres::Config {
+        let mut config = tokio_postgres::Config::new();
+        config.host("127.0.0.1").port(self.postgres.port).dbname(DATABASE);
+        config.user(POSTGRES_USER).password(&self.password);
+        config
+    }
+
+    /// The URL of the database, without the password.
     pub fn postgres(&self) -> String {
         let port = self.postgres.port;
-        format!("postgres://postgres@127.0.0.1:{port}/{DATABASE}?sslmode=disable")
+        format!("postgres://{POSTGRES_USER}@127.0.0.1:{port}/{DATABASE}?sslmode=disable")
     }
 
     /// The URL of Redis.
@@ -279,14 +324,17 @@ impl Servers {
                 ready.args(["-q", "-h", "127.0.0.1", "-p", &self.postgres.port.to_string()]);
                 ready.stderr(Stdio::null()).status().is_ok_and(|status| status.success())
             }
-            Which::Redis => asked(&format!("127.0.0.1:{}", self.redis.port), b"PING\r\n", "+PONG"),
+            Which::Redis => {
+                let question = format!("AUTH {}\r\nPING\r\n", self.password);
+                asked(&format!("127.0.0.1:{}", self.redis.port), question.as_bytes(), "+PONG")
+            }
         }
     }
 
     fn create_database(&self) -> anyhow::Result<()> {
         let mut psql = Command::new(self.programs.initdb.with_file_name("psql"));
         psql.args(["-q", "-h", "127.0.0.1", "-p", &self.postgres.port.to_string()]);
-        psql.args(["-U", "postgres", "-d", "postgres", "-c"]);
+        psql.args(["-U", POSTGRES_USER, "-d", "postgres", "-c"]).env("PGPASSWORD", &self.password);
         psql.arg(format!("CREATE DATABASE {DATABASE}")).current_dir("/");
         let output = psql.output().context("psql")?;
         if !output.status.success() {
@@ -294,11 +342,48 @@ impl Servers {
         }
         Ok(())
     }
+
+    /// Lets in only who knows the password, and hosts only to what is theirs.
+    fn protect_etcd(&self) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut client = etcd_client::Client::connect(self.etcd(), None).await?;
+            let hosts = Permission::new(PermissionType::Readwrite, "/besom/").with_prefix();
+            client.role_add(ETCD_USER).await?;
+            client.role_grant_permission(ETCD_USER, hosts).await?;
+            client.role_add("root").await?;
+            for user in [ETCD_USER, "root"] {
+                client.user_add(user, self.password.as_str(), None).await?;
+                client.user_grant_role(user, user).await?;
+            }
+            client.auth_enable().await?;
+            anyhow::Ok(())
+        })
+    }
+}
+
+/// A password that nobody guesses, of characters that no server takes for anything else.
+fn draw_password() -> anyhow::Result<String> {
+    let mut bytes = [0; 16];
+    OsRng.try_fill_bytes(&mut bytes).context("the system gives no random bytes")?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Writes a file that its owner alone reads: this user, or the one named.
+fn write_secret(path: &Path, text: &str, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let name = || path.display().to_string();
+    writeln!(file.with_context(name)?, "{text}").with_context(name)?;
+    if let Some((uid, gid)) = owner {
+        chown(path, Some(uid), Some(gid)).with_context(name)?;
+    }
+    Ok(())
 }
 
 /// Sends a line to a server and looks for words in its answer.
 fn asked(address: &str, question: &[u8], words: &str) -> bool {
-    use std::io::{Read as _, Write as _};
+    use std::io::Read as _;
     let Ok(mut stream) = TcpStream::connect(address) else { return false };
     let _ = stream.set_read_timeout(Some(Duration::from_secs(1)));
     let mut answer = [0; 1024];
@@ -361,16 +446,18 @@ fn postgres_args(data: &Path, port: u16, durable: bool) -> Vec<String> {
     args
 }
 
-fn redis_args(dir: &Path, port: u16) -> Vec<String> {
-    [
+fn redis_args(dir: &Path, port: u16, password: &str) -> anyhow::Result<Vec<String>> {
+    // In a file: everybody sees the arguments of a process.
+    let secret = dir.join("redis.conf");
+    write_secret(&secret, &format!("requirepass {password}"), None)?;
+    let settings = [
         ("--port", port.to_string()),
         ("--bind", "127.0.0.1".to_owned()),
         ("--dir", dir.display().to_string()),
         ("--save", String::new()),
-    ]
-    .into_iter()
-    .flat_map(|(name, value)| [name.to_owned(), value])
-    .collect()
+    ];
+    let settings = settings.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+    Ok([secret.display().to_string()].into_iter().chain(settings).collect())
 }
 
 /// A directory for PostgreSQL, which refuses to run as root, where its user can get at it; a
@@ -383,15 +470,23 @@ fn elsewhere((uid, gid): (u32, u32), dir: &Path) -> anyhow::Result<tempfile::Tem
 }
 
 /// Makes the data of PostgreSQL.
-fn init_postgres(programs: &Programs, data: &Path, user: Option<(u32, u32)>) -> anyhow::Result<()> {
+fn init_postgres(
+    programs: &Programs,
+    data: &Path,
+    user: Option<(u32, u32)>,
+    password: &str,
+) -> anyhow::Result<()> {
+    let secret = data.with_file_name("postgres-password");
+    write_secret(&secret, password, user)?;
     let mut initdb = Command::new(&programs.initdb);
-    initdb.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"]);
-    initdb.arg("-D").arg(data).current_dir("/");
+    initdb.args(["-A", "scram-sha-256", "-U", POSTGRES_USER, "-E", "UTF8", "--locale=C"]);
+    initdb.arg("--no-sync").arg("--pwfile").arg(&secret).arg("-D").arg(data).current_dir("/");
     if let Some((uid, gid)) = user {
         use std::os::unix::process::CommandExt as _;
         initdb.uid(uid).gid(gid);
     }
     let output = initdb.output().context("initdb")?;
+    std::fs::remove_file(&secret).context("initdb's password")?;
     if !output.status.success() {
         bail!("PostgreSQL's data cannot be made: {}", String::from_utf8_lossy(&output.stderr));
     }

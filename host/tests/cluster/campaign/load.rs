@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
-use tokio_postgres::{Client, NoTls};
+use tokio_postgres::{Client, Config, NoTls};
 
 /// How often the product writes.
 const EVERY: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ pub struct Load {
 
 impl Load {
     /// Starts it on that database. What a server refuses while it is being harmed is left out.
-    pub fn start(url: String) -> Load {
+    pub fn start(database: Config) -> Load {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
@@ -50,7 +50,7 @@ impl Load {
             while !stopped.load(Ordering::SeqCst) {
                 client = client.filter(|client| !client.is_closed());
                 if client.is_none() {
-                    client = runtime.block_on(connect(&url));
+                    client = runtime.block_on(connect(&database));
                 }
                 if let Some(client) = &client {
                     runtime.block_on(write(client));
@@ -69,8 +69,8 @@ async fn write(client: &Client) {
     }
 }
 
-async fn connect(url: &str) -> Option<Client> {
-    let (client, connection) = tokio_postgres::connect(url, NoTls).await.ok()?;
+async fn connect(database: &Config) -> Option<Client> {
+    let (client, connection) = database.connect(NoTls).await.ok()?;
     tokio::spawn(connection);
     client.batch_execute("SET lock_timeout = '500ms'").await.ok()?;
     Some(client)

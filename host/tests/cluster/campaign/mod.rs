@@ -94,8 +94,9 @@ impl Campaign {
         let store_port = port(postgres.trim_end_matches("/demo?sslmode=disable"));
         let etcd = site.servers.etcd();
         site.sql(&format!(
-            "CREATE ROLE {ROLE} LOGIN; GRANT CREATE ON DATABASE demo TO {ROLE}; \
-             GRANT CREATE ON SCHEMA public TO {ROLE}"
+            "CREATE ROLE {ROLE} LOGIN PASSWORD '{}'; GRANT CREATE ON DATABASE demo TO {ROLE}; \
+             GRANT CREATE ON SCHEMA public TO {ROLE}",
+            site.servers.password()
         ));
         let as_role = postgres.replace("postgres@", &format!("{ROLE}@"));
         let observer = site.prepare("observer", |config| config.replace(&postgres, &as_role));
@@ -157,9 +158,9 @@ impl Campaign {
     }
 
     fn run(&mut self, faults: &[Fault]) {
-        let load = Load::start(
-            self.site.servers.postgres().replace("?sslmode=disable", "?application_name=product"),
-        );
+        let mut product = self.site.servers.connection();
+        product.application_name("product");
+        let load = Load::start(product);
         self.wait(Duration::from_secs(3));
         let mut seen: BTreeMap<Fault, Vec<(f64, f64)>> = BTreeMap::new();
         for (index, fault) in faults.iter().enumerate() {
