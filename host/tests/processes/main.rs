@@ -16,7 +16,6 @@ mod pass;
 mod reload;
 mod replaced;
 mod replay;
-mod siege;
 mod site;
 mod telling;
 #[path = "../common/terminal.rs"]

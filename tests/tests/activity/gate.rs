@@ -98,6 +98,11 @@ const LONG: Duration = Duration::from_secs(600);
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const BEARER: Header<'_> = ("authorization", "Bearer 0123456789abcdef0123456789abcdef");
 const PAGE: Header<'_> = ("origin", "https://app.example");
+/// A subprotocol that a client names.
+fn protocol(text: &str) -> Header<'_> {
+    ("sec-websocket-protocol", text)
+}
+
 /// The key of tickets, which no page sees.
 const KEY: &str = "fedcba9876543210fedcba9876543210";
 
@@ -115,7 +120,6 @@ fn ticket(id: &str, ends_in: i64) -> String {
 fn a_web_page_of_a_listed_origin_shows_a_ticket_of_one_thing_and_never_the_token() {
     block_on(async {
         let served = Served::new(LONG, 100).await;
-        let protocol = |text| ("sec-websocket-protocol", text);
         let (good, other) = (ticket("ws-1", 300), ticket("ws-2", 300));
         let (late, far) = (ticket("ws-1", -1), ticket("ws-1", 100_000));
         let good = protocol(&good);
@@ -147,8 +151,7 @@ fn one_ticket_opens_no_more_sockets_than_its_share() {
     block_on(async {
         let served = Served::new(LONG, 100).await;
         let (mine, others) = (ticket("ws-1", 300), ticket("ws-1", 301));
-        let open =
-            async |ticket: &str| served.open(&[PAGE, ("sec-websocket-protocol", ticket)]).await;
+        let open = async |ticket: &str| served.open(&[PAGE, protocol(ticket)]).await;
         let first = open(&mine).await.expect("a WebSocket");
         let _second = open(&mine).await.expect("a WebSocket");
         assert_eq!(open(&mine).await.err(), Some(503));
