@@ -96,7 +96,7 @@ impl Site {
     async fn sql(&self, sqlite: &str, postgres: &str) {
         match &self.product {
             Product::File(db) => {
-                db.execute_batch(sqlite).unwrap_or_else(|e| panic!("{sqlite}: {e}"))
+                db.execute_batch(sqlite).unwrap_or_else(|e| panic!("{sqlite}: {e}"));
             }
             Product::Server(db, _) => {
                 db.batch_execute(postgres).await.unwrap_or_else(|e| panic!("{postgres}: {e:?}"));
