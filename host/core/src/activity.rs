@@ -146,8 +146,9 @@ pub struct Listening {
 }
 
 /// The state of one key by the rows of a ledger that outlives its readers: when each open
-/// connection was last heard of, and when the last one closed. What stands in the ledger
-/// holds; where nothing does, only listening tells.
+/// connection was last heard of, and when the last one closed. A key is idle only where every sign
+/// of life would have been noted for all of the idle timeout: what came while nobody listened is
+/// in no row.
 pub fn state_of(
     seen: &[Time],
     closed: Option<Time>,
@@ -161,9 +162,8 @@ pub fn state_of(
     }
     match seen.iter().map(end).chain(closed).max() {
         Some(closed) if now < closed + timeouts.idle => State::Waiting,
-        Some(_) => State::Idle,
-        None if listening.since.is_some_and(|since| now > since + timeouts.idle) => State::Idle,
-        None => State::Unknown,
+        _ if listening.since.is_some_and(|since| now > since + timeouts.idle) => State::Idle,
+        _ => State::Unknown,
     }
 }
 
@@ -189,11 +189,15 @@ mod tests {
             // Heard of before the start: it may be alive and just not have been listened to.
             (vec![s(10)], None, reading, s(1_059), State::Active),
             (vec![s(10)], None, reading, s(1_359), State::Waiting),
-            (vec![s(10)], None, reading, s(1_360), State::Idle),
+            (vec![s(10)], None, listening, s(1_360), State::Idle),
             (vec![], Some(s(2_000)), reading, s(2_299), State::Waiting),
-            (vec![], Some(s(2_000)), reading, s(2_300), State::Idle),
-            // What stands in the ledger holds over a restart.
-            (vec![], Some(s(10)), listening, s(1_001), State::Idle),
+            (vec![], Some(s(2_000)), listening, s(2_300), State::Idle),
+            // A connection that came while nobody listened is in no row.
+            (vec![], Some(s(10)), listening, s(1_001), State::Unknown),
+            (vec![], Some(s(10)), listening, s(1_300), State::Unknown),
+            (vec![], Some(s(10)), listening, s(1_301), State::Idle),
+            (vec![], Some(s(2_000)), reading, s(2_300), State::Unknown),
+            (vec![s(10)], None, reading, s(1_360), State::Unknown),
         ] {
             assert_eq!(state_of(&seen, closed, who, now, timeouts), expected, "{seen:?} {now}");
         }

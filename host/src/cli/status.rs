@@ -419,7 +419,7 @@ fn text(report: &Report) -> String {
     }
     let mut nodes = Table::new(
         &["NODE", "STATE", "SEEN"],
-        "No host has been seen; a pass of `besom run` is not listed.",
+        "No host is running; a pass of `besom run` is not listed.",
     );
     for node in &report.nodes {
         let seen = node.seen_at.beside(report.now);

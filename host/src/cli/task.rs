@@ -271,8 +271,9 @@ pub async fn explain(
     let schedule = defined.and_then(|t| Schedule::parse(t.schedule.as_deref()?, &t.timezone).ok());
     let on_schedule = schedule.as_ref().map(|s| s.is_slot(time));
     let mut records = store.slots(task, time, time, SHOWN).await?;
-    if records.is_empty() && on_schedule != Some(true) {
-        // What was triggered began at any instant, and is asked about by the second.
+    if records.is_empty() {
+        // What was triggered, or began with a pass, began at any instant, and is asked about by the
+        // second.
         let second = time + Duration::from_micros(999_999);
         records = store.slots(task, time, second, SHOWN).await?;
         records.retain(|record| record.from == record.to);

@@ -423,7 +423,11 @@ impl RawTask {
                     "the plugin `{}` asks to scan all tenants at once, which is not granted",
                     self.plain.plugin
                 ),
-                format!("write {ALL_TENANTS} = true in [tasks.{}.grants]", self.name),
+                format!(
+                    "remove `tenant` from the collections, or, if the plugin names the tenant of each \
+                     candidate, write {ALL_TENANTS} = true in [tasks.{}.grants]",
+                    self.name
+                ),
             );
         }
         TaskDefinition {

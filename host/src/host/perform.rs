@@ -585,12 +585,14 @@ impl Ports {
             Plan::Apply(fence, applying) => {
                 let (id, effect) = (applying.row.id, &applying.effect);
                 let result = store.apply_command(&fence, id, effect, &applying.result).await;
-                if result.is_ok() {
+                if let Ok(applied) = &result {
                     // A record that whoever may write the database cannot change.
-                    let (row, came) = (&applying.row, &applying.result);
+                    let row = &applying.row;
+                    let (refused, came) = effect.outcome(&applying.result, applied);
                     let (verb, subject) = (row.command.verb(), row.command.subject());
                     let (by, reason) = (&row.by, &row.reason);
-                    tracing::info!(command = id, verb, subject, by, reason, came, "applied");
+                    let what = if refused { "refused" } else { "applied" };
+                    tracing::info!(command = id, verb, subject, by, reason, came, "{what}");
                 }
                 PlanEvent::Applied(applying, result)
             }
