@@ -19,7 +19,7 @@ use besom_core::value::{Field, Row, Value};
 
 pub use attached::Attached;
 pub use show::{Shown, State, show};
-pub use verify::{Compaction, Format, VERIFYING, Verdict, verify};
+pub use verify::{Compaction, Format, Pair, VERIFYING, Verdict, verify};
 pub use words::{LeftAlone, Words, left_alone};
 
 use crate::model::TENANT;

@@ -451,6 +451,60 @@ fn a_component_that_costs_too_much_to_compile_is_refused_by_its_name() {
 }
 
 #[test]
+fn a_component_that_takes_too_much_memory_to_compile_is_refused_by_its_name() {
+    let limits = "compile_memory = \"256MiB\"\ncompile_time = \"10m\"";
+    let site = Site::new(&format!("[plugins]\n{limits}\n[tasks.a]\nplugin = \"bomb.wasm\"\n"));
+    let dir = site.dir().join("plugins.d");
+    std::fs::create_dir(&dir).expect("made");
+    for (bytes, locals, words) in [
+        (1_000, 10, "it is a component, but no task"),
+        (500_000, 3_000, "it takes more than 256 MiB of memory"),
+    ] {
+        std::fs::write(dir.join("bomb.wasm"), bomb(bytes, locals)).expect("written");
+        let (code, said) = site.fails(&["check"]);
+        assert_eq!(code, 78, "{said}");
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+/// As in many services and containers: no privilege, and no dump of memory, which nobody may allow
+/// again.
+#[test]
+fn whoever_may_not_raise_a_limit_can_compile_all_the_same() {
+    use std::os::unix::fs::chown;
+    const NOBODY: u32 = 65_534;
+    let site = Site::new("[tasks.a]\nplugin = \"bomb.wasm\"\n");
+    let dir = site.dir().join("plugins.d");
+    std::fs::create_dir(&dir).expect("made");
+    std::fs::write(dir.join("bomb.wasm"), bomb(1_000, 10)).expect("written");
+    // Its standard input is the program: that has not to be where everybody may look.
+    let line = "ulimit -Hc 0; ulimit -Hf 1000000; ulimit -Ht 50; exec /proc/self/fd/0 check";
+    let shell = ["bash", "-c", line];
+    let user = NOBODY.to_string();
+    let setpriv = ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"];
+    let words = match rustix::process::geteuid().is_root() {
+        true => {
+            chown(site.dir(), Some(NOBODY), Some(NOBODY)).expect("given away");
+            [&setpriv[..], &shell].concat()
+        }
+        false => shell.to_vec(),
+    };
+    let program = std::fs::File::open(env!("CARGO_BIN_EXE_besom")).expect("the binary");
+    let out = Command::new(words[0])
+        .args(&words[1..])
+        .current_dir(site.dir())
+        .env_remove("BESOM_CONFIG")
+        .env("HOME", site.dir())
+        .env("XDG_CACHE_HOME", site.dir())
+        .stdin(program)
+        .output()
+        .expect("the shell runs");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(78), "{said}");
+    assert!(said.contains("it is a component, but no task"), "{said}");
+}
+
+#[test]
 fn a_plugin_is_a_regular_file_that_nobody_else_can_write() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     let site = Site::new("[tasks.a]\nplugin = \"a.wasm\"\n");

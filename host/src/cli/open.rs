@@ -387,6 +387,11 @@ fn fault(name: &str, dir: &Path, error: &LoadError) -> PluginFault {
             "build it again for wasm32-wasip2; what compiling may take stands in [plugins]"
                 .to_owned()
         }
+        LoadError::Process(_) => {
+            "try again; where it stays so, see that this user can start processes, that there is \
+             memory left, and that /proc is mounted"
+                .to_owned()
+        }
         LoadError::Describe(_) | LoadError::Manifest(_) => "mend the plugin's describe".to_owned(),
     };
     PluginFault { message: format!("the plugin `{name}`: {error}"), fix }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use super::history::of_document;
 use super::{Error, Name, SNAPSHOT_MAX, count, document, read_log, stored, write_log};
-use crate::child::{self, Limits, Work};
+use crate::child::{self, Failure, Limits, Work};
 use crate::ports::store::{BeforeImage, HistoryRow, Store};
 
 /// Compactions of one document that are looked at, from the newest on.
@@ -34,6 +34,8 @@ pub enum Verdict {
     Differs,
     /// There is nothing left to compare: the rows are not kept any more.
     Gone,
+    /// They could not be compared this time: the process that does it has failed, and not by them.
+    Unverified,
 }
 
 /// A compaction, looked at once more.
@@ -78,8 +80,10 @@ impl From<Digests> for Pair {
 
 /// The work of a child that verifies: from the format, the mode, and an update log of what was
 /// written and what it was made of, to the digests of both.
-pub const VERIFYING: (&str, Work) = (VERIFY, verified);
-const VERIFY: &str = "verify";
+pub const VERIFYING: Work =
+    Work { name: "verify", output_bytes_max: ANSWER_BYTES_MAX, function: verified };
+/// Two digests, as JSON.
+const ANSWER_BYTES_MAX: u64 = 4 * 1024;
 
 fn verified(args: &[String], log: Vec<u8>) -> Result<Vec<u8>, String> {
     let [format, mode] = args else { return Err("a format and a mode are missing".into()) };
@@ -210,7 +214,11 @@ async fn compared(
             );
             Compaction { rebuilt, ..differs(row, why) }
         }
-        Err(why) => differs(row, why),
+        Err(failure @ Failure::Failed(_)) => {
+            let why = format!("could not be verified: {failure}");
+            Compaction { why: Some(why), ..self::outline(row, Verdict::Unverified) }
+        }
+        Err(failure) => differs(row, failure.to_string()),
     }
 }
 
@@ -220,15 +228,15 @@ async fn judged(
     mode: &str,
     log: Vec<u8>,
     child: Option<&Limits>,
-) -> Result<Pair, String> {
+) -> Result<Pair, Failure> {
     let (args, child) = ([format.as_str().to_owned(), mode.to_owned()], child.cloned());
     let judge = move || match child {
-        None => verified(&args, log),
-        Some(limits) => child::run(&limits, VERIFY, &args.each_ref().map(String::as_str), &log)
-            .map_err(|failure| failure.to_string()),
+        None => verified(&args, log).map_err(Failure::Refused),
+        Some(limits) => child::run(&limits, &VERIFYING, &args.each_ref().map(String::as_str), &log),
     };
-    let answer = tokio::task::spawn_blocking(judge).await.map_err(|error| error.to_string())??;
-    serde_json::from_slice(&answer).map_err(|error| error.to_string())
+    let failed = |error: &dyn std::fmt::Display| Failure::Failed(error.to_string());
+    let answer = tokio::task::spawn_blocking(judge).await.map_err(|error| failed(&error))??;
+    serde_json::from_slice(&answer).map_err(|error| failed(&error))
 }
 
 /// What a compaction has read, as far as it has removed it.

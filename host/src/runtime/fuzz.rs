@@ -358,7 +358,7 @@ fn any_bytes_are_looked_at_before_they_are_compiled() {
         let _ = shape.check(&bytes);
         let _ = contract::preamble(&bytes);
         if noise.chance(20) {
-            let _ = lines::LOOKING_UP.1(&places, bytes);
+            let _ = (lines::LOOKING_UP.function)(&places, bytes);
         }
     }
 }

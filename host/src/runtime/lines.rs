@@ -17,8 +17,8 @@ use super::plugin::Source;
 use crate::child::{self, Limits, Work};
 
 /// The work of a child that looks places up: from their offsets and a component to their symbols.
-pub const LOOKING_UP: (&str, Work) = (LOOK_UP, looked_up);
-const LOOK_UP: &str = "lines";
+pub const LOOKING_UP: Work =
+    Work { name: "lines", output_bytes_max: ANSWER_BYTES_MAX, function: looked_up };
 /// Of one lookup: time of a processor, and bytes of the answer.
 const PROCESSOR_MAX: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 256 * 1024;
@@ -80,17 +80,15 @@ impl Lines {
             // Whoever gives up waiting has spent it all, until the answer is there.
             known.spent = PLUGIN_MAX;
             let (source, started) = (source.clone(), Instant::now());
-            let limits = compiler.map(|compiler| Limits {
-                processor: PROCESSOR_MAX,
-                output_bytes: ANSWER_BYTES_MAX,
-                ..compiler.clone()
-            });
+            let limits =
+                compiler.map(|compiler| Limits { processor: PROCESSOR_MAX, ..compiler.clone() });
             let look = move || {
                 let component = source.bytes();
                 match limits {
                     Some(limits) => {
                         let args: Vec<&str> = new.iter().map(String::as_str).collect();
-                        child::run(&limits, LOOK_UP, &args, component).map_err(|e| e.to_string())
+                        child::run(&limits, &LOOKING_UP, &args, component)
+                            .map_err(|e| e.to_string())
                     }
                     None => looked_up(&new, component.to_vec()),
                 }
@@ -212,7 +210,7 @@ mod tests {
         fs::write(&program, text).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
         let processor = Duration::from_secs(1);
-        Limits { program, memory_bytes: 1 << 30, processor, output_bytes: 0 }
+        Limits { program, memory_bytes: 1 << 30, processor }
     }
 
     #[tokio::test]

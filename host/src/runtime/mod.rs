@@ -281,7 +281,14 @@ impl Runtime {
     ) -> Result<T, LoadError> {
         let inner = Arc::clone(&self.0);
         let done = self.0.patient.handle().spawn_blocking(move || work(&inner)).await;
-        done.unwrap_or_else(|error| Err(LoadError::Compile(format!("the compiler: {error}"))))
+        done.unwrap_or_else(|error| {
+            let words = format!("the compiler: {error}");
+            Err(if error.is_panic() {
+                LoadError::Compile(words)
+            } else {
+                LoadError::Process(words)
+            })
+        })
     }
 
     /// What the plugin says of itself, under the limits of `describe`.

@@ -20,7 +20,7 @@ use super::guest::Guest;
 use super::lines::Lines;
 use super::shape::Shape;
 use crate::built_in::BuiltIn;
-use crate::child::{self, Limits, Work};
+use crate::child::{self, Failure, Limits, Work};
 use crate::ports::guests::{Error, Manifest};
 use crate::secret;
 
@@ -106,6 +106,9 @@ pub enum LoadError {
     /// It is not valid, or the compiler cannot compile it.
     #[error("cannot be compiled: {0}")]
     Compile(String),
+    /// The process that compiles could not do its work, which says nothing of the plugin.
+    #[error("could not be compiled this time, and may be tried again: {0}")]
+    Process(String),
     /// A function of it, or one that it imports, has another type than in the contract.
     #[error("does not fit the contract besom:task {CONTRACT}: {0}")]
     Type(String),
@@ -171,8 +174,10 @@ pub(super) struct Workshop<'a> {
 }
 
 /// The work of a child that compiles: from a component to its code.
-pub const COMPILING: (&str, Work) = (COMPILE, compiled);
-const COMPILE: &str = "compile";
+pub const COMPILING: Work =
+    Work { name: "compile", output_bytes_max: CODE_BYTES_MAX, function: compiled };
+/// The code of a component, in bytes: some times its instructions, of which [`Shape`] has a bound.
+const CODE_BYTES_MAX: u64 = 256 << 20;
 /// The argument that says whether the code counts instructions.
 const COUNTS: &str = "counts";
 
@@ -264,8 +269,10 @@ fn compile(
 fn by_child(workshop: &Workshop<'_>, child: &Limits, bytes: &[u8]) -> Result<Component, LoadError> {
     workshop.shape.check(bytes).map_err(LoadError::Compile)?;
     let args: &[&str] = if workshop.metering.counts() { &[COUNTS] } else { &[] };
-    let code = child::run(child, COMPILE, args, bytes);
-    let code = code.map_err(|failure| LoadError::Compile(failure.to_string()))?;
+    let code = child::run(child, &COMPILING, args, bytes).map_err(|failure| match failure {
+        Failure::Refused(_) | Failure::Limit(_) => LoadError::Compile(failure.to_string()),
+        Failure::Failed(_) => LoadError::Process(failure.to_string()),
+    })?;
     // SAFETY: the bytes are those that `Engine::precompile_component` has returned in a child that is
     // this same program, handed over by a pipe that nobody else holds. Wasmtime refuses them for
     // another version, configuration or processor.

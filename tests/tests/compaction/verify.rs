@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use besom::child::Limits;
 use besom::doc::{self, Compaction, Name, Verdict};
 use besom::ports::store::{Outcome, Retention};
 use besom_core::ids::{TaskName, Tenant};
@@ -11,8 +12,12 @@ use besom_core::value::{Field, Value};
 use besom_tests::site::{Place, Site, TASK, TENANT, typed};
 
 async fn verify(site: &Site) -> Vec<Compaction> {
+    verify_by(site, None).await
+}
+
+async fn verify_by(site: &Site, child: Option<&Limits>) -> Vec<Compaction> {
     let name = Name { tenant: Tenant::from(TENANT), key: "d".into() };
-    doc::verify(site.store(), &name, &[TaskName::from(TASK)], None).await.unwrap()
+    doc::verify(site.store(), &name, &[TaskName::from(TASK)], child).await.unwrap()
 }
 
 fn verdicts(found: &[Compaction]) -> Vec<Verdict> {
@@ -62,6 +67,19 @@ async fn every_compaction_is_verified_from_what_it_has_read() {
             assert_eq!((compaction.mode.as_str(), &compaction.why), ("merge", &None));
         }
     }
+}
+
+/// That there is no process to do it says nothing of the document.
+#[tokio::test]
+async fn what_nobody_could_compare_neither_differs_nor_is_verified() {
+    let site = Site::on(Place::ALL[0], "min_changes = 2").await;
+    compacted_three_times(&site).await;
+    let (program, processor) = ("/nowhere".into(), Duration::from_secs(60));
+    let nowhere = Limits { program, memory_bytes: 1 << 30, processor };
+    let found = verify_by(&site, Some(&nowhere)).await;
+    assert_eq!(verdicts(&found), [Verdict::Unverified; 3], "{found:#?}");
+    let why = found[0].why.as_deref().unwrap();
+    assert!(why.starts_with("could not be verified: a process of its own: "), "{why}");
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
 //! What is loaded, and what is said of a file that is not.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use besom::built_in;
+use besom::child;
 use besom::ports::guests::{Error, Guests as _};
-use besom::runtime::{Metering, Runtime, Settings};
+use besom::runtime::{LoadError, Metering, Runtime, Settings};
 use besom_tests::{plugin, plugin_path};
 
 use super::host::{Nobody, behaved, call, items, limits, start, things};
@@ -49,6 +51,16 @@ async fn a_file_that_is_no_plugin_is_told_what_it_is() {
         assert!(error.contains(says), "{error} does not say {says:?}");
     }
     assert_eq!(runtime.loaded(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_process_that_cannot_be_started_is_no_fault_of_the_plugin() {
+    let (program, processor) = ("/nowhere".into(), Duration::from_secs(60));
+    let compiler = Some(child::Limits { program, memory_bytes: 2 << 30, processor });
+    let runtime = Runtime::start(Settings { compiler, ..Settings::default() }).unwrap();
+    let error = runtime.load(plugin("hostile")).await.unwrap_err();
+    assert!(matches!(error, LoadError::Process(_)), "{error}");
+    assert!(error.to_string().contains("may be tried again"), "{error}");
 }
 
 #[tokio::test]

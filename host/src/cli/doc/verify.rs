@@ -12,7 +12,8 @@ const DIGEST_SHOWN: usize = 12;
 /// Prints what was found.
 pub(super) fn print(global: &Global, name: &Name, found: &[Compaction]) -> Result<Exit, Failure> {
     let count = |verdict| found.iter().filter(|c| c.verdict == verdict).count();
-    let [verified, differs, gone] = [Verdict::Verified, Verdict::Differs, Verdict::Gone].map(count);
+    let [verified, differs] = [Verdict::Verified, Verdict::Differs].map(count);
+    let [gone, unverified] = [Verdict::Gone, Verdict::Unverified].map(count);
     let json = json!({
         "tenant": name.tenant,
         "document": name.key,
@@ -20,6 +21,7 @@ pub(super) fn print(global: &Global, name: &Name, found: &[Compaction]) -> Resul
         "verified": verified,
         "differs": differs,
         "gone": gone,
+        "unverified": unverified,
     });
     output::show(global.output, &json, || {
         let headings = ["AT", "MODE", ">BEFORE", ">AFTER", "RECORDED", "REBUILT", "VERDICT", "WHY"];
@@ -45,7 +47,17 @@ pub(super) fn print(global: &Global, name: &Name, found: &[Compaction]) -> Resul
         }
         text
     })?;
-    Ok(if differs > 0 { Exit::Differs } else { Exit::Fine })
+    Ok(exit(found))
+}
+
+/// A difference is said before what may be tried again.
+fn exit(found: &[Compaction]) -> Exit {
+    let any = |verdict| found.iter().any(|compaction| compaction.verdict == verdict);
+    match (any(Verdict::Differs), any(Verdict::Unverified)) {
+        (true, _) => Exit::Differs,
+        (false, true) => Exit::Failed,
+        (false, false) => Exit::Fine,
+    }
 }
 
 fn begin(digest: &str) -> &str {
@@ -57,5 +69,38 @@ fn word(verdict: Verdict) -> &'static str {
         Verdict::Verified => "verified",
         Verdict::Differs => "DIFFERS",
         Verdict::Gone => "gone",
+        Verdict::Unverified => "unverified",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doc::Pair;
+
+    #[test]
+    fn only_a_difference_ends_as_one() {
+        use Verdict::{Differs, Gone, Unverified, Verified};
+        let compaction = |verdict| Compaction {
+            history: 1,
+            at: String::new(),
+            mode: String::new(),
+            library: String::new(),
+            bytes_before: 0,
+            bytes_after: 0,
+            recorded: Pair::default(),
+            rebuilt: None,
+            verdict,
+            why: None,
+        };
+        for (verdicts, expected) in [
+            (&[][..], Exit::Fine),
+            (&[Verified, Gone], Exit::Fine),
+            (&[Verified, Unverified], Exit::Failed),
+            (&[Unverified, Differs, Verified], Exit::Differs),
+        ] {
+            let found: Vec<_> = verdicts.iter().copied().map(compaction).collect();
+            assert_eq!(exit(&found), expected, "{verdicts:?}");
+        }
     }
 }
