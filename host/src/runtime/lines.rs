@@ -5,22 +5,23 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use addr2line::Context;
 use addr2line::gimli::{Dwarf, EndianSlice, LittleEndian};
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
 use wasmparser::{Parser, Payload};
 
 use super::plugin::Source;
-use crate::child::{self, Limits, Work};
+use crate::child::{self, Failure, Limits, Work};
 
 /// The work of a child that looks places up: from their offsets and a component to their symbols.
 pub const LOOKING_UP: Work =
     Work { name: "lines", output_bytes_max: ANSWER_BYTES_MAX, function: looked_up };
-/// Of one lookup: time of a processor, and bytes of the answer.
+/// Of one lookup: time of a processor, address space, and bytes of the answer.
 const PROCESSOR_MAX: Duration = Duration::from_secs(5);
+const MEMORY_BYTES_MAX: u64 = 1 << 30;
 const ANSWER_BYTES_MAX: u64 = 256 * 1024;
 /// How long a fault waits for its places.
 const WAIT_MAX: Duration = Duration::from_secs(5);
@@ -47,10 +48,19 @@ pub(super) type Symbols = BTreeMap<usize, Vec<Symbol>>;
 
 /// What is known of the places of one plugin.
 #[derive(Default)]
-pub(super) struct Lines(Mutex<Known>);
+pub(super) struct Lines(Arc<Shared>);
+
+/// Of the calls that have failed, and of the lookup that goes on without them.
+#[derive(Default)]
+struct Shared {
+    known: Mutex<Known>,
+    /// Who looks places up: one at a time.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
 
 #[derive(Default)]
 struct Known {
+    /// Nothing at a place: there is nothing to be had of it.
     symbols: HashMap<usize, Vec<Symbol>>,
     spent: Duration,
 }
@@ -64,58 +74,94 @@ impl Lines {
         compiler: Option<&Limits>,
         places: &[usize],
     ) -> Symbols {
-        let found = tokio::time::timeout(WAIT_MAX, self.found(source, compiler, places)).await;
-        found.unwrap_or_default()
+        if !self.0.known().unknown(places).is_empty() {
+            // Whoever gives up waiting is without lines; the next one has them.
+            let looking = self.look_up(source, compiler, places);
+            let _ = tokio::time::timeout(WAIT_MAX, looking).await;
+        }
+        self.0.known().of(places)
     }
 
-    async fn found(&self, source: &Source, compiler: Option<&Limits>, places: &[usize]) -> Symbols {
-        let mut known = self.0.lock().await;
-        let new: Vec<String> = places
-            .iter()
-            .filter(|place| !known.symbols.contains_key(place))
-            .map(usize::to_string)
-            .collect();
-        if !new.is_empty() && known.spent < PLUGIN_MAX {
-            let left = PLUGIN_MAX - known.spent;
-            // Whoever gives up waiting has spent it all, until the answer is there.
-            known.spent = PLUGIN_MAX;
-            let (source, started) = (source.clone(), Instant::now());
-            let limits =
-                compiler.map(|compiler| Limits { processor: PROCESSOR_MAX, ..compiler.clone() });
-            let look = move || {
-                let component = source.bytes();
-                match limits {
-                    Some(limits) => {
-                        let args: Vec<&str> = new.iter().map(String::as_str).collect();
-                        child::run(&limits, &LOOKING_UP, &args, component)
-                            .map_err(|e| e.to_string())
-                    }
-                    None => looked_up(&new, component.to_vec()),
-                }
-            };
-            let answer = match tokio::task::spawn_blocking(look).await {
-                Ok(answer) => answer,
-                Err(error) => Err(error.to_string()),
-            };
-            let symbols = answer.and_then(|answer| {
-                serde_json::from_slice::<Symbols>(&answer).map_err(|error| error.to_string())
-            });
-            match symbols {
-                Ok(symbols) => {
-                    known.spent = PLUGIN_MAX - left.saturating_sub(started.elapsed());
-                    if known.symbols.len() + symbols.len() > PLACES_MAX {
-                        known.symbols.clear();
-                    }
-                    known.symbols.extend(symbols);
-                }
-                Err(error) => {
-                    tracing::warn!(error, "the lines of a plugin's faults cannot be looked up");
+    /// Looks up what nobody has looked up meanwhile. Dropping the wait does not end the lookup.
+    async fn look_up(&self, source: &Source, compiler: Option<&Limits>, places: &[usize]) {
+        let turn = Arc::clone(&self.0.turn).lock_owned().await;
+        let new = self.0.known().unknown(places);
+        if new.is_empty() {
+            return;
+        }
+        let (shared, source) = (Arc::clone(&self.0), source.clone());
+        let limits = compiler.map(|compiler| Limits {
+            processor: PROCESSOR_MAX,
+            memory_bytes: compiler.memory_bytes.min(MEMORY_BYTES_MAX),
+            ..compiler.clone()
+        });
+        let looking = tokio::task::spawn_blocking(move || {
+            let started = Instant::now();
+            let found = found(limits.as_ref(), &new, source.bytes());
+            shared.known().note(&new, found, started.elapsed());
+            drop(turn);
+        });
+        if let Err(error) = looking.await {
+            tracing::warn!(%error, "{UNKNOWN}");
+        }
+    }
+}
+
+impl Shared {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the log says of a lookup that has failed.
+const UNKNOWN: &str = "the lines of a plugin's faults cannot be looked up";
+
+impl Known {
+    /// Which of these are still to be looked up, while there is time for it.
+    fn unknown(&self, places: &[usize]) -> Vec<usize> {
+        let is_new = |place: &&usize| !self.symbols.contains_key(place);
+        match self.spent < PLUGIN_MAX {
+            true => places.iter().filter(is_new).copied().collect(),
+            false => Vec::new(),
+        }
+    }
+
+    fn of(&self, places: &[usize]) -> Symbols {
+        let symbols = |place: &usize| Some((*place, self.symbols.get(place)?.clone()));
+        places.iter().filter_map(symbols).filter(|(_, symbols)| !symbols.is_empty()).collect()
+    }
+
+    /// What has come of a lookup, and what it took.
+    fn note(&mut self, places: &[usize], found: Result<Symbols, Failure>, took: Duration) {
+        self.spent += took;
+        let symbols = found.unwrap_or_else(|failure| {
+            tracing::warn!(error = %failure, "{UNKNOWN}");
+            match failure {
+                // It says nothing of the plugin: the next fault at these places tries again.
+                Failure::Failed(_) => Symbols::new(),
+                // It would end in the same way.
+                Failure::Refused(_) | Failure::Limit(_) => {
+                    places.iter().map(|place| (*place, Vec::new())).collect()
                 }
             }
+        });
+        if self.symbols.len() + symbols.len() > PLACES_MAX {
+            self.symbols.clear();
         }
-        let symbols = |place: &usize| Some((*place, known.symbols.get(place)?.clone()));
-        places.iter().filter_map(symbols).collect()
+        self.symbols.extend(symbols);
     }
+}
+
+fn found(limits: Option<&Limits>, places: &[usize], component: &[u8]) -> Result<Symbols, Failure> {
+    let places: Vec<String> = places.iter().map(usize::to_string).collect();
+    let answer = match limits {
+        Some(limits) => {
+            let places: Vec<&str> = places.iter().map(String::as_str).collect();
+            child::run(limits, &LOOKING_UP, &places, component)?
+        }
+        None => looked_up(&places, component.to_vec()).map_err(Failure::Refused)?,
+    };
+    serde_json::from_slice(&answer).map_err(|error| Failure::Failed(error.to_string()))
 }
 
 /// Looks places up, in a process of its own.
@@ -198,49 +244,100 @@ fn at(context: &Context<EndianSlice<'_, LittleEndian>>, place: u64) -> Vec<Symbo
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt as _;
-    use std::sync::Arc;
+    use std::path::Path;
+    use std::process::Command;
 
     use super::*;
+    use crate::child::tests::script;
 
-    /// A plugin of these bytes, and a program that notes each call and does as told.
-    fn program(directory: &std::path::Path, then: &str) -> Limits {
-        let program = directory.join("program");
-        let text = format!("#!/bin/sh\necho called >>{}/calls\n{then}\n", directory.display());
-        fs::write(&program, text).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    /// A program that notes each call and does as told, in its directory.
+    fn program(directory: &Path, then: &str) -> Limits {
+        let text = format!("cd {}; echo called >>calls\n{then}", directory.display());
         let processor = Duration::from_secs(1);
-        Limits { program, memory_bytes: 1 << 30, processor }
+        Limits { program: script(directory, &text), memory_bytes: 1 << 30, processor }
+    }
+
+    fn calls(directory: &Path) -> usize {
+        fs::read_to_string(directory.join("calls")).unwrap().lines().count()
+    }
+
+    fn source() -> Source {
+        Source::Bytes(Arc::new(*b"\0asm\x0d\0\x01\0"))
+    }
+
+    const ANSWER: &str = r#"{"7":[{"name":"f","file":"a.rs","line":3}]}"#;
+
+    fn answered() -> Symbols {
+        let file = Some("a.rs".to_owned());
+        Symbols::from([(7, vec![Symbol { name: Some("f".into()), file, line: Some(3) }])])
     }
 
     #[tokio::test]
     async fn what_cannot_be_looked_up_is_not_tried_again() {
         let directory = tempfile::tempdir().unwrap();
         let limits = program(directory.path(), "exit 1");
-        let source = Source::Bytes(Arc::new(*b"\0asm\x0d\0\x01\0"));
         let lines = Lines::default();
-        for places in [[7_usize], [8]] {
-            assert_eq!(lines.of(&source, Some(&limits), &places).await, Symbols::new());
+        for (places, tries) in [([7_usize], 1), ([7], 1), ([8], 2), ([7], 2)] {
+            assert_eq!(lines.of(&source(), Some(&limits), &places).await, Symbols::new());
+            assert_eq!(calls(directory.path()), tries);
         }
-        let calls = fs::read_to_string(directory.path().join("calls")).unwrap();
-        assert_eq!(calls.lines().count(), 1);
+        lines.0.known().spent = PLUGIN_MAX;
+        assert_eq!(lines.of(&source(), Some(&limits), &[9]).await, Symbols::new());
+        assert_eq!(calls(directory.path()), 2);
+    }
+
+    #[tokio::test]
+    async fn a_process_that_cannot_be_had_once_ends_no_lines() {
+        let directory = tempfile::tempdir().unwrap();
+        let answers = format!("cat >/dev/null; echo '{ANSWER}'");
+        let lines = Lines::default();
+        let nowhere = Limits {
+            program: directory.path().join("nowhere"),
+            ..program(directory.path(), &answers)
+        };
+        assert_eq!(lines.of(&source(), Some(&nowhere), &[7]).await, Symbols::new());
+        // The kernel has ended the second one; the third is as it should be.
+        let killed = "[ -e killed ] || { touch killed; kill -KILL $$; }";
+        let limits = program(directory.path(), &format!("{killed}\n{answers}"));
+        assert_eq!(lines.of(&source(), Some(&limits), &[7]).await, Symbols::new());
+        assert_eq!(lines.of(&source(), Some(&limits), &[7]).await, answered());
+        assert!(lines.0.known().spent < PLUGIN_MAX);
+    }
+
+    #[tokio::test]
+    async fn whoever_is_aborted_leaves_the_lookup_to_the_next_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = |name: &str| {
+            let path = directory.path().join(name);
+            assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+            path
+        };
+        let (begun, go) = (fifo("begun"), fifo("go"));
+        let slow = format!("cat >/dev/null; echo >begun; read line <go; echo '{ANSWER}'");
+        let limits = program(directory.path(), &slow);
+        let lines = Arc::new(Lines::default());
+        let first = tokio::spawn({
+            let (lines, limits) = (Arc::clone(&lines), limits.clone());
+            async move { lines.of(&source(), Some(&limits), &[7]).await }
+        });
+        tokio::task::spawn_blocking(move || fs::read(begun).unwrap()).await.unwrap();
+        first.abort();
+        assert!(first.await.unwrap_err().is_cancelled());
+        let answer = tokio::task::spawn_blocking(move || fs::write(go, "go\n").unwrap());
+        assert_eq!(lines.of(&source(), Some(&limits), &[7]).await, answered());
+        answer.await.unwrap();
+        assert_eq!(calls(directory.path()), 1);
     }
 
     #[tokio::test]
     async fn a_place_is_looked_up_once() {
         let directory = tempfile::tempdir().unwrap();
-        let answer = r#"{"7":[{"name":"f","file":"a.rs","line":3}]}"#;
-        let limits = program(directory.path(), &format!("cat >/dev/null; echo '{answer}'"));
-        let source = Source::Bytes(Arc::new(*b"\0asm\x0d\0\x01\0"));
+        let limits = program(directory.path(), &format!("cat >/dev/null; echo '{ANSWER}'"));
         let lines = Lines::default();
-        let file = Some("a.rs".to_owned());
-        let symbol = Symbol { name: Some("f".into()), file, line: Some(3) };
         for _ in 0..2 {
-            let found = lines.of(&source, Some(&limits), &[7]).await;
-            assert_eq!(found, Symbols::from([(7, vec![symbol.clone()])]));
+            assert_eq!(lines.of(&source(), Some(&limits), &[7]).await, answered());
         }
-        let calls = fs::read_to_string(directory.path().join("calls")).unwrap();
-        assert_eq!(calls.lines().count(), 1);
+        assert_eq!(calls(directory.path()), 1);
     }
 
     #[test]
