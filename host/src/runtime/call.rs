@@ -116,10 +116,14 @@ impl Caller {
         let answer = match asked {
             Asked::Ended(Ok(answer)) => Ok(answer),
             Asked::Ended(Err(error)) => {
-                let places = fault::places(&error);
-                let (lines, source) = (&self.plugin.lines, &self.plugin.source);
-                let symbols = lines.of(source, self.compiler.as_ref(), &places).await;
-                Err(fault::classify(&error, &guest, question.word(), &symbols))
+                let named = fault::classify(&error, &guest, question.word(), &Symbols::new());
+                // Nobody reads where a guest was that has done no wrong.
+                if let Error::Guest(_) = named {
+                    let symbols = self.symbols(&fault::places(&error)).await;
+                    Err(fault::classify(&error, &guest, question.word(), &symbols))
+                } else {
+                    Err(named)
+                }
             }
             Asked::Stopped(reason) => Err(Error::Stopped(reason)),
             Asked::TimedOut => {
@@ -135,6 +139,16 @@ impl Caller {
             instances: 1,
         };
         Outcome { answer, guest, usage }
+    }
+
+    /// What is at the places of a fault, unless the call is stopped meanwhile.
+    async fn symbols(&self, places: &[usize]) -> Symbols {
+        let (lines, source) = (&self.plugin.lines, &self.plugin.source);
+        tokio::select! {
+            biased;
+            _ = self.stop.raised() => Symbols::new(),
+            symbols = lines.of(source, self.compiler.as_ref(), places) => symbols,
+        }
     }
 
     fn store(&self, scope: Scope, wall: Duration) -> Store<Guest> {

@@ -1,9 +1,18 @@
 //! A failure is named, and is that of the item that caused it.
 
-use besom::ports::guests::{Acted, Fault, Limits};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use besom::child;
+use besom::ports::guests::{Acted, Error, Fault, Guests as _, Limits};
+use besom::runtime::Settings;
 use besom_core::proposal::Verdict;
 
-use super::host::{act, behaved, limits};
+use super::host::{
+    Mood, Nobody, Things, act, behaved, call, hostile, items, limits, start, things,
+};
 
 /// What becomes of each item, as in a host: what a batch had no time for is tried by itself.
 async fn act_on(limits: Limits, keys: &[&str]) -> Acted {
@@ -82,6 +91,36 @@ async fn a_trap_names_the_line_of_the_plugins_source() {
         let place = format!("hostile/src/lib.rs:{line})");
         assert!(fault.message.contains(&place), "{key}: no {place} in: {}", fault.message);
     }
+}
+
+/// A program that notes that it was called. A shell writes it: a file that this process has open for
+/// writing cannot be run.
+fn noting(directory: &Path) -> PathBuf {
+    let (program, calls) = (directory.join("program"), directory.join("calls"));
+    let line = r#"printf '#!/bin/sh\necho called >>%s\nexit 4\n' "$2" >"$1" && chmod 700 "$1""#;
+    let written = Command::new("sh").args(["-c", line, "sh"]).arg(&program).arg(calls).status();
+    assert!(written.unwrap().success());
+    program
+}
+
+#[tokio::test]
+async fn only_where_a_guest_is_at_fault_is_its_place_looked_up() {
+    // It is compiled already.
+    hostile().await;
+    let directory = tempfile::tempdir().unwrap();
+    let (program, processor) = (noting(directory.path()), Duration::from_secs(1));
+    let compiler = Some(child::Limits { program, memory_bytes: 1 << 30, processor });
+    let (runtime, loaded) = start(Settings { compiler, ..Settings::default() }).await;
+    let was_called = || directory.path().join("calls").exists();
+
+    let call = call(&loaded.digest, limits());
+    let gone = Things::in_mood(Mood::Gone);
+    let acted = runtime.act(&call, gone, Arc::new(Nobody), &items(["delete-read"])).await;
+    assert!(matches!(acted, Err(Error::Infrastructure(_))) && !was_called(), "{acted:?}");
+
+    let acted = runtime.act(&call, things(), Arc::new(Nobody), &items(["panic"])).await.unwrap();
+    let fault = acted.verdicts[0].as_ref().unwrap_err();
+    assert!(was_called() && fault.message.contains("besom_hostile::"), "{}", fault.message);
 }
 
 #[tokio::test]
