@@ -239,7 +239,7 @@ impl StopFlag {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
     /// `fuel`, `deadline`, `memory`, `stack`, `unreachable`, `trap`, `error`, `limit`,
-    /// `contract`, `not-reached`.
+    /// `contract`, `host-panic`, `not-reached`.
     pub cause: String,
     /// For a person: the cause, the place in the source where it is known, the tail of
     /// stderr.

@@ -3,11 +3,14 @@
 //! Instantiation runs code of the guest as well, so it is part of the call. Nothing is left
 //! of a guest after its call but the answer and what it has used.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use besom_core::ids::TaskName;
 use besom_core::time::Time;
+use futures::FutureExt as _;
 use wasmtime::{Store, UpdateDeadline};
 
 use super::access::Access;
@@ -104,7 +107,9 @@ impl Caller {
         let asked = tokio::select! {
             // The guest first: if it has an answer, that is its answer.
             biased;
-            answer = enter(&self.pre, &mut store, &question) => Asked::Ended(answer),
+            answer = AssertUnwindSafe(enter(&self.pre, &mut store, &question)).catch_unwind() => {
+                answer.map_or_else(Asked::Panicked, Asked::Ended)
+            }
             reason = self.stop.raised() => Asked::Stopped(reason.to_owned()),
             () = tokio::time::sleep(wall.saturating_add(GRACE)) => Asked::TimedOut,
         };
@@ -125,6 +130,7 @@ impl Caller {
                     Err(named)
                 }
             }
+            Asked::Panicked(panic) => Err(Error::Guest(fault::panicked(question.word(), &*panic))),
             Asked::Stopped(reason) => Err(Error::Stopped(reason)),
             Asked::TimedOut => {
                 let halt = wasmtime::Error::from(guest.clock.verdict());
@@ -190,6 +196,8 @@ impl Caller {
 
 enum Asked {
     Ended(wasmtime::Result<Answer>),
+    /// The host has, in what the guest has called.
+    Panicked(Box<dyn Any + Send>),
     Stopped(String),
     TimedOut,
 }

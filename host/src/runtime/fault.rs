@@ -1,5 +1,6 @@
 //! Why a call failed: the guest's fault, named, or somebody else's.
 
+use std::any::Any;
 use std::fmt::Write as _;
 
 use wasmtime::{FrameInfo, PoolConcurrencyLimitError, Trap, WasmBacktrace};
@@ -52,6 +53,16 @@ pub(super) fn classify(
 /// A fault that was found in what the guest returned.
 pub(super) fn returned(cause: &str, message: String, guest: &Guest) -> Fault {
     Fault { cause: cause.into(), message: with_tail(message, guest) }
+}
+
+/// The host has panicked under a call. Whatever the guest did to bring that about would do it again:
+/// so it is the guest's, and is found like any other fault of it.
+pub(super) fn panicked(entry: &str, panic: &(dyn Any + Send)) -> Fault {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
+    let mut message = format!("{entry}: the host panicked in what the plugin asked of it: {text}");
+    message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+    Fault { cause: "host-panic".into(), message }
 }
 
 fn trapped(error: &wasmtime::Error, guest: &Guest) -> (&'static str, String) {

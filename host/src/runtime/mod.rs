@@ -387,7 +387,10 @@ impl Runtime {
         self.0.note_length(task, begun.elapsed());
         match ended {
             Ok(result) => result,
-            Err(error) => Err(Error::Infrastructure(format!("the call of a guest: {error}"))),
+            Err(error) => Err(match error.try_into_panic() {
+                Ok(panic) => Error::Guest(fault::panicked("the call", &*panic)),
+                Err(error) => Error::Infrastructure(format!("the call of a guest: {error}")),
+            }),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use besom::child;
@@ -121,6 +122,22 @@ async fn only_where_a_guest_is_at_fault_is_its_place_looked_up() {
     let acted = runtime.act(&call, things(), Arc::new(Nobody), &items(["panic"])).await.unwrap();
     let fault = acted.verdicts[0].as_ref().unwrap_err();
     assert!(was_called() && fault.message.contains("besom_hostile::"), "{}", fault.message);
+}
+
+/// A bug of the host's is found as one of the plugin's is: by the item that brings it about.
+#[tokio::test]
+async fn a_panic_of_the_host_is_held_against_the_item_that_brought_it_about() {
+    let (runtime, loaded) = hostile().await;
+    let call = call(&loaded.digest, limits());
+    let view = Things::in_mood(Mood::Panics);
+    let batch = items(["one", "delete-read", "three"]);
+    let acted = runtime.act(&call, view.clone(), Arc::new(Nobody), &batch).await.unwrap();
+    assert_eq!((&acted.verdicts[0], &acted.verdicts[2]), (&behaved(), &behaved()));
+    let fault = acted.verdicts[1].as_ref().unwrap_err();
+    assert_eq!(fault.cause, "host-panic");
+    let words = "act: the host panicked in what the plugin asked of it: a bug of the store";
+    assert_eq!(fault.message, words);
+    assert!(view.reads.load(Ordering::Relaxed) > 1);
 }
 
 #[tokio::test]

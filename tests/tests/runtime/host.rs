@@ -153,6 +153,8 @@ pub enum Mood {
     Gone,
     /// Never.
     Stuck,
+    /// With a panic of the host.
+    Panics,
 }
 
 impl Things {
@@ -167,6 +169,7 @@ impl Things {
             Mood::Well => Ok(()),
             Mood::Gone => Err(StoreError::Unavailable("the disk is gone".into())),
             Mood::Stuck => std::future::pending().await,
+            Mood::Panics => panic!("a bug of the store"),
         }
     }
 }
