@@ -249,7 +249,8 @@ pub struct Fault {
 impl Fault {
     const NOT_REACHED: &str = "not-reached";
 
-    /// An item was not tried: its neighbours took all the time of the batch. It is not to blame.
+    /// An item was not tried: its neighbours took all the time of the batch, or the call of another
+    /// tenant's could not take place. It is not to blame.
     pub fn not_reached() -> Fault {
         let message = "its neighbours took all the time in which the batch could be halved";
         Fault { cause: Fault::NOT_REACHED.into(), message: message.into() }

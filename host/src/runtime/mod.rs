@@ -590,8 +590,31 @@ impl Guests for Runtime {
             apart: !call.all_tenants,
         };
         let walls = self.0.settings.bisect_walls_max;
-        let bisect = Duration::from_millis(call.limits.wall_ms).saturating_mul(walls);
-        self.run(caller, move |caller| async move { batch.act(&caller, bisect).await }).await
+        let max = Duration::from_millis(call.limits.wall_ms).saturating_mul(walls);
+        let halving = Halving::within(max);
+        self.run(caller, move |caller| async move { batch.act(&caller, halving).await }).await
+    }
+}
+
+/// The time that the halving of a batch may take: all calls of a tenant from its first fault on, that one
+/// as well. What goes well takes none of it, however many tenants there are.
+struct Halving {
+    max: Duration,
+    /// None: without a fault.
+    spent: Option<Duration>,
+}
+
+impl Halving {
+    fn within(max: Duration) -> Halving {
+        Halving { max, spent: None }
+    }
+
+    fn count(&mut self, took: Duration) {
+        self.spent = Some(self.spent.unwrap_or_default().saturating_add(took));
+    }
+
+    fn is_over(&self) -> bool {
+        self.spent.is_some_and(|spent| spent >= self.max)
     }
 }
 
@@ -605,20 +628,20 @@ struct Batch {
 }
 
 impl Batch {
-    /// A verdict or a fault for each item, within `time`: all of them in one call, or those of a
-    /// tenant in one of their own.
-    async fn act(&self, caller: &Caller, time: Duration) -> Result<Acted, Error> {
+    /// A verdict or a fault for each item: all of them in one call, or those of a tenant in one of
+    /// their own.
+    async fn act(&self, caller: &Caller, mut halving: Halving) -> Result<Acted, Error> {
         let first = self.tenants.first();
         if !self.apart || self.tenants.iter().all(|tenant| Some(tenant) == first) {
-            return self.act_together(caller, time).await;
+            return self.act_together(caller, &mut halving).await;
         }
-        let started = Instant::now();
         let mut by_tenant: BTreeMap<Option<&Tenant>, Vec<usize>> = BTreeMap::new();
         for (at, tenant) in self.tenants.iter().enumerate() {
             by_tenant.entry(tenant.as_ref()).or_default().push(at);
         }
-        let mut verdicts: Vec<Option<Result<Verdict, Fault>>> = vec![None; self.items.len()];
+        let mut verdicts = vec![Err(Fault::not_reached()); self.items.len()];
         let mut usage = Usage::default();
+        let mut any = false;
         for (tenant, places) in by_tenant {
             let of_tenant = Batch {
                 context: self.context.clone(),
@@ -626,25 +649,40 @@ impl Batch {
                 items: places.iter().map(|at| self.items[*at].clone()).collect(),
                 apart: false,
             };
-            let left = time.saturating_sub(started.elapsed());
-            let acted = of_tenant.act_together(caller, left).await?;
+            let acted = match of_tenant.act_together(caller, &mut halving).await {
+                Ok(acted) => acted,
+                // What other tenants' items have come to stands; the rest is tried again. Of a call that
+                // is stopped nothing is wanted any more.
+                Err(error) if any && !matches!(error, Error::Stopped(_)) => {
+                    tracing::warn!(task = %caller.task, %error, "a batch ends before its last tenant");
+                    break;
+                }
+                Err(error) => return Err(error),
+            };
             call::add(&mut usage, &acted.usage);
+            let is_reached = |v: &Result<_, Fault>| !v.as_ref().is_err_and(Fault::is_not_reached);
+            any |= acted.verdicts.iter().any(is_reached);
             for (at, verdict) in places.into_iter().zip(acted.verdicts) {
-                verdicts[at] = Some(verdict);
+                verdicts[at] = verdict;
             }
         }
-        // Each place is of one tenant.
-        Ok(Acted { verdicts: verdicts.into_iter().flatten().collect(), usage })
+        Ok(Acted { verdicts, usage })
     }
 
-    async fn act_together(&self, caller: &Caller, time: Duration) -> Result<Acted, Error> {
-        let started = Instant::now();
+    async fn act_together(&self, caller: &Caller, halving: &mut Halving) -> Result<Acted, Error> {
         let mut usage = Usage::default();
         let mut bisection = Bisection::new(self.items.len());
-        while started.elapsed() < time
+        let mut is_faulty = false;
+        while !halving.is_over()
             && let Some(range) = bisection.next()
         {
-            match self.attempt(caller, range.clone(), &mut usage).await {
+            let started = Instant::now();
+            let result = self.attempt(caller, range.clone(), &mut usage).await;
+            is_faulty |= matches!(result, Err(Error::Guest(_)));
+            if is_faulty {
+                halving.count(started.elapsed());
+            }
+            match result {
                 Ok(results) => bisection.passed(range, results),
                 Err(Error::Guest(fault)) => bisection.failed(range, fault),
                 // Not the guest's fault: there is nobody to be found.

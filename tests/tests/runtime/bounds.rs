@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use besom::ports::guests::{Call, Error, Fault, Guests as _, Limits, StopFlag};
 use besom::runtime::Settings;
+use besom_core::ids::Tenant;
+use besom_core::item::Item;
 use besom_core::proposal::Verdict;
 use besom_core::snapshot::Cause;
 use besom_core::time::Time;
@@ -123,8 +125,80 @@ async fn a_batch_full_of_poison_ends_in_time() {
     let batch = items(vec!["spin"; 64]);
     let acted = runtime.act(&call, things(), Arc::new(Nobody), &batch).await.unwrap();
     assert!(acted.usage.instances <= 3, "{:?}", acted.usage);
-    let not_reached = |v: &Result<Verdict, Fault>| v.as_ref().is_err_and(Fault::is_not_reached);
     assert!(acted.verdicts.iter().all(not_reached), "{:?}", acted.verdicts);
+}
+
+fn not_reached(verdict: &Result<Verdict, Fault>) -> bool {
+    verdict.as_ref().is_err_and(Fault::is_not_reached)
+}
+
+/// A call whose tenants are kept apart.
+fn apart(digest: &str, limits: Limits) -> Call {
+    Call { all_tenants: false, ..call(digest, limits) }
+}
+
+/// Items with these keys, each of a tenant.
+fn of_tenants<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<Item> {
+    let of_tenant = |(tenant, key)| {
+        let mut item = items([key]).remove(0);
+        item.identity.tenant = Some(Tenant::from(tenant));
+        item
+    };
+    pairs.into_iter().map(of_tenant).collect()
+}
+
+/// Without any time for halving, each tenant has its call all the same.
+#[tokio::test]
+async fn tenants_that_are_apart_need_no_time_for_halving_before_one_of_them_fails() {
+    let settings = Settings { bisect_walls_max: 0, ..Settings::default() };
+    let (runtime, loaded) = start(settings).await;
+    let call = apart(&loaded.digest, limits());
+    let batch = of_tenants([("c", "1"), ("a", "2"), ("b", "3"), ("d", "4"), ("a", "5")]);
+    let acted = runtime.act(&call, things(), Arc::new(Nobody), &batch).await.unwrap();
+    assert_eq!(acted.verdicts, vec![behaved(); 5]);
+    assert_eq!(acted.usage.instances, 4);
+
+    let batch = of_tenants([("b", "panic"), ("a", "2"), ("b", "3"), ("c", "4")]);
+    let acted = runtime.act(&call, things(), Arc::new(Nobody), &batch).await.unwrap();
+    assert_eq!(acted.verdicts[1], behaved());
+    for at in [0, 2, 3] {
+        assert!(not_reached(&acted.verdicts[at]), "{at}: {:?}", acted.verdicts);
+    }
+    assert_eq!(acted.usage.instances, 2);
+}
+
+#[tokio::test]
+async fn what_is_finished_of_one_tenant_stands_where_the_call_of_another_cannot_take_place() {
+    let (runtime, loaded) = hostile().await;
+    for (mood, wall_ms) in [(Mood::Gone, 60_000), (Mood::Stuck, 500)] {
+        let call = apart(&loaded.digest, Limits { wall_ms, ..limits() });
+        let view = Things::in_mood(mood);
+        let batch = of_tenants([("b", "delete-read"), ("a", "2"), ("c", "3"), ("a", "4")]);
+        let acted = runtime.act(&call, view.clone(), Arc::new(Nobody), &batch).await.unwrap();
+        assert_eq!([&acted.verdicts[1], &acted.verdicts[3]], [&behaved(), &behaved()]);
+        assert!(not_reached(&acted.verdicts[0]) && not_reached(&acted.verdicts[2]));
+        // Where nothing is finished, what is wrong is said.
+        let batch = of_tenants([("a", "delete-read"), ("b", "2")]);
+        let acted = runtime.act(&call, view, Arc::new(Nobody), &batch).await;
+        assert!(matches!(acted, Err(Error::Infrastructure(_) | Error::Refused(..))), "{acted:?}");
+    }
+}
+
+#[tokio::test]
+async fn of_a_call_that_is_stopped_nothing_stands() {
+    let (runtime, loaded) = hostile().await;
+    let call = apart(&loaded.digest, endless());
+    let stuck = Things::in_mood(Mood::Stuck);
+    let batch = of_tenants([("a", "1"), ("b", "delete-read")]);
+    let acting = runtime.act(&call, stuck.clone(), Arc::new(Nobody), &batch);
+    let stop = async {
+        while stuck.reads.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        call.stop.raise("the lease is lost");
+    };
+    let (acted, ()) = tokio::join!(acting, stop);
+    assert!(matches!(acted, Err(Error::Stopped(_))), "{acted:?}");
 }
 
 #[tokio::test]
