@@ -6,6 +6,7 @@ use rusqlite::{Connection, params};
 use serde_json::Value;
 use yrs::{Doc, Text as _, Transact as _};
 
+use crate::dwarf;
 use crate::load::{SECOND_US, SHARE_LIMIT_US, add_share, now_us};
 use crate::site::{Site, hostile, wait_at_most, wait_for};
 
@@ -97,6 +98,34 @@ fn a_trap_a_loop_and_a_memory_bomb_are_named_and_hurt_nobody_else() {
     assert!(!slots.is_empty(), "{shown}");
     let held_up: Vec<&Value> = slots.iter().filter(|slot| slot["outcome"] != "ran").collect();
     assert!(held_up.is_empty(), "every slot of the other task has run, but for {held_up:#?}");
+}
+
+/// The lines are given up by name, once; what has failed is still named, and set aside.
+#[test]
+fn a_plugin_whose_dwarf_is_a_bomb_costs_the_lines_of_its_faults_and_no_more() {
+    let misdeeds = misdeeds("panic,k1", "10s");
+    let site = Site::new(&format!("[plugins]\ncompile_memory = \"512MiB\"\n{misdeeds}"));
+    site.add_hostile();
+    let file = site.path("plugins.d/hostile.wasm");
+    let bomb = dwarf::bomb(&std::fs::read(&file).expect("the plugin"));
+    std::fs::write(&file, bomb).expect("written");
+    let mut host = site.serve();
+    host.leads();
+    let letters = wait_for("several faults at one place", || {
+        let (_, dead) = site.json(&["dead", "ls", "--task", "hostile"]);
+        let dead = dead.as_array().expect("a list").clone();
+        (dead.len() >= 3).then_some(dead)
+    });
+    for letter in letters {
+        let error = letter["error"].as_str().expect("an error");
+        assert!(letter["key"] == "panic" && error.contains("the poison panic"), "{letter:#}");
+        assert!(error.contains("\n  at <besom_hostile::"), "{error}");
+    }
+    let given_up = host.lines(&["the lines of a plugin's faults cannot be looked up"]);
+    let [line] = &given_up[..] else { panic!("once: {given_up:#?}") };
+    assert!(line.contains("it takes more than 512 MiB of memory"), "{line}");
+    host.stop();
+    site.balanced();
 }
 
 #[test]

@@ -5,6 +5,7 @@
 mod cancel;
 mod checks;
 mod contract;
+mod dwarf;
 mod host;
 mod isolation;
 mod kill;
