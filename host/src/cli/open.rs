@@ -46,7 +46,11 @@ pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, store::
     let store: Arc<dyn Embedded> = match &config.store.url {
         Some(url) => postgres::PostgresStore::open(url, of_server(config, timeouts)?).await?,
         None => {
-            let options = sqlite::Options { activity: timeouts, ..sqlite::Options::default() };
+            let options = sqlite::Options {
+                activity: timeouts,
+                guard_timeout: config.store.guard_timeout,
+                ..sqlite::Options::default()
+            };
             let path = config.store.path.clone();
             // Opening may wait for another process that is recovering the file.
             let open = move || sqlite::SqliteStore::open(path, options);
@@ -96,6 +100,7 @@ fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, s
         connect_timeout: config.connect_timeout,
         statement_timeout: config.statement_timeout,
         lock_timeout: config.lock_timeout,
+        guard_timeout: config.guard_timeout,
         idle_in_transaction_timeout: config.idle_in_transaction_timeout,
         tcp_user_timeout: config.tcp_user_timeout,
         activity,

@@ -44,6 +44,8 @@ pub struct Store {
     pub statement_timeout: Duration,
     /// How long a statement waits for a lock.
     pub lock_timeout: Duration,
+    /// How long guards that ask for rows by conditions may take in a commit.
+    pub guard_timeout: Duration,
     /// After how long the server ends a write transaction that was left alone.
     pub idle_in_transaction_timeout: Duration,
     /// After how long without an acknowledgement a connection is given up.
@@ -302,6 +304,13 @@ pub static SECTIONS: &[Section] = &[
                 slot: Slot::Duration(|s| &mut s.store.lock_timeout, ms(10), ms(600_000)),
             },
             Key {
+                name: "guard_timeout",
+                default: "\"1s\"",
+                doc: "How long a commit spends on guards that ask for rows by conditions; an item \
+                      whose own guards take longer has failed.",
+                slot: Slot::Duration(|s| &mut s.store.guard_timeout, ms(10), ms(60_000)),
+            },
+            Key {
                 name: "idle_in_transaction_timeout",
                 default: "\"2s\"",
                 doc: "After how long the server ends a write that its node has left alone, so \
@@ -464,8 +473,8 @@ pub static SECTIONS: &[Section] = &[
             },
             Key {
                 name: "act_snapshot_max",
-                default: "\"60s\"",
-                doc: "How long the reads of one call may hold their snapshot.",
+                default: "\"150s\"",
+                doc: "How long the reads of one call may hold their snapshot; at least `limits.wall` of every task.",
                 slot: Slot::Duration(|s| &mut s.host.act_snapshot_max, ms(100), ms(3_600_000)),
             },
             Key {

@@ -16,6 +16,9 @@ use crate::ports::guests::{Fault, Limits};
 /// Guards of one item, and the conditions of all of them.
 const GUARDS_MAX: usize = 1_000;
 const GUARD_CONDITIONS_MAX: usize = 4_000;
+/// Guards of one item that ask for rows by conditions (`exists`, `absent`): what one of these costs
+/// depends on what is in the table.
+const QUESTIONS_MAX: usize = 64;
 /// Notes of one item, and the bytes of them.
 const NOTES_MAX: usize = 64;
 const NOTES_BYTES_MAX: usize = 16 * 1024;
@@ -122,8 +125,14 @@ impl Court<'_> {
         });
         let compared = compared.sum::<usize>() as u64;
         limit("conditions in all guards", compared, GUARD_CONDITIONS_MAX as u64)?;
+        let questions = proposal.guards.iter();
+        let questions = questions
+            .filter(|guard| matches!(guard, wit::Guard::Exists(_) | wit::Guard::Absent(_)))
+            .count();
+        limit("guards on rows by conditions", questions as u64, QUESTIONS_MAX as u64)?;
         let guards = proposal.guards.into_iter().map(|guard| self.guard(tenant, guard));
-        let guards = guards.collect::<Result<_, _>>()?;
+        let guards = guards.collect::<Result<Vec<_>, _>>()?;
+        self.complete(&guards)?;
         let changes = proposal.changes.into_iter().map(|change| self.change(tenant, change));
         let changes = changes.collect::<Result<Vec<_>, _>>()?;
         let deletes = changes.iter().map(|change| match change {
@@ -146,6 +155,23 @@ impl Court<'_> {
             wit::GuardFailed::Retry(after) => OnGuardFailed::Retry(after.min(AFTER_MS_MAX)),
         };
         Ok(Proposal { guards, changes, on_guard_failed, notes })
+    }
+
+    /// The rows of all read sets that are to be complete are looked up in the commit: each set
+    /// once, and no more rows than one call may read.
+    fn complete(&self, guards: &[Guard]) -> Result<(), Violation> {
+        let mut sets: Vec<&Arc<ReadSet>> = Vec::new();
+        for guard in guards {
+            let Guard::Complete(set) = guard else { continue };
+            if sets.iter().any(|known| Arc::ptr_eq(known, set)) {
+                return Err(Violation::Contract(
+                    "two guards of one proposal ask whether the same read set is complete".into(),
+                ));
+            }
+            sets.push(set);
+        }
+        let rows = sets.iter().map(|set| set.len() as u64).sum();
+        limit("rows of read sets in guards", rows, self.limits.rows_read)
     }
 
     /// A guard tells whether rows are there, so it needs the right to read them.
@@ -265,5 +291,84 @@ impl Court<'_> {
             )));
         }
         Ok(convert::fields(fields)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use besom_core::collection::Operations;
+
+    use super::*;
+    use crate::ports::guests::{CollectionRequest, Lane, Manifest};
+
+    fn access() -> Access {
+        let read = Operations { read: true, ..Operations::default() };
+        let request = CollectionRequest {
+            collection: "things".into(),
+            operations: read,
+            columns: vec!["id".into()],
+        };
+        let manifest = Manifest {
+            name: "guarding".into(),
+            version: "1".into(),
+            doc: String::new(),
+            settings: vec![],
+            collections: vec![request],
+            topics: vec![],
+            activity: false,
+            per_tenant: false,
+            lane: Lane::Normal,
+            extra: vec![],
+        };
+        Access {
+            grants: Arc::new([("things".to_owned(), read)].into()),
+            aliases: Arc::default(),
+            columns: Arc::default(),
+            activity: false,
+            manifest: manifest.into(),
+            topics: vec![],
+        }
+    }
+
+    #[test]
+    fn what_guards_cost_in_the_commit_is_bounded() {
+        let (access, mut sets) = (access(), ReadSets::default());
+        for ids in [0..6_i64, 6..10] {
+            let keys = ids.map(|id| vec![Value::Integer(id)]).collect();
+            sets.collect(None, "things", None, keys).unwrap();
+        }
+        let limits = |rows_read| Limits { rows_read, ..super::super::Settings::default().describe };
+        let heard = |guards: Vec<wit::Guard>, rows_read| {
+            let limits = limits(rows_read);
+            let proposal = wit::Proposal {
+                guards,
+                changes: vec![],
+                on_guard_failed: wit::GuardFailed::Skip("guard".into()),
+                notes: vec![],
+            };
+            let court = Court { access: &access, limits: &limits, sets: &sets };
+            let heard = court.hear(None, wit::Verdict::Propose(proposal));
+            heard.map(drop).map_err(|fault| (fault.cause.to_string(), fault.message))
+        };
+        let filter = || wit::Filter { collection: "things".into(), conditions: vec![] };
+        let questions = |count: usize| {
+            let each = |at| match at % 2 {
+                0 => wit::Guard::Exists(filter()),
+                _ => wit::Guard::Absent(filter()),
+            };
+            (0..count).map(each).collect::<Vec<_>>()
+        };
+        let complete = |ids: &[u64]| ids.iter().map(|&id| wit::Guard::Complete(id)).collect();
+        let limit = |said: &str| Err(("limit".to_owned(), said.to_owned()));
+        assert_eq!(heard(questions(QUESTIONS_MAX), 10), Ok(()));
+        assert_eq!(
+            heard(questions(QUESTIONS_MAX + 1), 10),
+            limit("65 guards on rows by conditions: at most 64")
+        );
+        assert_eq!(heard(complete(&[0, 1]), 10), Ok(()));
+        assert_eq!(heard(complete(&[0, 1]), 9), limit("10 rows of read sets in guards: at most 9"));
+        let (cause, said) = heard(complete(&[0, 1, 0]), 100).unwrap_err();
+        assert_eq!(cause, "contract");
+        assert!(said.contains("the same read set"), "{said}");
     }
 }

@@ -54,6 +54,8 @@ pub(super) struct Setting<'a> {
     pub(super) collections: &'a besom_core::collection::Collections,
     pub(super) observation: Observation,
     pub(super) fault: Option<Fault>,
+    /// How long the server works on one statement.
+    pub(super) bounds: guards::Bounds,
 }
 
 /// How carefully a batch is applied.
@@ -202,6 +204,7 @@ impl<'a> Attempt<'a> {
             idle.iter().any(|(entry, idle)| entry.is_none_or(|e| e == work.entry) && idle == key)
         };
 
+        let bounds = self.setting.bounds;
         let mut first = Pipeline::default();
         let tasks: Vec<i32> = self.setting.tasks.values().copied().collect();
         let needed = numbers_needed(batch.entries.len()) as i32;
@@ -214,7 +217,7 @@ impl<'a> Attempt<'a> {
         let in_steps = together && direct.is_none();
         let guards = waves.split_first().filter(|_| in_steps).map(|(wave, later)| {
             let later = later.iter().flatten();
-            guards::ask(&mut first, self.setting.mapping, wave, later, &is_idle)
+            guards::ask(&mut first, self.setting.mapping, wave, later, &is_idle, bounds)
         });
         // Once the rows are held: what was idle when it was asked may have woken up since.
         let awaited = self.awaited(&waves, &is_idle);
@@ -272,7 +275,8 @@ impl<'a> Attempt<'a> {
                 _ => {
                     let mut pipeline = Pipeline::default();
                     let mapping = self.setting.mapping;
-                    let asked = guards::ask(&mut pipeline, mapping, &wave, [].iter(), &is_idle);
+                    let asked =
+                        guards::ask(&mut pipeline, mapping, &wave, [].iter(), &is_idle, bounds);
                     answers = session.run(pipeline).await.map_err(|e| self.blamed(e))?;
                     asked.read(&answers, wave.len())?
                 }
@@ -502,7 +506,12 @@ impl<'a> Attempt<'a> {
     /// that cannot be, the part that is to blame will tell.
     async fn lock(&self, session: &Session, waves: &[Vec<Work<'a>>]) -> Step<()> {
         let mut pipeline = Pipeline::default();
-        guards::lock(&mut pipeline, self.setting.mapping, waves.iter().flatten());
+        guards::lock(
+            &mut pipeline,
+            self.setting.mapping,
+            waves.iter().flatten(),
+            self.setting.bounds,
+        );
         session.batch("SAVEPOINT item").await?;
         let end = match theirs(session.run(pipeline).await)? {
             Ok(_) => "RELEASE item",
@@ -574,7 +583,8 @@ impl<'a> Attempt<'a> {
     ) -> Step<std::result::Result<Decided, NotApplied>> {
         let mut decided = Decided::new();
         let mut pipeline = Pipeline::default();
-        let asked = guards::ask(&mut pipeline, self.setting.mapping, works, [].iter(), is_idle);
+        let Setting { mapping, bounds, .. } = self.setting;
+        let asked = guards::ask(&mut pipeline, mapping, works, [].iter(), is_idle, *bounds);
         let answers = match theirs(session.run(pipeline).await)? {
             Ok(answers) => answers,
             Err(said) => return Ok(Err(said)),

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use besom_core::collection::{Anchor, Collection};
 use besom_core::ids::Tenant;
@@ -66,6 +67,17 @@ struct Group {
     set: Set,
 }
 
+/// How long the server works on one statement.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// With guards that ask for rows by conditions, without the time that it waits for locks.
+    pub(super) guards: Duration,
+    /// Waiting for a lock.
+    pub(super) lock: Duration,
+    /// Of any other kind.
+    pub(super) statement: Duration,
+}
+
 /// Asks for the anchors of all works and the guards of `works`, which are the first of them;
 /// `later` are those of later waves, which are judged when those before them are applied. `idle`
 /// says whether an activity key is known to be idle, by work.
@@ -75,6 +87,7 @@ pub(super) fn ask<'w>(
     works: &[Work<'w>],
     later: impl Iterator<Item = &'w Work<'w>>,
     idle: &dyn Fn(&Work<'_>, &str) -> bool,
+    bounds: Bounds,
 ) -> Asked {
     let mut asking = Asking::new(mapping);
     for (at, work) in works.iter().enumerate() {
@@ -92,7 +105,7 @@ pub(super) fn ask<'w>(
     for work in later {
         let _ = asking.ahead(work);
     }
-    asking.send(pipeline)
+    asking.send(pipeline, bounds)
 }
 
 /// Locks the anchors of works that are to be judged one by one.
@@ -100,8 +113,9 @@ pub(super) fn lock<'w>(
     pipeline: &mut Pipeline<'_>,
     mapping: &Mapping,
     works: impl Iterator<Item = &'w Work<'w>>,
+    bounds: Bounds,
 ) {
-    ask(pipeline, mapping, &[], works, &|_, _| false);
+    ask(pipeline, mapping, &[], works, &|_, _| false, bounds);
 }
 
 struct Asking<'m> {
@@ -271,11 +285,22 @@ impl<'m> Asking<'m> {
         group.set.push(number, cells);
     }
 
-    fn send(self, pipeline: &mut Pipeline<'_>) -> Asked {
+    fn send(self, pipeline: &mut Pipeline<'_>, bounds: Bounds) -> Asked {
         let anchors = self.anchors.send(pipeline);
         let mut guards = self.asked;
+        let bounded = !self.groups.is_empty();
+        let within = |span: Duration| format!("SET LOCAL statement_timeout = {}", span.as_millis());
+        // What such a guard costs depends on what is in the table. Its rows may have to be waited
+        // for as well, which is nobody's fault and is told by the time-out of locks.
+        if bounded {
+            pipeline.simple(within(bounds.guards.saturating_add(bounds.lock)));
+        }
         for group in self.groups.into_values() {
-            guards.lists.push(pipeline.push((group.sql)(&group.set), group.set.params()));
+            let (sql, params) = ((group.sql)(&group.set), group.set.params());
+            guards.lists.push(pipeline.push_bounded(sql, params, bounds.guards));
+        }
+        if bounded {
+            pipeline.simple(within(bounds.statement));
         }
         for (number, counting, expected) in self.single {
             let place = pipeline.push(counting.sql, counting.params);

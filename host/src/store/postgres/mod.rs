@@ -108,6 +108,8 @@ pub struct PostgresStore {
     /// Since when the activity endpoint listens, if it does.
     listening_since: OnceLock<Time>,
     faults: Faults,
+    /// How long the server works on one statement of a commit.
+    bounds: guards::Bounds,
     /// How long the server may wait for a node to take an answer, while others wait for it.
     unheard_max: Duration,
 }
@@ -408,6 +410,7 @@ impl Store for PostgresStore {
             collections: &collections,
             observation: self.observation(),
             fault: self.faults.next(),
+            bounds: self.bounds,
         };
         commit::commit(session, batch, &setting).await
     }

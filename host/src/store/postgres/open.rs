@@ -8,6 +8,7 @@ use besom_core::time::Time;
 use super::PostgresStore;
 use super::clock::{Clock, NOW};
 use super::connect::{Dial, Pools, Target};
+use super::guards::Bounds;
 use super::mapping::quote;
 use super::nudge::Nudges;
 use super::options::Options;
@@ -61,6 +62,11 @@ impl PostgresStore {
             opened: Instant::now(),
             listening_since: OnceLock::new(),
             faults: options.faults,
+            bounds: Bounds {
+                guards: options.guard_timeout,
+                lock: options.lock_timeout,
+                statement: options.statement_timeout,
+            },
             unheard_max: options.tcp_user_timeout,
         }))
     }

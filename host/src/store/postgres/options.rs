@@ -40,6 +40,9 @@ pub struct Options {
     pub statement_timeout: Duration,
     /// How long a statement waits for a lock.
     pub lock_timeout: Duration,
+    /// How long one statement with guards that ask for rows by conditions may take, beside the
+    /// time that it waits for locks.
+    pub guard_timeout: Duration,
     /// After how long the server ends a write transaction that its client has left alone: a
     /// frozen leader must not block the next one's fence for longer.
     pub idle_in_transaction_timeout: Duration,
@@ -69,6 +72,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(5),
             statement_timeout: Duration::from_secs(30),
             lock_timeout: Duration::from_secs(5),
+            guard_timeout: Duration::from_secs(1),
             idle_in_transaction_timeout: Duration::from_secs(2),
             tcp_user_timeout: Duration::from_secs(10),
             activity: Timeouts::default(),

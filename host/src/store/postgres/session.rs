@@ -8,9 +8,12 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use besom_core::time::Time;
 use deadpool_postgres::Object;
+use futures::StreamExt as _;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{CancelToken, Row, Statement};
 
@@ -99,6 +102,25 @@ impl Session {
         Ok(self.heard(self.client()?.query(&statement, &referred(&params)).await)?)
     }
 
+    /// One statement, one round trip: `take` has each row as it arrives, until it has enough. What
+    /// is left is not held: the connection passes over it before it answers anything else.
+    pub(super) async fn each(
+        &self,
+        sql: &str,
+        params: Vec<Param<'_>>,
+        mut take: impl FnMut(&Row) -> Job<bool> + Send,
+    ) -> Job<()> {
+        let statement = self.prepare(sql).await?;
+        let rows = self.heard(self.client()?.query_raw(&statement, referred(&params)).await)?;
+        let mut rows = std::pin::pin!(rows);
+        while let Some(row) = rows.next().await {
+            if !take(&self.heard(row)?)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     /// The first row of one statement.
     pub(super) async fn row(&self, sql: &str, params: Vec<Param<'_>>) -> Job<Option<Row>> {
         Ok(self.query(sql, params).await?.into_iter().next())
@@ -137,7 +159,17 @@ impl Session {
     /// Runs statements one after the other in one round trip. The first error is the answer;
     /// what came behind it has not happened, if a transaction is open.
     pub(super) async fn run(&self, pipeline: Pipeline<'_>) -> Job<Vec<Vec<Row>>> {
-        self.ask(pipeline).await?.into_iter().map(|rows| rows.map_err(Failure::from)).collect()
+        let bounds: Vec<Option<Duration>> = pipeline.steps.iter().map(|step| step.bound).collect();
+        let answers = self.ask(pipeline).await?;
+        let read = |(rows, bound): (Answer<Vec<Row>>, Option<Duration>)| {
+            rows.map_err(|e| match bound {
+                Some(bound) if e.code() == Some(&SqlState::QUERY_CANCELED) => {
+                    Failure::Port(too_long(bound))
+                }
+                _ => e.into(),
+            })
+        };
+        answers.into_iter().zip(bounds).map(read).collect()
     }
 
     async fn ask(&self, pipeline: Pipeline<'_>) -> Job<Vec<Answer<Vec<Row>>>> {
@@ -265,6 +297,18 @@ enum What<'a> {
 
 struct Step<'a> {
     what: What<'a>,
+    /// Of a question of guards: how long the server may work on it.
+    bound: Option<Duration>,
+}
+
+/// A batch with such guards cannot be taken as it is: its items come back one by one, and the one
+/// whose own questions take so long has failed.
+fn too_long(bound: Duration) -> Error {
+    Error::Invalid(format!(
+        "guards on rows by conditions (`exists`, `absent`) took longer than {} ms \
+         (`store.guard_timeout`)",
+        bound.as_millis()
+    ))
 }
 
 /// Statements for one round trip.
@@ -276,8 +320,20 @@ pub(super) struct Pipeline<'a> {
 impl<'a> Pipeline<'a> {
     /// Adds a statement; returns its place among the answers.
     pub(super) fn push(&mut self, sql: impl Into<String>, params: Vec<Param<'a>>) -> usize {
-        self.steps.push(Step { what: What::Prepared(sql.into(), params) });
+        self.steps.push(Step { what: What::Prepared(sql.into(), params), bound: None });
         self.steps.len() - 1
+    }
+
+    /// The same for questions of guards, which the server works on for `bound` at most.
+    pub(super) fn push_bounded(
+        &mut self,
+        sql: impl Into<String>,
+        params: Vec<Param<'a>>,
+        bound: Duration,
+    ) -> usize {
+        let place = self.push(sql, params);
+        self.steps[place].bound = Some(bound);
+        place
     }
 
     /// How many statements it has.
@@ -287,7 +343,7 @@ impl<'a> Pipeline<'a> {
 
     /// Adds a command without parameters or rows.
     pub(super) fn simple(&mut self, sql: impl Into<Cow<'static, str>>) -> usize {
-        self.steps.push(Step { what: What::Simple(sql.into()) });
+        self.steps.push(Step { what: What::Simple(sql.into()), bound: None });
         self.steps.len() - 1
     }
 }

@@ -126,12 +126,8 @@ fn attempt(
                 let effects = match said {
                     Some(said) => Err(said),
                     None => {
-                        let effects = Effects::new(
-                            tx.conn,
-                            mapping,
-                            entry.item.identity.tenant.as_ref(),
-                            *undo,
-                        );
+                        let effects =
+                            Effects::new(tx, mapping, entry.item.identity.tenant.as_ref(), *undo);
                         apply(tx, effects, proposal, &activity, care.savepoints, i)?
                     }
                 };

@@ -8,6 +8,8 @@ use rusqlite::{Connection, params_from_iter};
 
 use super::error::{Failure, is_violation};
 use super::mapping::{Mapping, Params, Table, push_quoted, quote};
+use super::questions::Questions;
+use super::writer::Tx;
 use crate::store::record::images::{Broken, Images};
 
 /// Why an item's effects stop.
@@ -49,6 +51,7 @@ impl From<String> for Stop {
 /// The effects of one item while they are applied.
 pub(super) struct Effects<'a> {
     pub(super) conn: &'a Connection,
+    pub(super) questions: &'a Questions,
     pub(super) mapping: &'a Mapping,
     pub(super) tenant: Option<&'a Tenant>,
     /// Where the rows go as they were; none: they are not kept.
@@ -69,14 +72,15 @@ struct Guarded<'a> {
 
 impl<'a> Effects<'a> {
     pub(super) fn new(
-        conn: &'a Connection,
+        tx: &Tx<'a>,
         mapping: &'a Mapping,
         tenant: Option<&'a Tenant>,
         undo: bool,
     ) -> Effects<'a> {
         let images = undo.then(Images::default);
         Effects {
-            conn,
+            conn: tx.conn,
+            questions: tx.questions,
             mapping,
             tenant,
             images,

@@ -78,7 +78,8 @@ impl<'a> Effects<'a> {
         let mut params = Vec::new();
         table.push_tenant(self.tenant, &mut sql, &mut params)?;
         table.push_conditions(&filter.conditions, &mut sql, &mut params)?;
-        Ok(self.conn.prepare_cached(&sql)?.exists(params_from_iter(params.iter()))?)
+        let mut statement = self.conn.prepare_cached(&sql)?;
+        Ok(self.questions.ask(|| statement.exists(params_from_iter(params.iter())))?)
     }
 }
 

@@ -29,6 +29,7 @@ mod place;
 mod plan;
 mod planning;
 mod prune;
+mod questions;
 mod queue;
 mod range;
 mod readers;
@@ -128,7 +129,7 @@ fn lane_of(batch: &Batch) -> Lane {
 
 fn write(tx: &mut Tx<'_>, mapping: &Mapping, changes: &[(Option<Tenant>, Change)]) -> Job<()> {
     for (i, (tenant, change)) in changes.iter().enumerate() {
-        let mut effects = Effects::new(tx.conn, mapping, tenant.as_ref(), false);
+        let mut effects = Effects::new(tx, mapping, tenant.as_ref(), false);
         effects.apply(change).map_err(|stop| match stop {
             Stop::Violation(said) => Error::Invalid(format!("change {}: {said}", i + 1)).into(),
             Stop::Failure(failure) => failure,

@@ -33,6 +33,8 @@ pub struct Options {
     pub partitions: u32,
     /// How long a write waits for another process's.
     pub busy_max: Duration,
+    /// How long the guards of one commit that ask for rows by conditions may take together.
+    pub guard_timeout: Duration,
     /// Jobs that wait for the writer, before callers wait for room.
     pub queued_max: usize,
     /// Snapshots open at once.
@@ -56,6 +58,7 @@ impl Default for Options {
         Options {
             partitions: 64,
             busy_max: Duration::from_secs(2),
+            guard_timeout: Duration::from_secs(1),
             queued_max: 256,
             snapshots_max: 16,
             readers_max: 4,

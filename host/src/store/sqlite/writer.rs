@@ -20,6 +20,7 @@ use super::clock::Clock;
 use super::error::{Job, classify_commit};
 use super::fault::{Fault, Faults};
 use super::open::Options;
+use super::questions::Questions;
 use super::queue::{Lane, Queue};
 use super::wal::Watch;
 use crate::ports::store::{Error, Result};
@@ -44,10 +45,12 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(conn: Connection, clock: Clock, options: &Options) -> Result<Writer> {
+    pub(super) fn start(mut conn: Connection, clock: Clock, options: &Options) -> Result<Writer> {
         let queue = Arc::new(Queue::<Boxed>::new());
         let jobs = Arc::clone(&queue);
         let wal = Watch::new(&conn);
+        let questions = Questions::watch(&mut conn, options.guard_timeout)
+            .map_err(|e| Error::Unavailable(format!("cannot start the writer: {e}")))?;
         let mut writing = Writing {
             conn,
             clock,
@@ -56,6 +59,7 @@ impl Writer {
             tasks: HashMap::new(),
             durability: None,
             wal,
+            questions,
         };
         let thread = std::thread::Builder::new()
             .name("besom-sqlite".into())
@@ -129,6 +133,7 @@ pub(super) struct Writing {
     tasks: HashMap<TaskName, i64>,
     durability: Option<Durability>,
     wal: Watch,
+    questions: Arc<Questions>,
 }
 
 impl Writing {
@@ -140,8 +145,14 @@ impl Writing {
     ) -> Job<T> {
         let fault = self.faults.next();
         self.begin(durability, fault)?;
-        let mut tx =
-            Tx { now: self.clock.now(), conn: &self.conn, tasks: &mut self.tasks, numbers: None };
+        self.questions.begin();
+        let mut tx = Tx {
+            now: self.clock.now(),
+            conn: &self.conn,
+            questions: &self.questions,
+            tasks: &mut self.tasks,
+            numbers: None,
+        };
         let done = job(&mut tx).and_then(|value| tx.finish().map(|()| value));
         match done {
             Ok(value) => match self.commit(fault) {
@@ -222,6 +233,8 @@ fn is_busy(e: &rusqlite::Error) -> bool {
 pub(super) struct Tx<'a> {
     /// The connection, inside BEGIN IMMEDIATE.
     pub(super) conn: &'a Connection,
+    /// The time of guards that ask for rows by conditions.
+    pub(super) questions: &'a Questions,
     /// The store's clock in this transaction.
     pub(super) now: Time,
     tasks: &'a mut HashMap<TaskName, i64>,

@@ -1,12 +1,14 @@
 //! The commit on SQLite: violations, before-images, read sets, repetition.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use besom_core::proposal::{Change, Condition, Guard, ReadSet, Settle};
+use besom_core::proposal::{Change, Condition, Filter, Guard, ReadSet, Settle};
 use besom_core::value::{Field, Value};
 
+use super::super::Options;
 use super::fixture::{Fixture, apply, change, document, text, update};
-use crate::ports::store::{Decision, HistoryQuery, LeftOut, Outcome, Store};
+use crate::ports::store::{Decision, Error, HistoryQuery, LeftOut, Outcome, Store};
 
 fn dead(outcome: &Outcome) -> &str {
     match outcome {
@@ -221,5 +223,38 @@ async fn a_deferred_foreign_key_fails_its_item_and_not_the_commit() {
     assert!(dead(&done.outcomes[1]).contains("FOREIGN KEY constraint failed"));
     assert!(dead(&done.outcomes[2]).contains("UNIQUE constraint failed"));
     assert_eq!(done.outcomes[3], Outcome::Committed);
+    f.balanced().await;
+}
+
+/// The one writer is everybody's: guards that look at many rows have a time, the batch is refused
+/// as a whole so that its items come back one by one, and whatever else is written goes on.
+#[tokio::test]
+async fn guards_that_take_too_long_are_interrupted_and_change_nothing() {
+    let f = Fixture::with(|o| Options { guard_timeout: Duration::ZERO, ..o }).await;
+    f.write((0..2_000).map(|i| document(&format!("d{i:04}"))).collect()).await;
+    let waiting = f.plan(&["slow", "quick", "plain"]).await;
+    let [slow, quick, plain] = waiting.try_into().expect("three items");
+    let exists = |column: &str, value| {
+        let conditions = vec![Condition::equal(column, value)];
+        Guard::Exists(Filter { collection: "documents".into(), conditions })
+    };
+    let advance = |key: &str| vec![update(key, "server_seq", Value::Integer(5))];
+    // No row is of that epoch, and no index tells so.
+    let looks = apply(vec![exists("epoch", Value::Integer(77))], advance("d0000"));
+    let seeks = apply(vec![exists("doc_id", text("d1999"))], advance("d0001"));
+    let entries = vec![(slow, looks), (quick, seeks), (plain, apply(vec![], advance("d0002")))];
+    let said = f.store.commit(&f.batch(entries.clone())).await;
+    let Err(Error::Invalid(said)) = said else { panic!("{said:?}") };
+    assert!(said.contains("store.guard_timeout"), "{said}");
+    f.balanced().await;
+    // Statements of everybody else are not interrupted, whatever they look at.
+    f.write(vec![document("later")]).await;
+    assert!(f.store.audit().await.is_ok());
+    // The others alone, from where the stream stands: the item that is to blame has failed.
+    let failed = Settle::Dead { attempts: 1, reason: said };
+    let [(slow, _), quick, plain] = entries.try_into().expect("three items");
+    let committed = f.commit(vec![(slow, Decision::Settle(failed)), quick, plain]).await.outcomes;
+    assert!(matches!(committed[0], Outcome::Dead(_)), "{committed:?}");
+    assert_eq!(committed[1..], [Outcome::Committed, Outcome::Committed]);
     f.balanced().await;
 }

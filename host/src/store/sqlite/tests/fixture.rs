@@ -43,9 +43,15 @@ pub(super) fn node() -> NodeName {
 
 impl Fixture {
     pub(super) async fn new() -> Fixture {
+        Fixture::with(|options| options).await
+    }
+
+    /// The same, opened with other bounds.
+    pub(super) async fn with(change: impl FnOnce(Options) -> Options) -> Fixture {
         let dir = tempfile::tempdir().expect("a directory");
         let clock = Arc::new(AtomicI64::new(START.0));
-        let store = SqliteStore::open(dir.path().join("besom.db"), options(&clock)).expect("opens");
+        let options = change(options(&clock));
+        let store = SqliteStore::open(dir.path().join("besom.db"), options).expect("opens");
         store.create_entity_model().await.expect("creates");
         store.set_collections(Arc::new(default_collections()));
         let fence = Fence { term: Term(1), token_hash: [7; 32] };
