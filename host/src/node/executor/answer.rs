@@ -117,6 +117,15 @@ impl Executor {
         } else {
             self.long.remove(&flight.task);
         }
+        // Whatever else came of it, they were not slow again.
+        if !matches!(result, Err(guests::Error::Refused(Cause::Slow, _))) && !self.slow.is_empty() {
+            for waiting in &items {
+                self.slow.remove(&waiting.item.identity);
+            }
+        }
+        if !matches!(result, Err(guests::Error::Infrastructure(_))) {
+            self.troubled.remove(&flight.task);
+        }
         let all = |words: &str| items.iter().map(|_| Some(Err(words.to_owned()))).collect();
         let said: Vec<Option<Result<Verdict, String>>> = match result {
             Ok(acted) if acted.verdicts.len() == items.len() => acted
@@ -141,11 +150,17 @@ impl Executor {
                 self.release(flight);
                 return;
             }
-            Err(
-                guests::Error::Stopped(_)
-                | guests::Error::Infrastructure(_)
-                | guests::Error::NotLoaded(_),
-            ) => {
+            Err(guests::Error::Infrastructure(why)) if self.is_its_own(&flight, &items) => {
+                all(&why)
+            }
+            // Of the store itself, its other answers tell: a single task holds nobody else.
+            Err(guests::Error::Infrastructure(_)) => {
+                self.hold_task(&flight.task);
+                out.push(Command::Abandon(flight.commit));
+                self.release(flight);
+                return;
+            }
+            Err(guests::Error::Stopped(_) | guests::Error::NotLoaded(_)) => {
                 self.note_failure(true);
                 out.push(Command::Abandon(flight.commit));
                 self.release(flight);
@@ -192,8 +207,9 @@ impl Executor {
     }
 
     /// Whether a batch is to blame for reads that took all the time of its call: a single item is,
-    /// once it was slow so often in a row while the store took what others had to commit. Until then
-    /// it costs no attempt: a store that is slow for everybody makes no dead letters.
+    /// once it was slow so often in a row while the store took what others had to commit, or so much
+    /// more often where there was nothing else to commit. Until then it costs no attempt: a store
+    /// that is slow for everybody makes no dead letters.
     fn is_blamed(&mut self, flight: &Flight, items: &[Waiting]) -> bool {
         let [single] = items else {
             // The one to blame is found alone, and its neighbours go on.
@@ -208,11 +224,29 @@ impl Executor {
         let slow = self.slow.entry(single.item.identity.clone()).or_insert(new);
         slow.times += 1;
         let others = self.committed_at.is_some_and(|at| at > slow.since);
-        let blamed = slow.times >= Self::SLOW_MAX && others;
+        let blamed = slow.times >= Self::SLOW_MAX && others || slow.times >= Self::SLOW_ALONE_MAX;
         if blamed {
             self.slow.remove(&single.item.identity);
         }
         blamed
+    }
+
+    /// Whether a failure of the infrastructure is the task's own after all: it came so often in a row
+    /// while the store took what others had to commit. Then a single item is to blame.
+    fn is_its_own(&mut self, flight: &Flight, items: &[Waiting]) -> bool {
+        let new = Slow { times: 0, since: self.now };
+        let troubled = self.troubled.entry(flight.task.clone()).or_insert(new);
+        troubled.times = troubled.times.saturating_add(1);
+        let others = self.committed_at.is_some_and(|at| at > troubled.since);
+        if troubled.times < Self::TROUBLED_MAX || !others {
+            return false;
+        }
+        if items.len() > 1 {
+            let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
+            self.singly.insert(flight.task.clone(), count);
+            return false;
+        }
+        true
     }
 
     /// The batch that an answer about a commit is for, and what it waits for. Answers about
@@ -277,7 +311,9 @@ impl Executor {
                 out.push(Command::Abandon(flight.commit));
                 self.release(flight);
             }
-            store::Error::Invalid(words) => self.refused(ticket, flight, *batch, words, out),
+            store::Error::Invalid(words) | store::Error::TooLarge(words) => {
+                self.refused(ticket, flight, *batch, words, out)
+            }
         }
     }
 

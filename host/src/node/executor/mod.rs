@@ -228,7 +228,7 @@ impl Hold {
     }
 }
 
-/// How often an item was slow in a row, and since when.
+/// How often something went wrong in a row, and since when.
 #[derive(Debug, Clone, Copy)]
 struct Slow {
     times: u32,
@@ -271,6 +271,8 @@ pub struct Executor {
     broken: BTreeMap<(TaskName, Partition), Hold>,
     /// Items whose reads took all the time of their call, alone.
     slow: HashMap<Identity, Slow>,
+    /// Tasks whose last calls the infrastructure has failed.
+    troubled: HashMap<TaskName, Slow>,
     /// When the store last took a batch.
     committed_at: Option<Time>,
     /// So many next batches of the task have a single item: one of them was refused whole.
@@ -290,6 +292,11 @@ impl Executor {
     const HOLD_MAX: Duration = Duration::from_secs(5);
     /// So often in a row an item's reads may take all the time of their call before it is to blame.
     const SLOW_MAX: u32 = 3;
+    /// The same where nothing else is committed meanwhile.
+    const SLOW_ALONE_MAX: u32 = 20;
+    /// So often in a row the infrastructure may fail a task's calls, while others are committed,
+    /// before its items are to blame.
+    const TROUBLED_MAX: u32 = 10;
     /// Items of which that is counted.
     const SLOW_KEPT_MAX: usize = 1_000;
     /// How long a stream that cannot be read is left alone, at most.
@@ -324,6 +331,7 @@ impl Executor {
             failures: 0,
             held: BTreeMap::new(),
             slow: HashMap::new(),
+            troubled: HashMap::new(),
             committed_at: None,
             broken: BTreeMap::new(),
             singly: HashMap::new(),

@@ -45,6 +45,7 @@ fn definition(name: &str, lane: Lane) -> Arc<TaskDefinition> {
             batch_items: 4,
             batch_bytes: 1 << 20,
             rows_read: 1,
+            read_bytes: 16 << 20,
             changes: 1,
             deletes: 1,
             log_bytes: 1,
@@ -278,7 +279,7 @@ fn a_failure_of_the_infrastructure_puts_everything_back_and_counts_nothing() {
     let wake = bench.executor.deadline().expect("a time to try again");
     assert!(wake > bench.now);
     bench.now = wake;
-    let commands = bench.fill();
+    let commands = again(&mut bench, &due);
     match commands.iter().find(|command| matches!(command, Command::Act { .. })) {
         Some(Command::Act { items, .. }) => assert_eq!(items[0].1, due.item),
         other => panic!("{other:?}"),
@@ -783,6 +784,97 @@ fn without_an_answer_about_rows_nothing_is_committed_and_it_is_asked_again() {
     assert_eq!((rows_asked(&told), commits(&told).len()), (None, 0));
     bench.now = bench.executor.deadline().expect("a time to ask again");
     assert_eq!(rows_asked(&bench.fill()), Some(2));
+}
+
+/// What is begun from now on, with that timer where timers are read again.
+fn again(bench: &mut Bench, due: &Waiting) -> Vec<Command> {
+    let commands = bench.fill();
+    let read = commands.iter().find_map(|command| match command {
+        Command::ReadTimers(read, _) => Some(read.number),
+        _ => None,
+    });
+    match read {
+        Some(number) => bench.step(Event::TimersRead(number, Ok(vec![due.clone()]))),
+        None => commands,
+    }
+}
+
+/// Whether an item was blamed, with its first attempt.
+fn is_failed(told: &[Command]) -> bool {
+    commits(told).iter().any(|(_, batch)| {
+        let decision = &batch.entries[0].decision;
+        matches!(decision, Decision::Settle(Settle::Retry { attempts: 1, .. }))
+    })
+}
+
+/// Where nothing else is committed nobody can tell a slow store from a slow item; but an item is
+/// not tried for ever.
+#[test]
+fn an_item_whose_reads_are_slow_is_blamed_in_the_end_where_nothing_else_is_committed() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let due = timer("sweep", 5, at(500));
+    let mut ticket = acts(&bench.fed(&[], vec![due.clone()], vec![]))[0].0;
+    for times in 1..=Executor::SLOW_ALONE_MAX {
+        let told = slow(&mut bench, ticket);
+        assert_eq!(is_failed(&told), times == Executor::SLOW_ALONE_MAX, "the {times}. time");
+        bench.now = bench.now + Duration::from_secs(10);
+        if times < Executor::SLOW_ALONE_MAX {
+            ticket = acts(&again(&mut bench, &due))[0].0;
+        }
+    }
+}
+
+/// Only what is slow each time is to blame: any other answer begins the count anew.
+#[test]
+fn an_item_that_was_slow_and_then_was_not_is_not_blamed_for_both() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let due = timer("sweep", 5, at(500));
+    let mut ticket = acts(&bench.fed(&[], vec![due.clone()], vec![]))[0].0;
+    for _ in 0..3 {
+        for _ in 1..Executor::SLOW_ALONE_MAX {
+            let told = slow(&mut bench, ticket);
+            assert!(!is_failed(&told), "{told:?}");
+            bench.now = bench.now + Duration::from_secs(10);
+            ticket = acts(&again(&mut bench, &due))[0].0;
+        }
+        let away = guests::Error::Infrastructure("the store is away".into());
+        bench.step(Event::Acted(ticket, Err(away)));
+        bench.now = bench.now + Duration::from_secs(10);
+        ticket = acts(&again(&mut bench, &due))[0].0;
+    }
+}
+
+/// What only one task meets of the infrastructure holds that task, and is its own in the end.
+#[test]
+fn a_task_that_alone_meets_failures_of_the_infrastructure_holds_nobody_else() {
+    for others in [false, true] {
+        let mut bench =
+            Bench::new(&[definition("sweep", Lane::Normal), definition("expire", Lane::Normal)]);
+        let due = timer("sweep", 5, at(500));
+        let mut ticket = acts(&bench.fed(&[], vec![due.clone()], vec![]))[0].0;
+        for times in 1..=Executor::TROUBLED_MAX {
+            let away = guests::Error::Infrastructure("no connection".into());
+            let told = bench.step(Event::Acted(ticket, Err(away)));
+            let last = times == Executor::TROUBLED_MAX;
+            assert_eq!(is_failed(&told), last && others, "{others}: the {times}. time");
+            if last {
+                break;
+            }
+            // The task is held, and nobody else.
+            bench.executor.planned(false, Some(at(600)));
+            let other = timer("expire", 600 + u64::from(times), at(600));
+            bench.now = bench.now + Duration::from_millis(1);
+            let commands = if others { again(&mut bench, &other) } else { Vec::new() };
+            for (other, keys) in acts(&commands) {
+                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                let told = bench.step(Event::Acted(other, acted(&keys)));
+                let (_, batch) = commits(&told).remove(0);
+                bench.step(for_ticket(all_committed(&batch), other));
+            }
+            bench.now = bench.now + Duration::from_secs(10);
+            ticket = acts(&again(&mut bench, &due))[0].0;
+        }
+    }
 }
 
 /// Executes one timer of `sweep`, whose reads are slow; what was told.
