@@ -250,6 +250,8 @@ struct Active {
     /// The command to repeat, and when: the infrastructure has failed.
     again: Option<(Time, fair::Command)>,
     failures: u32,
+    /// How often in a row the reads of the same place took all the time of their call.
+    slow: u32,
     cancelled: Option<String>,
 }
 
@@ -321,6 +323,8 @@ fn initial_state(name: &TaskName) -> TaskState {
 impl Planner {
     const HOLD_MIN: Duration = Duration::from_millis(50);
     const HOLD_MAX: Duration = Duration::from_secs(5);
+    /// So often in a row the reads of one place of a scan may take all the time of their call.
+    const SLOW_MAX: u32 = 3;
     /// How often a run whose scan has ended is looked at, until it has ended.
     const END_PAUSE: Duration = Duration::from_secs(30);
     /// How long a scan waits for the owners to catch up before it looks again.

@@ -21,8 +21,10 @@ impl Planner {
         let mut next = Vec::new();
         let cycle = (!run.scan_done).then(|| self.cycle(&run, &definition, &mut next));
         let again = cycle.is_none().then(|| (self.now, Self::look_at_end()));
-        self.runs
-            .insert(id, Active { run, definition, cycle, again, failures: 0, cancelled: None });
+        self.runs.insert(
+            id,
+            Active { run, definition, cycle, again, failures: 0, slow: 0, cancelled: None },
+        );
         self.go_on(id, next, out);
     }
 
@@ -98,7 +100,12 @@ impl Planner {
         out: &mut Vec<Command>,
     ) {
         match result {
-            Ok(tenants) => self.advance(id, fair::Event::Tenants(tenants), out),
+            Ok(tenants) => {
+                if let Some(active) = self.runs.get_mut(&id) {
+                    active.slow = 0;
+                }
+                self.advance(id, fair::Event::Tenants(tenants), out);
+            }
             Err(error) => self.scan_failed(id, error, notices, out),
         }
     }
@@ -121,6 +128,7 @@ impl Planner {
                 }
                 if let Some(active) = self.runs.get_mut(&id) {
                     active.failures = 0;
+                    active.slow = 0;
                     active.run.planned += planned.planned;
                     *self.planned_in_round.entry(active.run.task.clone()).or_default() +=
                         planned.planned;
@@ -140,6 +148,12 @@ impl Planner {
         notices: &mut Vec<Notice>,
         out: &mut Vec<Command>,
     ) {
+        let error = match error {
+            ScanError::Refused(Cause::Slow, words) if self.is_slow_again(id) => {
+                ScanError::Failed(words)
+            }
+            error => error,
+        };
         match error {
             ScanError::Failed(words) => self.advance(id, fair::Event::Failed(words), out),
             ScanError::Fenced => notices.push(Notice::Fenced),
@@ -164,6 +178,18 @@ impl Planner {
                 active.again = Some((now + wait, command));
             }
         }
+    }
+
+    /// Whether the reads of the same place of a scan were slow so often that the scan goes on with
+    /// the next: a tenant whose scan costs too much is no wall for those behind it.
+    fn is_slow_again(&mut self, id: RunId) -> bool {
+        let Some(active) = self.runs.get_mut(&id) else { return false };
+        active.slow += 1;
+        let again = active.slow >= Self::SLOW_MAX;
+        if again {
+            active.slow = 0;
+        }
+        again
     }
 
     /// Repeats what the infrastructure has failed to do.

@@ -34,6 +34,7 @@ fn definition() -> Arc<TaskDefinition> {
             batch_items: 1,
             batch_bytes: 1,
             rows_read: 1,
+            read_bytes: 16 << 20,
             changes: 1,
             deletes: 1,
             log_bytes: 1,
@@ -120,4 +121,48 @@ fn a_run_that_nobody_has_ended_is_ended_by_the_next_leader_or_in_a_while() {
     let mut out = Vec::new();
     planner.plan(later + 2 * Planner::END_PAUSE, false, &mut out);
     assert_eq!(ends(&out), 0, "{out:?}");
+}
+
+/// A tenant whose scan costs more than a call may take is no wall: after so many times the scan goes
+/// on behind it, and the run says so.
+#[test]
+fn a_scan_that_is_slow_each_time_is_passed_over() {
+    let mut planner = Planner::new(Settings::default());
+    let definition =
+        TaskDefinition { per_tenant: true, tenants_per_run: 9, ..(*definition()).clone() };
+    let scheduled = Scheduled { definition: Arc::new(definition), schedule: None };
+    let tasks = BTreeMap::from([(TaskName::from("task"), scheduled)]);
+    let fence = Fence { term: Term(2), token_hash: [0; 32] };
+    let (mut notices, mut out) = (Vec::new(), Vec::new());
+    let run = Run { scan_done: false, ..forgotten() };
+    let loaded = Loaded { states: Vec::new(), runs: vec![run] };
+    planner.lead(BEGIN, fence, loaded, &tasks, &mut notices, &mut out);
+    let tenants = vec![Tenant::from("costly"), Tenant::from("plain")];
+    planner.step(BEGIN, Event::Tenants(RUN, Ok(tenants)), &mut notices, &mut out);
+    let scanned = |out: &[Command]| match out.last() {
+        Some(Command::Scan(Scan { tenant: Some(tenant), .. })) => tenant.as_str().to_owned(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(scanned(&out), "costly");
+    let mut now = BEGIN;
+    for times in 1..=Planner::SLOW_MAX {
+        let slow = ScanError::Refused(Cause::Slow, "the reads take all the time".into());
+        let mut out = Vec::new();
+        planner.step(now, Event::Planned(RUN, Err(slow)), &mut notices, &mut out);
+        now = now + Planner::HOLD_MAX;
+        planner.plan(now, false, &mut out);
+        let expected = if times < Planner::SLOW_MAX { "costly" } else { "plain" };
+        assert_eq!(scanned(&out), expected, "after {times} times");
+    }
+    let mut out = Vec::new();
+    let done = (Planned::default(), false);
+    planner.step(now, Event::Planned(RUN, Ok(done)), &mut notices, &mut out);
+    // No tenant is left: the run ends with what has failed in it.
+    planner.step(now, Event::Tenants(RUN, Ok(vec![])), &mut notices, &mut out);
+    let ended = out.iter().find_map(|command| match command {
+        Command::EndScan { error, .. } => Some(error.clone()),
+        _ => None,
+    });
+    let said = ended.expect("an end").expect("an error");
+    assert_eq!(said, "tenant costly: the reads take all the time");
 }
