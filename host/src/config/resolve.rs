@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use besom_core::collection::Collections;
 use besom_core::ids::TaskName;
@@ -373,6 +374,8 @@ impl Parsed {
                         let require_pin = self.sections.plugins.require_pin;
                         let definition =
                             task.resolve(&mut walker, plugin, &collections, require_pin);
+                        let wall = Duration::from_millis(definition.limits.wall_ms);
+                        task.judge_wall(&mut walker, wall, self.sections.host.act_snapshot_max);
                         manifests.insert(plugin.digest.clone(), plugin.manifest.clone());
                         tasks.insert(definition.name.clone(), Arc::new(definition));
                     }

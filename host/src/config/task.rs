@@ -385,6 +385,25 @@ impl RawTask {
         walker.error(span, message, fix);
     }
 
+    /// Refuses calls that may go on for longer than their snapshot stays open.
+    pub fn judge_wall(&self, walker: &mut Walker<'_>, wall: Duration, snapshot_max: Duration) {
+        if wall <= snapshot_max {
+            return;
+        }
+        let span = self.limits.get("wall").map_or(&self.name_span, |entry| &entry.span);
+        let (name, longest) = (&self.name, show_duration(wall));
+        let closed = show_duration(snapshot_max);
+        let message = format!(
+            "a call of `{name}` may take {longest} (`limits.wall`), and its snapshot is closed \
+             after {closed} (`host.act_snapshot_max`)"
+        );
+        let fix = format!(
+            "write act_snapshot_max = \"{longest}\" in [host], or a shorter wall in \
+             [tasks.{name}.limits]"
+        );
+        walker.error(span, message, fix);
+    }
+
     /// The task, judged by its plugin's manifest. Whatever is wrong is noted; the result is
     /// usable only where nothing was.
     pub fn resolve(

@@ -725,6 +725,24 @@ fn a_tcp_address_beyond_this_machine_needs_tls() {
 }
 
 #[test]
+fn a_call_is_not_allowed_to_outlast_its_snapshot() {
+    let text = "\
+[host]
+act_snapshot_max = \"60s\"
+[tasks.a]
+plugin = \"sweep\"
+[tasks.a.limits]
+wall = \"61s\"
+";
+    let problems = load(text).expect_err("a snapshot that is closed under its call").to_string();
+    let said = "a call of `a` may take 61s (`limits.wall`), and its snapshot is closed after 1m \
+                (`host.act_snapshot_max`)";
+    assert!(problems.contains(said), "{problems}");
+    assert!(problems.contains("besom.toml:6:8"), "{problems}");
+    assert!(problems.contains("write act_snapshot_max = \"61s\" in [host]"), "{problems}");
+}
+
+#[test]
 fn fuel_is_counted_but_where_nobody_is_suspected_or_a_task_says_no() {
     let grants =
         "changes = [\"read\", \"delete\"]\ndocuments = [\"read\"]\ntopics = [\"doc-changed\"]";
