@@ -41,6 +41,8 @@ fn row(id: i64, columns: &[String]) -> Row {
 impl Snapshot for Shares {
     fn read_by(&self, _deadline: std::time::Instant) {}
 
+    fn read_at_most(&self, _bytes: u64) {}
+
     async fn get_many(
         &self,
         _: Option<&Tenant>,
@@ -122,6 +124,7 @@ fn call(loaded: &Loaded) -> Call {
             batch_items: 512,
             batch_bytes: 16 << 20,
             rows_read: 100_000,
+            read_bytes: 16 << 20,
             changes: 100,
             deletes: 100,
             log_bytes: 16 << 10,

@@ -58,9 +58,10 @@ impl From<store::Error> for Failure {
             store::Error::Busy(_) | store::Error::Unavailable(_) | store::Error::Unknown(_) => {
                 Failure::Unreachable(error.to_string())
             }
-            store::Error::Fenced | store::Error::Refused(..) | store::Error::Invalid(_) => {
-                Failure::Failed(error.to_string())
-            }
+            store::Error::Fenced
+            | store::Error::Refused(..)
+            | store::Error::Invalid(_)
+            | store::Error::TooLarge(_) => Failure::Failed(error.to_string()),
         }
     }
 }

@@ -69,6 +69,12 @@ pub static KEYS: &[Key<LimitsTable>] = &[
         slot: Slot::U64(|l| &mut l.limits.rows_read, 1, 100_000_000),
     },
     Key {
+        name: "read_bytes",
+        default: "\"16MiB\"",
+        doc: "Bytes that one read may return; a page of a range ends before.",
+        slot: Slot::Bytes(|l| &mut l.limits.read_bytes, 64 << 10, 4 * GIB),
+    },
+    Key {
         name: "changes",
         default: "1000",
         doc: "Changes of one item, rows of read sets not counted.",
@@ -89,12 +95,13 @@ pub static KEYS: &[Key<LimitsTable>] = &[
 ];
 
 /// What differs for the lane `heavy`.
-pub const HEAVY: [(&str, &str); 6] = [
+pub const HEAVY: [(&str, &str); 7] = [
     ("memory_bytes", "1GiB"),
     ("fuel", "200000000000"),
     ("wall", "120s"),
     ("batch_items", "64"),
     ("rows_read", "2000000"),
+    ("read_bytes", "128MiB"),
     ("deletes", "2000000"),
 ];
 
@@ -141,6 +148,7 @@ fn defaults(lane: Lane) -> LimitsTable {
         batch_items: 0,
         batch_bytes: 0,
         rows_read: 0,
+        read_bytes: 0,
         changes: 0,
         deletes: 0,
         log_bytes: 0,

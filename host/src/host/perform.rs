@@ -234,11 +234,13 @@ impl Ports {
     /// Notes whether the store answers. That it refuses is an answer; that it, or every
     /// connection to it, is busy says nothing.
     pub fn heard<T>(&self, answer: &store::Result<T>) {
-        use store::Error::{Busy, Fenced, Invalid, Refused, Unavailable, Unknown};
+        use store::Error::{Busy, Fenced, Invalid, Refused, TooLarge, Unavailable, Unknown};
         match answer {
             Err(error @ (Unavailable(_) | Unknown(_))) => self.health.missed(Part::Store, error),
             Err(Busy(_)) => {}
-            Ok(_) | Err(Fenced | Invalid(_) | Refused(..)) => self.health.answered(Part::Store),
+            Ok(_) | Err(Fenced | Invalid(_) | TooLarge(_) | Refused(..)) => {
+                self.health.answered(Part::Store)
+            }
         }
     }
 
@@ -706,7 +708,7 @@ fn say_scan(task: &TaskName, run: RunId, error: &ScanError) {
 fn of_store(error: store::Error) -> ScanError {
     match error {
         store::Error::Fenced => ScanError::Fenced,
-        store::Error::Invalid(words) => ScanError::Failed(words),
+        store::Error::Invalid(words) | store::Error::TooLarge(words) => ScanError::Failed(words),
         store::Error::Refused(cause, words) => ScanError::Refused(cause, words),
         store::Error::Unknown(words) => ScanError::Unknown(words),
         store::Error::Busy(words) | store::Error::Unavailable(words) => {

@@ -151,6 +151,8 @@ pub struct Limits {
     pub batch_bytes: u64,
     /// Rows that one call may read.
     pub rows_read: u64,
+    /// Bytes that one read may return.
+    pub read_bytes: u64,
     /// Changes of one item, rows of read sets not counted.
     pub changes: u32,
     /// Rows that one item may delete, rows of read sets counted.

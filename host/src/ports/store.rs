@@ -53,6 +53,9 @@ pub enum Error {
     /// a configuration.
     #[error("{0}")]
     Invalid(String),
+    /// A read returns more than whoever reads may have ([`Snapshot::read_at_most`]).
+    #[error("{0}")]
+    TooLarge(String),
 }
 
 /// The result of a store operation.
@@ -827,6 +830,11 @@ pub trait Snapshot: Send + Sync {
     /// Reads end by then, from now on: one that has not is given up with [`Cause::Slow`], and the
     /// database is told to end it.
     fn read_by(&self, deadline: Instant);
+
+    /// One read returns values of at most so many bytes, from now on. One by keys that would
+    /// return more is ended with [`Error::TooLarge`] while its rows arrive; a page of a range ends
+    /// with the row that reaches it, and only a single row that is larger ends the read so.
+    fn read_at_most(&self, bytes: u64);
 
     /// Rows that questions for existence and for tenants have looked at, about; 0 where the
     /// database does not tell.

@@ -20,6 +20,19 @@ pub(super) fn at_most(what: &str, count: usize, max: usize) -> Result<(), Refusa
     Ok(())
 }
 
+/// Refuses columns of which one is named twice: each of them would be sent and held again.
+pub(super) fn once(columns: &[String]) -> Result<(), Refusal> {
+    let mut names: Vec<&str> = columns.iter().map(String::as_str).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(twice) => {
+            let message = format!("a read names the column `{}` twice", twice[0]);
+            Err(Refusal::new("invalid-request", message))
+        }
+    }
+}
+
 /// The conditions of one question or guard.
 pub(super) fn conditions(conditions: &[wit::Condition]) -> Result<(), Refusal> {
     at_most("conditions in one question", conditions.len(), CONDITIONS_MAX)?;
@@ -44,6 +57,16 @@ pub(super) fn value(value: &wit::Value) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_read_names_each_column_once() {
+        let columns =
+            |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(once(&columns(&["b", "a"])), Ok(()));
+        let refused = once(&columns(&["a", "b", "a"])).unwrap_err();
+        assert_eq!(refused.code, "invalid-request");
+        assert_eq!(refused.message, "a read names the column `a` twice");
+    }
 
     #[test]
     fn a_question_has_a_bounded_number_of_conditions_of_bounded_values() {

@@ -103,6 +103,7 @@ impl Caller {
         let mut store = self.store(scope, wall);
         if let Some(view) = &self.view {
             view.snapshot.read_by(store.data().clock.deadline());
+            view.snapshot.read_at_most(self.limits.read_bytes);
         }
         let asked = tokio::select! {
             // The guest first: if it has an answer, that is its answer.

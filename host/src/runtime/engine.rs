@@ -91,6 +91,7 @@ impl Default for Settings {
                 batch_items: 0,
                 batch_bytes: 0,
                 rows_read: 0,
+                read_bytes: 16 << 20,
                 changes: 0,
                 deletes: 0,
                 log_bytes: 16 << 10,

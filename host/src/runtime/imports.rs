@@ -5,6 +5,7 @@
 //! [`Halt`], where the infrastructure failed, which ends the call without the guest's fault.
 
 use besom_core::ids::Tenant;
+use besom_core::snapshot::Cause;
 use besom_core::value::RowKey;
 use wasmtime::component::HasData;
 
@@ -61,6 +62,7 @@ impl From<StoreError> for Failure {
         match error {
             // The guest names a column or an index that is not there.
             StoreError::Invalid(message) => Refusal::new("invalid-request", message).into(),
+            StoreError::TooLarge(message) => Refusal::new("limit-exceeded", message).into(),
             StoreError::Refused(cause, message) => Halt::Refused(cause, message).into(),
             StoreError::Fenced
             | StoreError::Busy(_)
@@ -97,6 +99,15 @@ impl HasData for Imports {
 }
 
 impl Guest {
+    /// Waits for a read. One that was ended with the time of the call is blamed on whoever has used
+    /// that time: a guest that has computed for most of it is not excused by its last read.
+    async fn read<T>(&mut self, read: impl Future<Output = port::Result<T>>) -> Result<T, Failure> {
+        match self.wait(read).await {
+            Err(StoreError::Refused(Cause::Slow, _)) => Err(self.clock.verdict().into()),
+            answer => Ok(answer?),
+        }
+    }
+
     async fn rows_by_key(
         &mut self,
         of: Option<u32>,
@@ -107,6 +118,7 @@ impl Guest {
         self.count_call()?;
         let (view, tenant) = (self.view()?, self.tenant(of)?);
         at_most("columns in one read", columns.len(), COLUMNS_MAX)?;
+        bounds::once(&columns)?;
         let names = columns.iter().map(String::as_str);
         self.access.to_columns(&collection, Operation::Read, names)?;
         at_most("keys in one `get-many`", keys.len(), KEYS_MAX)?;
@@ -119,7 +131,7 @@ impl Guest {
         let keys: Vec<RowKey> = keys.into_iter().map(convert::values).collect::<Result<_, _>>()?;
         let collection = self.access.collection(collection);
         let rows = view.snapshot.get_many(tenant.as_ref(), &collection, &keys, &columns);
-        let rows = self.wait(rows).await?;
+        let rows = self.read(rows).await?;
         self.count_rows(keys.len() as u64);
         Ok(rows.into_iter().map(|row| row.map(convert::row_to_wit)).collect())
     }
@@ -127,6 +139,7 @@ impl Guest {
     /// The range as the snapshot takes it, if all it names is granted.
     fn range(&self, range: store::Range, limit: u32) -> Result<port::Range, Failure> {
         at_most("columns in one read", range.columns.len(), COLUMNS_MAX)?;
+        bounds::once(&range.columns)?;
         at_most("values in `prefix`", range.prefix.len(), PREFIX_MAX)?;
         bounds::conditions(&range.conditions)?;
         let bounds = range.prefix.iter().chain(&range.lower).chain(&range.upper);
@@ -192,7 +205,7 @@ impl Guest {
             self.sets.get(id, &range.collection, tenant.as_ref())?;
         }
         let page = view.snapshot.read_range(tenant.as_ref(), &range);
-        let mut page = self.wait(page).await?;
+        let mut page = self.read(page).await?;
         self.count_rows(page.scanned.max(page.rows.len() as u64));
         let keys = std::mem::take(&mut page.keys);
         let read_set = match range.keys {
@@ -217,7 +230,7 @@ impl Guest {
         let collection = self.access.collection(filter.collection);
         let found = view.snapshot.exists(tenant.as_ref(), &collection, &filter.conditions);
         let before = view.snapshot.looked_at();
-        let found = self.wait(found).await?;
+        let found = self.read(found).await?;
         self.count_rows(view.snapshot.looked_at().saturating_sub(before).max(1));
         Ok(found)
     }
@@ -244,7 +257,7 @@ impl Guest {
         let after = after.map(Tenant::from);
         let tenants = view.snapshot.tenants(&range, after.as_ref(), limit);
         let before = view.snapshot.looked_at();
-        let tenants = self.wait(tenants).await?;
+        let tenants = self.read(tenants).await?;
         let looked = view.snapshot.looked_at().saturating_sub(before);
         self.count_rows(looked.max(tenants.len() as u64));
         Ok(tenants.into_iter().map(|tenant| tenant.as_str().to_owned()).collect())
@@ -289,7 +302,7 @@ impl Guest {
         self.rows_left(keys.len() as u64)?;
         let task = self.task.clone();
         let found = view.snapshot.deliveries(&task, tenant.as_ref(), &topic, &keys);
-        let found = self.wait(found).await?;
+        let found = self.read(found).await?;
         self.count_rows(keys.len() as u64);
         Ok(found.into_iter().map(|found| found.map(convert::delivery_to_wit)).collect())
     }

@@ -230,6 +230,7 @@ macro_rules! store_conformance {
                 rows_are_read_by_key_in_the_order_asked_for,
                 a_read_sees_the_rows_of_its_tenant_only,
                 a_page_ends_where_so_many_rows_were_looked_at,
+                a_read_returns_so_many_bytes_and_no_more,
                 a_read_of_what_is_not_mapped_is_invalid,
             }
             streams {

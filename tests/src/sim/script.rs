@@ -150,6 +150,7 @@ pub fn definition(task: &str) -> TaskDefinition {
             batch_items: 8,
             batch_bytes: 1 << 20,
             rows_read: 10_000,
+            read_bytes: 16 << 20,
             changes: 100,
             deletes: 100,
             log_bytes: 1_024,

@@ -4,12 +4,16 @@ use std::future::Future;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use besom::ports::store::{Error, Outcome, Store};
+use besom::ports::store::{Error, Outcome, Range, Store};
 use besom::store::postgres::{Options, PostgresStore};
+use besom_core::proposal::{Change, Condition, Filter, Guard};
 use besom_core::snapshot::Cause;
+use besom_core::value::Value;
 use besom_tests::adapters::postgres::{Postgres, patient};
-use besom_tests::conformance::tables::{text, thing};
-use besom_tests::conformance::world::{apply, candidate, fence, page, set_n};
+use besom_tests::conformance::tables::{counter, fields, text, thing};
+use besom_tests::conformance::world::{
+    apply, candidate, dead, fence, in_one_stream, page, range, set_n,
+};
 use besom_tests::conformance::{World, block_on};
 use besom_tests::servers::postgres::Server;
 
@@ -99,6 +103,92 @@ fn a_read_ends_with_the_time_of_its_call() {
             }
             product.batch_execute("ROLLBACK").await.expect("unlocked");
         }
+    });
+}
+
+/// Guards have a time of their own: the batch is refused so that its items come back one by one,
+/// and nobody is held for it. What waits for a lock is no such guard.
+#[test]
+fn guards_that_take_too_long_are_ended_and_change_nothing() {
+    block_on(async {
+        let (guard_timeout, lock_timeout) = (Duration::from_millis(100), Duration::from_millis(50));
+        let options = Options { guard_timeout, lock_timeout, ..patient() };
+        let fixture = Postgres::open_with(options).await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        world.write(vec![thing("t", 1), counter(1, 0)]).await;
+        product
+            .batch_execute(
+                "ALTER TABLE things RENAME TO slow_things;
+                 CREATE VIEW things AS SELECT * FROM slow_things
+                   WHERE n <> 77 OR pg_sleep(60)::text = 'never'",
+            )
+            .await
+            .unwrap();
+        let mut world = world;
+        world.reopen().await;
+        let exists = |n| {
+            let conditions = vec![Condition::equal("n", Value::Integer(n))];
+            Guard::Exists(Filter { collection: "things".into(), conditions })
+        };
+        product
+            .batch_execute(
+                "INSERT INTO slow_things (tenant_id, id, title, n) VALUES ('a', 's', 's', 77)",
+            )
+            .await
+            .unwrap();
+        let count = || {
+            let (collection, key) = ("counters".to_owned(), vec![Value::Integer(1)]);
+            vec![Change::Increment { collection, key, fields: fields([("n", Value::Integer(1))]) }]
+        };
+        world.planned("task", in_one_stream(&["slow", "quick"])).await;
+        let items = world.log("task").await;
+        let slow = world.entry(&items[0], apply(vec![exists(77)], count()));
+        let quick = world.entry(&items[1], apply(vec![exists(1)], count()));
+        let said = world.store().commit(&world.batch(vec![slow, quick.clone()])).await;
+        let Err(Error::Invalid(said)) = said else { panic!("{said:?}") };
+        assert!(said.contains("store.guard_timeout"), "{said}");
+        let failed = world.entry(&items[0], dead(&said));
+        let committed = world.store().commit(&world.batch(vec![failed, quick])).await.unwrap();
+        assert_eq!(committed.outcomes[1], Outcome::Committed);
+        assert_eq!(world.rows("counters", &["n"]).await, [[Value::Integer(1)]]);
+        world.balanced().await;
+    });
+}
+
+/// What a question for existence or for tenants has looked at is counted, by the server.
+#[test]
+fn a_question_counts_the_rows_that_it_has_looked_at() {
+    block_on(async {
+        let fixture = Postgres::open_with(patient()).await;
+        let product = fixture.database().connect().await;
+        let world = World::new(Box::new(fixture)).await;
+        product
+            .batch_execute(
+                "INSERT INTO things (tenant_id, id, title, n)
+                   SELECT 'a', 'k' || i, 'x', i FROM generate_series(1, 2000) i;
+                 INSERT INTO things (tenant_id, id, title, n) VALUES ('b', 'b', 'y', 1);
+                 ANALYZE things",
+            )
+            .await
+            .unwrap();
+        let view = world.store().snapshot(Duration::from_secs(60)).await.unwrap();
+        let a = "a".into();
+        let by_key = [Condition::equal("id", text("k7"))];
+        for _ in 0..100 {
+            assert!(view.exists(Some(&a), "things", &by_key).await.unwrap());
+        }
+        let seeks = view.looked_at();
+        assert!((1..=300).contains(&seeks), "{seeks} rows were looked at to find 100");
+        let nobody = [Condition::equal("title", text("nobody"))];
+        assert!(!view.exists(Some(&a), "things", &nobody).await.unwrap());
+        let looked = view.looked_at() - seeks;
+        assert!((2_000..=4_500).contains(&looked), "{looked} of 2,000 rows");
+        let before = view.looked_at();
+        let unnamed = Range { conditions: nobody.to_vec(), ..range("things", None, &["id"]) };
+        assert!(view.tenants(&unnamed, None, 10).await.unwrap().is_empty());
+        let looked = view.looked_at() - before;
+        assert!((2_000..=5_000).contains(&looked), "{looked} rows for the tenants");
     });
 }
 

@@ -118,6 +118,17 @@ async fn a_store_that_hangs_is_not_the_guests_deadline() {
     assert!(message.contains("the store answered too slowly"), "{message}");
 }
 
+/// A read that is under way when the time is up does not excuse a guest that has used the time.
+#[tokio::test]
+async fn a_guest_that_has_used_its_time_is_not_excused_by_its_last_read() {
+    let (runtime, loaded) = hostile().await;
+    let call = call(&loaded.digest, limits());
+    let late = Things::in_mood(Mood::Late);
+    let acted = runtime.act(&call, late, Arc::new(Nobody), &items(["delete-read"])).await.unwrap();
+    let fault = acted.verdicts[0].as_ref().unwrap_err();
+    assert_eq!(fault.cause, "deadline", "{}", fault.message);
+}
+
 #[tokio::test]
 async fn a_batch_full_of_poison_ends_in_time() {
     let (runtime, loaded) = hostile().await;

@@ -15,6 +15,7 @@ use besom_core::collection::{Grants, Operations};
 use besom_core::ids::{Partition, RunId, TaskName, Tenant};
 use besom_core::item::{Identity, Item};
 use besom_core::proposal::{Condition, Verdict};
+use besom_core::snapshot::Cause;
 use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
 use tokio::sync::OnceCell;
@@ -51,6 +52,7 @@ pub fn limits() -> Limits {
         batch_items: 512,
         batch_bytes: 1 << 20,
         rows_read: 1_000,
+        read_bytes: 16 << 20,
         changes: 100,
         deletes: 10,
         log_bytes: 16 << 10,
@@ -155,6 +157,8 @@ pub enum Mood {
     Stuck,
     /// With a panic of the host.
     Panics,
+    /// Because the time of the call is up, whoever has used it.
+    Late,
 }
 
 impl Things {
@@ -168,6 +172,7 @@ impl Things {
         match self.mood {
             Mood::Well => Ok(()),
             Mood::Gone => Err(StoreError::Unavailable("the disk is gone".into())),
+            Mood::Late => Err(StoreError::Refused(Cause::Slow, "the time was up".into())),
             Mood::Stuck => std::future::pending().await,
             Mood::Panics => panic!("a bug of the store"),
         }
@@ -177,6 +182,8 @@ impl Things {
 #[async_trait]
 impl Snapshot for Things {
     fn read_by(&self, _deadline: std::time::Instant) {}
+
+    fn read_at_most(&self, _bytes: u64) {}
 
     async fn get_many(
         &self,

@@ -165,7 +165,7 @@ impl Planner {
                     }
                     // It cannot be applied as it was decided, or it is gone. The others go on;
                     // it comes again with what is read next, if it still waits.
-                    store::Error::Invalid(_) => self.doubt = true,
+                    store::Error::Invalid(_) | store::Error::TooLarge(_) => self.doubt = true,
                     store::Error::Busy(_)
                     | store::Error::Unavailable(_)
                     | store::Error::Refused(..)

@@ -50,6 +50,7 @@ fn definition(name: &str) -> Arc<TaskDefinition> {
             batch_items: 4,
             batch_bytes: 1 << 20,
             rows_read: 1,
+            read_bytes: 16 << 20,
             changes: 1,
             deletes: 1,
             log_bytes: 1,

@@ -288,8 +288,15 @@ impl Store for MemoryStore {
         let clock = Arc::clone(&self.shared.clock);
         self.perform(On::Read, |state| {
             let (tables, outbox) = (state.tables.clone(), Arc::clone(&state.outbox));
-            let view: Arc<dyn Snapshot> =
-                Arc::new(View { tables, outbox, collections, clock, opened_at, open_max });
+            let view: Arc<dyn Snapshot> = Arc::new(View {
+                tables,
+                outbox,
+                collections,
+                clock,
+                opened_at,
+                open_max,
+                bytes_max: u64::MAX.into(),
+            });
             Ok(view)
         })
     }

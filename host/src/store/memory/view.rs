@@ -1,6 +1,7 @@
 //! Reading the user's tables as they were at one instant.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -19,6 +20,7 @@ use super::tables::{
     Columns, RowId, Tables, Violation, check_conditions, check_kind, collection, meets, visible,
 };
 use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
+use crate::store::record::room::Room;
 
 /// A read names what the mapping does not have: the caller's fault, on any attempt.
 impl From<Violation> for Error {
@@ -35,6 +37,7 @@ pub(super) struct View {
     pub(super) clock: Clock,
     pub(super) opened_at: Time,
     pub(super) open_max: Duration,
+    pub(super) bytes_max: AtomicU64,
 }
 
 /// Where a row stands in a range: the tenant, the index, the key.
@@ -84,6 +87,10 @@ impl View {
         Ok(())
     }
 
+    fn room(&self) -> Room {
+        Room::new(self.bytes_max.load(Ordering::Relaxed))
+    }
+
     fn check<'a>(&'a self, range: &'a Range) -> Result<Scan<'a>> {
         let collection = collection(&self.collections, &range.collection)?;
         let name = &collection.name;
@@ -127,6 +134,10 @@ fn project(row: &Columns, columns: &[String]) -> Row {
     columns.iter().map(|name| row.get(name).cloned().unwrap_or(Value::Null)).collect()
 }
 
+fn weight(row: &Row) -> usize {
+    row.iter().map(Value::weight).sum()
+}
+
 fn encode((tenant, index, key): &Position) -> Result<Vec<u8>> {
     let plain = |values: &[Ordered]| values.iter().map(|v| v.0.clone()).collect();
     postcard::to_stdvec(&Cursor(tenant.clone(), plain(index), plain(key)))
@@ -144,6 +155,10 @@ fn decode(cursor: &[u8]) -> Result<Position> {
 impl Snapshot for View {
     fn read_by(&self, _deadline: Instant) {}
 
+    fn read_at_most(&self, bytes: u64) {
+        self.bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
     async fn get_many(
         &self,
         tenant: Option<&Tenant>,
@@ -156,9 +171,12 @@ impl Snapshot for View {
         for column in columns {
             check_kind(collection, column, &Value::Null)?;
         }
+        let mut room = self.room();
         let read = |key: &RowKey| {
             let row = self.tables.row(collection, tenant, key)?;
-            Ok(row.map(|row| project(row, columns)))
+            let row = row.map(|row| project(row, columns));
+            row.iter().try_for_each(|row| room.take(weight(row)))?;
+            Ok(row)
         };
         keys.iter().map(read).collect()
     }
@@ -180,18 +198,20 @@ impl Snapshot for View {
             Some(after) => position <= after,
         };
         let mut rows = rows.into_iter().skip_while(|(position, _)| passed(position)).peekable();
-        let (mut page, mut bytes) = (RangePage::default(), 0);
+        let (mut page, mut bytes, room) = (RangePage::default(), 0, self.room());
+        let bytes_max = range.bytes_max.min(usize::try_from(room.max()).unwrap_or(usize::MAX));
         while let Some((position, row)) = rows.next() {
             page.scanned += 1;
             if meets(row, &range.conditions) {
                 let projected = project(row, &range.columns);
-                bytes += projected.iter().map(Value::weight).sum::<usize>();
+                room.holds(weight(&projected))?;
+                bytes += weight(&projected);
                 page.rows.push(projected);
                 if range.keys {
                     page.keys.push(position.2.iter().map(|value| value.0.clone()).collect());
                 }
             }
-            let full = page.rows.len() >= range.limit as usize || bytes >= range.bytes_max;
+            let full = page.rows.len() >= range.limit as usize || bytes >= bytes_max;
             let looked = range.scan_max > 0 && page.scanned >= range.scan_max;
             if (looked || (full && !page.rows.is_empty())) && rows.peek().is_some() {
                 page.next = Some(encode(&position)?);

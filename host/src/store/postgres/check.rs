@@ -87,7 +87,9 @@ pub(super) async fn privileges(
 async fn checked(session: &Session, collections: &Collections) -> Job<Vec<MappingFault>> {
     let mapping = Mapping::complete(session, collections).await?;
     let good = Good::default();
-    let view = View { session, mapping: &mapping, good: &good };
+    let looked = Default::default();
+    let view =
+        View { session, mapping: &mapping, good: &good, bytes_max: u64::MAX, looked: &looked };
     let mut faults = Vec::new();
     for collection in collections.values() {
         let mut found = Found { collection, faults: &mut faults };

@@ -2,7 +2,7 @@
 
 use besom_core::ids::Tenant;
 use besom_core::proposal::Condition;
-use besom_core::value::{Row, RowKey};
+use besom_core::value::{Kind, Row, RowKey};
 
 use super::conditions::Conditions;
 use super::error::{Job, invalid};
@@ -45,31 +45,82 @@ pub(super) async fn get_many(
     if everybody {
         by.remove(0);
     }
-    let mut set = Set::new(by.iter().map(|(_, form)| form.wire).collect());
-    for (at, key) in keys.iter().enumerate() {
-        let cells = if everybody { plain_key(table, key) } else { table.key_cells(tenant, key) };
-        set.push(at, cells.map_err(invalid)?);
-    }
     let mut found: Vec<Option<Row>> = vec![None; keys.len()];
-    if keys.is_empty() {
-        return Ok(found);
-    }
     read.insert(0, "u.i".to_owned());
-    let sql = format!(
-        "SELECT {} FROM {} JOIN {} t ON {}",
-        read.join(", "),
-        set.sql(1),
-        table.name,
-        matched(&by)
-    );
-    let params = set.params();
-    refuse_full_scan(view.session, view.good, table, &sql, &params).await?;
-    for row in view.session.query(&sql, params).await? {
-        let at = row.try_get::<_, i32>(0)? as usize;
-        let value = |(i, form): (usize, &Form)| form.value_in(&row, i + 1);
-        found[at] = Some(forms.iter().enumerate().map(value).collect::<Result<Row, _>>()?);
+    let (mut room, mut fetch) = (view.room(), Fetch::of(&forms));
+    let mut from = 0;
+    while from < keys.len() {
+        let to = keys.len().min(from + fetch.rows(room.left()));
+        let mut set = Set::new(by.iter().map(|(_, form)| form.wire).collect());
+        for (at, key) in keys.iter().enumerate().take(to).skip(from) {
+            let cells =
+                if everybody { plain_key(table, key) } else { table.key_cells(tenant, key) };
+            set.push(at, cells.map_err(invalid)?);
+        }
+        let sql = format!(
+            "SELECT {} FROM {} JOIN {} t ON {}",
+            read.join(", "),
+            set.sql(1),
+            table.name,
+            matched(&by)
+        );
+        let params = set.params();
+        refuse_full_scan(view.session, view.good, table, &sql, &params).await?;
+        let take = |row: &tokio_postgres::Row| {
+            let weight = row.raw_size_bytes();
+            room.take(weight)?;
+            fetch.came(weight);
+            let at = row.try_get::<_, i32>(0)? as usize;
+            let value = |(i, form): (usize, &Form)| form.value_in(row, i + 1);
+            found[at] = Some(forms.iter().enumerate().map(value).collect::<Result<Row, _>>()?);
+            Ok(true)
+        };
+        view.session.each(&sql, params, take).await?;
+        from = to;
     }
     Ok(found)
+}
+
+/// How many rows are asked for at once: few until it is known how long they are.
+pub(super) struct Fetch {
+    first: usize,
+    came: u64,
+    bytes: u64,
+}
+
+impl Fetch {
+    /// Rows of values that may be long are asked for at first.
+    const FIRST: usize = 16;
+    /// Rows of values that cannot.
+    const FIRST_SHORT: usize = 256;
+    /// At the most.
+    const MAX: usize = 4_096;
+
+    /// For rows of these columns.
+    pub(super) fn of(columns: &[Form]) -> Fetch {
+        let short = |form: &Form| match form.kind {
+            Kind::Bool | Kind::Integer | Kind::Float | Kind::Timestamp | Kind::Uuid => true,
+            Kind::Decimal | Kind::Text | Kind::Bytes | Kind::Json => false,
+        };
+        let first = if columns.iter().all(short) { Self::FIRST_SHORT } else { Self::FIRST };
+        Fetch { first, came: 0, bytes: 0 }
+    }
+
+    /// A row has come, of so many bytes.
+    pub(super) fn came(&mut self, bytes: usize) {
+        self.came += 1;
+        self.bytes += bytes as u64;
+    }
+
+    /// Rows to be asked for next, where there is room for so many bytes.
+    pub(super) fn rows(&self, left: u64) -> usize {
+        match self.bytes.checked_div(self.came) {
+            None => self.first,
+            Some(each) => {
+                usize::try_from(left / each.max(1) + 1).unwrap_or(Self::MAX).min(Self::MAX)
+            }
+        }
+    }
 }
 
 fn plain_key(table: &Table, key: &RowKey) -> Result<Vec<Cell>, Refusal> {
@@ -106,5 +157,36 @@ pub(super) async fn exists(
     if !(conditions.is_empty() && params.is_empty()) {
         refuse_full_scan(view.session, view.good, table, &sql, &params).await?;
     }
-    Ok(view.session.row(&sql, params).await?.is_some())
+    // Scans count what they look at within the transaction, and what is selected is evaluated from
+    // left to right.
+    let looked = looked_at(table);
+    let sql = format!("SELECT {looked}, EXISTS ({sql}), {looked}");
+    let row = view.session.row(&sql, params).await?;
+    let row = row.ok_or_else(|| invalid("the database gave no answer"))?;
+    view.look(row.try_get::<_, i64>(2)? - row.try_get::<_, i64>(0)?);
+    Ok(row.try_get(1)?)
+}
+
+/// What the scans of this transaction have looked at of a table so far, as SQL: by its own counts
+/// and by those of its indexes, of which one that is read alone counts for itself. What is behind
+/// a view is not known.
+pub(super) fn looked_at(table: &Table) -> String {
+    let name = format!("'{}'::regclass", table.name.replace('\'', "''"));
+    let of = |relation: &str| {
+        format!(
+            "pg_catalog.pg_stat_get_xact_tuples_returned({relation})
+             + greatest(pg_catalog.pg_stat_get_xact_tuples_fetched({relation}),
+                 (SELECT coalesce(sum(pg_catalog.pg_stat_get_xact_tuples_returned(x.indexrelid)),
+                    0)::int8 FROM pg_catalog.pg_index x WHERE x.indrelid = {relation}))"
+        )
+    };
+    match table.found.as_ref().map(|found| found.kind.as_str()) {
+        Some("r") => of(&name),
+        Some("p") => format!(
+            "(SELECT coalesce(sum({}), 0)::int8 FROM pg_catalog.pg_partition_tree({name}) p
+              WHERE p.isleaf)",
+            of("p.relid")
+        ),
+        _ => "0::int8".to_owned(),
+    }
 }

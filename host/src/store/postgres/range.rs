@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conditions::Conditions;
 use super::error::{Job, invalid};
-use super::lookup::selected;
+use super::lookup::{Fetch, selected};
 use super::mapping::{Table, quote};
 use super::plan::{fault_of, refuse_full_scan};
 use super::session::Param;
@@ -23,11 +23,7 @@ use super::snapshot::View;
 use super::tenants::{bounds, form_of, index_columns, next_tenant};
 use super::values::{Cell, Form};
 use crate::ports::store::{Range, RangePage};
-
-/// Rows that are asked for at first, before it is known how long they are.
-const FETCH_FIRST: usize = 256;
-/// Rows that are asked for at once, at the most.
-const FETCH_MAX: usize = 4_096;
+use crate::store::record::room::Room;
 
 /// Where a page ended.
 #[derive(Serialize, Deserialize)]
@@ -126,6 +122,11 @@ struct Reading<'a> {
     key: Vec<Form>,
     page: RangePage,
     bytes: usize,
+    /// The page ends at about so many.
+    bytes_max: usize,
+    /// What a single row may have.
+    room: Room,
+    fetch: Fetch,
     /// The ordering columns of the last row looked at, within the tenant.
     last: Option<Vec<Cell>>,
 }
@@ -157,7 +158,8 @@ impl<'a> Reading<'a> {
             key = forms;
         }
         select.extend(order.iter().map(|(name, form)| form.read(&format!("t.{}", quote(name)))));
-        let page = RangePage::default();
+        let (page, room, fetch) = (RangePage::default(), view.room(), Fetch::of(&columns));
+        let bytes_max = range.bytes_max.min(usize::try_from(room.max()).unwrap_or(usize::MAX));
         Ok(Reading {
             view,
             table,
@@ -169,13 +171,16 @@ impl<'a> Reading<'a> {
             key,
             page,
             bytes: 0,
+            bytes_max,
+            room,
+            fetch,
             last: None,
         })
     }
 
     fn full(&self) -> bool {
         self.page.rows.len() >= self.range.limit.max(1) as usize
-            || (self.bytes >= self.range.bytes_max && !self.page.rows.is_empty())
+            || (self.bytes >= self.bytes_max && !self.page.rows.is_empty())
             || (self.range.scan_max > 0 && self.page.scanned >= self.range.scan_max)
     }
 
@@ -260,11 +265,8 @@ impl<'a> Reading<'a> {
     fn fetch(&self) -> u32 {
         let taken = self.page.rows.len();
         let room = (self.range.limit.max(1) as usize).saturating_sub(taken) + 1;
-        let by_bytes = match self.bytes.checked_div(taken) {
-            None => FETCH_FIRST,
-            Some(each) => self.range.bytes_max.saturating_sub(self.bytes) / each.max(1) + 1,
-        };
-        u32::try_from(room.min(by_bytes).min(FETCH_MAX)).unwrap_or(u32::MAX).max(1)
+        let by_bytes = self.fetch.rows(self.bytes_max.saturating_sub(self.bytes) as u64);
+        u32::try_from(room.min(by_bytes)).unwrap_or(u32::MAX).max(1)
     }
 
     /// Takes rows of one range until the page is full; returns where, if it got full.
@@ -277,16 +279,21 @@ impl<'a> Reading<'a> {
                 let View { session, good, .. } = self.view;
                 refuse_full_scan(session, good, self.table, &sql, &params).await?;
             }
-            let rows = self.view.session.query(&sql, params).await?;
-            let more = rows.len() == fetch as usize;
-            for row in &rows {
-                if self.full() {
-                    // There is at least one more row: the page ends behind the last one taken.
-                    return Ok(self.last.take());
+            let (session, mut came, mut over) = (self.view.session, 0, false);
+            let take = |row: &tokio_postgres::Row| {
+                over = self.full();
+                if !over {
+                    self.take(row)?;
+                    came += 1;
                 }
-                self.take(row)?;
+                Ok(!over)
+            };
+            session.each(&sql, params, take).await?;
+            if over {
+                // There is at least one more row: the page ends behind the last one taken.
+                return Ok(self.last.take());
             }
-            if more {
+            if came == fetch {
                 // Conditions left rows out, or the bound of a fetch was reached: on from here,
                 // within the same range.
                 parts.extend(self.rest(&begin));
@@ -315,6 +322,7 @@ impl<'a> Reading<'a> {
 
     fn take(&mut self, row: &tokio_postgres::Row) -> Job<()> {
         self.page.scanned += 1;
+        self.fetch.came(row.raw_size_bytes());
         let at = |from: usize, forms: &[Form]| -> Job<Vec<Value>> {
             let value = |(i, form): (usize, &Form)| Ok(form.value_in(row, from + i)?);
             forms.iter().enumerate().map(value).collect()
@@ -326,6 +334,7 @@ impl<'a> Reading<'a> {
         if !row.try_get::<_, Option<bool>>(end)?.unwrap_or(false) {
             return Ok(());
         }
+        self.room.holds(row.raw_size_bytes())?;
         let values = at(0, &self.columns)?;
         self.bytes += values.iter().map(Value::weight).sum::<usize>();
         let keys = self.range.keys.then(|| at(keys_at, &self.key)).transpose()?;

@@ -3,7 +3,7 @@
 //! An open snapshot keeps the server from removing what is dead, so it is closed when its time
 //! is over, whether its holder is still there or not; a read that runs then is cancelled.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use super::plan::Good;
 use super::session::{Pipeline, Session};
 use super::{lookup, outbox, range, tenants};
 use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
+use crate::store::record::room::Room;
 
 /// Where a read that fails is taken back to: reads change nothing, so one place does for all,
 /// and the transaction keeps the view that its first read has fixed.
@@ -32,6 +33,22 @@ pub(super) struct View<'a> {
     pub(super) session: &'a Session,
     pub(super) mapping: &'a Mapping,
     pub(super) good: &'a Good,
+    /// What one read may return, in bytes.
+    pub(super) bytes_max: u64,
+    /// Rows that questions have looked at, about.
+    pub(super) looked: &'a AtomicU64,
+}
+
+impl View<'_> {
+    /// What one read may return.
+    pub(super) fn room(&self) -> Room {
+        Room::new(self.bytes_max)
+    }
+
+    /// Counts rows that a question has looked at.
+    pub(super) fn look(&self, rows: i64) {
+        self.looked.fetch_add(u64::try_from(rows).unwrap_or(0), Ordering::Relaxed);
+    }
 }
 
 /// Of a read that was given up.
@@ -52,6 +69,10 @@ struct Inner {
     until: Instant,
     /// When reads end.
     read_by: std::sync::Mutex<Option<Instant>>,
+    /// See [`View`].
+    bytes_max: AtomicU64,
+    /// See [`View`].
+    looked: AtomicU64,
     /// Whether a read is under way, whose holder may be gone.
     reading: AtomicBool,
     canceller: Canceller,
@@ -82,6 +103,8 @@ pub(super) async fn open(
         open_max,
         until: Instant::now() + open_max,
         read_by: std::sync::Mutex::default(),
+        bytes_max: AtomicU64::new(u64::MAX),
+        looked: AtomicU64::new(0),
         reading: AtomicBool::new(false),
         canceller,
     });
@@ -95,12 +118,14 @@ pub(super) async fn open(
     Ok(PostgresSnapshot { inner, closer: closer.abort_handle() })
 }
 
-/// Ends a read that nobody waits for any more, and closes.
+/// Ends a read that nobody waits for any more, and the connection with it: the server may act on
+/// what it was told only later, and would end what whoever has the connection next is reading.
+/// Until the server has answered, the connection counts among those of acts.
 async fn give_up(canceller: Canceller, session: Option<Session>) {
-    if session.is_some() {
-        canceller.cancel().await;
-    }
-    close(session).await;
+    let Some(mut session) = session else { return };
+    canceller.cancel().await;
+    session.rollback().await;
+    session.sever();
 }
 
 async fn close(session: Option<Session>) {
@@ -160,7 +185,13 @@ macro_rules! read {
         let inner = &$snapshot.inner;
         let mut open = inner.session.lock().await;
         let Some(session) = open.as_ref() else { return Err(inner.overdue()) };
-        let $view = View { session, mapping: &inner.mapping, good: &inner.good };
+        let $view = View {
+            session,
+            mapping: &inner.mapping,
+            good: &inner.good,
+            bytes_max: inner.bytes_max.load(Ordering::Relaxed),
+            looked: &inner.looked,
+        };
         inner.reading.store(true, Ordering::Relaxed);
         let done: Option<Job<_>> = inner.in_time($read).await;
         inner.reading.store(done.is_none(), Ordering::Relaxed);
@@ -184,6 +215,14 @@ impl Snapshot for PostgresSnapshot {
     fn read_by(&self, deadline: Instant) {
         let mut by = self.inner.read_by.lock().unwrap_or_else(PoisonError::into_inner);
         *by = Some(deadline);
+    }
+
+    fn read_at_most(&self, bytes: u64) {
+        self.inner.bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
+    fn looked_at(&self) -> u64 {
+        self.inner.looked.load(Ordering::Relaxed)
     }
 
     async fn get_many(

@@ -5,9 +5,10 @@ use besom_core::value::Value;
 
 use super::conditions::Conditions;
 use super::error::{Job, invalid};
+use super::lookup::looked_at;
 use super::mapping::{Table, quote};
 use super::plan::refuse_full_scan;
-use super::session::Param;
+use super::session::{Param, Pipeline, only};
 use super::snapshot::View;
 use super::values::{Cell, Form};
 use crate::ports::store::Range;
@@ -60,7 +61,14 @@ pub(super) async fn tenants(
     if after.is_some() {
         refuse_full_scan(view.session, view.good, table, &sql, &params).await?;
     }
-    let rows = view.session.query(&sql, params).await?;
+    let looked = format!("SELECT {}", looked_at(table));
+    let mut pipeline = Pipeline::default();
+    let before = pipeline.push(looked.as_str(), Vec::new());
+    let asked = pipeline.push(sql, params);
+    let after = pipeline.push(looked, Vec::new());
+    let answers = view.session.run(pipeline).await?;
+    view.look(only::<i64>(&answers[after])? - only::<i64>(&answers[before])?);
+    let rows = &answers[asked];
     rows.iter().map(|row| Ok(Tenant::from(row.try_get::<_, String>(0)?))).collect()
 }
 

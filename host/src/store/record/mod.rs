@@ -7,3 +7,4 @@ pub(crate) mod ends;
 pub(crate) mod images;
 pub(crate) mod nodes;
 pub(crate) mod readset;
+pub(crate) mod room;

@@ -3,6 +3,7 @@
 use besom_core::ids::Tenant;
 use besom_core::proposal::Condition;
 use besom_core::value::{Row, RowKey};
+use rusqlite::types::ValueRef;
 use rusqlite::{Connection, params_from_iter};
 
 use super::error::Job;
@@ -11,6 +12,7 @@ use super::mapping::{Mapping, Table, quote};
 use super::plan::refuse_full_scan;
 use super::values::cells;
 use crate::ports::store::Error;
+use crate::store::record::room::Room;
 
 /// A refusal is the caller's fault, on any attempt.
 pub(super) fn invalid(refusal: String) -> Error {
@@ -35,6 +37,7 @@ pub(super) fn get_many(
     collection: &str,
     keys: &[RowKey],
     columns: &[String],
+    mut room: Room,
 ) -> Job<Vec<Option<Row>>> {
     let table = mapping.table(collection).map_err(invalid)?;
     let (names, kinds) = selected(table, columns)?;
@@ -65,10 +68,25 @@ pub(super) fn get_many(
         let mut rows = statement.query(params_from_iter(params.iter()))?;
         found.push(match rows.next()? {
             None => None,
-            Some(row) => Some(cells(row, 0, kinds.iter())?),
+            Some(row) => {
+                room.take(weight(row, kinds.len())?)?;
+                Some(cells(row, 0, kinds.iter())?)
+            }
         });
     }
     Ok(found)
+}
+
+/// What the first cells of a row weigh against a limit, before they are copied.
+pub(super) fn weight(row: &rusqlite::Row<'_>, cells: usize) -> rusqlite::Result<usize> {
+    let of = |at| {
+        Ok(match row.get_ref(at)? {
+            ValueRef::Null => 1,
+            ValueRef::Integer(_) | ValueRef::Real(_) => 8,
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => bytes.len().max(1),
+        })
+    };
+    (0..cells).map(of).sum()
 }
 
 /// Whether a row matches all conditions.

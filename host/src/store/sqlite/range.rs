@@ -15,12 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use super::error::Job;
 use super::hint;
-use super::lookup::{invalid, selected};
+use super::lookup::{invalid, selected, weight};
 use super::mapping::{Mapping, Params, Table, quote};
 use super::plan::{self, refuse_full_scan};
 use super::tenants::next_tenant;
 use super::values::{Round, cells};
 use crate::ports::store::{Range, RangePage};
+use crate::store::record::room::Room;
 
 /// Where a page ended.
 #[derive(Serialize, Deserialize)]
@@ -38,6 +39,7 @@ pub(super) fn read(
     mapping: &Mapping,
     tenant: Option<&Tenant>,
     range: &Range,
+    room: Room,
 ) -> Job<RangePage> {
     let table = mapping.table(&range.collection).map_err(invalid)?;
     let cursor: Option<Cursor> = match &range.after {
@@ -46,7 +48,7 @@ pub(super) fn read(
             invalid(format!("the cursor of a read of {:?} is not one", range.collection))
         })?),
     };
-    let mut reading = Reading::new(conn, table, range)?;
+    let mut reading = Reading::new(conn, table, range, room)?;
     if tenant.is_some() || table.tenant().is_none() {
         let at = cursor.and_then(|c| c.at);
         let next = reading.read(conn, tenant, at)?;
@@ -82,7 +84,7 @@ pub(super) fn fault_of_next_page(
         limit: 1,
         ..Range::default()
     };
-    let reading = Reading::new(conn, table, &range)?;
+    let reading = Reading::new(conn, table, &range, Room::new(u64::MAX))?;
     let tenant = table.tenant().map(|_| Tenant::from(""));
     // No plan depends on what the values are.
     let behind = vec![Value::Integer(0); reading.order.len()];
@@ -113,12 +115,16 @@ struct Reading<'a> {
     key: Vec<Column>,
     page: RangePage,
     bytes: usize,
+    /// The page ends at about so many.
+    bytes_max: usize,
+    /// What a single row may have.
+    room: Room,
     /// The ordering columns of the last row looked at, within the tenant.
     last: Option<Vec<Value>>,
 }
 
 impl<'a> Reading<'a> {
-    fn new(conn: &Connection, table: &'a Table, range: &'a Range) -> Job<Reading<'a>> {
+    fn new(conn: &Connection, table: &'a Table, range: &'a Range, room: Room) -> Job<Reading<'a>> {
         let index = table.collection.index_columns(range.index.as_deref()).ok_or_else(|| {
             let known: Vec<_> = table.collection.indexes.keys().cloned().collect();
             invalid(format!(
@@ -170,13 +176,15 @@ impl<'a> Reading<'a> {
             key,
             page: RangePage::default(),
             bytes: 0,
+            bytes_max: range.bytes_max.min(usize::try_from(room.max()).unwrap_or(usize::MAX)),
+            room,
             last: None,
         })
     }
 
     fn full(&self) -> bool {
         self.page.rows.len() >= self.range.limit.max(1) as usize
-            || (self.bytes >= self.range.bytes_max && !self.page.rows.is_empty())
+            || (self.bytes >= self.bytes_max && !self.page.rows.is_empty())
             || (self.range.scan_max > 0 && self.page.scanned >= self.range.scan_max)
     }
 
@@ -340,8 +348,10 @@ impl<'a> Reading<'a> {
             let (keys_at, order_at) = (self.columns.len(), self.columns.len() + self.key.len());
             let end = order_at + self.order.len();
             if row.get::<_, Option<bool>>(end)?.unwrap_or(false) {
+                let weight = weight(row, self.columns.len())?;
+                self.room.holds(weight)?;
+                self.bytes += weight;
                 let values = cells(row, 0, self.columns.iter())?;
-                self.bytes += values.iter().map(Value::weight).sum::<usize>();
                 self.page.rows.push(values);
                 if self.range.keys {
                     self.page.keys.push(cells(row, keys_at, self.key.iter())?);

@@ -20,6 +20,7 @@ use super::mapping::Mapping;
 use super::readers::{Reader, Readers};
 use super::{lookup, outbox, range, tenants};
 use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
+use crate::store::record::room::Room;
 
 /// Of a read that was given up.
 const SLOW: &str = "a read was ended: the time of the call was up";
@@ -38,6 +39,10 @@ struct Inner {
     mapping: Arc<Mapping>,
     open_max: Duration,
     watch: Arc<Watch>,
+    /// What one read may return, in bytes.
+    bytes_max: AtomicU64,
+    /// Rows that questions have looked at, about.
+    looked: AtomicU64,
 }
 
 /// What a read is stopped by while it runs.
@@ -90,6 +95,8 @@ pub(super) async fn open(
         mapping,
         open_max,
         watch,
+        bytes_max: AtomicU64::new(u64::MAX),
+        looked: AtomicU64::new(0),
     });
     let bounded = Arc::downgrade(&inner);
     let closer = tokio::spawn(async move {
@@ -154,6 +161,24 @@ impl SqliteSnapshot {
     }
 }
 
+impl SqliteSnapshot {
+    fn room(&self) -> Room {
+        Room::new(self.inner.bytes_max.load(Ordering::Relaxed))
+    }
+
+    /// A read that returns no rows, of which is counted how many it has looked at.
+    fn question<T>(&self, job: impl FnOnce(&Connection, &Mapping) -> Job<T>) -> Result<T> {
+        let steps = || self.inner.watch.steps.load(Ordering::Relaxed);
+        let before = steps();
+        let answer = self.read(job);
+        // A statement that is kept goes on counting where it was: the first look may be owed to
+        // the questions before this one.
+        let looks = (steps() - before).saturating_sub(1);
+        self.inner.looked.fetch_add(looks * u64::from(STEPS) / STEPS_PER_ROW, Ordering::Relaxed);
+        answer
+    }
+}
+
 #[async_trait]
 impl Snapshot for SqliteSnapshot {
     fn read_by(&self, deadline: Instant) {
@@ -161,8 +186,12 @@ impl Snapshot for SqliteSnapshot {
         self.inner.watch.until.store(u64::try_from(left).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
+    fn read_at_most(&self, bytes: u64) {
+        self.inner.bytes_max.store(bytes, Ordering::Relaxed);
+    }
+
     fn looked_at(&self) -> u64 {
-        self.inner.watch.steps.load(Ordering::Relaxed) * u64::from(STEPS) / STEPS_PER_ROW
+        self.inner.looked.load(Ordering::Relaxed)
     }
 
     async fn get_many(
@@ -172,13 +201,15 @@ impl Snapshot for SqliteSnapshot {
         keys: &[RowKey],
         columns: &[String],
     ) -> Result<Vec<Option<Row>>> {
+        let room = self.room();
         self.read(|conn, mapping| {
-            lookup::get_many(conn, mapping, tenant, collection, keys, columns)
+            lookup::get_many(conn, mapping, tenant, collection, keys, columns, room)
         })
     }
 
     async fn read_range(&self, tenant: Option<&Tenant>, range: &Range) -> Result<RangePage> {
-        self.read(|conn, mapping| range::read(conn, mapping, tenant, range))
+        let room = self.room();
+        self.read(|conn, mapping| range::read(conn, mapping, tenant, range, room))
     }
 
     async fn exists(
@@ -187,7 +218,7 @@ impl Snapshot for SqliteSnapshot {
         collection: &str,
         conditions: &[Condition],
     ) -> Result<bool> {
-        self.read(|conn, mapping| lookup::exists(conn, mapping, tenant, collection, conditions))
+        self.question(|conn, mapping| lookup::exists(conn, mapping, tenant, collection, conditions))
     }
 
     async fn tenants(
@@ -196,7 +227,7 @@ impl Snapshot for SqliteSnapshot {
         after: Option<&Tenant>,
         limit: u32,
     ) -> Result<Vec<Tenant>> {
-        self.read(|conn, mapping| tenants::tenants(conn, mapping, range, after, limit))
+        self.question(|conn, mapping| tenants::tenants(conn, mapping, range, after, limit))
     }
 
     async fn deliveries(

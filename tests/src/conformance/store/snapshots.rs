@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use besom::ports::store::Error;
+use besom::ports::store::{Error, Range};
 use besom_core::proposal::{Change, Condition};
 use besom_core::value::Value;
 
 use crate::conformance::World;
-use crate::conformance::tables::{full_thing, text, thing};
+use crate::conformance::tables::{fields, full_thing, text, thing};
 use crate::conformance::world::{apply, candidate, range, set_n, tenant};
 
 const OPEN: Duration = Duration::from_secs(60);
@@ -108,4 +108,56 @@ pub async fn a_read_of_what_is_not_mapped_is_invalid(world: &mut World) {
     invalid(view.read_range(Some(&a), &range("things", None, &["colour"])).await.map(drop));
     let condition = Condition::equal("n", text("one"));
     invalid(view.exists(Some(&a), "things", &[condition]).await.map(drop));
+}
+
+/// However few rows a read names: what it returns is bounded in bytes, and told apart from
+/// everything else that may be wrong with it. The snapshot goes on.
+pub async fn a_read_returns_so_many_bytes_and_no_more(world: &mut World) {
+    const KIB: usize = 1 << 10;
+    let large = |id: &str, bytes: usize| {
+        let data = Value::Bytes(vec![7; bytes]);
+        let fields = fields([("id", text(id)), ("title", text(id)), ("data", data)]);
+        Change::Insert { collection: "things".into(), fields }
+    };
+    world.write((0..40).map(|at| large(&format!("m{at:02}"), 60 * KIB)).collect()).await;
+    world.write(vec![large("x", 300 * KIB), thing("z", 1)]).await;
+    let view = world.store().snapshot(OPEN).await.unwrap();
+    view.read_at_most(200 * KIB as u64);
+    let (a, columns) = (tenant("a"), names(&["data"]));
+    let read = async |keys: &[&str]| {
+        let keys: Vec<_> = keys.iter().map(|&key| vec![text(key)]).collect();
+        view.get_many(Some(&a), "things", &keys, &columns).await
+    };
+    let refused = |answer: Error| match answer {
+        Error::TooLarge(said) => assert!(said.contains("`read_bytes`"), "{said}"),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(read(&["m00", "m01", "z"]).await.unwrap().len(), 3);
+    // The same row over and over counts each time, and a single one may be too much.
+    refused(read(&["m00"; 100]).await.unwrap_err());
+    refused(read(&["x"]).await.unwrap_err());
+    let every: Vec<String> = (0..40).map(|at| format!("m{at:02}")).collect();
+    let every: Vec<&str> = every.iter().map(String::as_str).collect();
+    refused(read(&every).await.unwrap_err());
+
+    // Of a range, pages end there.
+    let whole = range("things", None, &["data"]);
+    let (mut rows, mut after) = (0, None);
+    let ended = loop {
+        let range = Range { after: after.take(), ..whole.clone() };
+        match view.read_range(Some(&a), &range).await {
+            Ok(page) => {
+                assert!(page.rows.len() <= 4, "{} rows of 60 KiB", page.rows.len());
+                rows += page.rows.len();
+                after = page.next;
+                assert!(after.is_some(), "the largest row was passed over");
+            }
+            Err(error) => break error,
+        }
+    };
+    refused(ended);
+    assert!((37..=40).contains(&rows), "{rows} rows before the one that is too large");
+    assert!(view.exists(Some(&a), "things", &[]).await.unwrap());
+    view.read_at_most(u64::MAX);
+    assert_eq!(read(&every).await.unwrap().len(), 40);
 }

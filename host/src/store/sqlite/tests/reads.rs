@@ -1,6 +1,6 @@
 //! Range reads: pages, NULL, all tenants, refused scans, snapshots.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use besom_core::proposal::{Change, Comparison, Condition};
 use besom_core::snapshot::Cause;
@@ -180,4 +180,49 @@ async fn a_snapshot_sees_one_moment_and_ends_at_its_time() {
         ended = read(short.as_ref()).await;
     }
     assert!(matches!(ended, Err(Error::Refused(Cause::Slow, _))));
+}
+
+/// The time of a call ends its reads, whoever counts calls: each looks at the clock as it runs.
+#[tokio::test]
+async fn a_read_ends_with_the_time_of_its_call() {
+    let f = Fixture::new().await;
+    f.write((0..2_000).map(|i| document(&format!("d{i:04}"))).collect()).await;
+    let view = f.store.snapshot(LONG).await.unwrap();
+    let nobody = [Condition::equal("epoch", Value::Integer(77))];
+    let range = Range {
+        collection: "documents".into(),
+        columns: vec!["doc_id".into()],
+        conditions: nobody.to_vec(),
+        limit: 10,
+        bytes_max: usize::MAX,
+        ..Range::default()
+    };
+    let tenant = Some(&f.tenant);
+    assert!(view.read_range(tenant, &range).await.unwrap().rows.is_empty());
+    view.read_by(Instant::now());
+    let late = view.read_range(tenant, &range).await;
+    assert!(matches!(late, Err(Error::Refused(Cause::Slow, _))), "{late:?}");
+    let late = view.exists(tenant, "documents", &nobody).await;
+    assert!(matches!(late, Err(Error::Refused(Cause::Slow, _))), "{late:?}");
+    // What has more time goes on.
+    view.read_by(Instant::now() + LONG);
+    assert!(!view.exists(tenant, "documents", &nobody).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_question_counts_about_the_rows_that_it_has_looked_at() {
+    let f = Fixture::new().await;
+    f.write((0..2_000).map(|i| document(&format!("d{i:04}"))).collect()).await;
+    let view = f.store.snapshot(LONG).await.unwrap();
+    let tenant = Some(&f.tenant);
+    let by_key = [Condition::equal("doc_id", text("d1000"))];
+    for _ in 0..3_000 {
+        assert!(view.exists(tenant, "documents", &by_key).await.unwrap());
+    }
+    let seeks = view.looked_at();
+    assert!(seeks <= 3_000, "{seeks} rows were looked at to find 3,000");
+    let nobody = [Condition::equal("epoch", Value::Integer(77))];
+    assert!(!view.exists(tenant, "documents", &nobody).await.unwrap());
+    let looked = view.looked_at() - seeks;
+    assert!((500..=4_000).contains(&looked), "{looked} of 2,000 rows");
 }

@@ -1,0 +1,44 @@
+//! How much one read may return.
+
+use crate::ports::store::Error;
+
+/// What is left of it. It is asked while rows arrive: what is beyond is never held.
+pub(crate) struct Room {
+    max: u64,
+    left: u64,
+}
+
+impl Room {
+    /// For so many bytes.
+    pub(crate) fn new(max: u64) -> Room {
+        Room { max, left: max }
+    }
+
+    /// Takes a row's bytes, or refuses them.
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<(), Error> {
+        match self.left.checked_sub(bytes as u64) {
+            Some(left) => self.left = left,
+            None => return Err(self.exceeded()),
+        }
+        Ok(())
+    }
+
+    /// Refuses a single row that is larger than all of it.
+    pub(crate) fn holds(&self, bytes: usize) -> Result<(), Error> {
+        if bytes as u64 > self.max { Err(self.exceeded()) } else { Ok(()) }
+    }
+
+    /// What is left, in bytes.
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    /// All of it, in bytes.
+    pub(crate) fn max(&self) -> u64 {
+        self.max
+    }
+
+    fn exceeded(&self) -> Error {
+        Error::TooLarge(format!("one read may return {} bytes (`read_bytes`)", self.max))
+    }
+}
