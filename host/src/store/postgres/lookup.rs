@@ -65,7 +65,9 @@ pub(super) async fn get_many(
             matched(&by)
         );
         let params = set.params();
-        refuse_full_scan(view.session, view.good, table, &sql, &params).await?;
+        if from == 0 {
+            refuse_full_scan(view.session, view.good, table, &sql, &params).await?;
+        }
         let take = |row: &tokio_postgres::Row| {
             let weight = row.raw_size_bytes();
             room.take(weight)?;
@@ -112,10 +114,15 @@ impl Fetch {
         self.bytes += bytes as u64;
     }
 
-    /// Rows to be asked for next, where there is room for so many bytes.
-    pub(super) fn rows(&self, left: u64) -> usize {
+    /// Rows to be asked for next, where there is room for so many bytes. Where none came yet, more
+    /// are asked for each time: most of what is named may not be there.
+    pub(super) fn rows(&mut self, left: u64) -> usize {
         match self.bytes.checked_div(self.came) {
-            None => self.first,
+            None => {
+                let first = self.first;
+                self.first = (first * 4).min(Self::MAX);
+                first
+            }
             Some(each) => {
                 usize::try_from(left / each.max(1) + 1).unwrap_or(Self::MAX).min(Self::MAX)
             }

@@ -262,7 +262,7 @@ impl<'a> Reading<'a> {
 
     /// How many rows are asked for next: one more than there is room for, and about as many as
     /// there are bytes for, by those that came.
-    fn fetch(&self) -> u32 {
+    fn fetch(&mut self) -> u32 {
         let taken = self.page.rows.len();
         let room = (self.range.limit.max(1) as usize).saturating_sub(taken) + 1;
         let by_bytes = self.fetch.rows(self.bytes_max.saturating_sub(self.bytes) as u64);
