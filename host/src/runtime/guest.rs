@@ -3,6 +3,7 @@
 //! It counts what the call uses and knows when the call has to end. What the imports
 //! answer is in `imports`.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,9 @@ pub(super) enum Halt {
 pub(super) enum Scope {
     /// None: `describe` sees nothing.
     Nothing,
+    /// Of no tenant: which tenants have rows is all that it may ask. With the names it was given,
+    /// for it may return no other.
+    Tenants(HashSet<String>),
     /// A scan; the tenant is added to every query. None: all tenants.
     Scan(Option<Tenant>),
     /// Each read names its item, whose tenant is added.
@@ -197,6 +201,10 @@ impl Guest {
             (Scope::Items(_), None) => {
                 Err(Refusal::new("no-such-item", "a read in `act` names its item (`of`)"))
             }
+            (Scope::Tenants(_), _) => Err(Refusal::new(
+                "not-available",
+                "`tenants` may only ask for tenants, unless `all_tenants` is granted",
+            )),
             (Scope::Scan(tenant), None) => Ok(tenant.clone()),
             (Scope::Scan(_) | Scope::Nothing, Some(_)) => {
                 Err(Refusal::new("no-such-item", "only `act` has items: leave `of` out"))

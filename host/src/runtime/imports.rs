@@ -23,6 +23,8 @@ const PAGE_ROWS_MAX: u32 = 10_000;
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Keys of one `get-many` or `states`.
 const KEYS_MAX: usize = 10_000;
+/// A key of an activity or of a message: as long as a key that a task may emit or wait for.
+const KEY_BYTES_MAX: usize = 1_024;
 /// Tenants of one `tenants`.
 const TENANTS_MAX: u32 = 10_000;
 /// A token of where a page ended.
@@ -89,6 +91,11 @@ fn answer<T>(result: Result<T, Failure>) -> Answer<T> {
         })),
         Err(Failure::Halted(halt)) => Err(halt.into()),
     }
+}
+
+/// The bytes of the longest key.
+fn longest(keys: &[String]) -> usize {
+    keys.iter().map(String::len).max().unwrap_or(0)
 }
 
 /// How the linker finds the guest in its store.
@@ -244,7 +251,7 @@ impl Guest {
         self.count_call()?;
         let view = self.view()?;
         // Whoever works for one tenant has no business knowing of the others.
-        if !matches!(self.scope, Scope::Scan(None)) {
+        if !matches!(self.scope, Scope::Tenants(_) | Scope::Scan(None)) {
             return Err(Refusal::new(
                 "not-available",
                 "only `tenants`, and a `scan` over all tenants, may ask for tenants",
@@ -260,7 +267,11 @@ impl Guest {
         let tenants = self.read(tenants).await?;
         let looked = view.snapshot.looked_at().saturating_sub(before);
         self.count_rows(looked.max(tenants.len() as u64));
-        Ok(tenants.into_iter().map(|tenant| tenant.as_str().to_owned()).collect())
+        let names: Vec<String> = tenants.iter().map(|t| t.as_str().to_owned()).collect();
+        if let Scope::Tenants(given) = &mut self.scope {
+            given.extend(names.iter().cloned());
+        }
+        Ok(names)
     }
 
     async fn activity_of(
@@ -273,6 +284,7 @@ impl Guest {
         self.tenant(of)?;
         self.access.to_activity()?;
         at_most("keys in one `states`", keys.len(), KEYS_MAX)?;
+        at_most("bytes in a key", longest(&keys), KEY_BYTES_MAX)?;
         let states = self.wait(view.activity.states(&keys)).await;
         let states = states.map_err(|error| Halt::Infrastructure(error.to_string()))?;
         Ok(states
@@ -296,6 +308,7 @@ impl Guest {
         let (view, tenant) = (self.view()?, self.tenant(of)?);
         self.access.to_topic(&topic)?;
         at_most("keys in one `get-many`", keys.len(), KEYS_MAX)?;
+        at_most("bytes in a key", longest(&keys), KEY_BYTES_MAX)?;
         if keys.is_empty() {
             return Ok(Vec::new());
         }

@@ -527,15 +527,23 @@ impl Guests for Runtime {
         let caller = self.caller(call, view, activity).await?;
         let context = context(call, None);
         let after = after.cloned();
+        let scope = match call.all_tenants {
+            true => Scope::Scan(None),
+            false => Scope::Tenants(HashSet::new()),
+        };
         self.run(caller, move |caller| async move {
             let after = after.as_ref().map(Tenant::as_str);
             let question = Question::Tenants { context: &context, after, limit };
-            let outcome = caller.ask(Scope::Scan(None), question).await;
+            let outcome = caller.ask(scope, question).await;
             let names = match outcome.answer? {
                 Answer::Tenants(names) => names,
                 answer => return Err(unexpected(&answer)),
             };
-            page::tenants(names, limit).map_err(|(cause, message)| {
+            let given = match &outcome.guest.scope {
+                Scope::Tenants(given) => Some(given),
+                Scope::Scan(_) | Scope::Items(_) | Scope::Nothing => None,
+            };
+            page::tenants(names, limit, given).map_err(|(cause, message)| {
                 Error::Guest(fault::returned(cause, message, &outcome.guest))
             })
         })
@@ -562,7 +570,8 @@ impl Guests for Runtime {
                 Answer::Page(page) => page,
                 answer => return Err(unexpected(&answer)),
             };
-            let scanned = found.scanned;
+            // What it says of itself is counted as far as it can be true.
+            let scanned = found.scanned.min(caller.limits.rows_read);
             let (candidates, next) =
                 page::candidates(found, tenant.as_ref(), limit).map_err(|(cause, message)| {
                     Error::Guest(fault::returned(cause, message, &guest))

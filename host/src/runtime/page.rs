@@ -1,5 +1,7 @@
 //! What `scan` and `tenants` return, held against the contract. Pure.
 
+use std::collections::HashSet;
+
 use besom_core::ids::Tenant;
 use besom_core::item::{Candidate, PAYLOAD_BYTES_MAX};
 use besom_core::time::Time;
@@ -8,8 +10,10 @@ use super::bindings::besom::task::types as wit;
 
 /// A key, a route, a version, a tenant: they are columns of indexes.
 const NAME_BYTES_MAX: usize = 1_024;
-/// A cursor. It is stored with every page.
-const CURSOR_BYTES_MAX: usize = 64 * 1024;
+/// A cursor. It is stored with every page, for each tenant: it has to hold a place in an index.
+const CURSOR_BYTES_MAX: usize = 4 * 1024;
+/// What is shown of a name that is refused, in characters.
+const NAME_CHARS_SHOWN: usize = 64;
 
 /// A due time from the epoch, either way: 100,000 years. A store marks what has none by a further one.
 const DUE_MICROS_MAX: i64 = 100_000 * 366 * 86_400 * 1_000_000;
@@ -98,14 +102,34 @@ fn candidate(c: wit::Candidate, scanned: Option<&Tenant>) -> Result<Candidate, V
     })
 }
 
-/// The tenants that may have candidates.
-pub(super) fn tenants(names: Vec<String>, limit: u32) -> Result<Vec<Tenant>, Violation> {
+/// The tenants that may have candidates. `given`: the names that `store.tenants` gave during the
+/// call, of which these have to be; none: the task may see all tenants, and name any.
+///
+/// A name that a plugin makes up could carry what was read of one tenant to where it works for
+/// another.
+pub(super) fn tenants(
+    names: Vec<String>,
+    limit: u32,
+    given: Option<&HashSet<String>>,
+) -> Result<Vec<Tenant>, Violation> {
     if names.len() > limit as usize {
         let count = names.len();
         return Err(("contract", format!("tenants: {count} tenants where {limit} were asked for")));
     }
     for n in &names {
         name("tenants: a tenant", n, true)?;
+    }
+    if let Some(given) = given
+        && let Some(other) = names.iter().find(|name| !given.contains(*name))
+    {
+        let shown: String = other.chars().take(NAME_CHARS_SHOWN).collect();
+        return Err((
+            "contract",
+            format!(
+                "tenants: `{shown}` is none of those that `store.tenants` gave during this call: \
+                 grant `all_tenants` to a task that knows tenants from elsewhere"
+            ),
+        ));
     }
     let mut sorted: Vec<&String> = names.iter().collect();
     sorted.sort_unstable();
@@ -177,8 +201,28 @@ mod tests {
     #[test]
     fn tenants_come_once_and_no_more_than_asked_for() {
         let names = |all: &[&str]| all.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
-        assert_eq!(tenants(names(&["b", "a"]), 2).unwrap().len(), 2);
-        assert!(tenants(names(&["a", "b", "a"]), 9).unwrap_err().1.contains("twice"));
-        assert!(tenants(names(&["a", "b"]), 1).is_err());
+        assert_eq!(tenants(names(&["b", "a"]), 2, None).unwrap().len(), 2);
+        assert!(tenants(names(&["a", "b", "a"]), 9, None).unwrap_err().1.contains("twice"));
+        assert!(tenants(names(&["a", "b"]), 1, None).is_err());
+    }
+
+    #[test]
+    fn only_tenants_that_the_store_gave_are_taken() {
+        let given: HashSet<String> = ["a".to_owned(), "b".to_owned()].into();
+        let of = |name: &str| tenants(vec![name.to_owned()], 9, Some(&given));
+        assert_eq!(of("b").unwrap(), [Tenant::from("b")]);
+        let (cause, message) = of(&"x".repeat(1_000)).unwrap_err();
+        assert_eq!(cause, "contract");
+        assert!(message.contains("none of those") && message.len() < 300, "{message}");
+    }
+
+    #[test]
+    fn a_cursor_that_is_no_place_in_an_index_is_refused() {
+        let of = |bytes: usize| {
+            let page = wit::Page { next: Some(vec![0; bytes]), ..page(vec![]) };
+            candidates(page, None, 1)
+        };
+        assert_eq!(of(4_096).unwrap().1.map(|next| next.len()), Some(4_096));
+        assert!(of(4_097).unwrap_err().1.contains("a cursor of 4097 bytes: at most 4096"));
     }
 }

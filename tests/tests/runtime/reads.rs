@@ -29,6 +29,7 @@ async fn a_read_beyond_the_grants_is_refused_with_a_stable_code() {
         ("read-many-columns", "limit-exceeded"),
         ("read-long-prefix", "limit-exceeded"),
         ("read-long-value", "limit-exceeded"),
+        ("deliveries-long-key", "limit-exceeded"),
     ];
     for (key, code) in cases {
         assert_eq!(told(key).await, code, "{key}");
@@ -70,6 +71,8 @@ async fn a_scan_is_held_against_the_contract() {
     let keys: Vec<&str> = page.candidates.iter().map(|c| c.key.as_str()).collect();
     assert_eq!((keys, page.next, page.scanned), (vec!["k0", "k1", "k2"], None, 7));
     assert!(page.candidates.iter().all(|c| c.tenant.as_ref() == Some(&tenant)));
+    let most = limits().rows_read;
+    assert_eq!(scan("scanned").await.unwrap().scanned, most, "it cannot have looked at more");
     for (how, cause, says) in [
         ("too-many", "contract", "4 candidates where 3 were asked for"),
         ("fat", "limit", "payload of the candidate `fat` has 4097 bytes: at most 4096"),
@@ -86,6 +89,36 @@ async fn only_a_scan_over_all_tenants_may_ask_for_them() {
     let call = call(&loaded.digest, limits());
     let tenants = runtime.tenants(&call, things(), Arc::new(Nobody), None, 10).await.unwrap();
     assert_eq!(tenants, [Tenant::from("a"), Tenant::from("b")]);
+}
+
+/// Without all tenants nothing is read of several at once, and no name is made up: it could carry what
+/// was read of one tenant to where the task works for another.
+#[tokio::test]
+async fn a_task_without_all_tenants_may_only_ask_which_there_are() {
+    let (runtime, loaded) = hostile().await;
+    let tenants = async |how: &str, all_tenants: bool| {
+        let settings = vec![Field::new("scan", Value::Text(how.into()))];
+        let call = Call { settings, all_tenants, ..call(&loaded.digest, limits()) };
+        runtime.tenants(&call, things(), Arc::new(Nobody), None, 10).await
+    };
+    assert_eq!(tenants("well", false).await.unwrap(), [Tenant::from("a"), Tenant::from("b")]);
+    assert_eq!(tenants("tenants-fewer", false).await.unwrap(), [Tenant::from("a")]);
+    for how in ["tenants-read", "tenants-get", "tenants-exists", "tenants-deliveries"] {
+        assert!(tenants(how, true).await.is_ok(), "{how}");
+    }
+    for how in
+        ["tenants-read", "tenants-get", "tenants-exists", "tenants-deliveries", "tenants-activity"]
+    {
+        let refused = tenants(how, false).await;
+        let Err(Error::Guest(fault)) = refused else { panic!("{how}: {refused:?}") };
+        assert!(fault.message.contains("`not-available`"), "{how}: {}", fault.message);
+    }
+    let Err(Error::Guest(fault)) = tenants("tenants-invented", false).await else {
+        panic!("a name that is made up passed")
+    };
+    assert_eq!(fault.cause, "contract");
+    assert!(fault.message.contains("`SECRET` is none of those"), "{}", fault.message);
+    assert_eq!(tenants("tenants-invented", true).await.unwrap().len(), 3);
 }
 
 /// Without all tenants a call has the items of one, so that what is read of one is nowhere when the

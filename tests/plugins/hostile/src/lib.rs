@@ -31,6 +31,25 @@ impl Task for Hostile {
         Ok(Some(Candidate::of(&[row.value("id")?])?))
     }
 
+    fn tenants(ctx: &Context, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
+        let things = || Range::of("things").columns(["id"]);
+        let mut tenants = store::tenants(&things(), after, limit)?;
+        match ctx.setting::<String>("scan")?.as_str() {
+            // What is read of one tenant, told to whoever is scanned by that name.
+            "tenants-read" => drop(store::rows(None, things()).collect::<Result<Vec<_>>>()?),
+            "tenants-get" => {
+                drop(store::get_many(None, "things", &[vec![Value::Integer(1)]], &["id"])?);
+            }
+            "tenants-exists" => drop(store::exists(None, &Filter::of("things"))?),
+            "tenants-deliveries" => drop(deliveries::latest(None, "cleaned", &["k".to_owned()])?),
+            "tenants-activity" => drop(activity::states(None, &["room".to_owned()])?),
+            "tenants-invented" => tenants.push("SECRET".to_owned()),
+            "tenants-fewer" => tenants.truncate(1),
+            _ => {}
+        }
+        Ok(tenants)
+    }
+
     fn scan(ctx: &Context, _: Option<Vec<u8>>, limit: u32) -> Result<besom_sdk::Page> {
         let setting = ctx.setting::<String>("scan")?;
         if setting == "sleep" {
@@ -53,7 +72,8 @@ impl Task for Hostile {
             _ => Ok(Candidate::new(format!("k{index}"))),
         };
         let candidates = (0..count).map(candidate).collect::<Result<_>>()?;
-        Ok(besom_sdk::Page { candidates, next: None, scanned: 7, extra: vec![] })
+        let scanned = if setting == "scanned" { u64::MAX } else { 7 };
+        Ok(besom_sdk::Page { candidates, next: None, scanned, extra: vec![] })
     }
 
     fn act(ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
@@ -140,6 +160,9 @@ fn misdeed(key: &str, ctx: &Context, item: &Item) -> Result<Verdict> {
         "read-gossip" => told(deliveries::latest(Some(item), "gossip", &["k".to_owned()])),
         "deliveries-for-nobody" => told(deliveries::latest(None, "cleaned", &["k".to_owned()])),
         "tenants" => told(store::tenants(&Range::of("things").columns(["id"]), None, 10)),
+        "deliveries-long-key" => {
+            told(deliveries::latest(Some(item), "cleaned", &["k".repeat(2_000)]))
+        }
         "activity" => {
             told(activity::states_each(std::slice::from_ref(item), |_| Ok("room".to_owned())))
         }
