@@ -84,6 +84,9 @@ pub struct TaskDefinition {
     /// have caught up.
     #[serde(default = "queue_max_default")]
     pub queue_max: u32,
+    /// Timers and retries that may wait: at so many the leader plans nothing more.
+    #[serde(default = "timers_max_default")]
+    pub timers_max: u32,
     /// Rows that all nodes together change in a second on its behalf; none: as many as there
     /// are.
     #[serde(default)]
@@ -117,6 +120,16 @@ impl TaskDefinition {
 
 /// Items that may wait in the log of a task that says nothing of it.
 pub const QUEUE_MAX_DEFAULT: u32 = 100_000;
+
+/// Timers and retries that may wait of a task that says nothing of it: in the lane of due items,
+/// which is the operator's to give, and in any other.
+pub const TIMERS_MAX_DUE: u32 = 10_000_000;
+/// See [`TIMERS_MAX_DUE`].
+pub const TIMERS_MAX_DEFAULT: u32 = 1_000_000;
+
+fn timers_max_default() -> u32 {
+    TIMERS_MAX_DUE
+}
 
 fn queue_max_default() -> u32 {
     QUEUE_MAX_DEFAULT

@@ -267,7 +267,7 @@ impl Site {
     /// Everything that waits, in the log and to be tried again.
     pub async fn waiting(&self) -> Vec<Waiting> {
         let store = self.store();
-        let mut waiting = store.read_retries(None, None, world::ALL).await.unwrap();
+        let mut waiting = store.read_retries(None, None, None, world::ALL).await.unwrap();
         for stream in store.backlog(None).await.unwrap() {
             let (task, partition) = (&stream.task, stream.partition);
             let items = store.read_log(task, partition, stream.acked, world::ALL, usize::MAX).await;
@@ -357,7 +357,8 @@ impl Site {
         let id = CommitId(u128::from(self.commits.fetch_add(1, Ordering::Relaxed)));
         let node = NodeName::from(NODE);
         let (as_of, idle) = (Time::EPOCH, Vec::new());
-        let batch = Batch { id, node, entries, as_of, idle, activity_in_store: false };
+        let batch =
+            Batch { id, node, entries, as_of, idle, activity_in_store: false, lane: Lane::Normal };
         self.store().commit(&batch).await.unwrap().outcomes
     }
 

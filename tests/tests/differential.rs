@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use besom::ports::guests::Lane;
 use besom::ports::store::{
     Batch, Command, CommandEffect, Committed, DeadSelector, Decision, Entry, Letters, Outcome,
     PlanPage, Planned, Retention, Waiting,
@@ -244,7 +245,11 @@ async fn perform(world: &mut World, step: Step, term: u64) -> Result {
             let all = waiting(world).await;
             let begun: Vec<(Source, &Item)> =
                 all.iter().step_by(2).map(|waiting| (waiting.source, &waiting.item)).collect();
-            world.store().begin(CommitId(u128::from(term)), &"dead".into(), &begun).await.unwrap();
+            world
+                .store()
+                .begin(CommitId(u128::from(term)), &"dead".into(), Lane::Normal, &begun)
+                .await
+                .unwrap();
             let counted = world.store().bury(&world.fence, &["dead".into()]).await;
             Result::Count(counted.unwrap().len() as u64)
         }
@@ -265,7 +270,7 @@ async fn perform(world: &mut World, step: Step, term: u64) -> Result {
         }
         Step::Prune { history, undo, limit } => {
             let undo: Vec<_> = TASKS.iter().map(|name| (task(name), undo)).collect();
-            let keep = Retention { history, undo: &undo, nodes: history };
+            let keep = Retention { history, undo: &undo, nodes: history, routed: None };
             let pruned = world.store().prune(&world.fence, keep, limit).await.unwrap();
             Result::Pruned { history: pruned.history, undo: pruned.undo }
         }

@@ -4,6 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use besom::ports::guests::Lane;
 use besom::ports::store::{Error, Store};
 use besom::store::sqlite::{Options, SqliteStore};
 use besom_core::proposal::Change;
@@ -34,7 +35,10 @@ fn another_writer_makes_every_write_busy_and_nothing_is_lost() {
         let (commit, mark, begin) = (
             world.store().commit(&batch).await,
             world.store().find_commit(world.mark()).await,
-            world.store().begin(batch.id, &world.node, &[(item.source, &item.item)]).await,
+            world
+                .store()
+                .begin(batch.id, &world.node, Lane::Normal, &[(item.source, &item.item)])
+                .await,
         );
         assert!(matches!(commit, Err(Error::Busy(_))), "{commit:?}");
         assert!(matches!(mark, Err(Error::Busy(_))), "{mark:?}");

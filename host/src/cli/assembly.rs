@@ -80,6 +80,7 @@ impl Assembly {
             recorder,
             lines: Arc::new(lines),
             quota: Arc::new(Quota::new(quota_bounds(&config))),
+            routed: config.topics.keys().cloned().collect(),
             delivery: delivery(&config)?,
         };
         Ok(Assembly { config, loader, ports, etcd })
@@ -139,6 +140,7 @@ fn quota_bounds(config: &Config) -> Bounds {
     Bounds {
         pending_messages: config.delivery.pending_max,
         pending_bytes: config.delivery.pending_bytes_max,
+        routed: config.topics.keys().cloned().collect(),
         history_text: config.host.history_text_max,
         disk: is_file.then(|| (config.store.path.clone(), config.store.disk_free_min)),
     }

@@ -339,6 +339,24 @@ fn notes(resolved: &mut Resolved, now: Time) {
             resolved.warn_schedule(&task.name, warning, fix);
         }
     }
+    let mut unrouted: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for task in &tasks {
+        for topic in &task.topics {
+            unrouted.entry(topic).or_default().push(task.name.as_str());
+        }
+    }
+    unrouted.retain(|topic, _| !resolved.partial().topics.contains_key(*topic));
+    let kept = show_duration(resolved.partial().retention.history);
+    for (topic, tasks) in unrouted {
+        resolved.warn(
+            format!(
+                "the topic `{topic}` has no route: what `{}` emits to it is delivered to nobody, and \
+                 removed after {kept}",
+                tasks.join("`, `")
+            ),
+            format!("add [topics.\"{topic}\"], or read the table of the outbox in time; see docs/delivery.md"),
+        );
+    }
     for task in tasks.iter().filter(|task| task.plugin == "compaction") {
         let text = |name: &str| {
             let field = task.settings.iter().find(|field| field.name == name);

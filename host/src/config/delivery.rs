@@ -108,7 +108,7 @@ pub(super) const DELIVERY: Section = Section {
             name: "pending_max",
             default: "100000",
             doc: "Messages of a task to one topic that may wait to be delivered; above it the task is \
-                  held. A topic without a route waits for whoever reads the outbox.",
+                  held. Of a topic without a route the oldest are removed instead.",
             slot: Slot::U32(|s: &mut Sections| &mut s.delivery.pending_max, 1, 1_000_000_000),
         },
         Key {

@@ -497,6 +497,11 @@ impl Resolved {
         self.problems.push(Diagnostic::warning(place, message).fix(fix));
     }
 
+    /// Adds a warning about what the file does not say.
+    pub fn warn(&mut self, message: impl Into<String>, fix: impl Into<String>) {
+        self.problems.push(Diagnostic::warning(self.source.whole(), message).fix(fix));
+    }
+
     /// Adds a warning about a collection's mapping.
     pub fn warn_collection(&mut self, name: &str, message: impl Into<String>, fix: &str) {
         let span = self.places.get(name).map(|places| &places.name);

@@ -19,7 +19,10 @@ use super::tree::{Entry, Node, Span, Table};
 use super::walk::{Spans, Walker};
 use super::{Plugin, limits};
 use crate::ports::guests::Lane;
-use crate::task::{Aliases, CatchUp, Columns, Overlap, RetryPolicy, TaskDefinition};
+use crate::task::{
+    Aliases, CatchUp, Columns, Overlap, RetryPolicy, TIMERS_MAX_DEFAULT, TIMERS_MAX_DUE,
+    TaskDefinition,
+};
 
 /// The key of the grants that lists topics instead of a collection's operations.
 pub const TOPICS: &str = "topics";
@@ -50,6 +53,7 @@ pub struct TaskTable {
     horizon: Duration,
     undo_retention: Duration,
     queue_max: u32,
+    timers_max: u32,
     rows_per_second: u32,
     lane: String,
     sha256: Option<String>,
@@ -138,6 +142,12 @@ pub static KEYS: &[Key<TaskTable>] = &[
         default: "100000",
         doc: "Items that may wait in its queue: above it nothing more is planned until the nodes have caught up.",
         slot: Slot::U32(|t| &mut t.queue_max, 1, 1_000_000_000),
+    },
+    Key {
+        name: "timers_max",
+        default: "",
+        doc: "Items that may wait for their time, as timers or retries: at so many nothing more is planned; by default 10000000 in the lane due, 1000000 in any other.",
+        slot: Slot::U32(|t| &mut t.timers_max, 1, 1_000_000_000),
     },
     Key {
         name: "rows_per_second",
@@ -484,6 +494,11 @@ impl RawTask {
             retry: self.retry,
             undo_retention: self.plain.undo_retention,
             queue_max: self.plain.queue_max,
+            timers_max: match (self.plain.timers_max, manifest.lane) {
+                (0, Lane::Due) => TIMERS_MAX_DUE,
+                (0, Lane::Normal | Lane::Heavy) => TIMERS_MAX_DEFAULT,
+                (given, _) => given,
+            },
             rows_per_second: NonZeroU32::new(self.plain.rows_per_second),
         }
     }

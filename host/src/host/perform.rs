@@ -66,6 +66,8 @@ pub struct Ports {
     pub node_retention: Duration,
     /// How long before-images are kept, per task.
     pub undo_retention: Vec<(TaskName, Duration)>,
+    /// The topics that have a route.
+    pub routed: Arc<[String]>,
     /// What this node says of itself.
     pub recorder: Arc<Recorder>,
     /// What guests log.
@@ -329,6 +331,7 @@ impl Ports {
             history: self.history_retention,
             undo: &self.undo_retention,
             nodes: self.node_retention,
+            routed: Some(&self.routed),
         };
         let pruned = self.store.prune(fence, keep, PRUNE_ROWS).await?;
         let most = pruned.history.max(pruned.undo).max(pruned.other);
@@ -354,12 +357,14 @@ impl Ports {
                 }
                 Executed::LogRead(ticket, read)
             }
-            Execute::ReadTimers(read, scope) => {
-                let items = store.read_timers(scope.as_deref(), read.after, read.limit).await;
+            Execute::ReadTimers(read, tasks, scope) => {
+                let scope = scope.as_deref();
+                let items = store.read_timers(Some(&tasks), scope, read.after, read.limit).await;
                 Executed::TimersRead(read.number, items)
             }
-            Execute::ReadRetries(read, scope) => {
-                let items = store.read_retries(scope.as_deref(), read.after, read.limit).await;
+            Execute::ReadRetries(read, tasks, scope) => {
+                let scope = scope.as_deref();
+                let items = store.read_retries(Some(&tasks), scope, read.after, read.limit).await;
                 Executed::RetriesRead(read.number, items)
             }
             Execute::Act { ticket, commit, definition, now, seed, items } => {
@@ -398,12 +403,15 @@ impl Ports {
                     self.observe(&mut batch).await;
                 }
                 let result = match self.quota.room_for(store.as_ref(), &batch).await {
-                    Ok(()) => store.commit(&batch).await,
+                    Ok(left) => {
+                        let result = store.commit(&batch).await;
+                        if matches!(result, Ok(_) | Err(store::Error::Unknown(_))) {
+                            self.quota.note(&left);
+                        }
+                        result
+                    }
                     Err(error) => Err(error),
                 };
-                if matches!(result, Ok(_) | Err(store::Error::Unknown(_))) {
-                    self.quota.note(&batch);
-                }
                 self.note_commit(&batch, &result);
                 // The instant from which on an item's effects are durable.
                 tracing::debug!(returned = %batch.id, items = batch.entries.len(), "commit");
@@ -465,7 +473,10 @@ impl Ports {
         };
         let noted: Vec<(Source, &Item)> =
             items.iter().map(|(source, item)| (*source, item)).collect();
-        self.store.begin(commit, &self.node, &noted).await.map_err(infrastructure)?;
+        self.store
+            .begin(commit, &self.node, definition.lane, &noted)
+            .await
+            .map_err(infrastructure)?;
         let view = self.store.snapshot(self.snapshot_max).await.map_err(infrastructure)?;
         let items: Vec<Item> = items.iter().map(|(_, item)| item.clone()).collect();
         let log = self.log_of(run_of(&items));
@@ -628,6 +639,8 @@ impl Ports {
     async fn scan(&self, scan: &Scan, stop: &StopFlag) -> Result<(Planned, bool), ScanError> {
         let (task, tenant) = (&scan.definition.name, scan.tenant.as_ref());
         self.refuse_beyond(task, scan.definition.queue_max).await?;
+        let (store, timers_max) = (self.store.as_ref(), scan.definition.timers_max);
+        self.quota.room_to_plan(store, task, timers_max).await.map_err(of_store)?;
         self.quota.disk_room().map_err(of_store)?;
         let cursor = self.store.cursor(task, tenant).await.map_err(of_store)?;
         let now = self.store.now().await.map_err(of_store)?;
@@ -642,6 +655,7 @@ impl Ports {
             .map_err(of_guest)?;
         self.recorder.used(scan.run, &page.usage);
         let more = page.next.is_some();
+        let timers = page.candidates.iter().filter(|c| c.due.is_some()).count() as u64;
         let page = PlanPage {
             run: scan.run,
             task: task.clone(),
@@ -652,6 +666,7 @@ impl Ports {
             quota: scan.quota,
         };
         let planned = self.store.plan_page(&scan.fence, &page).await.map_err(of_store)?;
+        self.quota.note_planned(task, timers.min(planned.planned));
         Ok((planned, more))
     }
 }

@@ -1,8 +1,9 @@
-//! How much a task may leave behind: messages that wait to be delivered, what is left of the disk,
-//! and text in the history. Who has no room for the first two is refused, which holds its task and
-//! costs no item an attempt; text beyond its bound is left out, for it holds nothing up.
+//! How much a task may leave behind: items that wait for their time, messages that wait to be
+//! delivered, what is left of the disk, and text in the history. Who has no room for the first three
+//! is refused, which holds its task and costs no item an attempt; text beyond its bound is left out,
+//! and so are the oldest messages that nobody is to deliver, for they hold nothing up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,8 +27,17 @@ const TEXT_SPAN: Duration = Duration::from_secs(24 * 3600);
 /// What is left of a reason beyond the bound, in bytes.
 const REASON_BYTES_LEFT: usize = 256;
 
+/// Of the messages that nobody is to deliver, the oldest so many hundredths go at a time, once there
+/// are too many; at most so many in one transaction.
+const DROP_PERCENT: u64 = 10;
+const DROP_MAX: u64 = 10_000;
+
 /// A task and a topic that it emits to.
 type Lane = (TaskName, String);
+
+/// What a batch leaves behind.
+#[derive(Debug, Default)]
+pub struct Left(BTreeMap<Lane, Pending>);
 
 /// The bounds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +46,8 @@ pub struct Bounds {
     pub pending_messages: u32,
     /// The bytes of these.
     pub pending_bytes: u64,
+    /// The topics that have a route. Of any other a task is not held: its oldest messages go.
+    pub routed: BTreeSet<String>,
     /// Bytes of notes and reasons that a task leaves in the history in a day.
     pub history_text: u64,
     /// The database's file on a disk of this machine, and the bytes that are left free there.
@@ -47,6 +59,7 @@ impl Default for Bounds {
         Bounds {
             pending_messages: 100_000,
             pending_bytes: 1 << 30,
+            routed: BTreeSet::new(),
             history_text: 1 << 30,
             disk: None,
         }
@@ -58,6 +71,9 @@ impl Default for Bounds {
 pub struct Quota {
     bounds: Bounds,
     lanes: Mutex<BTreeMap<Lane, Measured>>,
+    waiting: Mutex<Option<(Instant, BTreeMap<TaskName, u64>)>>,
+    /// Held by who measures: the others use what is known meanwhile.
+    measuring: tokio::sync::Mutex<()>,
     disk: Mutex<Option<(Instant, Result<(), String>)>>,
     text: Mutex<BTreeMap<TaskName, (Instant, u64)>>,
 }
@@ -71,7 +87,7 @@ struct Measured {
 impl Quota {
     /// Nothing is measured yet.
     pub fn new(bounds: Bounds) -> Quota {
-        Quota { bounds, lanes: Mutex::default(), disk: Mutex::default(), text: Mutex::default() }
+        Quota { bounds, ..Quota::default() }
     }
 
     /// Whether the disk has room for anything.
@@ -82,34 +98,71 @@ impl Quota {
         self.free_enough().map_err(|why| store::Error::Refused(Cause::Full, why))
     }
 
-    /// Whether there is room for what a batch leaves behind.
+    /// Whether there is room for what a batch leaves behind, and what that is.
     ///
     /// # Errors
     /// [`store::Error::Refused`] with what is full and how it is emptied, or the store's own.
-    pub async fn room_for(&self, store: &dyn Store, batch: &Batch) -> store::Result<()> {
+    pub async fn room_for(&self, store: &dyn Store, batch: &Batch) -> store::Result<Left> {
         self.disk_room()?;
-        let lanes: Vec<Lane> = emitted(batch).into_keys().collect();
-        for lane in lanes {
-            let pending = self.pending(store, &lane).await?;
-            if let Some(why) = self.over(&lane, pending) {
+        let left = Left(emitted(batch));
+        for lane in left.0.keys() {
+            let measure = async || {
+                store.pending_messages(&lane.0, &lane.1, self.bounds.pending_messages).await
+            };
+            let pending = self.pending(lane, measure).await?;
+            let Some(why) = self.over(lane, pending) else { continue };
+            if self.bounds.routed.contains(&lane.1) {
                 return Err(store::Error::Refused(Cause::Full, why));
             }
+            self.drop_oldest(store, lane, pending).await?;
         }
-        Ok(())
+        Ok(left)
     }
 
     /// Notes what a batch has left behind.
-    pub fn note(&self, batch: &Batch) {
-        let emitted = emitted(batch);
-        if emitted.is_empty() {
+    pub fn note(&self, left: &Left) {
+        if left.0.is_empty() {
             return;
         }
         let mut lanes = self.lanes();
-        for (lane, added) in emitted {
-            if let Some(known) = lanes.get_mut(&lane) {
+        for (lane, added) in &left.0 {
+            if let Some(known) = lanes.get_mut(lane) {
                 known.pending.messages += added.messages;
                 known.pending.bytes += added.bytes;
             }
+        }
+    }
+
+    /// Whether a task may plan more: `most` of its items may wait for their time.
+    ///
+    /// # Errors
+    /// [`store::Error::Refused`] with how many wait, or the store's own.
+    pub async fn room_to_plan(
+        &self,
+        store: &dyn Store,
+        task: &TaskName,
+        most: u32,
+    ) -> store::Result<()> {
+        let waiting = self.waiting(store, task, u64::from(most)).await?;
+        if waiting < u64::from(most) {
+            return Ok(());
+        }
+        Err(store::Error::Refused(
+            Cause::Full,
+            format!(
+                "{waiting} timers and retries of `{task}` wait, at most as many as \
+                 `tasks.{task}.timers_max` says: it plans nothing more until fewer do"
+            ),
+        ))
+    }
+
+    /// Notes how many items of a task wait for their time since.
+    pub fn note_planned(&self, task: &TaskName, timers: u64) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = &mut *waiting
+            && timers > 0
+        {
+            *known.entry(task.clone()).or_default() += timers;
         }
     }
 
@@ -173,20 +226,92 @@ impl Quota {
         ))
     }
 
-    async fn pending(&self, store: &dyn Store, lane: &Lane) -> store::Result<Pending> {
-        let known = self.lanes().get(lane).copied();
-        if let Some(known) = known {
+    /// What waits of a lane: as it is known, or as `measure` tells. One measures at a time, and who
+    /// knows an earlier value goes on with it meanwhile.
+    async fn pending(
+        &self,
+        lane: &Lane,
+        measure: impl AsyncFnOnce() -> store::Result<Pending>,
+    ) -> store::Result<Pending> {
+        let known = || self.lanes().get(lane).copied();
+        let is_fresh = |known: &Measured| {
             let is_full = self.over(lane, known.pending).is_some();
-            let lasts = if is_full { AGAIN_AFTER } else { MEASURED_FOR };
-            if known.at.elapsed() < lasts {
-                return Ok(known.pending);
-            }
+            known.at.elapsed() < if is_full { AGAIN_AFTER } else { MEASURED_FOR }
+        };
+        let before = known();
+        if let Some(fresh) = before.filter(is_fresh) {
+            return Ok(fresh.pending);
+        }
+        let _measuring = match (self.measuring.try_lock(), before) {
+            (Ok(guard), _) => guard,
+            (Err(_), Some(before)) => return Ok(before.pending),
+            (Err(_), None) => self.measuring.lock().await,
+        };
+        if let Some(fresh) = known().filter(is_fresh) {
+            return Ok(fresh.pending);
         }
         let at = Instant::now();
-        let most = self.bounds.pending_messages;
-        let pending = store.pending_messages(&lane.0, &lane.1, most).await?;
+        let pending = measure().await?;
         self.lanes().insert(lane.clone(), Measured { at, pending });
         Ok(pending)
+    }
+
+    /// How many timers and retries of a task there are.
+    async fn waiting(&self, store: &dyn Store, task: &TaskName, most: u64) -> store::Result<u64> {
+        let known = || {
+            let known = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let (at, waiting) = known.as_ref()?;
+            let waiting = waiting.get(task).copied().unwrap_or_default();
+            let lasts = if waiting >= most { AGAIN_AFTER } else { MEASURED_FOR };
+            (at.elapsed() < lasts).then_some(waiting)
+        };
+        if let Some(waiting) = known() {
+            return Ok(waiting);
+        }
+        let _measuring = self.measuring.lock().await;
+        if let Some(waiting) = known() {
+            return Ok(waiting);
+        }
+        let at = Instant::now();
+        let of = |depth: store::Depth| Some((depth.task?, depth.timers + depth.retries));
+        let all: BTreeMap<TaskName, u64> =
+            store.depths().await?.into_iter().filter_map(of).collect();
+        let waiting = all.get(task).copied().unwrap_or_default();
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, all));
+        Ok(waiting)
+    }
+
+    /// Makes room in a lane that nobody delivers.
+    async fn drop_oldest(
+        &self,
+        store: &dyn Store,
+        lane: &Lane,
+        mut pending: Pending,
+    ) -> store::Result<()> {
+        let (task, topic) = lane;
+        let mut dropped = 0;
+        while self.over(lane, pending).is_some() {
+            let count = (pending.messages * DROP_PERCENT / 100).clamp(1, DROP_MAX);
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            let gone = store.drop_messages(task, topic, count).await?;
+            if gone.messages == 0 {
+                break;
+            }
+            dropped += gone.messages;
+            pending.messages = pending.messages.saturating_sub(gone.messages);
+            pending.bytes = pending.bytes.saturating_sub(gone.bytes);
+        }
+        if let Some(known) = self.lanes().get_mut(lane) {
+            known.pending = pending;
+        }
+        if dropped > 0 {
+            tracing::warn!(
+                %task, topic, dropped,
+                "the oldest messages of a topic without a route are removed: more wait than \
+                 `delivery.pending_max` and `pending_bytes_max` say"
+            );
+        }
+        Ok(())
     }
 
     fn free_enough(&self) -> Result<(), String> {
@@ -315,10 +440,11 @@ mod tests {
             as_of: Time::EPOCH,
             idle: Vec::new(),
             activity_in_store: false,
+            lane: crate::ports::guests::Lane::Normal,
         }
     }
 
-    fn refused(room: store::Result<()>) -> String {
+    fn refused<T: std::fmt::Debug>(room: store::Result<T>) -> String {
         match room {
             Err(store::Error::Refused(Cause::Full, why)) => why,
             other => panic!("{other:?}"),
@@ -327,16 +453,17 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_that_left_too_much_behind_is_refused_and_its_neighbours_are_not() {
-        let few = Bounds { pending_messages: 2, ..Bounds::default() };
-        let small = Bounds { pending_bytes: 200, ..Bounds::default() };
+        let routed = || BTreeSet::from(["t".to_owned(), "u".to_owned()]);
+        let few = Bounds { pending_messages: 2, routed: routed(), ..Bounds::default() };
+        let small = Bounds { pending_bytes: 200, routed: routed(), ..Bounds::default() };
         for (bounds, words) in [
             (few, ["2 messages of `sweep` to the topic `t`", "`delivery.pending_max`"]),
             (small, ["MiB of messages of `sweep`", "`delivery.pending_bytes_max`"]),
         ] {
             let (quota, store) = (Quota::new(bounds), store());
             for _ in 0..2 {
-                quota.room_for(&store, &batch("sweep", &["t"])).await.expect("room");
-                quota.note(&batch("sweep", &["t"]));
+                let left = quota.room_for(&store, &batch("sweep", &["t"])).await.expect("room");
+                quota.note(&left);
             }
             let why = refused(quota.room_for(&store, &batch("sweep", &["u", "t"])).await);
             assert!(words.iter().all(|word| why.contains(word)), "{why}");
@@ -345,6 +472,53 @@ mod tests {
                 quota.room_for(&store, &neighbour).await.expect("room");
             }
         }
+    }
+
+    /// Nobody would ever empty it, so nobody waits for that.
+    #[tokio::test]
+    async fn a_topic_without_a_route_holds_no_task() {
+        let bounds = Bounds { pending_messages: 2, pending_bytes: 200, ..Bounds::default() };
+        let (quota, store) = (Quota::new(bounds), store());
+        for _ in 0..5 {
+            let left = quota.room_for(&store, &batch("sweep", &["t"])).await.expect("room");
+            quota.note(&left);
+        }
+    }
+
+    #[tokio::test]
+    async fn one_measures_and_the_others_go_on_with_what_is_known() {
+        let quota = Quota::new(Bounds::default());
+        let lane: Lane = ("sweep".into(), "t".into());
+        let counted = |messages| Pending { messages, bytes: 0 };
+        let first = quota.pending(&lane, async || Ok(counted(1))).await.expect("a count");
+        assert_eq!(first.messages, 1);
+        let unasked = async || panic!("it is known already");
+        assert_eq!(quota.pending(&lane, unasked).await.expect("a count").messages, 1);
+        let old = Instant::now().checked_sub(MEASURED_FOR).expect("a machine up for seconds");
+        quota.lanes().get_mut(&lane).expect("it is known").at = old;
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let slow = quota.pending(&lane, async || Ok(counted(answered.await.expect("it answers"))));
+        let meanwhile = async {
+            let unasked = async || panic!("somebody measures already");
+            let known = quota.pending(&lane, unasked).await.expect("a count").messages;
+            answer.send(7).expect("somebody measures");
+            known
+        };
+        let (measured, known) = tokio::join!(slow, meanwhile);
+        assert_eq!((measured.expect("a count").messages, known), (7, 1));
+    }
+
+    #[tokio::test]
+    async fn who_plans_without_end_for_later_is_refused() {
+        let (quota, store, task) = (Quota::new(Bounds::default()), store(), "sweep".into());
+        quota.room_to_plan(&store, &task, 10).await.expect("room");
+        quota.note_planned(&task, 9);
+        quota.note_planned(&"another".into(), 100);
+        quota.room_to_plan(&store, &task, 10).await.expect("room");
+        quota.note_planned(&task, 1);
+        let why = refused(quota.room_to_plan(&store, &task, 10).await);
+        assert!(why.contains("10 timers and retries of `sweep`"), "{why}");
+        assert!(why.contains("`tasks.sweep.timers_max`"), "{why}");
     }
 
     #[test]

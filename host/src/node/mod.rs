@@ -19,6 +19,7 @@ pub mod planner;
 mod resignation;
 mod weight;
 pub mod window;
+pub mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -94,6 +94,34 @@ impl Window {
         self.added = Some(self.added.map_or(now, |known| known.min(now)));
     }
 
+    /// The number of the last read.
+    pub(super) fn reads(&self) -> u64 {
+        self.reads
+    }
+
+    /// The read that is wanted now, with a number beyond that one.
+    pub(super) fn wanted_after(&mut self, last: u64, now: Time) -> Option<Read> {
+        self.reads = self.reads.max(last);
+        self.wanted(now)
+    }
+
+    /// Whether the read of that number is under way.
+    pub(super) fn awaits(&self, number: u64) -> bool {
+        self.reading.is_some_and(|read| read.number == number)
+    }
+
+    /// Whether an item is taken.
+    pub(super) fn has_taken(&self, item: &Waiting) -> bool {
+        place(item).is_some_and(|(_, id)| self.taken.contains(&id))
+    }
+
+    /// An item that may have been taken is none of this window's any more.
+    pub(super) fn give_up(&mut self, item: &Waiting) {
+        if let Some((_, id)) = place(item) {
+            self.taken.remove(&id);
+        }
+    }
+
     /// The read that is wanted now, if any; it counts as under way.
     pub fn wanted(&mut self, now: Time) -> Option<Read> {
         if self.reading.is_some() || self.retry_at.is_some_and(|at| now < at) {

@@ -29,6 +29,8 @@ use besom_core::time::Time;
 use besom_core::value::{Field, Row, RowKey, Value};
 use serde::{Deserialize, Serialize};
 
+use super::guests::Lane;
+
 /// The infrastructure failed, or refused the writer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
@@ -319,6 +321,8 @@ pub struct Batch {
     /// Whether the activity is kept in this store (then it is read inside the
     /// transaction and `idle` is not looked at).
     pub activity_in_store: bool,
+    /// The lane of their task: how the batch is ordered among what waits for the store.
+    pub lane: Lane,
 }
 
 /// What became of an entry.
@@ -712,12 +716,15 @@ pub const TERMS_KEPT: u32 = 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention<'a> {
     /// History, slots, runs with what they logged, commands, messages at their end, what the
-    /// tasks have settled; terms, but for the newest [`TERMS_KEPT`].
+    /// tasks have settled, cursors of tenants since they were last visited; terms, but for the newest [`TERMS_KEPT`].
     pub history: Duration,
     /// Before-images, by task; those of a task that is not named go with their history row.
     pub undo: &'a [(TaskName, Duration)],
     /// Nodes, from when they were last seen.
     pub nodes: Duration,
+    /// The topics that have a route: what waits of any other is nobody's to deliver, and is kept as
+    /// long as the history. None: that is not known, and all that waits stays.
+    pub routed: Option<&'a [String]>,
 }
 
 /// What is removed by [`Store::prune`].
@@ -1084,17 +1091,20 @@ pub trait Store: Send + Sync {
         Ok(room.read)
     }
 
-    /// Timers of these partitions by due time, then id: those after `after`.
+    /// Timers of these tasks and partitions (none: of all) by due time, then id: those after
+    /// `after`.
     async fn read_timers(
         &self,
+        tasks: Option<&[TaskName]>,
         partitions: Option<&[Partition]>,
         after: Option<(Time, u64)>,
         limit: u32,
     ) -> Result<Vec<Waiting>>;
 
-    /// Retries of these partitions by time, then id: those after `after`.
+    /// Retries, likewise, by time, then id.
     async fn read_retries(
         &self,
+        tasks: Option<&[TaskName]>,
         partitions: Option<&[Partition]>,
         after: Option<(Time, u64)>,
         limit: u32,
@@ -1107,8 +1117,15 @@ pub trait Store: Send + Sync {
     async fn take_rows(&self, task: &TaskName, rows: u64, per_second: NonZeroU32) -> Result<Grant>;
 
     /// Notes which items are about to be executed, so that a death of the host during
-    /// them is counted ([`Item::deaths`]). Survives the process, not necessarily the machine.
-    async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()>;
+    /// them is counted ([`Item::deaths`]). Survives the process, not necessarily the machine. `lane`:
+    /// how it is ordered among what waits for the store.
+    async fn begin(
+        &self,
+        id: CommitId,
+        node: &NodeName,
+        lane: Lane,
+        items: &[(Source, &Item)],
+    ) -> Result<()>;
 
     /// Forgets a begun batch that will not be committed.
     async fn abandon(&self, id: CommitId) -> Result<()>;
@@ -1154,6 +1171,10 @@ pub trait Store: Send + Sync {
 
     /// A task's messages of a topic that wait to be delivered, at most so many of them counted.
     async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending>;
+
+    /// Removes the oldest messages of a task to a topic that wait, at most so many: what has no
+    /// route is nobody's to deliver. With what is gone.
+    async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending>;
 
     /// Messages, newest first.
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>>;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use besom::ports::guests::Lane;
 use besom::ports::store::{
     Batch, Decision, Entry, NewRun, Outcome, PlanPage, SlotDecision, Store, Stream, Trigger,
 };
@@ -359,7 +360,7 @@ impl Worker {
         let waiting = self.store.read_log(task, part, acked, self.batch, usize::MAX).await?;
         let id = CommitId(u128::from(part.0) << 64 | u128::from(acked.0));
         let items: Vec<_> = waiting.iter().map(|w| (w.source, &w.item)).collect();
-        self.store.begin(id, &self.node, &items).await?;
+        self.store.begin(id, &self.node, Lane::Normal, &items).await?;
         let epoch = self.epochs[&part];
         let entries = waiting
             .into_iter()
@@ -378,6 +379,7 @@ impl Worker {
             as_of: Time::EPOCH,
             idle: Vec::new(),
             activity_in_store: false,
+            lane: Lane::Normal,
         })
     }
 }

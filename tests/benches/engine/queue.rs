@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use besom::ports::guests::Lane;
 use besom::ports::store::{Batch, Decision, Entry, NewRun, PlanPage, SlotDecision, Store, Trigger};
 use besom_core::ids::{CommitId, Fence, NodeName, OwnerEpoch, Partition, RunId, Term};
 use besom_core::item::Candidate;
@@ -133,7 +134,7 @@ async fn sweep(size: u32, rounds: u32) -> Result<(Duration, Duration, Steps)> {
         lap(&mut steps.read);
         let id = CommitId(u128::from(round) + 1);
         let items: Vec<_> = waiting.iter().map(|w| (w.source, &w.item)).collect();
-        store.begin(id, &leader.node, &items).await?;
+        store.begin(id, &leader.node, Lane::Normal, &items).await?;
         lap(&mut steps.begin);
         let entries = waiting
             .into_iter()
@@ -151,6 +152,7 @@ async fn sweep(size: u32, rounds: u32) -> Result<(Duration, Duration, Steps)> {
             as_of: Time::EPOCH,
             idle: Vec::new(),
             activity_in_store: true,
+            lane: Lane::Normal,
         };
         let committed = store.commit(&batch).await?;
         lap(&mut steps.commit);

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use besom::ports::guests::Lane;
 use besom::ports::store::Store as _;
 use besom_core::ids::{CommitId, NodeName, Partition, RunId, Seq};
 use besom_core::item::{Identity, Item, Source};
@@ -26,7 +27,7 @@ pub async fn run() -> Result<()> {
         for round in 0..ROUNDS {
             let id = CommitId(u128::from(round) + 1);
             let began = Instant::now();
-            store.begin(id, &node, &begun).await?;
+            store.begin(id, &node, Lane::Normal, &begun).await?;
             spans.push(began.elapsed().as_secs_f64() * 1e6);
             store.abandon(id).await?;
         }

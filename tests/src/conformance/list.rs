@@ -149,6 +149,8 @@ macro_rules! store_conformance {
                 what_was_given_up_is_tried_again_unless_a_later_one_has_followed,
                 claims_are_bounded_by_topic,
                 a_topic_that_is_not_asked_for_stays_in_the_outbox,
+                the_oldest_that_wait_can_be_removed,
+                what_has_no_route_is_forgotten_with_the_history,
                 a_stale_leader_neither_claims_nor_marks,
                 an_attempt_that_is_not_the_latest_changes_nothing,
                 a_task_sees_what_became_of_its_own_messages,
@@ -176,6 +178,7 @@ macro_rules! store_conformance {
             }
             prune {
                 the_audit_balances_after_pruning,
+                the_cursor_of_a_tenant_is_forgotten_once_nobody_visits_it,
                 images_are_pruned_by_their_tasks_retention,
                 pruning_is_bounded_and_goes_on,
                 a_run_stays_while_something_refers_to_it,
@@ -261,6 +264,7 @@ macro_rules! store_conformance {
                 what_was_decided_for_later_is_not_committed_before,
                 a_timer_is_acknowledged_once,
                 timers_are_read_in_the_order_of_their_due_times,
+                what_waits_is_read_by_task,
                 a_timer_may_be_due_before_the_epoch,
                 a_retry_keeps_counters_and_errors,
                 a_retry_of_a_retry_has_another_id,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use besom::ports::guests::Lane;
 use besom::ports::store::{
     Audit, Batch, BeforeImage, Committed, Decision, Entry, HistoryQuery, HistoryRow, NewRun,
     PlanPage, Planned, Range, RangePage, Result, SlotDecision, Store, Trigger, Waiting,
@@ -126,12 +127,12 @@ impl World {
 
     /// All timers, of every task.
     pub async fn timers(&self) -> Vec<Waiting> {
-        self.store().read_timers(None, None, ALL).await.expect("the timers are read")
+        self.store().read_timers(None, None, None, ALL).await.expect("the timers are read")
     }
 
     /// All retries, of every task.
     pub async fn retries(&self) -> Vec<Waiting> {
-        self.store().read_retries(None, None, ALL).await.expect("the retries are read")
+        self.store().read_retries(None, None, None, ALL).await.expect("the retries are read")
     }
 
     /// The one item in the log of a task.
@@ -151,7 +152,7 @@ impl World {
     pub fn batch(&self, entries: Vec<Entry>) -> Batch {
         let (id, node) = (self.mark(), self.node.clone());
         let (as_of, idle) = (self.now, Vec::new());
-        Batch { id, node, entries, as_of, idle, activity_in_store: false }
+        Batch { id, node, entries, as_of, idle, activity_in_store: false, lane: Lane::Normal }
     }
 
     /// Commits decisions about waiting items.

@@ -321,6 +321,7 @@ impl World {
             recorder: Arc::default(),
             lines: Arc::default(),
             quota: Arc::default(),
+            routed: Arc::default(),
             delivery: None,
         };
         let settings = Settings {

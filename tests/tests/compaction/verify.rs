@@ -120,7 +120,7 @@ async fn rows_that_are_not_kept_any_more_are_gone_and_said_to_be() {
         compacted_three_times(&site).await;
         let long = Duration::from_secs(3_600);
         let undo = [(TaskName::from(TASK), Duration::ZERO)];
-        let keep = Retention { history: long, undo: &undo, nodes: long };
+        let keep = Retention { history: long, undo: &undo, nodes: long, routed: None };
         let pruned = site.store().prune(site.fence(), keep, 1_000).await.unwrap();
         assert_eq!(pruned.undo, 3, "{place:?}");
         let found = verify(&site).await;

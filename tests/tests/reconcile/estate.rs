@@ -14,7 +14,7 @@ use besom::host::perform::call_of;
 use besom::model::default_collections;
 use besom::ports::activity::{self, Activity};
 use besom::ports::courier::Courier as _;
-use besom::ports::guests::{Guests as _, StopFlag};
+use besom::ports::guests::{Guests as _, Lane, StopFlag};
 use besom::ports::store::{Batch, Claimed, Entry, Outcome, SlotDecision, Store, Waiting};
 use besom::runtime::{Runtime, Settings};
 use besom_core::delivery::{self, Attempt};
@@ -214,7 +214,7 @@ impl Estate {
     /// The only item that waits, if there is one, with what is to become of it by now.
     pub async fn decide(&self, task: &str) -> Option<(Waiting, Decision)> {
         let (store, definition) = (self.store(), &self.config.tasks[task]);
-        let mut waiting = store.read_retries(None, None, world::ALL).await.unwrap();
+        let mut waiting = store.read_retries(None, None, None, world::ALL).await.unwrap();
         waiting.retain(|waiting| waiting.item.identity.task.as_str() == task);
         for stream in store.backlog(None).await.unwrap() {
             if stream.task.as_str() == task {
@@ -247,6 +247,7 @@ impl Estate {
             as_of: Time::EPOCH,
             idle: vec![(0, WORKSPACE.to_owned())],
             activity_in_store: false,
+            lane: Lane::Normal,
         };
         self.store().commit(&batch).await.unwrap().outcomes.remove(0)
     }

@@ -1,5 +1,7 @@
-//! What is begun next: due items before retries before the log, tasks of a lane in turns.
+//! What is begun next: lanes in their order, tasks of a lane in turns, and of a task what has
+//! fallen due before its retries before its log.
 
+use super::super::window::Window;
 use super::*;
 
 /// Which tasks a lane has room for.
@@ -99,6 +101,19 @@ impl Executor {
         }
         let first = self.next_due_task(room, ahead);
         let Some((run_at, definition)) = first else { return false };
+        self.last_due = Some(definition.name.clone());
+        self.begin_timers(run_at, definition, Lane::Due, random, out);
+        true
+    }
+
+    fn begin_timers(
+        &mut self,
+        run_at: Time,
+        definition: Arc<TaskDefinition>,
+        lane: Lane,
+        random: &mut dyn FnMut() -> u64,
+        out: &mut Vec<Command>,
+    ) {
         let limit = self.batch_limit(&definition);
         // All that is due by now; of what is not, only what need not wait long for each other.
         let until = self.now.max(run_at + self.settings.due_span);
@@ -109,9 +124,7 @@ impl Executor {
                 own.is_some_and(|own| Arc::ptr_eq(own, &definition))
             })
         };
-        self.last_due = Some(definition.name.clone());
-        self.launch(definition, Lane::Due, Vec::new(), taken, random, out);
-        true
+        self.launch(definition, lane, Vec::new(), taken, random, out);
     }
 
     /// Whose timers are begun next, and when the first of them is due: tasks with items that are
@@ -121,10 +134,11 @@ impl Executor {
             self.admits(room, Lane::Due, &waiting.item.identity.task)
                 && self.definition_of(&waiting.item).is_some()
         };
-        let late = self.timers.first_of_each(self.now).filter(may);
+        let timers = self.timers.of(Lane::Due);
+        let late = timers.first_of_each(self.now).filter(may);
         let late = late.map(|waiting| &waiting.item.identity.task);
         let chosen = Self::turn(self.last_due.as_ref(), late);
-        let mut firsts = self.timers.first_of_each(ahead).filter(may);
+        let mut firsts = timers.first_of_each(ahead).filter(may);
         let first = match &chosen {
             Some(task) => firsts.find(|waiting| waiting.item.identity.task == *task),
             None => firsts.min_by_key(|waiting| waiting.run_at),
@@ -140,7 +154,7 @@ impl Executor {
             definitions.contains_key(task) && held.get(task).is_none_or(|hold| hold.over)
         };
         let window = if timers { &mut self.timers } else { &mut self.retries };
-        window.drop_unknown(until, ready);
+        window.drop_unready(until, ready);
     }
 
     /// Whether a stream can be read, or may be tried again.
@@ -149,7 +163,8 @@ impl Executor {
             || self.broken.get(&(task.clone(), partition)).is_none_or(|hold| hold.over)
     }
 
-    /// What is next in a lane: tasks take turns, and of a task its retries go first.
+    /// What is next in a lane: tasks take turns, and of a task what has fallen due goes first, then
+    /// its retries. In the lane of due items the former is [`Executor::begin_due`]'s.
     pub(super) fn begin_next(
         &mut self,
         lane: Lane,
@@ -162,24 +177,46 @@ impl Executor {
         }
         let until = if self.settings.ignore_backoff { Time::MAX } else { self.now };
         self.drop_unready(until, false);
-        let retried: HashMap<TaskName, Arc<TaskDefinition>> = self
-            .retries
-            .first_of_each(until)
-            .filter_map(|waiting| self.definition_of(&waiting.item))
-            .filter(|definition| definition.lane == lane)
-            .map(|definition| (definition.name.clone(), Arc::clone(definition)))
-            .collect();
+        let fallen_due = match lane {
+            Lane::Due => HashMap::new(),
+            Lane::Normal | Lane::Heavy => {
+                let ahead = self.now + self.settings.due_ahead;
+                self.first_of_lane(self.timers.of(lane), lane, ahead)
+            }
+        };
+        let retried = self.first_of_lane(self.retries.of(lane), lane, until);
         let logged = self.streams.keys().filter(|task| self.has_logged(task, lane));
-        let ready = logged.chain(retried.keys()).filter(|task| self.admits(room, lane, task));
+        let ready = logged.chain(fallen_due.keys()).chain(retried.keys());
+        let ready = ready.filter(|task| self.admits(room, lane, task));
         let Some(task) = Self::turn(self.last_turn.get(&lane), ready) else { return false };
         self.last_turn.insert(lane, task.clone());
-        match retried.get(&task) {
-            Some(definition) => {
-                self.begin_retries(until, Arc::clone(definition), random, out);
+        match (fallen_due.get(&task), retried.get(&task)) {
+            (Some((run_at, definition)), _) => {
+                self.begin_timers(*run_at, Arc::clone(definition), lane, random, out);
             }
-            None => self.begin_log(task, lane, random, out),
+            (None, Some((_, definition))) => {
+                self.begin_retries(until, Arc::clone(definition), lane, random, out);
+            }
+            (None, None) => self.begin_log(task, lane, random, out),
         }
         true
+    }
+
+    /// The first item of each task of a lane whose time comes until then: its time, and what it is
+    /// executed by.
+    fn first_of_lane(
+        &self,
+        window: &Window,
+        lane: Lane,
+        until: Time,
+    ) -> HashMap<TaskName, (Time, Arc<TaskDefinition>)> {
+        let firsts = window.first_of_each(until).filter_map(|waiting| {
+            let task = &waiting.item.identity.task;
+            let current = self.definitions.get(task).filter(|current| current.lane == lane)?;
+            let own = self.of_runs.get(&waiting.item.run).unwrap_or(current);
+            Some((task.clone(), (waiting.run_at, Arc::clone(own))))
+        });
+        firsts.collect()
     }
 
     /// Whether items of the task wait in streams that can be read.
@@ -195,6 +232,7 @@ impl Executor {
         &mut self,
         until: Time,
         definition: Arc<TaskDefinition>,
+        lane: Lane,
         random: &mut dyn FnMut() -> u64,
         out: &mut Vec<Command>,
     ) {
@@ -206,7 +244,6 @@ impl Executor {
                 own.is_some_and(|own| Arc::ptr_eq(own, &definition))
             })
         };
-        let lane = definition.lane;
         self.launch(definition, lane, Vec::new(), taken, random, out);
     }
 

@@ -104,6 +104,7 @@ impl Executor {
             as_of: flight.as_of,
             idle: Vec::new(),
             activity_in_store: self.settings.activity_in_store,
+            lane: flight.lane,
         });
         let rows = weight::rows_of_batch(&batch);
         if let Some(per_second) = flight.definition.rows_per_second.filter(|_| rows > 0) {
@@ -180,6 +181,7 @@ impl Executor {
             .flights
             .iter()
             .filter(|(_, flight)| match &flight.phase {
+                Phase::Held { .. } if flight.not_before > self.now => false,
                 Phase::Held { batch, until, .. } => {
                     self.now >= *until
                         || (flight.lane == Lane::Heavy && self.draining)
@@ -245,7 +247,7 @@ impl Executor {
     pub(super) fn due_within(&self, cost: Duration) -> bool {
         let end = self.now + cost;
         self.flights.values().any(|flight| flight.lane == Lane::Due && flight.not_before <= end)
-            || self.timers.next().is_some_and(|due| due <= end)
+            || self.timers.of(Lane::Due).next().is_some_and(|due| due <= end)
     }
 
     pub(super) fn cost(&self, batch: &Batch) -> Duration {

@@ -32,7 +32,8 @@ use besom_core::time::Time;
 
 use super::flight::{Flight, Phase, Ticket};
 use super::weight;
-use super::window::{Read, Window};
+use super::window::Read;
+use super::windows::{Tasks, Windows};
 use crate::ports::guests::{self, Acted, Lane};
 use crate::ports::store::{
     self, Batch, Committed, Entry, Grant, LeftOut, LogRead, Outcome, Stream, Waiting,
@@ -139,10 +140,10 @@ pub enum Command {
         /// Bytes.
         bytes_max: usize,
     },
-    /// Read timers of these partitions.
-    ReadTimers(Read, Scope),
+    /// Read timers of these tasks and partitions.
+    ReadTimers(Read, Tasks, Scope),
     /// Read their retries.
-    ReadRetries(Read, Scope),
+    ReadRetries(Read, Tasks, Scope),
     /// Note the items as begun, and execute them.
     Act {
         /// The batch.
@@ -248,8 +249,8 @@ pub struct Executor {
     /// Definitions of runs that differ from the current one: their items keep theirs.
     of_runs: HashMap<RunId, Arc<TaskDefinition>>,
     streams: BTreeMap<TaskName, BTreeMap<Partition, Cursor>>,
-    timers: Window,
-    retries: Window,
+    timers: Windows,
+    retries: Windows,
     flights: BTreeMap<Ticket, Flight>,
     next_ticket: u64,
     /// The task whose turn came last, for each lane: tasks of a lane take turns.
@@ -309,8 +310,8 @@ impl Executor {
     /// An executor that owns nothing yet.
     pub fn new(node: NodeName, settings: Settings) -> Executor {
         Executor {
-            timers: Window::new(settings.window),
-            retries: Window::new(settings.window),
+            timers: Windows::new(settings.window),
+            retries: Windows::new(settings.window),
             settings,
             node,
             collections: Arc::default(),
@@ -430,8 +431,8 @@ impl Executor {
         self.streams.clear();
         self.flights.clear();
         self.of_runs.clear();
-        self.timers = Window::new(self.settings.window);
-        self.retries = Window::new(self.settings.window);
+        self.timers.reset(self.settings.window);
+        self.retries.reset(self.settings.window);
         self.backlog_wanted = false;
         self.backlog_reading = false;
         self.backlog_void = false;
@@ -457,8 +458,12 @@ impl Executor {
         }
         for flight in self.flights.values_mut() {
             let current = definitions.get(&flight.task);
-            flight.revoked |= current.is_some_and(|current| !flight.definition.is_within(current));
+            // Of a task that is gone nothing is granted any more.
+            flight.revoked |= current.is_none_or(|current| !flight.definition.is_within(current));
         }
+        let lanes = definitions.iter().map(|(task, definition)| (task, definition.lane));
+        self.timers.define(lanes.clone());
+        self.retries.define(lanes);
         self.definitions = definitions;
         self.collections = collections;
         // What was refused may be granted, or mapped, by now.
@@ -624,11 +629,11 @@ impl Executor {
             self.backlog_reading = true;
             out.push(Command::Backlog(self.scope.clone()));
         }
-        if let Some(read) = self.timers.wanted(now) {
-            out.push(Command::ReadTimers(read, self.scope.clone()));
+        while let Some((read, tasks)) = self.timers.wanted(now) {
+            out.push(Command::ReadTimers(read, tasks, self.scope.clone()));
         }
-        if let Some(read) = self.retries.wanted(now) {
-            out.push(Command::ReadRetries(read, self.scope.clone()));
+        while let Some((read, tasks)) = self.retries.wanted(now) {
+            out.push(Command::ReadRetries(read, tasks, self.scope.clone()));
         }
         if !allowed || self.draining {
             return;

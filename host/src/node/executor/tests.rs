@@ -70,6 +70,7 @@ fn definition(name: &str, lane: Lane) -> Arc<TaskDefinition> {
         },
         undo_retention: Duration::ZERO,
         queue_max: crate::task::QUEUE_MAX_DEFAULT,
+        timers_max: crate::task::TIMERS_MAX_DEFAULT,
         rows_per_second: None,
     })
 }
@@ -166,8 +167,22 @@ impl Bench {
         timers: Vec<Waiting>,
         retries: Vec<Waiting>,
     ) -> Vec<Command> {
-        let mut out = self.step(Event::TimersRead(1, Ok(timers)));
-        out.extend(self.step(Event::RetriesRead(1, Ok(retries))));
+        // Those of the lane of due items are read by themselves, and first.
+        let definitions = self.executor.definitions.clone();
+        let is_due = |task: &TaskName| definitions.get(task).is_some_and(|d| d.lane == Lane::Due);
+        let both = definitions.keys().any(is_due) && !definitions.keys().all(is_due);
+        let split = |items: Vec<Waiting>| -> Vec<Vec<Waiting>> {
+            let due = |waiting: &Waiting| is_due(&waiting.item.identity.task);
+            let (first, second) = items.into_iter().partition(|waiting| !both || due(waiting));
+            if both { vec![first, second] } else { vec![first] }
+        };
+        let mut out = Vec::new();
+        for (number, items) in (1..).zip(split(timers)) {
+            out.extend(self.step(Event::TimersRead(number, Ok(items))));
+        }
+        for (number, items) in (1..).zip(split(retries)) {
+            out.extend(self.step(Event::RetriesRead(number, Ok(items))));
+        }
         let streams = streams.iter().map(|(task, partition, tail)| Stream {
             task: (*task).into(),
             partition: Partition(*partition),
@@ -448,23 +463,102 @@ fn retries_and_late_timers_take_turns_with_the_work_of_other_tasks() {
     let late = |task: &str, id: u64| timer(task, id, at(id as i64));
     let timers = [1, 2, 3, 4, 5, 6].map(|id| late("one", id)).into_iter();
     let timers = timers.chain([late("other", 7)]).collect();
-    let retries = [11, 12, 13, 14, 15, 16].map(retry).to_vec();
-    let first = bench.fed(&[("other", 1, 1)], timers, retries);
-    let begun: Vec<_> = bench.executor.flights().map(|f| (f.lane, f.task.to_string())).collect();
-    let one = |lane| (lane, "one".to_owned());
-    assert_eq!(begun, [one(Lane::Due), one(Lane::Normal)]);
-    let next = |bench: &mut Bench, ticket: Ticket, count: usize| {
-        let keys: Vec<String> = (0..count).map(|n| format!("{ticket:?}{n}")).collect();
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        bench.step(Event::Acted(ticket, acted(&keys)));
-        let begun = bench.executor.flights().filter(|flight| flight.is_executing());
-        begun.map(|f| (f.lane, f.task.to_string())).collect::<Vec<_>>()
-    };
-    let [(timers, _), (retries, _)] = acts(&first)[..] else { panic!("{first:?}") };
+    let retries = [11, 12].map(retry).to_vec();
+    let mut commands = bench.fed(&[("other", 1, 1)], timers, retries);
+    let mut begun: Vec<(String, Vec<String>)> = Vec::new();
     // Each has more to do than a batch holds, and the other one's turn is next.
-    let other = |lane| (lane, "other".to_owned());
-    assert_eq!(next(&mut bench, timers, 4), [one(Lane::Normal), other(Lane::Due)]);
-    assert_eq!(next(&mut bench, retries, 4), [other(Lane::Due), other(Lane::Normal)]);
+    while begun.len() < 5 {
+        if let Some(Command::ReadLog { ticket, .. }) =
+            commands.iter().find(|command| matches!(command, Command::ReadLog { .. }))
+        {
+            let log = whole(vec![logged("other", "logged", 1, 1)]);
+            commands = bench.step(Event::LogRead(*ticket, Ok(log)));
+        }
+        let acting = acts(&commands);
+        let [(ticket, keys)] = &acting[..] else { panic!("{begun:?}, then {commands:?}") };
+        let flight = bench.executor.flights.get(ticket).expect("it is in flight");
+        assert_eq!(flight.lane, Lane::Normal, "what is due makes no other lane of it");
+        begun.push((flight.task.to_string(), keys.clone()));
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        commands = bench.step(Event::Acted(*ticket, acted(&keys)));
+        for (ticket, batch) in commits(&commands) {
+            commands.extend(bench.step(for_ticket(all_committed(&batch), ticket)));
+        }
+    }
+    let of = |task: &str, keys: &[&str]| {
+        (task.to_owned(), keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>())
+    };
+    let expected = [
+        of("one", &["1", "2", "3", "4"]),
+        of("other", &["7"]),
+        of("one", &["5", "6"]),
+        of("other", &["logged"]),
+        of("one", &["11", "12"]),
+    ];
+    assert_eq!(begun, expected);
+}
+
+/// The lane is the operator's to give: a plugin that plans for later gets no other by it.
+#[test]
+fn what_falls_due_is_executed_in_the_lane_of_its_task() {
+    for lane in [Lane::Due, Lane::Normal, Lane::Heavy] {
+        let settings = Settings::default();
+        let mut bench = Bench::with(settings, &[definition("sweep", lane)]);
+        let commands = bench.fed(&[], vec![timer("sweep", 1, at(60_000))], vec![]);
+        assert_eq!(acts(&commands), []);
+        bench.now = bench.executor.deadline().expect("a time before it is due");
+        let (ticket, keys) = acts(&bench.fill())[0].clone();
+        assert_eq!(keys, ["1"]);
+        let lanes: Vec<Lane> = bench.executor.flights().map(|flight| flight.lane).collect();
+        assert_eq!(lanes, [lane]);
+        assert_eq!(commits(&bench.step(Event::Acted(ticket, acted(&["1"])))), [], "{lane:?}");
+        bench.now = at(59_999);
+        assert_eq!(commits(&bench.fill()), [], "{lane:?}: it is not due yet");
+        bench.now = at(60_000);
+        let (_, batch) = commits(&bench.fill()).remove(0);
+        assert_eq!(batch.lane, lane);
+    }
+}
+
+/// However much a task of another lane has planned, and however late it is.
+#[test]
+fn what_other_lanes_have_planned_is_no_wall_for_what_is_due() {
+    let tasks = [definition("expire", Lane::Due), definition("sweep", Lane::Normal)];
+    let settings = Settings { window: 4, normal_batches: 1, ..Settings::default() };
+    let mut bench = Bench::with(settings, &tasks);
+    let late: Vec<Waiting> = (1..=4).map(|id| timer("sweep", id, at(id as i64))).collect();
+    let commands = bench.fed(&[], [vec![timer("expire", 9, at(2_000))], late].concat(), vec![]);
+    let [(_, keys)] = &acts(&commands)[..] else { panic!("{commands:?}") };
+    assert_eq!(keys.len(), 4, "the lane of the others is full from now on");
+    let more = bench.executor.timers.of(Lane::Normal).reads();
+    let rest = (5..=8).map(|id| timer("sweep", id, at(id as i64))).collect();
+    bench.step(Event::TimersRead(more, Ok(rest)));
+    bench.now = at(2_000);
+    let keys: Vec<_> = acts(&bench.fill()).into_iter().map(|(_, keys)| keys).collect();
+    assert_eq!(keys, [["9".to_owned()]]);
+}
+
+/// A new version of a plugin may work in another lane.
+#[test]
+fn a_task_that_changes_its_lane_takes_what_waits_with_it() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let late = [timer("sweep", 1, at(10)), timer("sweep", 2, at(5_000))];
+    let (ticket, _) = acts(&bench.fed(&[], late.to_vec(), vec![]))[0].clone();
+    let due = definition("sweep", Lane::Due);
+    bench.executor.define([(due.name.clone(), due)].into(), Arc::default());
+    let commands = bench.fill();
+    let Some(Command::ReadTimers(read, tasks, _)) =
+        commands.iter().find(|c| matches!(c, Command::ReadTimers(..)))
+    else {
+        panic!("{commands:?}")
+    };
+    assert_eq!(**tasks, ["sweep".into()]);
+    let commands = bench.step(Event::TimersRead(read.number, Ok(late.to_vec())));
+    assert_eq!(acts(&commands), [], "what is executed already is not executed twice");
+    bench.step(Event::Acted(ticket, Err(guests::Error::Stopped("a test".into()))));
+    bench.now = at(5_000);
+    let keys: Vec<_> = acts(&bench.fill()).into_iter().map(|(_, keys)| keys).collect();
+    assert_eq!(keys, [["1".to_owned(), "2".to_owned()]]);
 }
 
 #[test]
@@ -907,7 +1001,7 @@ fn an_item_whose_reads_are_slow_is_blamed_once_others_are_committed_meanwhile() 
             // The task is held, and nobody else: another one's timer is executed and committed.
             bench.executor.planned(false, Some(at(600)));
             let commands = bench.fill();
-            let Some(Command::ReadTimers(read, _)) =
+            let Some(Command::ReadTimers(read, ..)) =
                 commands.iter().find(|c| matches!(c, Command::ReadTimers(..)))
             else {
                 panic!("{commands:?}")
@@ -925,7 +1019,7 @@ fn an_item_whose_reads_are_slow_is_blamed_once_others_are_committed_meanwhile() 
             bench.now = bench.now + Duration::from_secs(10);
             let mut commands = bench.fill();
             if let Some(number) = commands.iter().find_map(|command| match command {
-                Command::ReadTimers(read, _) => Some(read.number),
+                Command::ReadTimers(read, ..) => Some(read.number),
                 _ => None,
             }) {
                 commands = bench.step(Event::TimersRead(number, Ok(vec![due.clone()])));
@@ -945,12 +1039,13 @@ fn nothing_is_committed_with_a_right_that_was_taken_away() {
             ..(*definition("sweep", Lane::Normal)).clone()
         })
     };
-    for less in [false, true] {
+    // All rights are there, one is taken away, the task itself is.
+    for (less, now) in [(false, Some(granted(true))), (true, Some(granted(false))), (true, None)] {
         let mut bench = Bench::new(&[granted(true)]);
         let ticket = read_log(&bench.fed(&[("sweep", 0, 1)], vec![], vec![]));
         bench.step(Event::LogRead(ticket, Ok(whole(vec![logged("sweep", "a", 0, 1)]))));
-        let now = granted(!less);
-        bench.executor.define([(now.name.clone(), now)].into(), Arc::default());
+        let now = now.map(|now| (now.name.clone(), now));
+        bench.executor.define(now.into_iter().collect(), Arc::default());
         let told = bench.step(Event::Acted(ticket, acted(&["a"])));
         assert_eq!(commits(&told).len(), usize::from(!less), "{told:?}");
         assert_eq!(told.iter().any(|c| matches!(c, Command::Abandon(_))), less, "{told:?}");
@@ -972,7 +1067,7 @@ fn what_the_database_refuses_holds_its_task_alone_and_costs_no_attempt() {
     // It is held, and the other task is not: its timer is read and executed meanwhile.
     bench.executor.planned(false, Some(at(600)));
     let commands = bench.fill();
-    let Some(Command::ReadTimers(read, _)) =
+    let Some(Command::ReadTimers(read, ..)) =
         commands.iter().find(|c| matches!(c, Command::ReadTimers(..)))
     else {
         panic!("{commands:?}")
@@ -984,7 +1079,7 @@ fn what_the_database_refuses_holds_its_task_alone_and_costs_no_attempt() {
     // Then it is read again, with no attempt used.
     bench.now = bench.now + Duration::from_secs(1);
     let commands = bench.fill();
-    let Some(Command::ReadTimers(read, _)) =
+    let Some(Command::ReadTimers(read, ..)) =
         commands.iter().find(|c| matches!(c, Command::ReadTimers(..)))
     else {
         panic!("{commands:?}")

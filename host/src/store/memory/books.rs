@@ -147,6 +147,8 @@ impl State {
         }
         let silent = now - keep.nodes;
         pruned.other = self.prune_others(before, limit)
+            + self.prune_unrouted(before, keep.routed, limit)
+            + remove_old(&mut self.cursors, limit, |_, (moved_at, _)| *moved_at < before)
             + remove_old(&mut self.nodes, limit, |_, node| node.seen_at < silent);
         Ok(pruned)
     }

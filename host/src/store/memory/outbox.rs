@@ -217,6 +217,45 @@ impl State {
         pending
     }
 
+    /// Removes the oldest that wait of a task and a topic.
+    pub(super) fn drop_messages(
+        &mut self,
+        task: &TaskName,
+        topic: &str,
+        count: u32,
+    ) -> store::Pending {
+        let mut gone = store::Pending::default();
+        Arc::make_mut(&mut self.outbox).retain(|m| {
+            let waits =
+                m.topic == topic && m.task.as_ref() == Some(task) && m.stage == Stage::Pending;
+            let goes = waits && gone.messages < u64::from(count);
+            if goes {
+                gone.messages += 1;
+                gone.bytes += (m.key.len() + m.payload.len()) as u64;
+            }
+            !goes
+        });
+        gone
+    }
+
+    /// Removes what has waited for long, of topics that have no route.
+    pub(super) fn prune_unrouted(
+        &mut self,
+        before: Time,
+        routed: Option<&[String]>,
+        limit: u32,
+    ) -> u64 {
+        let Some(routed) = routed else { return 0 };
+        let mut pruned = 0;
+        Arc::make_mut(&mut self.outbox).retain(|m| {
+            let old = m.stage == Stage::Pending && m.at < before && !routed.contains(&m.topic);
+            let goes = old && pruned < u64::from(limit);
+            pruned += u64::from(goes);
+            !goes
+        });
+        pruned
+    }
+
     /// Removes what came to its end long ago.
     pub(super) fn prune_messages(&mut self, before: Time, limit: u32) -> u64 {
         let mut pruned = 0;

@@ -174,7 +174,7 @@ impl State {
         if planned.left == 0 {
             let account = (page.task.clone(), page.tenant.clone());
             match &page.cursor {
-                Some(cursor) => self.cursors.insert(account, cursor.clone()),
+                Some(cursor) => self.cursors.insert(account, (now, cursor.clone())),
                 None => self.cursors.remove(&account),
             };
         }

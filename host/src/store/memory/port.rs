@@ -23,6 +23,7 @@ use super::view::View;
 use super::{MemoryStore, On, mapping};
 use crate::model::default_collections;
 use crate::ports::activity::{self, Activity};
+use crate::ports::guests::Lane;
 use crate::ports::store::{
     Applied, Arrivals, Attempt, Audit, Batch, BeforeImage, Claim, Claimed, Command, CommandEffect,
     CommandRow, Committed, DeadLetter, DeadSelector, Depth, Error, FenceState, HistoryQuery,
@@ -113,7 +114,9 @@ impl Store for MemoryStore {
 
     async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>> {
         let account = (task.clone(), tenant.cloned());
-        self.perform(On::Read, |state| Ok(state.cursors.get(&account).cloned()))
+        self.perform(On::Read, |state| {
+            Ok(state.cursors.get(&account).map(|(_, cursor)| cursor.clone()))
+        })
     }
 
     async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned> {
@@ -191,20 +194,22 @@ impl Store for MemoryStore {
 
     async fn read_timers(
         &self,
+        tasks: Option<&[TaskName]>,
         partitions: Option<&[Partition]>,
         after: Option<(Time, u64)>,
         limit: u32,
     ) -> Result<Vec<Waiting>> {
-        self.perform(On::Read, |state| Ok(state.read_timers(partitions, after, limit)))
+        self.perform(On::Read, |state| Ok(state.read_timers(tasks, partitions, after, limit)))
     }
 
     async fn read_retries(
         &self,
+        tasks: Option<&[TaskName]>,
         partitions: Option<&[Partition]>,
         after: Option<(Time, u64)>,
         limit: u32,
     ) -> Result<Vec<Waiting>> {
-        self.perform(On::Read, |state| Ok(state.read_retries(partitions, after, limit)))
+        self.perform(On::Read, |state| Ok(state.read_retries(tasks, partitions, after, limit)))
     }
 
     async fn take_rows(&self, task: &TaskName, rows: u64, per_second: NonZeroU32) -> Result<Grant> {
@@ -219,7 +224,13 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()> {
+    async fn begin(
+        &self,
+        id: CommitId,
+        node: &NodeName,
+        _: Lane,
+        items: &[(Source, &Item)],
+    ) -> Result<()> {
         self.perform(On::Write, |state| {
             state.begin(id, node, items);
             Ok(())
@@ -271,6 +282,10 @@ impl Store for MemoryStore {
     async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()> {
         let now = self.time();
         self.perform(On::Write, |state| state.end_attempts(fence, attempts, now))
+    }
+
+    async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending> {
+        self.perform(On::Write, |state| Ok(state.drop_messages(task, topic, count)))
     }
 
     async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending> {

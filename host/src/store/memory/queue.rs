@@ -52,6 +52,7 @@ impl State {
 
     pub(super) fn read_timers(
         &self,
+        tasks: Option<&[TaskName]>,
         partitions: Option<&[Partition]>,
         after: Option<(Time, u64)>,
         limit: u32,
@@ -59,18 +60,19 @@ impl State {
         let timers = self.timers.iter().map(|(&id, item)| {
             (item.identity.due.unwrap_or(Time::EPOCH), id, Source::Timer(id), item)
         });
-        by_time(timers, partitions, after, limit)
+        by_time(timers, tasks, partitions, after, limit)
     }
 
     pub(super) fn read_retries(
         &self,
+        tasks: Option<&[TaskName]>,
         partitions: Option<&[Partition]>,
         after: Option<(Time, u64)>,
         limit: u32,
     ) -> Vec<Waiting> {
         let retries =
             self.retries.iter().map(|(&id, (run_at, item))| (*run_at, id, Source::Retry(id), item));
-        by_time(retries, partitions, after, limit)
+        by_time(retries, tasks, partitions, after, limit)
     }
 
     pub(super) fn depths(&self, now: Time) -> Vec<Depth> {
@@ -125,12 +127,14 @@ fn within(partitions: Option<&[Partition]>, partition: Partition) -> bool {
 
 fn by_time<'a>(
     items: impl Iterator<Item = (Time, u64, Source, &'a Item)>,
+    tasks: Option<&[TaskName]>,
     partitions: Option<&[Partition]>,
     after: Option<(Time, u64)>,
     limit: u32,
 ) -> Vec<Waiting> {
     let mut items: Vec<_> = items
         .filter(|(_, _, _, item)| within(partitions, item.partition))
+        .filter(|(_, _, _, item)| tasks.is_none_or(|tasks| tasks.contains(&item.identity.task)))
         .filter(|(at, id, _, _)| after.is_none_or(|after| (*at, *id) > after))
         .collect();
     items.sort_by_key(|(at, id, _, _)| (*at, *id));

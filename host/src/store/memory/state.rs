@@ -86,7 +86,8 @@ pub(super) struct State {
     pub(super) tasks: BTreeMap<TaskName, TaskState>,
     pub(super) runs: BTreeMap<RunId, Run>,
     pub(super) slots: Vec<SlotRecord>,
-    pub(super) cursors: BTreeMap<Account, Vec<u8>>,
+    /// With when each was last moved.
+    pub(super) cursors: BTreeMap<Account, (Time, Vec<u8>)>,
     pub(super) commands: BTreeMap<u64, CommandRow>,
     /// What each applied command has done.
     pub(super) done: BTreeMap<u64, Applied>,

@@ -87,6 +87,7 @@ use self::plan::Good;
 use self::schema::Foundation;
 use self::session::{Session, only, params};
 use self::tasks::Tasks;
+use crate::ports::guests::Lane;
 use crate::ports::store::*;
 
 /// The store in one database of a PostgreSQL server.
@@ -360,20 +361,22 @@ impl Store for PostgresStore {
 
     async fn read_timers(
         &self,
+        tasks: Option<&[TaskName]>,
         partitions: Option<&[Partition]>,
         after: Option<(Time, u64)>,
         limit: u32,
     ) -> Result<Vec<Waiting>> {
-        Ok(waiting::read_timers(&self.look().await?, partitions, after, limit).await?)
+        Ok(waiting::read_timers(&self.look().await?, tasks, partitions, after, limit).await?)
     }
 
     async fn read_retries(
         &self,
+        tasks: Option<&[TaskName]>,
         partitions: Option<&[Partition]>,
         after: Option<(Time, u64)>,
         limit: u32,
     ) -> Result<Vec<Waiting>> {
-        Ok(waiting::read_retries(&self.look().await?, partitions, after, limit).await?)
+        Ok(waiting::read_retries(&self.look().await?, tasks, partitions, after, limit).await?)
     }
 
     async fn take_rows(&self, task: &TaskName, rows: u64, per_second: NonZeroU32) -> Result<Grant> {
@@ -381,7 +384,13 @@ impl Store for PostgresStore {
         Ok(budget::take(&session, &self.clock, &self.tasks, task, rows, per_second).await?)
     }
 
-    async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()> {
+    async fn begin(
+        &self,
+        id: CommitId,
+        node: &NodeName,
+        _: Lane,
+        items: &[(Source, &Item)],
+    ) -> Result<()> {
         Ok(waiting::begin(&self.pools.take(Use::Write).await?, id, node, items).await?)
     }
 
@@ -432,6 +441,11 @@ impl Store for PostgresStore {
     async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()> {
         let session = self.pools.take(Use::Write).await?;
         outbox::end(session, &self.clock, fence, attempts).await
+    }
+
+    async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending> {
+        let session = self.pools.take(Use::Write).await?;
+        Ok(outbox::drop_oldest(&session, task, topic, count).await?)
     }
 
     async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending> {

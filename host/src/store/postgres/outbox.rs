@@ -248,7 +248,35 @@ pub(super) async fn deliveries(
     Ok(found)
 }
 
-/// Messages, newest first.
+/// Removes the oldest that wait of a task and a topic. What somebody else removes is left to them.
+pub(super) async fn drop_oldest(
+    session: &Session,
+    task: &TaskName,
+    topic: &str,
+    count: u32,
+) -> Job<Pending> {
+    let rows = session
+        .query(
+            "WITH gone AS (DELETE FROM @.outbox WHERE id IN (SELECT id FROM @.outbox
+                 WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
+                   AND task = (SELECT id FROM @.task WHERE name = $2)
+                 ORDER BY next_at, id LIMIT $3 FOR UPDATE SKIP LOCKED)
+               RETURNING octet_length(key) + octet_length(payload) AS bytes)
+             SELECT count(*), coalesce(sum(bytes), 0)::bigint FROM gone",
+            params![escaped(topic).into_owned(), task.as_str(), i64::from(count)],
+        )
+        .await?;
+    Ok(match rows.first() {
+        Some(row) => counted(row)?,
+        None => Pending::default(),
+    })
+}
+
+fn counted(row: &Row) -> Job<Pending> {
+    let (messages, bytes): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(Pending { messages: messages.unsigned_abs(), bytes: bytes.unsigned_abs() })
+}
+
 /// What waits of a task and a topic, at most so many of them counted.
 pub(super) async fn pending(
     session: &Session,
@@ -265,11 +293,13 @@ pub(super) async fn pending(
             params![escaped(topic).into_owned(), task.as_str(), i64::from(limit)],
         )
         .await?;
-    let Some(row) = rows.first() else { return Ok(Pending::default()) };
-    let (messages, bytes): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
-    Ok(Pending { messages: messages.unsigned_abs(), bytes: bytes.unsigned_abs() })
+    Ok(match rows.first() {
+        Some(row) => counted(row)?,
+        None => Pending::default(),
+    })
 }
 
+/// Messages, newest first.
 pub(super) async fn messages(session: &Session, query: &MessageQuery) -> Job<Vec<Message>> {
     let state = match query.state {
         None => "true",

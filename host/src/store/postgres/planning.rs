@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use besom_core::ids::{Fence, Partition, TaskName, Tenant, partition_of};
 use besom_core::item::{Candidate, Identity};
+use besom_core::time::Time;
 use tokio_postgres::Row;
 
 use super::arrivals;
@@ -276,7 +277,7 @@ impl Planning<'_> {
             params![run, new, deduplicated, blocked, logged, scanned],
         );
         if planned.left == 0 {
-            move_cursor(&mut pipeline, task, page);
+            move_cursor(&mut pipeline, task, page, tx.now);
         }
         self.tally.write_counters(&mut pipeline);
         arrivals::note(&mut pipeline, logged > 0, planned.earliest_due, None);
@@ -285,13 +286,14 @@ impl Planning<'_> {
     }
 }
 
-fn move_cursor(pipeline: &mut Pipeline<'_>, task: i32, page: &PlanPage) {
+fn move_cursor(pipeline: &mut Pipeline<'_>, task: i32, page: &PlanPage, now: Time) {
     let tenant = tenant_text(page.tenant.as_ref());
     match &page.cursor {
         Some(cursor) => pipeline.push(
-            "INSERT INTO @.cursor (task, tenant, cursor) VALUES ($1, $2, $3)
-             ON CONFLICT (task, tenant) DO UPDATE SET cursor = excluded.cursor",
-            params![task, tenant, cursor.clone()],
+            "INSERT INTO @.cursor (task, tenant, cursor, moved_at) VALUES ($1, $2, $3, $4)
+             ON CONFLICT (task, tenant)
+             DO UPDATE SET cursor = excluded.cursor, moved_at = excluded.moved_at",
+            params![task, tenant, cursor.clone(), now.0],
         ),
         None => pipeline
             .push("DELETE FROM @.cursor WHERE task = $1 AND tenant = $2", params![task, tenant]),

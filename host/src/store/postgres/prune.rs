@@ -11,7 +11,7 @@ use super::leadership::{check_fence, hold_fence};
 use super::session::{Pipeline, Session, Tx, params};
 use super::tally::{Tally, fold};
 use super::tasks::Tasks;
-use super::text::tenant_of;
+use super::text::{plain, tenant_of};
 use crate::ports::store::{Pruned, Result, Retention, TERMS_KEPT};
 
 /// How many history rows are looked at for one that holds expired images.
@@ -66,6 +66,7 @@ async fn pruned(
     }
     pruned.other = tx.execute(RESOLVED, params![cutoff.0, limit]).await?
         + prune_other(tx, cutoff, limit).await?
+        + prune_unrouted(tx, cutoff, keep.routed, limit).await?
         + tx.execute(NODES, params![(tx.now - keep.nodes).0, limit]).await?;
     for sql in ACTIVITY {
         pruned.other += tx.execute(sql, params![(tx.now - silent).0, limit]).await?;
@@ -165,11 +166,38 @@ const OTHER: &[&str] = &[
        WHERE (delivered_at IS NOT NULL OR given_up_at IS NOT NULL)
          AND coalesce(delivered_at, given_up_at) < $1
        ORDER BY coalesce(delivered_at, given_up_at) LIMIT $2)",
+    "DELETE FROM @.cursor WHERE (task, tenant) IN
+       (SELECT task, tenant FROM @.cursor WHERE moved_at < $1 LIMIT $2)",
     // A document that was left alone is looked at again once in a retention; what somebody
     // gave up is not.
     "DELETE FROM @.settled WHERE ctid = ANY(ARRAY(SELECT ctid FROM @.settled
        WHERE at < $1 AND NOT given_up ORDER BY at LIMIT $2))",
 ];
+
+/// The first topic behind another of which something waits.
+const NEXT_TOPIC: &str = "SELECT topic FROM @.outbox
+   WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic > $1 ORDER BY topic LIMIT 1";
+
+/// Only the first of a topic are looked at, which have waited longest: a topic whose messages are
+/// young costs little.
+const UNROUTED: &str = "DELETE FROM @.outbox WHERE id IN (SELECT id FROM (
+     SELECT id, at FROM @.outbox
+     WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
+     ORDER BY next_at, id LIMIT $3) first WHERE at < $2)";
+
+/// Removes what has waited for long of topics that have no route.
+async fn prune_unrouted(tx: &Tx, cutoff: Time, routed: Option<&[String]>, limit: i64) -> Job<u64> {
+    let Some(routed) = routed else { return Ok(0) };
+    let (mut removed, mut last) = (0, String::new());
+    while let Some(row) = tx.query(NEXT_TOPIC, params![last.clone()]).await?.first() {
+        let topic: String = row.try_get(0)?;
+        if !routed.contains(&plain(topic.clone())) {
+            removed += tx.execute(UNROUTED, params![topic.clone(), cutoff.0, limit]).await?;
+        }
+        last = topic;
+    }
+    Ok(removed)
+}
 
 /// Lines whose run is gone, then the heads that have no lines left.
 const LINES: &[&str] = &[

@@ -158,21 +158,23 @@ impl Reading {
 /// Timers by due time, then number.
 pub(super) async fn read_timers(
     session: &Session,
+    tasks: Option<&[TaskName]>,
     partitions: Option<&[Partition]>,
     after: Option<(Time, u64)>,
     limit: u32,
 ) -> Job<Vec<Waiting>> {
-    by_time(session, 1, partitions, after, limit).await
+    by_time(session, 1, tasks, partitions, after, limit).await
 }
 
 /// Retries by time, then number.
 pub(super) async fn read_retries(
     session: &Session,
+    tasks: Option<&[TaskName]>,
     partitions: Option<&[Partition]>,
     after: Option<(Time, u64)>,
     limit: u32,
 ) -> Job<Vec<Waiting>> {
-    by_time(session, 2, partitions, after, limit).await
+    by_time(session, 2, tasks, partitions, after, limit).await
 }
 
 /// The index is ordered by time within each task; the tasks, of which there are few, are
@@ -180,11 +182,14 @@ pub(super) async fn read_retries(
 async fn by_time(
     session: &Session,
     place: i16,
+    tasks: Option<&[TaskName]>,
     partitions: Option<&[Partition]>,
     after: Option<(Time, u64)>,
     limit: u32,
 ) -> Job<Vec<Waiting>> {
     let (from, no) = after.map_or((i64::MIN, -1), |(t, id)| (t.0, id as i64));
+    let tasks: Option<Vec<String>> =
+        tasks.map(|tasks| tasks.iter().map(|task| task.as_str().to_owned()).collect());
     let rows = session
         .query(
             &format!(
@@ -193,10 +198,11 @@ async fn by_time(
                    WHERE w.task = t.id AND w.place = {place} AND (w.run_at, w.no) > ($1, $2)
                      AND ($3::int4[] IS NULL OR w.part = ANY($3))
                    ORDER BY w.run_at, w.no LIMIT $4) i
+                 WHERE $5::text[] IS NULL OR t.name = ANY($5)
                  ORDER BY i.run_at, i.no LIMIT $4",
                 items::COLUMNS
             ),
-            params![from, no, listed(partitions), i64::from(limit)],
+            params![from, no, listed(partitions), i64::from(limit), tasks],
         )
         .await?;
     let waiting = |row: &Row| -> Job<Waiting> {

@@ -78,6 +78,7 @@ use self::place::Place;
 use self::queue::Lane;
 use self::readers::Readers;
 use self::writer::{Tx, Writer};
+use crate::ports::guests;
 use crate::ports::store::*;
 use crate::store::record::begun;
 
@@ -111,13 +112,17 @@ impl SqliteStore {
     }
 }
 
-/// The lane of work on these items.
-fn lane<'a>(mut sources: impl Iterator<Item = &'a Source>) -> Lane {
-    if sources.any(|source| matches!(source, Source::Timer(_))) { Lane::Due } else { Lane::Normal }
+/// The writer's lane for work of a lane of the node: it is the operator's to give, so what an item
+/// is, due or not, changes nothing of it.
+fn lane_of(lane: guests::Lane) -> Lane {
+    match lane {
+        guests::Lane::Due => Lane::Due,
+        guests::Lane::Normal | guests::Lane::Heavy => Lane::Normal,
+    }
 }
 
-fn lane_of(batch: &Batch) -> Lane {
-    let lane = lane(batch.entries.iter().map(|entry| &entry.source));
+fn lane_of_batch(batch: &Batch) -> Lane {
+    let lane = lane_of(batch.lane);
     let bulky = |entry: &Entry| match &entry.decision {
         Decision::Apply { proposal, .. } => {
             proposal.changes.iter().any(|change| matches!(change, Change::DeleteReadSet(_)))
@@ -343,25 +348,33 @@ impl Store for SqliteStore {
 
     async fn read_timers(
         &self,
+        tasks: Option<&[TaskName]>,
         partitions: Option<&[Partition]>,
         after: Option<(Time, u64)>,
         limit: u32,
     ) -> Result<Vec<Waiting>> {
         let partitions = partitions.map(<[Partition]>::to_vec);
+        let tasks = tasks.map(<[TaskName]>::to_vec);
         self.inspection
-            .read(move |conn| waiting::read_timers(conn, partitions.as_deref(), after, limit))
+            .read(move |conn| {
+                waiting::read_timers(conn, tasks.as_deref(), partitions.as_deref(), after, limit)
+            })
             .await
     }
 
     async fn read_retries(
         &self,
+        tasks: Option<&[TaskName]>,
         partitions: Option<&[Partition]>,
         after: Option<(Time, u64)>,
         limit: u32,
     ) -> Result<Vec<Waiting>> {
         let partitions = partitions.map(<[Partition]>::to_vec);
+        let tasks = tasks.map(<[TaskName]>::to_vec);
         self.inspection
-            .read(move |conn| waiting::read_retries(conn, partitions.as_deref(), after, limit))
+            .read(move |conn| {
+                waiting::read_retries(conn, tasks.as_deref(), partitions.as_deref(), after, limit)
+            })
             .await
     }
 
@@ -370,11 +383,16 @@ impl Store for SqliteStore {
         self.writer.run(Lane::Normal, move |tx| budget::take(tx, &task, rows, per_second)).await
     }
 
-    async fn begin(&self, id: CommitId, node: &NodeName, items: &[(Source, &Item)]) -> Result<()> {
+    async fn begin(
+        &self,
+        id: CommitId,
+        node: &NodeName,
+        lane: guests::Lane,
+        items: &[(Source, &Item)],
+    ) -> Result<()> {
         let begun = begun::pack(items).map_err(Failure::from)?;
         let node = node.clone();
-        let lane = lane(items.iter().map(|(source, _)| source));
-        self.writer.run_light(lane, move |tx| waiting::begin(tx, id, &node, &begun)).await
+        self.writer.run_light(lane_of(lane), move |tx| waiting::begin(tx, id, &node, &begun)).await
     }
 
     async fn abandon(&self, id: CommitId) -> Result<()> {
@@ -393,7 +411,7 @@ impl Store for SqliteStore {
     async fn commit(&self, batch: &Batch) -> Result<Committed> {
         let (batch, mapping, observation) = (batch.clone(), self.mapping(), self.observation());
         self.writer
-            .with(lane_of(&batch), move |writing| {
+            .with(lane_of_batch(&batch), move |writing| {
                 commit::commit(writing, &batch, &mapping, &observation)
             })
             .await
@@ -420,6 +438,11 @@ impl Store for SqliteStore {
     async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()> {
         let (fence, attempts) = (fence.clone(), attempts.to_vec());
         self.writer.run(Lane::Heavy, move |tx| outbox::end(tx, &fence, &attempts)).await
+    }
+
+    async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending> {
+        let (task, topic) = (task.clone(), topic.to_owned());
+        self.writer.run(Lane::Heavy, move |tx| outbox::drop_oldest(tx, &task, &topic, count)).await
     }
 
     async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending> {
@@ -538,10 +561,11 @@ impl Store for SqliteStore {
     async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned> {
         let (fence, undo) = (fence.clone(), keep.undo.to_vec());
         let (history, nodes) = (keep.history, keep.nodes);
+        let routed = keep.routed.map(<[String]>::to_vec);
         let silent = self.timeouts.forgotten();
         self.writer
             .run(Lane::Heavy, move |tx| {
-                let keep = Retention { history, nodes, undo: &undo };
+                let keep = Retention { history, nodes, undo: &undo, routed: routed.as_deref() };
                 prune::prune(tx, &fence, keep, silent, limit)
             })
             .await

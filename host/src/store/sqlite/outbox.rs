@@ -209,7 +209,29 @@ pub(super) fn deliveries(
     Ok(found)
 }
 
-/// Messages, newest first.
+/// Removes the oldest that wait of a task and a topic.
+pub(super) fn drop_oldest(
+    tx: &mut Tx<'_>,
+    task: &TaskName,
+    topic: &str,
+    count: u32,
+) -> Job<Pending> {
+    let mut remove = tx.conn.prepare_cached(
+        "DELETE FROM besom_outbox WHERE id IN (SELECT id FROM besom_outbox
+           WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
+             AND task = (SELECT id FROM besom_task WHERE name = ?2)
+           ORDER BY next_at, id LIMIT ?3)
+         RETURNING octet_length(key) + octet_length(payload)",
+    )?;
+    let bytes = remove.query_map(params![topic, task.as_str(), count], |r| r.get::<_, i64>(0))?;
+    let mut gone = Pending::default();
+    for bytes in bytes {
+        gone.messages += 1;
+        gone.bytes += bytes?.unsigned_abs();
+    }
+    Ok(gone)
+}
+
 /// What waits of a task and a topic, at most so many of them counted.
 pub(super) fn pending(conn: &Connection, task: &TaskName, topic: &str, limit: u32) -> Job<Pending> {
     let mut count = conn.prepare_cached(
@@ -225,6 +247,7 @@ pub(super) fn pending(conn: &Connection, task: &TaskName, topic: &str, limit: u3
     Ok(count.query_row(params![topic, task.as_str(), limit], row)?)
 }
 
+/// Messages, newest first.
 pub(super) fn messages(conn: &Connection, query: &MessageQuery) -> Job<Vec<Message>> {
     let state = match query.state {
         None => "1",

@@ -113,10 +113,11 @@ fn move_cursor(tx: &Tx<'_>, task: i64, page: &PlanPage) -> Job<()> {
         Some(cursor) => tx
             .conn
             .prepare_cached(
-                "INSERT INTO besom_cursor VALUES (?1, ?2, ?3)
-                 ON CONFLICT (task, tenant) DO UPDATE SET cursor = excluded.cursor",
+                "INSERT INTO besom_cursor (task, tenant, cursor, moved_at) VALUES (?1, ?2, ?3, ?4)
+                 ON CONFLICT (task, tenant)
+                 DO UPDATE SET cursor = excluded.cursor, moved_at = excluded.moved_at",
             )?
-            .execute(params![task, tenant, cursor])?,
+            .execute(params![task, tenant, cursor, tx.now.0])?,
         None => tx
             .conn
             .prepare_cached("DELETE FROM besom_cursor WHERE task = ?1 AND tenant = ?2")?

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use besom_core::ids::{Fence, TaskName};
 use besom_core::time::Time;
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
 use super::error::Job;
 use super::leadership::check_fence;
@@ -38,6 +38,7 @@ pub(super) fn prune(
     tally.write(tx)?;
     pruned.other = prune_resolved(tx, cutoff, limit)?
         + prune_other(tx, cutoff, limit)?
+        + prune_unrouted(tx, cutoff, keep.routed, limit)?
         + prune_nodes(tx, tx.now - keep.nodes, limit)?
         + prune_activity(tx, tx.now - silent, limit)?;
     Ok(pruned)
@@ -169,12 +170,38 @@ const OTHER: &[&str] = &[
        WHERE (delivered_at IS NOT NULL OR given_up_at IS NOT NULL)
          AND coalesce(delivered_at, given_up_at) < ?1
        ORDER BY coalesce(delivered_at, given_up_at) LIMIT ?2)",
+    "DELETE FROM besom_cursor WHERE (task, tenant) IN
+       (SELECT task, tenant FROM besom_cursor WHERE moved_at < ?1 LIMIT ?2)",
     // A document that was left alone is looked at again once in a retention.
     // What somebody gave up is not.
     "DELETE FROM besom_settled WHERE (task, tenant, key, due, version) IN
        (SELECT task, tenant, key, due, version FROM besom_settled
         WHERE at < ?1 AND given_up = 0 LIMIT ?2)",
 ];
+
+/// Removes what has waited for long of topics that have no route. Only the first of a topic are
+/// looked at, which have waited longest: a topic whose messages are young costs little.
+fn prune_unrouted(tx: &Tx<'_>, cutoff: Time, routed: Option<&[String]>, limit: u32) -> Job<u64> {
+    let Some(routed) = routed else { return Ok(0) };
+    let mut next = tx.conn.prepare_cached(
+        "SELECT topic FROM besom_outbox
+         WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic > ?1 ORDER BY topic LIMIT 1",
+    )?;
+    let mut remove = tx.conn.prepare_cached(
+        "DELETE FROM besom_outbox WHERE id IN (SELECT id FROM (
+           SELECT id, at FROM besom_outbox
+           WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = ?1
+           ORDER BY next_at, id LIMIT ?3) WHERE at < ?2)",
+    )?;
+    let (mut removed, mut last) = (0, String::new());
+    while let Some(topic) = next.query_row([&last], |r| r.get::<_, String>(0)).optional()? {
+        if !routed.contains(&topic) {
+            removed += remove.execute(params![topic, cutoff.0, limit])?;
+        }
+        last = topic;
+    }
+    Ok(removed as u64)
+}
 
 /// Lines whose run is gone, then the heads that have no lines left.
 const LINES: &[&str] = &[

@@ -87,30 +87,31 @@ pub(super) fn read_log(
 /// Timers by due time, then number.
 pub(super) fn read_timers(
     conn: &Connection,
+    tasks: Option<&[TaskName]>,
     partitions: Option<&[Partition]>,
     after: Option<(Time, u64)>,
     limit: u32,
 ) -> Job<Vec<Waiting>> {
-    by_time(conn, "besom_timer", "due", Source::Timer, partitions, after, limit)
+    by_time(conn, ("besom_timer", "due", Source::Timer), tasks, partitions, after, limit)
 }
 
 /// Retries by time, then number.
 pub(super) fn read_retries(
     conn: &Connection,
+    tasks: Option<&[TaskName]>,
     partitions: Option<&[Partition]>,
     after: Option<(Time, u64)>,
     limit: u32,
 ) -> Job<Vec<Waiting>> {
-    by_time(conn, "besom_retry", "run_at", Source::Retry, partitions, after, limit)
+    by_time(conn, ("besom_retry", "run_at", Source::Retry), tasks, partitions, after, limit)
 }
 
 /// The tables are ordered by time within each task; the tasks, of which there are few, are
 /// merged here.
 fn by_time(
     conn: &Connection,
-    table: &str,
-    time: &str,
-    source: fn(u64) -> Source,
+    (table, time, source): (&str, &str, fn(u64) -> Source),
+    wanted: Option<&[TaskName]>,
     partitions: Option<&[Partition]>,
     after: Option<(Time, u64)>,
     limit: u32,
@@ -126,6 +127,9 @@ fn by_time(
     ))?;
     let mut all = Vec::new();
     for (task, name) in tasks(conn)? {
+        if wanted.is_some_and(|wanted| !wanted.contains(&name)) {
+            continue;
+        }
         let mut rows = statement.query(params![task, from, id, partitions, limit])?;
         while let Some(r) = rows.next()? {
             let number: u64 = r.get(0)?;

@@ -161,7 +161,7 @@ pub async fn nodes_are_forgotten(world: &mut World) {
         world.store().report_node(&row).await.unwrap();
     }
     let hour = Duration::from_secs(3_600);
-    let keep = Retention { history: hour * 24, undo: &[], nodes: hour };
+    let keep = Retention { history: hour * 24, undo: &[], nodes: hour, routed: None };
     world.store().forget_node(&"left".into()).await.unwrap();
     world.store().forget_node(&"never seen".into()).await.unwrap();
     for (passes, expected) in [(hour, vec!["vanished"]), (Duration::from_micros(1), vec![])] {

@@ -15,7 +15,7 @@ use crate::conformance::world::{
 
 /// Pruning what nothing protects.
 const ALL_GOES: Retention<'_> =
-    Retention { history: Duration::ZERO, undo: &[], nodes: Duration::ZERO };
+    Retention { history: Duration::ZERO, undo: &[], nodes: Duration::ZERO, routed: None };
 
 async fn letters(world: &World, selector: &DeadSelector) -> Vec<DeadLetter> {
     world.store().dead_letters(selector, Letters::Open, None, ALL).await.unwrap()

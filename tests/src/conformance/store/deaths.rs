@@ -1,5 +1,6 @@
 //! Deaths of the host during an item are counted.
 
+use besom::ports::guests::Lane;
 use besom_core::ids::NodeName;
 use besom_core::item::{Identity, Item, Source};
 
@@ -23,7 +24,7 @@ async fn all(world: &World) -> Vec<(Source, Item)> {
 async fn begin(world: &World, node: &str, items: &[(Source, Item)]) -> besom_core::ids::CommitId {
     let (id, node) = (world.mark(), NodeName::from(node));
     let items: Vec<_> = items.iter().map(|(source, item)| (*source, item)).collect();
-    world.store().begin(id, &node, &items).await.unwrap();
+    world.store().begin(id, &node, Lane::Normal, &items).await.unwrap();
     id
 }
 
@@ -89,7 +90,7 @@ pub async fn a_committed_batch_counts_no_death(world: &mut World) {
     let item = world.only("task").await;
     let batch = world.batch(vec![world.entry(&item, retry(world.now, 1, "again"))]);
     let begun = [(item.source, &item.item)];
-    world.store().begin(batch.id, &world.node, &begun).await.unwrap();
+    world.store().begin(batch.id, &world.node, Lane::Normal, &begun).await.unwrap();
     world.store().commit(&batch).await.unwrap();
     assert!(bury(world, &[]).await.is_empty());
     assert_eq!(deaths(world).await, [0]);

@@ -92,7 +92,7 @@ pub async fn lines_go_with_their_run(world: &mut World) {
         (0..5).flat_map(|_| [line(world, old, "o", 1), line(world, young, "y", 0)]).collect();
     world.store().write_lines(&new, &[], 10).await.unwrap();
     world.advance(DAY * 2);
-    let keep = Retention { history: DAY, undo: &[], nodes: DAY };
+    let keep = Retention { history: DAY, undo: &[], nodes: DAY, routed: None };
     let mut left = Vec::new();
     for _ in 0..4 {
         world.store().prune(&world.fence, keep, 2).await.unwrap();

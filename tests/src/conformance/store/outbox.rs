@@ -192,12 +192,54 @@ pub async fn claims_are_bounded_by_topic(world: &mut World) {
     assert_eq!(places, [("t", "0"), ("t", "1"), ("u", "0")]);
 }
 
-/// Nobody is asked to route everything: what has no route stays as it is.
+/// The oldest go first, of that task and topic alone, and what is at its end is not among them.
+pub async fn the_oldest_that_wait_can_be_removed(world: &mut World) {
+    let all =
+        [("t", "a", "1"), ("t", "b", "2"), ("u", "c", "3"), ("t", "d", "44"), ("t", "e", "5")];
+    emitted(world, &all).await;
+    let first = claim(world, "t", 1).await.remove(0);
+    delivered(world, &first).await;
+    let gone = async |of: &str, topic: &str, count: u32| {
+        let gone = world.store().drop_messages(&task(of), topic, count).await.expect("removed");
+        (gone.messages, gone.bytes)
+    };
+    assert_eq!(gone("another", "t", 10).await, (0, 0));
+    assert_eq!(gone("task", "t", 2).await, (2, 5));
+    let query = MessageQuery { limit: 10, ..MessageQuery::default() };
+    let left = world.store().messages(&query).await.unwrap();
+    let left: Vec<_> = left.iter().map(|message| message.key.as_str()).collect();
+    assert_eq!(left, ["e", "c", "a"]);
+    assert_eq!(gone("task", "t", 10).await, (1, 2));
+    assert_eq!(gone("task", "t", 10).await, (0, 0));
+    world.balanced().await;
+}
+
+/// What nobody is to deliver is kept as long as the history; what has a route waits for its receiver.
+pub async fn what_has_no_route_is_forgotten_with_the_history(world: &mut World) {
+    emitted(world, &[("t", "a", "1"), ("u", "b", "2"), ("u", "c", "3"), ("v", "d", "4")]).await;
+    world.advance(MINUTE * 10);
+    emitted(world, &[("u", "e", "5")]).await;
+    let routed = ["t".to_owned()];
+    let prune = async |history: Duration, limit: u32| {
+        let keep = Retention { history, undo: &[], nodes: MINUTE * 1_000, routed: Some(&routed) };
+        world.store().prune(&world.fence, keep, limit).await.unwrap();
+        let query = MessageQuery { limit: 10, ..MessageQuery::default() };
+        let left = world.store().messages(&query).await.unwrap();
+        left.into_iter().map(|message| message.key).collect::<Vec<_>>()
+    };
+    assert_eq!(prune(MINUTE * 11, 100).await, ["e", "d", "c", "b", "a"]);
+    let bounded = prune(MINUTE, 1).await;
+    assert!(bounded.len() < 5 && bounded.contains(&"c".to_owned()), "{bounded:?}");
+    assert_eq!(prune(MINUTE, 100).await, ["e", "a"]);
+    world.balanced().await;
+}
+
+/// Nobody is asked to route everything: what has no route stays as it is, where it is not known what has.
 pub async fn a_topic_that_is_not_asked_for_stays_in_the_outbox(world: &mut World) {
     emitted(world, &[("doc-changed", "k", "x")]).await;
     assert!(claim(world, "t", 10).await.is_empty());
     world.advance(MINUTE * 60 * 24 * 365);
-    let keep = Retention { history: MINUTE, undo: &[], nodes: MINUTE };
+    let keep = Retention { history: MINUTE, undo: &[], nodes: MINUTE, routed: None };
     world.store().prune(&world.fence, keep, 100).await.unwrap();
     let query = MessageQuery { limit: 10, ..MessageQuery::default() };
     let left = world.store().messages(&query).await.unwrap();
@@ -308,7 +350,7 @@ pub async fn messages_at_their_end_are_pruned_with_the_history(world: &mut World
     delivered(world, &first[0]).await;
     end(world, &first[1], End::GivenUp { error: "no".into(), reply: None }).await;
     world.advance(MINUTE * 10);
-    let keep = |history| Retention { history, undo: &[], nodes: MINUTE * 1_000 };
+    let keep = |history| Retention { history, undo: &[], nodes: MINUTE * 1_000, routed: None };
     world.store().prune(&world.fence, keep(MINUTE * 11), 100).await.unwrap();
     let query = MessageQuery { limit: 10, ..MessageQuery::default() };
     assert_eq!(world.store().messages(&query).await.unwrap().len(), 3);

@@ -3,17 +3,19 @@
 use std::time::Duration;
 
 use besom::ports::activity::State;
-use besom::ports::store::{Letters, Pruned, Retention, TERMS_KEPT};
+use besom::ports::store::{Letters, PlanPage, Pruned, Retention, TERMS_KEPT};
 use besom_core::ids::TaskName;
 
 use crate::conformance::World;
 use crate::conformance::tables::thing;
-use crate::conformance::world::{apply, candidate, dead, due, set_n, settled, skip, task};
+use crate::conformance::world::{
+    apply, candidate, dead, due, page, set_n, settled, skip, task, tenant,
+};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
 fn keep(history: Duration, undo: &[(TaskName, Duration)]) -> Retention<'_> {
-    Retention { history, undo, nodes: DAY }
+    Retention { history, undo, nodes: DAY, routed: None }
 }
 
 async fn prune(world: &World, history: Duration, undo: Duration, limit: u32) -> Pruned {
@@ -174,4 +176,22 @@ pub async fn the_newest_terms_stay_however_old(world: &mut World) {
     }
     let kept: Vec<u64> = world.store().terms(100).await.unwrap().iter().map(|t| t.term.0).collect();
     assert_eq!(kept, (4..=last).rev().collect::<Vec<_>>());
+}
+
+/// A tenant that is not visited any more leaves no place behind; one that is keeps its own.
+pub async fn the_cursor_of_a_tenant_is_forgotten_once_nobody_visits_it(world: &mut World) {
+    let run = world.run("task").await;
+    let visited = async |world: &World, name: &str| {
+        let cursor = Some(vec![7]);
+        let page = PlanPage { cursor, tenant: Some(tenant(name)), ..page("task", run, vec![]) };
+        world.store().plan_page(&world.fence, &page).await.unwrap();
+    };
+    visited(world, "a").await;
+    visited(world, "b").await;
+    world.advance(DAY * 2);
+    visited(world, "b").await;
+    prune(world, DAY, DAY, 100).await;
+    let cursor =
+        async |name: &str| world.store().cursor(&task("task"), Some(&tenant(name))).await.unwrap();
+    assert_eq!((cursor("a").await, cursor("b").await), (None, Some(vec![7])));
 }

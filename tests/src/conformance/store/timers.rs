@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use crate::conformance::World;
-use besom::ports::store::{Batch, LeftOut, Outcome};
+use besom::ports::store::{Batch, LeftOut, Outcome, Waiting};
+use besom_core::ids::TaskName;
 use besom_core::item::Source;
 use besom_core::time::Time;
 use besom_core::value::Value;
 
 use crate::conformance::tables::thing;
-use crate::conformance::world::{ALL, apply, candidate, due, retry, set_n, skip};
+use crate::conformance::world::{ALL, apply, candidate, due, retry, set_n, skip, task};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -74,7 +75,7 @@ pub async fn timers_are_read_in_the_order_of_their_due_times(world: &mut World) 
     assert_eq!(keys, ["a", "b2", "b1", "c"]);
     let (mut paged, mut after) = (Vec::new(), None);
     loop {
-        let page = world.store().read_timers(None, after, 1).await.unwrap();
+        let page = world.store().read_timers(None, None, after, 1).await.unwrap();
         let Some(timer) = page.last() else { break };
         let Source::Timer(id) = timer.source else { panic!("a timer: {timer:?}") };
         after = Some((timer.run_at, id));
@@ -82,9 +83,33 @@ pub async fn timers_are_read_in_the_order_of_their_due_times(world: &mut World) 
     }
     assert_eq!(paged, all);
     let wanted = [all[0].item.partition];
-    let some = world.store().read_timers(Some(&wanted), None, ALL).await.unwrap();
+    let some = world.store().read_timers(None, Some(&wanted), None, ALL).await.unwrap();
     assert!(some.contains(&all[0]));
     assert!(some.iter().all(|timer| timer.item.partition == wanted[0]));
+}
+
+/// Those of some tasks are read without the others', however many these have and how early they are due.
+pub async fn what_waits_is_read_by_task(world: &mut World) {
+    let at = |seconds| world.now + SECOND * seconds;
+    let many = (0..5).map(|n| due(&format!("early {n}"), at(n))).collect();
+    world.planned("another", many).await;
+    world.planned("task", vec![due("late", at(60))]).await;
+    let keys = |waiting: Vec<Waiting>| -> Vec<String> {
+        waiting.into_iter().map(|waiting| waiting.item.identity.key).collect()
+    };
+    let (one, none) = ([task("task")], [task("nobody's")]);
+    let timers = async |tasks: &[TaskName]| {
+        keys(world.store().read_timers(Some(tasks), None, None, 2).await.unwrap())
+    };
+    assert_eq!(timers(&one).await, ["late"]);
+    assert_eq!(timers(&[task("another"), task("task")]).await, ["early 0", "early 1"]);
+    assert!(timers(&none).await.is_empty() && timers(&[]).await.is_empty());
+    world.settle(candidate("again"), retry(at(1), 1, "later")).await;
+    let retries = async |tasks: &[TaskName]| {
+        keys(world.store().read_retries(Some(tasks), None, None, 2).await.unwrap())
+    };
+    assert_eq!(retries(&one).await, ["again"]);
+    assert!(retries(&none).await.is_empty());
 }
 
 /// Due times before the epoch are due times.
@@ -150,8 +175,9 @@ pub async fn retries_are_read_in_the_order_of_their_times(world: &mut World) {
     let keys: Vec<_> = all.iter().map(|t| t.item.identity.key.as_str()).collect();
     assert_eq!(keys, ["a", "b", "c"]);
     let Source::Retry(id) = all[0].source else { panic!("a retry: {:?}", all[0]) };
-    let rest = world.store().read_retries(None, Some((all[0].run_at, id)), ALL).await.unwrap();
+    let rest =
+        world.store().read_retries(None, None, Some((all[0].run_at, id)), ALL).await.unwrap();
     assert_eq!(rest, all[1..]);
-    let none = world.store().read_retries(Some(&[]), None, ALL).await.unwrap();
+    let none = world.store().read_retries(None, Some(&[]), None, ALL).await.unwrap();
     assert!(none.is_empty());
 }

@@ -10,6 +10,7 @@ use super::super::SqliteStore;
 use super::fixture::{Fixture, START, apply, change, document, node, options, update};
 use besom_core::value::Value;
 
+use crate::ports::guests::Lane;
 use crate::ports::store::{Command, CommandEffect, Decision, Error, Outcome, Repaired, Store};
 
 #[tokio::test]
@@ -119,7 +120,10 @@ async fn a_death_is_counted_once_for_what_a_lost_process_had_begun() {
     let f = Fixture::new().await;
     let waiting = f.plan(&["a"]).await.pop().unwrap();
     let batch = f.batch(vec![]);
-    f.store.begin(batch.id, &node(), &[(waiting.source, &waiting.item)]).await.unwrap();
+    f.store
+        .begin(batch.id, &node(), Lane::Normal, &[(waiting.source, &waiting.item)])
+        .await
+        .unwrap();
     assert!(f.store.bury(&f.fence, &["other".into()]).await.unwrap().is_empty());
     let counted = f.store.bury(&f.fence, &[node()]).await.unwrap();
     assert_eq!(counted, std::slice::from_ref(&waiting.item.identity));
@@ -167,7 +171,7 @@ async fn notes_of_what_was_begun_that_cannot_be_read_keep_nobody_from_leading() 
     f.plan_candidates(vec![due, f.candidate("spoilt", Some(START))]).await;
     for (mark, item) in [(1, &items[0]), (2, &items[1])] {
         let begun = [(item.source, &item.item)];
-        f.store.begin(CommitId(mark), &"gone".into(), &begun).await.expect("begins");
+        f.store.begin(CommitId(mark), &"gone".into(), Lane::Normal, &begun).await.expect("begins");
     }
     Connection::open(f.dir.path().join("besom.db"))
         .expect("opens")
@@ -181,7 +185,7 @@ async fn notes_of_what_was_begun_that_cannot_be_read_keep_nobody_from_leading() 
     let keys: Vec<_> = counted.iter().map(|identity| identity.key.as_str()).collect();
     assert_eq!(keys, ["a"]);
     assert_eq!(f.store.begun_by().await.expect("reads"), []);
-    let timers = f.store.read_timers(None, None, 10).await.expect("the others are read");
+    let timers = f.store.read_timers(None, None, None, 10).await.expect("the others are read");
     let keys: Vec<_> = timers.iter().map(|w| w.item.identity.key.as_str()).collect();
     assert_eq!(keys, ["timer"]);
 }

@@ -13,6 +13,7 @@ use besom_core::value::{Field, Value};
 
 use super::super::{Options, SqliteStore};
 use crate::model::default_collections;
+use crate::ports::guests::Lane;
 use crate::ports::store::{Batch, Committed, Decision, Entry, PlanPage, Store, Waiting};
 
 pub(super) const START: Time = Time::from_secs(1_700_000_000);
@@ -119,6 +120,7 @@ impl Fixture {
             as_of: Time::EPOCH,
             idle: Vec::new(),
             activity_in_store: true,
+            lane: Lane::Normal,
         }
     }
 
