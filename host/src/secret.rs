@@ -1,12 +1,15 @@
 //! Secrets: how they are read from files, and how they stay out of everything that is shown.
 
 use std::borrow::Cow;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
+use std::ops::Range;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use rustix::process::{getegid, geteuid, getgroups};
+use serde::Serializer;
 
 /// The largest file of a secret, in bytes: a chain of certificates with its key fits.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -23,7 +26,77 @@ pub fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(nonblocking).open(path)
 }
 
-/// Reads a secret from a regular file that only its owner can read.
+/// Whose a file or a directory is, and who may do what with it.
+#[derive(Debug, Clone, Copy)]
+struct Owned {
+    uid: u32,
+    gid: u32,
+    mode: u32,
+}
+
+impl Owned {
+    fn of(found: &Metadata) -> Owned {
+        Owned { uid: found.uid(), gid: found.gid(), mode: found.mode() & 0o777 }
+    }
+}
+
+/// As whom this process reads files.
+struct Reader {
+    uid: u32,
+    groups: Vec<u32>,
+}
+
+impl Reader {
+    fn this_process() -> Reader {
+        let mut groups = vec![getegid().as_raw()];
+        groups.extend(getgroups().unwrap_or_default().iter().map(|group| group.as_raw()));
+        Reader { uid: geteuid().as_raw(), groups }
+    }
+
+    /// Judges who else can read a secret. Nobody but its owner, where that is this user or where
+    /// this user is root: both can set the mode. A secret that an orchestrator mounts belongs to root,
+    /// and this user cannot change it:
+    ///
+    /// * its group may read it, if that is one of this process's (`fsGroup`, mode 0440);
+    /// * everybody may (mode 0444), if nobody else can search the directory that holds it.
+    ///
+    /// What a group or everybody can write is never a secret.
+    fn judge(&self, file: Owned, directory: Option<Owned>) -> Result<(), String> {
+        let mode = file.mode;
+        if mode & 0o077 == 0 {
+            return Ok(());
+        }
+        let said = |fix: &str| Err(format!("others can read it (mode {mode:o}): {fix}"));
+        if file.uid != 0 || self.uid == 0 {
+            return said("chmod 600");
+        }
+        let ours = |of: Owned| of.uid == 0 && self.groups.contains(&of.gid);
+        let written = mode & 0o022 != 0;
+        let by_group = mode & 0o040 == 0 || ours(file);
+        let closed = |of: Owned| {
+            // Its group reaches what is in it; whoever can write it puts another file there.
+            let group = of.mode & 0o030 == 0 || (ours(of) && of.mode & 0o020 == 0);
+            [0, self.uid].contains(&of.uid) && of.mode & 0o003 == 0 && group
+        };
+        match mode & 0o004 == 0 {
+            _ if written => said("others can write it as well: mount it with mode 0440"),
+            true if by_group => Ok(()),
+            false if directory.is_some_and(closed) => Ok(()),
+            true | false => said(
+                "root owns it: mount it with mode 0440 and a group of this process, or in a \
+                 directory that nobody else can search",
+            ),
+        }
+    }
+}
+
+/// The directory that holds a file, behind symbolic links.
+fn directory_of(path: &Path) -> Option<Owned> {
+    let whole = path.canonicalize().ok()?;
+    std::fs::metadata(whole.parent()?).ok().as_ref().map(Owned::of)
+}
+
+/// Reads a secret from a regular file that nobody else can read, see [`Reader::judge`].
 ///
 /// # Errors
 /// Says what is wrong with the file, without its name.
@@ -33,10 +106,7 @@ pub fn read(path: &Path) -> Result<Vec<u8>, String> {
     if !found.is_file() {
         return Err(NOT_REGULAR.into());
     }
-    let mode = found.mode() & 0o777;
-    if mode & 0o077 != 0 {
-        return Err(format!("others can read it (mode {mode:o}): chmod 600"));
-    }
+    Reader::this_process().judge(Owned::of(&found), directory_of(path))?;
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
@@ -60,34 +130,27 @@ pub fn line(path: &Path) -> Result<String, String> {
 /// What stands in place of each character of a secret: the columns of the text stay.
 const MASK: char = '*';
 
+/// The word before a password, in parameters of a URL and in `key = value` texts.
+const WORD: &str = "password";
+
 /// A text without the passwords that stand in it: `***` in `scheme://user:***@host`, and behind
-/// `password=`. As many characters as before, so that places in the text stay right.
+/// `password=`. As many characters as before, so that places in the text stay right. Where it is not
+/// clear how far a password goes, the more is masked, the better.
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut spans = Vec::new();
-    let mut from = 0;
-    while let Some(at) = text[from..].find("://") {
-        let begin = from + at + 3;
-        let rest = &text[begin..];
-        let end = rest.find(|c: char| c.is_whitespace() || "\"'`<>".contains(c));
-        let rest = &rest[..end.unwrap_or(rest.len())];
-        // An `@` behind the first `/` is one of a path, unless a password holds the `/`: then the
-        // more that is masked, the better.
-        if let Some(host) = rest.rfind('@')
-            && let Some(colon) = rest[..host].find(':')
-        {
-            spans.push(begin + colon + 1..begin + host);
+    for (at, _) in text.match_indices("://") {
+        let begin = at + 3;
+        let end = begin + url_len(&text[begin..]);
+        spans.extend(in_authority(&text[begin..end]).map(|s| begin + s.start..begin + s.end));
+    }
+    for at in text.char_indices().map(|(at, _)| at) {
+        if let Some(len) = word_len(&text[at..]) {
+            let begin = at + len;
+            let in_url = text[..at].ends_with(['?', '&']);
+            spans.extend(value(&text[begin..], in_url).map(|s| begin + s.start..begin + s.end));
         }
-        from = begin;
     }
-    let lower = text.to_ascii_lowercase();
-    for (at, word) in lower.match_indices("password=") {
-        let begin = at + word.len();
-        let rest = text[begin..].trim_start_matches(['\'', '"']);
-        let begin = text.len() - rest.len();
-        let end = rest.find(|c: char| c.is_whitespace() || "&\"'`".contains(c));
-        spans.push(begin..begin + end.unwrap_or(rest.len()));
-    }
-    if spans.iter().all(std::ops::Range::is_empty) {
+    if spans.iter().all(Range::is_empty) {
         return Cow::Borrowed(text);
     }
     let masked = |(at, c): (usize, char)| match spans.iter().any(|span| span.contains(&at)) {
@@ -95,6 +158,130 @@ pub fn redact(text: &str) -> Cow<'_, str> {
         false => c,
     };
     Cow::Owned(text.char_indices().map(masked).collect())
+}
+
+/// Shows a URL without its password.
+///
+/// # Errors
+/// The serializer's.
+pub fn masked<S: Serializer>(url: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+    match url {
+        Some(url) => serializer.serialize_some(&redact(url)),
+        None => serializer.serialize_none(),
+    }
+}
+
+const QUOTES: [char; 3] = ['"', '\'', '`'];
+
+/// What stands behind a text that has ended.
+const CLOSING: &str = ",;)]}>";
+
+/// How far a URL may go, from behind its `://`: to the end of the line, to a quote that ends a text
+/// (one within a password is followed by more of it), or to the next URL.
+fn url_len(rest: &str) -> usize {
+    let ends = |(at, c): (usize, char)| {
+        let next = rest[at + c.len_utf8()..].chars().next();
+        let last = next.is_none_or(|next| next.is_whitespace() || CLOSING.contains(next));
+        c == '\n' || (QUOTES.contains(&c) && last)
+    };
+    let end = rest.char_indices().find(|at| ends(*at)).map_or(rest.len(), |(at, _)| at);
+    let next = rest[..end].match_indices("://").find_map(|(at, _)| {
+        let scheme =
+            rest[..at].trim_end_matches(|c: char| c.is_alphanumeric() || "+-.".contains(c));
+        // What stands before a scheme is no part of the URL before it.
+        let before = scheme.chars().next_back()?;
+        (before.is_whitespace() || QUOTES.contains(&before) || "<(,[".contains(before))
+            .then_some(scheme.len())
+    });
+    next.unwrap_or(end)
+}
+
+/// Where the password of a URL's user stands, from behind its `://`.
+fn in_authority(url: &str) -> Option<Range<usize>> {
+    let word = url.find(char::is_whitespace).unwrap_or(url.len());
+    let path = url[..word].find('?').unwrap_or(word);
+    // An `@` behind the first `/` is one of a path, unless a password holds the `/`.
+    let host = url[..path].rfind('@').or_else(|| {
+        let colon = url.find(':')?;
+        let rest = &url[colon + 1..];
+        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let behind = rest[digits..].chars().next();
+        let port = digits > 0
+            && behind.is_none_or(|c| {
+                c == '/' || c.is_whitespace() || QUOTES.contains(&c) || CLOSING.contains(c)
+            });
+        // A password that holds a `?`, or a blank.
+        if port { None } else { url[..word].rfind('@').or_else(|| url.find('@')) }
+    })?;
+    let colon = url[..host].find(':')?;
+    Some(colon + 1..host)
+}
+
+/// How long the word is that a text begins with, where it is `password`; a letter of it may stand as
+/// `%70`.
+fn word_len(text: &str) -> Option<usize> {
+    let mut len = 0;
+    for letter in WORD.bytes() {
+        let rest = &text.as_bytes()[len..];
+        let (found, taken) = match rest {
+            [b'%', high, low, ..] => {
+                let digit = |c: u8| char::from(c).to_digit(16);
+                let code = digit(*high)? * 16 + digit(*low)?;
+                (u8::try_from(code).ok()?, 3)
+            }
+            [found, ..] => (*found, 1),
+            [] => return None,
+        };
+        if !found.eq_ignore_ascii_case(&letter) {
+            return None;
+        }
+        len += taken;
+    }
+    Some(len)
+}
+
+/// Where the value stands behind `password`, if one is given there.
+fn value(rest: &str, in_url: bool) -> Option<Range<usize>> {
+    let value = rest.trim_start().strip_prefix('=')?;
+    if in_url {
+        let begin = rest.len() - value.len();
+        let end = value.find('&').unwrap_or(value.len()).min(url_len(value));
+        return Some(begin..begin + end);
+    }
+    let value = value.trim_start_matches(|c: char| c.is_whitespace() && c != '\n');
+    let begin = rest.len() - value.len();
+    let line = &value[..value.find('\n').unwrap_or(value.len())];
+    // A quote, three of them, or one that is itself within quotes.
+    let quote = line.strip_prefix('\\').unwrap_or(line).chars().next();
+    if let Some(quote) = quote.filter(|quote| QUOTES.contains(quote)) {
+        let escaped = line.starts_with('\\');
+        let inner = line.trim_start_matches(['\\', quote]);
+        let opening = line.len() - inner.len();
+        if opening == 2 && !escaped {
+            // Nothing stands between them.
+            return None;
+        }
+        let end = closing(inner, quote, escaped).unwrap_or(inner.len());
+        return Some(begin + opening..begin + opening + end);
+    }
+    let word = &line[..line.find(char::is_whitespace).unwrap_or(line.len())];
+    Some(begin..begin + word.trim_end_matches(QUOTES).len())
+}
+
+/// Where a quoted value ends: at the quote that is escaped as the opening one was.
+fn closing(inner: &str, quote: char, escaped: bool) -> Option<usize> {
+    let mut chars = inner.char_indices();
+    while let Some((at, c)) = chars.next() {
+        if c == '\\' {
+            let (_, next) = chars.next()?;
+            if escaped && next == quote {
+                return Some(at);
+            }
+        } else if c == quote && !escaped {
+            return Some(at);
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -109,7 +296,28 @@ mod tests {
             ("postgres://u:a/b@c@h/d", "postgres://u:*****@h/d"),
             ("two https://a:b@c and redis://:p@d:1", "two https://a:*@c and redis://:*@d:1"),
             ("postgres://h/d?user=u&password=pw&x=1", "postgres://h/d?user=u&password=**&x=1"),
-            ("host=h password='p w'", "host=h password='* w'"),
+            ("host=h password='p w' x=y", "host=h password='***' x=y"),
+            ("host=h password = 'p\\'w' x", "host=h password = '****' x"),
+            ("url = \"password=\\\"p w\\\" host=h\"", "url = \"password=\\\"***\\\" host=h\""),
+            ("url = \"host=h password = p&w\" # x", "url = \"host=h password = ***\" # x"),
+            ("password = \"p w\" # x", "password = \"***\" # x"),
+            ("password = '''p w''' # x", "password = '''***''' # x"),
+            ("password = 'p w", "password = '***"),
+            ("password = \npw", "password = \npw"),
+            ("url = \"postgres://u:pa'ss@h/d\"", "url = \"postgres://u:*****@h/d\""),
+            ("url = 'postgres://u:p\"a`<>s@h/d'", "url = 'postgres://u:*******@h/d'"),
+            ("url = \"postgres://u:p w@h/d\" # a@b", "url = \"postgres://u:***@h/d\" # a@b"),
+            ("url = \"postgres://u:p?w@h/d\"", "url = \"postgres://u:***@h/d\""),
+            ("postgres://u:x://y@h/d", "postgres://u:*****@h/d"),
+            ("postgres://u:p@h/d?user=a@b", "postgres://u:*@h/d?user=a@b"),
+            ("postgres://h/d?pass%77ord=p%20w&x", "postgres://h/d?pass%77ord=*****&x"),
+            ("\"postgres://h/d?x=1&PassWord=p w\" # x", "\"postgres://h/d?x=1&PassWord=***\" # x"),
+            ("postgres://db:5432/app?user=svc@corp", "postgres://db:5432/app?user=svc@corp"),
+            (
+                "[\"redis://a:1\", \"redis://b:2\"] # a@b",
+                "[\"redis://a:1\", \"redis://b:2\"] # a@b",
+            ),
+            ("at https://h:80 and mail a@b", "at https://h:80 and mail a@b"),
             ("postgres://u:é@h/d", "postgres://u:*@h/d"),
             ("postgres://u@h:5432/d, https://h/@x", "postgres://u@h:5432/d, https://h/@x"),
             ("password_file = \"p\"", "password_file = \"p\""),
@@ -119,6 +327,45 @@ mod tests {
             assert_eq!(redact(text), expected);
             assert_eq!(text.chars().count(), expected.chars().count(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_mounted_secret_is_read_by_the_group_of_this_process_and_by_nobody_else() {
+        let reader = Reader { uid: 1000, groups: vec![1000, 2000] };
+        let of = |uid, gid, mode| Owned { uid, gid, mode };
+        let open = of(0, 0, 0o755);
+        for (file, directory, fine) in [
+            // Kubernetes with an fsGroup, whose directory everybody can search.
+            (of(0, 2000, 0o440), of(0, 2000, 0o777), true),
+            (of(0, 2000, 0o640), open, true),
+            (of(0, 3000, 0o440), open, false),
+            (of(0, 2000, 0o460), open, false),
+            (of(0, 2000, 0o444), open, false),
+            // Its owner is no orchestrator: whoever it is can set the mode.
+            (of(1000, 2000, 0o440), open, false),
+            (of(1001, 2000, 0o440), open, false),
+            // Docker, in its own directory and in a closed one.
+            (of(0, 0, 0o444), open, false),
+            (of(0, 0, 0o444), of(1000, 1000, 0o700), true),
+            (of(0, 0, 0o444), of(0, 2000, 0o750), true),
+            (of(0, 0, 0o444), of(0, 3000, 0o750), false),
+            (of(0, 0, 0o444), of(0, 2000, 0o770), false),
+            (of(0, 0, 0o444), of(1000, 2000, 0o750), false),
+            (of(0, 0, 0o444), of(1001, 1001, 0o700), false),
+            (of(0, 0, 0o444), of(0, 0, 0o711), false),
+            (of(0, 0, 0o446), of(0, 0, 0o700), false),
+            (of(0, 0, 0o400), open, true),
+            (of(1001, 0, 0o600), open, true),
+        ] {
+            let judged = reader.judge(file, Some(directory));
+            assert_eq!(judged.is_ok(), fine, "{file:?} in {directory:?}: {judged:?}");
+        }
+        let said = reader.judge(of(0, 0, 0o444), Some(open)).unwrap_err();
+        assert!(said.contains("mount it with mode 0440 and a group of this process"), "{said}");
+        // Root sets the mode of every file.
+        let root = Reader { uid: 0, groups: vec![0] };
+        let said = root.judge(of(0, 0, 0o440), Some(of(0, 0, 0o700))).unwrap_err();
+        assert_eq!(said, "others can read it (mode 440): chmod 600");
     }
 
     #[test]

@@ -264,10 +264,12 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
         );
     }
     if sections.store.url.as_deref().is_some_and(holds_password) {
-        problems
-            .push(Diagnostic::error(place(at("store", "url")), "store.url holds a password").fix(
-                "put the password into a file (mode 0600) and name it in store.password_file",
-            ));
+        problems.push(
+            Diagnostic::error(place(at("store", "url")), "store.url holds a password").fix(
+                "put the password into a file (mode 0600) and name it in store.password_file; \
+                 an `@` behind the host is written as %40",
+            ),
+        );
     }
     if sections.clock.skew_max < sections.clock.skew_warn {
         let message = "clock.skew_max is below clock.skew_warn";
@@ -289,9 +291,13 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
     }
 }
 
-/// Whether a URL of a database holds a password, as the part before its host or as a parameter.
+/// Whether a URL of a database holds a password, as the driver that connects by it reads it. What
+/// the driver cannot read is judged by what it looks like: it is shown as well.
 fn holds_password(url: &str) -> bool {
-    matches!(crate::secret::redact(url), Cow::Owned(_))
+    match url.parse::<tokio_postgres::Config>() {
+        Ok(read) => read.get_password().is_some_and(|password| !password.is_empty()),
+        Err(_) => matches!(crate::secret::redact(url), Cow::Owned(_)),
+    }
 }
 
 /// How a plugin is found by its name in the configuration.

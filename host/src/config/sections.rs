@@ -21,6 +21,7 @@ pub struct Store {
     /// The SQLite file, absolute or from the working directory; meaningless beside a URL.
     pub path: PathBuf,
     /// The PostgreSQL server; none: the file.
+    #[serde(serialize_with = "crate::secret::masked")]
     pub url: Option<String>,
     /// The file with the password.
     pub password_file: Option<PathBuf>,

@@ -702,12 +702,42 @@ fn another_file_than_the_pinned_one_is_refused() {
 
 #[test]
 fn a_url_with_a_password_is_refused_and_not_shown() {
-    for url in ["postgres://u:S3cr3t@h/d", "postgres://h/d?user=u&password=S3cr3t"] {
+    for url in [
+        "postgres://u:S3cr3t@h/d",
+        "postgres://h/d?user=u&password=S3cr3t",
+        "postgres://h/d?user=u&pass%77ord=S3cr3t",
+        "postgres://u:x'S3cr3t@h/d",
+        "postgres://u:x`S3cr3t@h/d",
+        "postgres://u:x<S3cr3t@h/d",
+        "postgres://u:x S3cr3t@h/d",
+        "postgres://u:x?S3cr3t@h/d",
+        "host=h user=u password = S3cr3t",
+        "host=h user=u password='x S3cr3t'",
+        // The driver does not know the parameter.
+        "postgres://u:S3cr3t@h/d?unknown=1",
+    ] {
         let said = load(&format!("[store]\nurl = \"{url}\"\n")).expect_err("refused").to_string();
         assert!(said.contains("store.url holds a password") && said.contains("password_file"));
         assert!(!said.contains("S3cr3t"), "{said}");
     }
-    load("[store]\nurl = \"postgres://u@h/d\"\n").expect("none is in it");
+    for url in [
+        "postgres://u@h/d",
+        "postgres://db:5432/app?user=svc%40corp",
+        "host=h user=u application_name='no password here'",
+    ] {
+        load(&format!("[store]\nurl = \"{url}\"\n")).expect("none is in it");
+    }
+    // The driver takes what stands before an `@` for a user and a password, wherever it is.
+    let said = load("[store]\nurl = \"postgres://db:5432/app?user=svc@corp\"\n");
+    let said = said.expect_err("refused").to_string();
+    assert!(said.contains("written as %40"), "{said}");
+    // A resolved configuration that is written down says none, whatever it was made from.
+    let store = super::sections::Store {
+        url: Some("postgres://u:S3cr3t@h/d".into()),
+        ..super::sections::Store::default()
+    };
+    let json = serde_json::to_string(&store).unwrap();
+    assert!(json.contains("postgres://u:******@h/d"), "{json}");
 }
 
 #[test]

@@ -204,6 +204,20 @@ mod tests {
         assert_eq!(shown.text, text.replace("S3cr3t", "******"));
         let tried = desk.edit(&schedule(&shown.digest, "@hourly", false), NOW).expect("tried");
         assert!(!format!("{tried:?}").contains("S3cr3t"), "{tried:?}");
+        // However it is written; a host that runs already keeps such a file from being taken up.
+        for url in [
+            "postgres://u:'S3cr3t@h/d",
+            "postgres://u:x S3cr3t@h/d",
+            "postgres://h/d?pass%77ord=S3cr3t",
+            "host=h password = S3cr3t",
+            "host=h password='x S3cr3t'",
+        ] {
+            let text = format!("[store]\nurl = \"{url}\"\n{TEXT}");
+            std::fs::write(&desk.path, &text).expect("written");
+            let shown = desk.show().expect("read");
+            assert!(!shown.text.contains("S3cr3t"), "{}", shown.text);
+            assert_eq!(shown.text.chars().count(), text.chars().count(), "{}", shown.text);
+        }
     }
 
     #[test]

@@ -89,6 +89,7 @@ impl Options {
 
     fn client(&self, url: &str) -> Result<Client, Error> {
         let wrong = |words: &str| {
+            let url = crate::secret::redact(url);
             Error(format!("`{url}`: {words}; write redis://HOST:PORT, or rediss:// for TLS"))
         };
         let info = url.into_connection_info().map_err(|error| wrong(&error.to_string()))?;
