@@ -53,17 +53,40 @@ pub struct Tokens(Arc<File>);
 struct File {
     path: PathBuf,
     rights: Rights,
-    known: Mutex<(Option<FileVersion>, Vec<Named>)>,
+    known: Mutex<Known>,
 }
 
-/// By what a file is known to be as it was: its number, its size and when it was written.
+/// What was read last.
+struct Known {
+    /// Of which file; none: it could not be read, or was not there. Then it is read again: what
+    /// was in its way may have been mended without a trace on the file itself.
+    version: Option<FileVersion>,
+    named: Vec<Named>,
+    /// What was wrong with it, which is said once.
+    fault: Option<String>,
+}
+
+/// By what a file is known to be as it was: where it is, its size, when it was written, and when its
+/// mode or owner were set.
 #[derive(PartialEq, Eq, Clone, Copy)]
-struct FileVersion(u64, u64, i64, i64);
+struct FileVersion {
+    device: u64,
+    number: u64,
+    size: u64,
+    written: (i64, i64),
+    changed: (i64, i64),
+}
 
 impl FileVersion {
     fn of(path: &Path) -> Option<FileVersion> {
         let found = std::fs::metadata(path).ok()?;
-        Some(FileVersion(found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+        Some(FileVersion {
+            device: found.dev(),
+            number: found.ino(),
+            size: found.size(),
+            written: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
     }
 }
 
@@ -74,7 +97,7 @@ impl Tokens {
     /// A file that others can read, that holds no token, or a short one.
     pub fn read(path: &Path, rights: Rights) -> Result<Tokens, Error> {
         let version = FileVersion::of(path);
-        let known = Mutex::new((version, parsed(path)?));
+        let known = Mutex::new(Known { version, named: parsed(path)?, fault: None });
         Ok(Tokens(Arc::new(File { path: path.to_owned(), rights, known })))
     }
 
@@ -87,17 +110,22 @@ impl Tokens {
     fn find_by(&self, holds: impl Fn(&Token) -> bool) -> Option<Bearer> {
         let version = FileVersion::of(&self.0.path);
         let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.0 != version {
-            // What cannot be read lets nobody in: a token may have been withdrawn by it.
-            let named = parsed(&self.0.path).unwrap_or_else(|error| {
-                tracing::warn!(%error, "nobody is let in by these tokens");
-                Vec::new()
-            });
-            *known = (version, named);
+        if known.version != version || version.is_none() {
+            *known = match parsed(&self.0.path) {
+                Ok(named) => Known { version, named, fault: None },
+                // What cannot be read lets nobody in: a token may have been withdrawn by it.
+                Err(error) => {
+                    let said = error.to_string();
+                    if known.fault.as_ref() != Some(&said) {
+                        tracing::warn!(%error, "nobody is let in by these tokens");
+                    }
+                    Known { version: None, named: Vec::new(), fault: Some(said) }
+                }
+            };
         }
         // Every token is compared: the time of an answer does not tell which one was nearly right.
         let mut found = None;
-        for named in &known.1 {
+        for named in &known.named {
             if holds(&named.token) {
                 found = Some(named);
             }
@@ -214,6 +242,29 @@ mod tests {
     /// What `printf 'activity\nws-1\n1750000300' | openssl dgst -sha256 -hmac KEY` prints.
     const KEY: &str = "0123456789abcdef0123456789abcdef";
     const SIGNED: &str = "74c80c669a6e9e76ba7f81122994fe04d547c044c4d1d81e4ce5e69e0b663f40";
+
+    #[test]
+    fn a_file_that_could_not_be_read_is_read_again_once_it_is_mended() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("tokens");
+        let mode = |mode| {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        std::fs::write(&file, format!("ann {KEY}\n")).unwrap();
+        mode(0o600);
+        let tokens = Tokens::read(&file, Rights::All).unwrap();
+        let known = || tokens.find(KEY).is_some();
+        assert!(known());
+        // Its size and the time when it was written stay.
+        mode(0o644);
+        assert!(!known(), "others could read it");
+        mode(0o600);
+        assert!(known(), "nobody else can any longer");
+        std::fs::rename(&file, directory.path().join("away")).unwrap();
+        assert!(!known(), "it is away");
+        std::fs::rename(directory.path().join("away"), &file).unwrap();
+        assert!(known(), "it is back");
+    }
 
     #[test]
     fn a_ticket_opens_one_thing_until_its_time() {
