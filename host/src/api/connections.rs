@@ -1,28 +1,35 @@
 //! Connections: accepted as far as there is room, and ended when they say nothing.
 //!
 //! ```text
-//! room for one more ── accept ── a place among those that have shown no right ── TLS ── requests
-//!                                   │                                                   │
-//!                                   └─ too many, of its address or of all:              └─ one with a
-//!                                      the oldest of them ends                             right leaves it
+//! accept ── a place among those that have shown no right ── room for one more ── TLS ── requests
+//!             │                                               │                        │
+//!             └─ too many, of its address or of all:          │                        └─ one with a
+//!                the oldest of them ends                      │                           right leaves it
+//!                                                             └─ none: of those with a right, the one
+//!                                                                that has rested for the longest ends
 //! ```
 //! Callers that have shown no right share few places, so that they cannot take those of others,
-//! nor the descriptors that the lease and the store need. The Unix sockets and TCP have each
-//! their own.
+//! nor the descriptors that the lease and the store need. Callers with a right keep their
+//! connections from one request to the next as long as there is room: while somebody waits for it,
+//! each answer is its connection's last. The Unix sockets and TCP have each their own.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::pin;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::extract::connect_info::ConnectInfo;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use hyper::body::Incoming;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -49,12 +56,24 @@ pub struct Bounds {
     pub header_max: Duration,
 }
 
+/// Connections at once, where the configuration says nothing else.
+pub const CONNECTIONS_MAX_DEFAULT: u32 = 64;
+
 impl Default for Bounds {
     fn default() -> Bounds {
+        Bounds::of(CONNECTIONS_MAX_DEFAULT)
+    }
+}
+
+impl Bounds {
+    /// So many connections: of these, half may have shown no right, and half of those may be of one
+    /// address.
+    pub fn of(connections_max: u32) -> Bounds {
+        let all = usize::try_from(connections_max).unwrap_or(usize::MAX);
         Bounds {
-            connections_max: 64,
-            strangers_max: 32,
-            strangers_per_address_max: 16,
+            connections_max: all.max(1),
+            strangers_max: (all / 2).max(1),
+            strangers_per_address_max: (all / 4).max(1),
             header_max: Duration::from_secs(10),
         }
     }
@@ -69,42 +88,57 @@ pub(super) enum Door {
     Tcp(TcpListener, Option<TlsAcceptor>),
 }
 
-/// Connections that have shown no right, the oldest first.
-type Strangers = Arc<Mutex<VecDeque<Entry>>>;
+/// Connections, the oldest first.
+type Seats = Arc<Mutex<VecDeque<Arc<Seat>>>>;
 
-struct Entry {
+/// What is known of a connection.
+struct Seat {
     address: Option<IpAddr>,
-    /// Ends the connection.
-    end: Arc<Notify>,
+    /// Whether its caller has shown a right.
+    known: AtomicBool,
+    /// Since when it waits for a request; none: it is answered one.
+    rests: Mutex<Option<Instant>>,
+    /// Ends the connection, whatever is under way.
+    end: Notify,
+    /// Ends it once it waits for a request.
+    enough: Notify,
 }
 
-/// The place of a connection among those that have shown no right. Given back by
-/// [`Stranger::is_known`], or with the connection.
-#[derive(Clone)]
-pub(super) struct Stranger(Arc<Place>);
+impl Seat {
+    fn rests(&self) -> Option<Instant> {
+        *self.rests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-struct Place {
-    end: Arc<Notify>,
-    all: Strangers,
+    fn set_rests(&self, since: Option<Instant>) {
+        *self.rests.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+
+    fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed)
+    }
+}
+
+/// The place of a connection: among those that have shown no right, until [`Place::is_known`].
+/// Given back with the connection.
+#[derive(Clone)]
+pub(super) struct Place(Arc<Taken>);
+
+struct Taken {
+    seat: Arc<Seat>,
+    all: Seats,
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
+    }
 }
 
 impl Place {
-    fn leave(&self) {
-        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|entry| !Arc::ptr_eq(&entry.end, &self.end));
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-impl Stranger {
-    /// The caller has shown a right: its place is another's.
+    /// The caller has shown a right, or needs none: its place among the strangers is another's.
     pub(super) fn is_known(&self) {
-        self.0.leave();
+        self.0.seat.known.store(true, Ordering::Relaxed);
     }
 }
 
@@ -112,42 +146,78 @@ impl Stranger {
 struct Room {
     bounds: Bounds,
     all: Arc<Semaphore>,
-    strangers: Strangers,
+    seats: Seats,
+    /// Whether somebody waits for room.
+    crowded: Arc<AtomicBool>,
 }
 
 impl Room {
     fn new(bounds: Bounds) -> Room {
         let all = Arc::new(Semaphore::new(bounds.connections_max));
-        Room { bounds, all, strangers: Strangers::default() }
+        Room { bounds, all, seats: Seats::default(), crowded: Arc::default() }
     }
 
-    /// Waits until there is room for one more.
+    /// Waits until there is room for one more, and has somebody make it.
     async fn wait(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.all).acquire_owned().await.ok()
+        let all = Arc::clone(&self.all);
+        let room = match Arc::clone(&all).try_acquire_owned() {
+            Ok(room) => Some(room),
+            Err(_) => {
+                self.crowded.store(true, Ordering::Relaxed);
+                self.make_room();
+                all.acquire_owned().await.ok()
+            }
+        };
+        self.crowded.store(false, Ordering::Relaxed);
+        room
+    }
+
+    /// Of the connections that wait for a request, the one that has waited for the longest ends.
+    fn make_room(&self) {
+        let all = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = all.iter().filter(|seat| seat.is_known());
+        let resting = known.filter_map(|seat| Some((seat.rests()?, seat)));
+        if let Some((_, seat)) = resting.min_by_key(|(since, _)| *since) {
+            seat.enough.notify_one();
+        }
     }
 
     /// A place for one more that nobody knows. Where there are too many, of its address or of all,
     /// the oldest ends: whoever has a right shows it at once, and those that only hold their place
     /// make room.
-    fn place(&self, peer: &Peer) -> Stranger {
+    fn place(&self, peer: &Peer) -> Place {
         let address = match peer {
             Peer::Remote(from) => Some(from.ip()),
             Peer::Local(_) => None,
         };
-        let end = Arc::new(Notify::new());
-        let mut all = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = all.iter().filter(|entry| entry.address == address).count();
-        let oldest = if same >= self.bounds.strangers_per_address_max {
-            all.iter().position(|entry| entry.address == address)
-        } else {
-            (all.len() >= self.bounds.strangers_max).then_some(0)
-        };
-        if let Some(entry) = oldest.and_then(|oldest| all.remove(oldest)) {
-            entry.end.notify_one();
+        let seat = Arc::new(Seat {
+            address,
+            // The mode of a Unix socket has let nobody else in.
+            known: AtomicBool::new(matches!(peer, Peer::Local(_))),
+            rests: Mutex::new(Some(Instant::now())),
+            end: Notify::new(),
+            enough: Notify::new(),
+        });
+        let mut all = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
+        if !seat.is_known() {
+            let strangers: Vec<&Arc<Seat>> = all.iter().filter(|seat| !seat.is_known()).collect();
+            let mut same = strangers.iter().filter(|seat| seat.address == address);
+            let oldest = if same.clone().count() >= self.bounds.strangers_per_address_max {
+                same.next()
+            } else if strangers.len() >= self.bounds.strangers_max {
+                strangers.first()
+            } else {
+                None
+            };
+            if let Some(oldest) = oldest {
+                // It is none of them any longer, though it may take a moment to end.
+                oldest.known.store(true, Ordering::Relaxed);
+                oldest.end.notify_one();
+            }
         }
-        all.push_back(Entry { address, end: Arc::clone(&end) });
+        all.push_back(Arc::clone(&seat));
         drop(all);
-        Stranger(Arc::new(Place { end, all: Arc::clone(&self.strangers) }))
+        Place(Arc::new(Taken { seat, all: Arc::clone(&self.seats) }))
     }
 }
 
@@ -166,29 +236,32 @@ pub(super) async fn serve(
         // A sender that is gone stops it as well.
         let _ = stop.wait_for(|stop| *stop).await;
     });
+    let mut newcomer: Option<Newcomer> = None;
     loop {
-        let accepted = tokio::select! {
+        let whole = tokio::select! {
             biased;
             () = &mut stopped => break,
             // Those that have ended are forgotten.
             Some(_) = open.join_next(), if !open.is_empty() => continue,
-            accepted = accept(door, &room) => accepted,
+            accepted = accept(door, &room), if newcomer.is_none() => {
+                newcomer = accepted;
+                continue;
+            }
+            whole = room.wait(), if newcomer.is_some() => whole,
         };
-        let Some((stream, peer, whole, place)) = accepted else { continue };
+        let (Some(whole), Some((stream, peer, place))) = (whole, newcomer.take()) else { continue };
         let (router, stopping) = (router.clone(), stopping.clone());
-        let end = Arc::clone(&place.0.end);
+        let crowded = Arc::clone(&room.crowded);
+        let seat = Arc::clone(&place.0.seat);
+        let attending = Attending { peer: peer.clone(), place, router, bounds, crowded };
         let served = async move {
             match stream {
-                Stream::Unix(stream) => attend(stream, peer, place, router, bounds, stopping).await,
-                Stream::Tcp(stream, None) => {
-                    attend(stream, peer, place, router, bounds, stopping).await;
-                }
+                Stream::Unix(stream) => attending.serve(stream, stopping).await,
+                Stream::Tcp(stream, None) => attending.serve(stream, stopping).await,
                 Stream::Tcp(stream, Some(tls)) => {
                     let hand = tokio::time::timeout(bounds.header_max, tls.accept(stream)).await;
                     match hand {
-                        Ok(Ok(stream)) => {
-                            attend(stream, peer, place, router, bounds, stopping).await;
-                        }
+                        Ok(Ok(stream)) => attending.serve(stream, stopping).await,
                         Ok(Err(error)) => tracing::debug!(%error, ?peer, "no TLS connection"),
                         Err(_) => tracing::debug!(?peer, "a TLS handshake took too long"),
                     }
@@ -198,11 +271,12 @@ pub(super) async fn serve(
         open.spawn(async move {
             tokio::select! {
                 () = served => {}
-                () = end.notified() => {}
+                () = seat.end.notified() => {}
             }
             drop(whole);
         });
     }
+    drop(newcomer);
     // While it still listens: afterwards the path may be another host's.
     closing();
     while open.join_next().await.is_some() {}
@@ -213,12 +287,11 @@ enum Stream {
     Tcp(tokio::net::TcpStream, Option<TlsAcceptor>),
 }
 
-/// The next connection for which there is room; none: there is none, for now.
-async fn accept(
-    door: &Door,
-    room: &Room,
-) -> Option<(Stream, Peer, OwnedSemaphorePermit, Stranger)> {
-    let whole = room.wait().await?;
+/// A connection that was accepted, and waits for room.
+type Newcomer = (Stream, Peer, Place);
+
+/// The next connection; none: there is none, for now.
+async fn accept(door: &Door, room: &Room) -> Option<Newcomer> {
     let accepted = match door {
         Door::Unix(listener) => listener.accept().await.map(|(stream, _)| {
             let peer = Peer::Local(stream.peer_cred().ok().map(|cred| cred.uid()));
@@ -230,21 +303,18 @@ async fn accept(
             })
         }
     };
-    let (stream, peer) = match accepted {
-        Ok(accepted) => accepted,
-        Err(error) if is_of_connection(&error) => return None,
+    match accepted {
+        Ok((stream, peer)) => {
+            let place = room.place(&peer);
+            Some((stream, peer, place))
+        }
+        Err(error) if is_of_connection(&error) => None,
         Err(error) => {
             tracing::warn!(%error, "no connection can be accepted");
             tokio::time::sleep(REFUSED_PAUSE).await;
-            return None;
+            None
         }
-    };
-    let place = room.place(&peer);
-    if matches!(peer, Peer::Local(_)) {
-        // The mode of the socket has let nobody else in.
-        place.is_known();
     }
-    Some((stream, peer, whole, place))
 }
 
 /// Whether an error concerns the connection that would have been accepted, and no other.
@@ -253,41 +323,120 @@ fn is_of_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// Answers the requests of a connection.
-async fn attend(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+/// What a connection is answered with.
+struct Attending {
     peer: Peer,
-    place: Stranger,
+    place: Place,
     router: Router,
     bounds: Bounds,
-    mut stop: watch::Receiver<bool>,
-) {
-    let router = TowerToHyperService::new(router);
-    let service = service_fn(move |request: hyper::Request<Incoming>| {
-        let mut request: Request<Incoming> = request;
-        request.extensions_mut().insert(ConnectInfo(peer.clone()));
-        request.extensions_mut().insert(place.clone());
-        let answer = router.call(request);
-        async move { answer.await as Result<Response, std::convert::Infallible> }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(bounds.header_max)
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades();
-    let mut connection = pin!(connection);
-    let mut stopped = pin!(async move {
-        let _ = stop.wait_for(|stop| *stop).await;
-    });
-    let mut stopping = false;
-    let ended = poll_fn(|cx| {
-        if !stopping && stopped.as_mut().poll(cx).is_ready() {
-            stopping = true;
-            connection.as_mut().graceful_shutdown();
+    crowded: Arc<AtomicBool>,
+}
+
+impl Attending {
+    /// Answers the requests of a connection.
+    async fn serve(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let Attending { peer, place, router, bounds, crowded } = self;
+        let router = TowerToHyperService::new(router);
+        let seat = Arc::clone(&place.0.seat);
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            let mut request: Request<Incoming> = request;
+            request.extensions_mut().insert(ConnectInfo(peer.clone()));
+            request.extensions_mut().insert(place.clone());
+            let rest = Rest::after(&place.0.seat, &crowded);
+            let answer = router.call(request);
+            async move {
+                let answer: Result<Response, std::convert::Infallible> = answer.await;
+                answer.map(|answer| rest.with(answer))
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(bounds.header_max)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        let mut connection = pin!(connection);
+        let mut stopped = pin!(async move {
+            let stopped = async {
+                let _ = stop.wait_for(|stop| *stop).await;
+            };
+            tokio::select! {
+                () = stopped => {}
+                () = seat.enough.notified() => {}
+            }
+        });
+        let mut stopping = false;
+        let ended = poll_fn(|cx| {
+            if !stopping && stopped.as_mut().poll(cx).is_ready() {
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            connection.as_mut().poll(cx)
+        });
+        if let Err(error) = ended.await {
+            tracing::debug!(%error, "a connection has ended");
         }
-        connection.as_mut().poll(cx)
-    });
-    if let Err(error) = ended.await {
-        tracing::debug!(%error, "a connection has ended");
+    }
+}
+
+/// A request under way: when it is dropped, its connection waits for the next one.
+struct Rest {
+    seat: Arc<Seat>,
+    crowded: Arc<AtomicBool>,
+}
+
+impl Rest {
+    fn after(seat: &Arc<Seat>, crowded: &Arc<AtomicBool>) -> Rest {
+        seat.set_rests(None);
+        Rest { seat: Arc::clone(seat), crowded: Arc::clone(crowded) }
+    }
+
+    /// An answer until whose end the request is under way. While somebody waits for room it is the
+    /// last of its connection.
+    fn with(self, mut answer: Response) -> Response {
+        let upgrades = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if !upgrades && self.crowded.load(Ordering::Relaxed) {
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        answer.map(|inner| Body::new(Answer { inner, _rest: self }))
+    }
+}
+
+impl Drop for Rest {
+    fn drop(&mut self) {
+        self.seat.set_rests(Some(Instant::now()));
+        // An answer that had begun before somebody waited.
+        if self.crowded.load(Ordering::Relaxed) {
+            self.seat.enough.notify_one();
+        }
+    }
+}
+
+/// The body of an answer.
+struct Answer {
+    inner: Body,
+    _rest: Rest,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
     }
 }

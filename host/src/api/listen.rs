@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::connections::{self, Bounds, Door, Stranger};
+use super::connections::{self, Bounds, Door, Place};
 use super::tokens::{Bearer, Ticket, Tickets, Tokens};
 
 /// How long open requests may hold up the end of the host.
@@ -321,14 +321,18 @@ async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
 }
 
 async fn only_with_right(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
-    let right = match gate.judge(&request) {
+    let right = gate.judge(&request);
+    if right.is_ok()
+        && let Some(place) = request.extensions().get::<Place>()
+    {
+        // Where nobody has to show anything, nobody is a stranger either.
+        place.is_known();
+    }
+    let right = match right {
         Err((status, words)) => return closing(status, words),
         Ok(None) => return next.run(request).await,
         Ok(Some(right)) => right,
     };
-    if let Some(place) = request.extensions().get::<Stranger>() {
-        place.is_known();
-    }
     match right {
         Right::Token(bearer) => request.extensions_mut().insert(bearer).map(drop),
         Right::Ticket(ticket) => request.extensions_mut().insert(ticket).map(drop),

@@ -278,6 +278,103 @@ async fn over_tcp_only_who_shows_the_token_and_is_no_web_page_is_served() {
     serving.end().await;
 }
 
+/// Sends a request over a connection that is kept, and reads the answer to it: its status, and
+/// whether the connection goes on.
+async fn next(stream: &mut TcpStream, request: &str) -> Option<(u16, bool)> {
+    let request = request.replace("connection: close\r\n", "");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"\r\n\r\n") {
+        let read = tokio::time::timeout(PATIENCE, stream.read_u8()).await.expect("in time");
+        answer.push(read.ok()?);
+    }
+    let head = String::from_utf8(answer).expect("a text");
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, !head.to_ascii_lowercase().contains("connection: close")))
+}
+
+/// Whether the other side has closed a connection that nothing is asked of, or does so in time.
+async fn is_closed(stream: &mut TcpStream) -> bool {
+    let read = tokio::time::timeout(PATIENCE, stream.read(&mut [0])).await;
+    matches!(read.expect("in time"), Ok(0) | Err(_))
+}
+
+/// A heartbeat, which has an answer without a body.
+const HEARTBEAT: &str = "POST /activity/ws-1/heartbeat?connection=a";
+
+#[tokio::test]
+async fn where_nobody_has_to_show_anything_nobody_is_a_stranger() {
+    let listener = Listener::tcp_of_this_machine(ANY).await.unwrap();
+    let address = listener.address().unwrap().expect("TCP was asked for");
+    let serving = Serving::start(listener, &Observed::new());
+    let own = address.to_string();
+    let beat = request(HEARTBEAT, &[("host", &own)], "");
+    // More of one address than strangers may have.
+    let mut all = Vec::new();
+    for _ in 0..2 * Bounds::default().strangers_per_address_max {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        assert_eq!(next(&mut stream, &beat).await, Some((204, true)));
+        all.push(stream);
+    }
+    for stream in &mut all {
+        assert_eq!(next(stream, &beat).await, Some((204, true)), "it was kept");
+    }
+    serving.end().await;
+}
+
+/// Connections that rest make room; those that work end with their answer while somebody waits.
+#[tokio::test]
+async fn known_connections_make_room_for_newcomers() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = token_file(directory.path(), SECRET, 0o600);
+    let tokens = vec![Tokens::read(&file, Rights::All).unwrap()];
+    let listener = Listener::tcp(ANY, tokens, None, None).await.unwrap();
+    let address = listener.address().unwrap().expect("TCP was asked for");
+    let observed = Observed::new();
+    // Nothing is closed in this test because it rests for too long.
+    let bounds = Bounds { header_max: 100 * PATIENCE, ..Bounds::of(8) };
+    let (stop, stopping) = watch::channel(false);
+    let endpoint =
+        Endpoint::new(observed.activity.clone(), PATIENCE, SOCKETS, None, stopping.clone());
+    let task = tokio::spawn(listener.serve_within(router(endpoint), bounds, stopping));
+    let (own, shown) = (address.to_string(), format!("Bearer {SECRET}"));
+    let beat = request(HEARTBEAT, &[("host", &own), ("authorization", &shown)], "");
+    let mut all = std::collections::VecDeque::new();
+    for n in 0..5 * bounds.connections_max {
+        let mut newcomer = TcpStream::connect(address).await.unwrap();
+        assert_eq!(next(&mut newcomer, &beat).await.map(|(status, _)| status), Some(204), "{n}");
+        all.push_back(newcomer);
+        if all.len() > bounds.connections_max {
+            let mut longest = all.pop_front().expect("one");
+            assert!(is_closed(&mut longest).await, "{n}: it rested for the longest");
+            // The others go on.
+            let last = all.back_mut().expect("one");
+            assert_eq!(next(last, &beat).await, Some((204, true)), "{n}");
+        }
+    }
+    // All are in the middle of a request: each is answered, and one of them makes room then.
+    let headers = [("host", own.as_str()), ("authorization", shown.as_str()), EXPECTS];
+    let slow = request("POST /activity/ws-1/heartbeat", &headers, r#"{"connection": "a"}"#);
+    let (head, body) = slow.split_at(slow.find('{').expect("a body"));
+    let mut all: Vec<TcpStream> = all.into();
+    for stream in &mut all {
+        assert_eq!(next(stream, head).await, Some((100, true)), "its body is waited for");
+    }
+    let newcomer = TcpStream::connect(address).await.unwrap();
+    let waiting = tokio::spawn(async move { exchange(newcomer, &beat).await });
+    for stream in &mut all {
+        assert_eq!(next(stream, body).await.map(|(status, _)| status), Some(204));
+    }
+    let (status, answer) =
+        tokio::time::timeout(PATIENCE, waiting).await.expect("in time").expect("it does not panic");
+    assert_eq!(status, 204, "{answer}");
+    stop.send_replace(true);
+    tokio::time::timeout(PATIENCE, task).await.expect("it ends").expect("it does not panic");
+}
+
+/// Asks the host to say when it waits for the body.
+const EXPECTS: (&str, &str) = ("expect", "100-continue");
+
 /// Two WebSockets in all.
 const SOCKETS: Sockets = Sockets { all: 2, per_ticket: 1 };
 /// A loopback address with a port that the system chooses.

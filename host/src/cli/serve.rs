@@ -12,7 +12,9 @@ use tokio::sync::watch;
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::open::Loader;
 use super::{Exit, Failure, Global, plugin};
-use crate::api::{self, Endpoint, Listener, Pages, Rights, Sockets, Tickets, TlsFiles, Tokens};
+use crate::api::{
+    self, Bounds, Endpoint, Listener, Pages, Rights, Sockets, Tickets, TlsFiles, Tokens,
+};
 use crate::config::activity::Activity;
 use crate::config::api::Api;
 use crate::config::{self, Config, Overrides};
@@ -48,8 +50,10 @@ pub async fn serve(
     asked: impl Future<Output = std::io::Result<&'static str>>,
 ) -> Result<Exit, Failure> {
     let (stop, stopped) = watch::channel(false);
-    let endpoint = endpoint(&assembly, stopped.clone());
-    let mut listeners = listen(&assembly.config, &endpoint, stopped).await?;
+    let fits = within_descriptors(&assembly.config);
+    let endpoint = endpoint(&assembly, fits.websockets, stopped.clone());
+    let bounds = Bounds::of(fits.connections);
+    let mut listeners = listen(&assembly.config, &endpoint, bounds, stopped).await?;
     let signals = |error: std::io::Error| Failure::Failed(format!("signals: {error}"));
     let files = Reload::watch(&global.config, &assembly.config.plugins.dir).map_err(signals)?;
     let mut running = assembly.start(false);
@@ -98,22 +102,50 @@ pub async fn serve(
 }
 
 /// The endpoint for reports of activity. A connection wakes its workspace.
-fn endpoint(assembly: &Assembly, stopping: watch::Receiver<bool>) -> Arc<Endpoint> {
+fn endpoint(
+    assembly: &Assembly,
+    websockets: u32,
+    stopping: watch::Receiver<bool>,
+) -> Arc<Endpoint> {
     let (config, ports) = (&assembly.config, &assembly.ports);
     let connected = Wake::of(config, &ports.store)
         .map(|wake| -> api::Connected { Box::new(move |id| wake.connected(id)) });
-    let Activity { heartbeat_timeout, websockets_max, websockets_per_ticket, .. } = config.activity;
-    let bounds =
-        Sockets { all: within_descriptors(websockets_max), per_ticket: websockets_per_ticket };
+    let Activity { heartbeat_timeout, websockets_per_ticket, .. } = config.activity;
+    let bounds = Sockets { all: websockets, per_ticket: websockets_per_ticket };
     let activity = Arc::clone(&ports.activity);
     Endpoint::new(activity, heartbeat_timeout, bounds, connected, stopping)
 }
 
-/// Descriptors that are kept for the lease, the store, plugins and other connections.
-const DESCRIPTORS_KEPT: u64 = 512;
+/// Descriptors that are kept for the lease, the store, plugins and other files, beside the connections
+/// of the admin API.
+const DESCRIPTORS_KEPT: u64 = 384;
 
-/// Takes as many descriptors as this process may have; how many WebSockets they are enough for.
-fn within_descriptors(websockets_max: u32) -> u32 {
+/// Descriptors of the activity endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Fits {
+    websockets: u32,
+    /// Of each address that is listened on.
+    connections: u32,
+}
+
+impl Fits {
+    /// What fits `most` descriptors: connections have up to half of the room, WebSockets the rest.
+    fn within(most: u64, config: &Config) -> Fits {
+        let doors = |tcp: bool| 1 + u64::from(tcp);
+        let (api, activity) = (&config.api, &config.activity);
+        let kept = DESCRIPTORS_KEPT + doors(api.tcp.is_some()) * u64::from(api.connections_max);
+        let room = most.saturating_sub(kept).max(most / 4);
+        let least =
+            |wanted: u32, room: u64| u32::try_from(room).unwrap_or(u32::MAX).min(wanted).max(1);
+        let doors = doors(activity.tcp.is_some());
+        let connections = least(activity.connections_max, room / 2 / doors);
+        let rest = room.saturating_sub(doors * u64::from(connections));
+        Fits { websockets: least(activity.websockets_max, rest), connections }
+    }
+}
+
+/// Takes as many descriptors as this process may have; for what they are enough.
+fn within_descriptors(config: &Config) -> Fits {
     let limit = getrlimit(Resource::Nofile);
     // It may have been lowered on purpose only as far as the greater one.
     let raised = Rlimit { current: limit.maximum, ..limit };
@@ -121,15 +153,20 @@ fn within_descriptors(websockets_max: u32) -> u32 {
         Ok(()) => limit.maximum,
         Err(_) => limit.current,
     };
-    let room = most.map_or(u64::MAX, |most| most.saturating_sub(DESCRIPTORS_KEPT).max(most / 4));
-    let fits = u32::try_from(room).unwrap_or(u32::MAX).min(websockets_max).max(1);
-    if fits < websockets_max {
-        tracing::warn!(
-            descriptors = most,
-            websockets_max,
-            fits,
-            "activity.websockets_max does not fit the limit of open files: raise it (LimitNOFILE, ulimit -n)"
-        );
+    let fits = Fits::within(most.unwrap_or(u64::MAX), config);
+    let Activity { websockets_max, connections_max, .. } = config.activity;
+    for (key, wanted, fits) in [
+        ("activity.websockets_max", websockets_max, fits.websockets),
+        ("activity.connections_max", connections_max, fits.connections),
+    ] {
+        if fits < wanted {
+            tracing::warn!(
+                descriptors = most,
+                wanted,
+                fits,
+                "{key} does not fit the limit of open files: raise it (LimitNOFILE, ulimit -n)"
+            );
+        }
     }
     fits
 }
@@ -138,6 +175,7 @@ fn within_descriptors(websockets_max: u32) -> u32 {
 async fn listen(
     config: &Config,
     endpoint: &Arc<Endpoint>,
+    bounds: Bounds,
     stop: watch::Receiver<bool>,
 ) -> Result<Vec<tokio::task::JoinHandle<()>>, Failure> {
     let router = api::router(Arc::clone(endpoint));
@@ -159,14 +197,15 @@ async fn listen(
         };
         let tls = tls_files(tls_cert, tls_key, &None);
         let listener = Listener::tcp(address, tokens, pages, tls).await.map_err(fail)?;
-        tasks.push(tokio::spawn(listener.serve(router.clone(), stop.clone())));
+        let served = listener.serve_within(router.clone(), bounds, stop.clone());
+        tasks.push(tokio::spawn(served));
     }
     let path = config.activity.socket.clone();
     match Listener::unix(&path).await {
-        Ok(listener) => tasks.push(tokio::spawn(listener.serve(router, stop))),
+        Ok(listener) => tasks.push(tokio::spawn(listener.serve_within(router, bounds, stop))),
         // Another host of this database takes the reports; they meet in the store.
         Err(api::Error::Taken(_)) => {
-            tasks.push(tokio::spawn(served_once_free(path, router, stop)));
+            tasks.push(tokio::spawn(served_once_free(path, router, bounds, stop)));
         }
         Err(error) => return Err(fail(error)),
     }
@@ -174,7 +213,12 @@ async fn listen(
 }
 
 /// Listens where another host of this machine does, once that has ended.
-async fn served_once_free(path: PathBuf, router: axum::Router, stop: watch::Receiver<bool>) {
+async fn served_once_free(
+    path: PathBuf,
+    router: axum::Router,
+    bounds: Bounds,
+    stop: watch::Receiver<bool>,
+) {
     let mut stopped = stop.clone();
     loop {
         tokio::select! {
@@ -182,7 +226,7 @@ async fn served_once_free(path: PathBuf, router: axum::Router, stop: watch::Rece
             () = tokio::time::sleep(SOCKET_RETRY) => {}
         }
         if let Ok(listener) = Listener::unix(&path).await {
-            return listener.serve(router, stop).await;
+            return listener.serve_within(router, bounds, stop).await;
         }
     }
 }
@@ -232,7 +276,7 @@ async fn answer(
     stop: &watch::Sender<bool>,
 ) -> Result<Vec<tokio::task::JoinHandle<()>>, Failure> {
     let fail = |error: api::Error| Failure::Failed(error.to_string());
-    let readonly = config.api.readonly;
+    let (readonly, bounds) = (config.api.readonly, Bounds::of(config.api.connections_max));
     let source = Arc::new(gatherer);
     let admin = api::admin::Admin { source, readonly, stopping: stop.subscribe() };
     let router = api::host::router(host).merge(api::admin::router(admin));
@@ -248,14 +292,17 @@ async fn answer(
         let Api { tls_cert, tls_key, tls_client_ca, .. } = &config.api;
         let tls = tls_files(tls_cert, tls_key, tls_client_ca);
         let listener = Listener::tcp(address, tokens, None, tls).await.map_err(fail)?;
-        tasks.push(tokio::spawn(listener.serve(router.clone(), stop.subscribe())));
+        let served = listener.serve_within(router.clone(), bounds, stop.subscribe());
+        tasks.push(tokio::spawn(served));
     }
     match Listener::unix(&config.api.socket).await {
-        Ok(listener) => tasks.push(tokio::spawn(listener.serve(router, stop.subscribe()))),
+        Ok(listener) => {
+            tasks.push(tokio::spawn(listener.serve_within(router, bounds, stop.subscribe())));
+        }
         Err(error @ api::Error::Taken(_)) => {
             tracing::info!(%error, "the other host answers there; this one does once that has ended");
             let path = config.api.socket.clone();
-            tasks.push(tokio::spawn(served_once_free(path, router, stop.subscribe())));
+            tasks.push(tokio::spawn(served_once_free(path, router, bounds, stop.subscribe())));
         }
         Err(error) => tracing::warn!(%error, "this host cannot be asked how it is"),
     }
@@ -358,5 +405,33 @@ async fn reload(
             // Calls under way keep their version.
             loader.runtime().unload(&digest);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_and_websockets_fit_the_descriptors_beside_what_else_needs_them() {
+        let mut config =
+            crate::config::RawConfig::parse("", "besom.toml".as_ref(), &Overrides::default())
+                .outline(&besom_core::collection::Collections::default())
+                .finish()
+                .expect("it is empty");
+        assert_eq!(config.activity.connections_max, 1024);
+        let within = |most, config: &Config| {
+            let fits = Fits::within(most, config);
+            (fits.websockets, fits.connections)
+        };
+        assert_eq!(within(u64::MAX, &config), (10_000, 1024));
+        assert_eq!(within(1 << 20, &config), (10_000, 1024));
+        // 384 are kept, and 64 for the admin API.
+        assert_eq!(within(4096, &config), (4096 - 448 - 1024, 1024));
+        assert_eq!(within(1024, &config), (288, 288));
+        assert_eq!(within(16, &config), (2, 2));
+        config.activity.tcp = Some(([127, 0, 0, 1], 1).into());
+        config.api.tcp = config.activity.tcp;
+        assert_eq!(within(4096, &config), (4096 - 512 - 2 * 896, 896));
     }
 }

@@ -44,6 +44,8 @@ pub struct Activity {
     pub websockets_per_ticket: u32,
     /// Open WebSockets of this host.
     pub websockets_max: u32,
+    /// Other connections at once, of the Unix socket and of the TCP address each.
+    pub connections_max: u32,
     /// How long after the last disconnection a thing counts as idle.
     pub idle_timeout: Duration,
     /// How long a connection lives without a heartbeat.
@@ -175,6 +177,14 @@ pub(super) const ACTIVITY: Section = Section {
             default: "10000",
             doc: "Open WebSockets of this host; a further one is refused with 503.",
             slot: Slot::U32(|s| &mut s.activity.websockets_max, 1, 1_000_000),
+        },
+        Key {
+            name: "connections_max",
+            default: "1024",
+            doc: "Connections at once that are no WebSockets, of the Unix socket and of the TCP address \
+                  each: as many as your product has processes that report, or more. At the bound the one \
+                  that has waited for its next request for the longest is closed for a newcomer.",
+            slot: Slot::U32(|s| &mut s.activity.connections_max, 8, 1_000_000),
         },
         Key {
             name: "idle_timeout",

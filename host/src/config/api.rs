@@ -28,6 +28,8 @@ pub struct Api {
     pub tls_key: Option<PathBuf>,
     /// The authority that certificates of TCP callers come from (PEM).
     pub tls_client_ca: Option<PathBuf>,
+    /// Connections at once, of the Unix socket and of the TCP address each.
+    pub connections_max: u32,
 }
 
 impl Api {
@@ -100,6 +102,13 @@ pub(super) const API: Section = Section {
             doc: "The authority (PEM) that callers' certificates have to come from; by default \
                   callers need none.",
             slot: Slot::OptionalPath(|s| &mut s.api.tls_client_ca),
+        },
+        Key {
+            name: "connections_max",
+            default: "64",
+            doc: "Connections at once, of the Unix socket and of the TCP address each. At the bound the \
+                  one that has waited for its next request for the longest is closed for a newcomer.",
+            slot: Slot::U32(|s| &mut s.api.connections_max, 8, 100_000),
         },
     ],
 };
