@@ -116,7 +116,8 @@ fn a_store_without_a_host_answers() {
     let (code, asked) =
         site.json(&["task", "pause", "compaction", "--reason", "a restore", "--wait", "0s"]);
     assert_eq!((code, &asked["applied"]), (0, &Value::Bool(false)));
-    assert_eq!(site.json(&["status"]).1["commands_waiting"], 1);
+    // The pause, and what is kept of the import.
+    assert_eq!(site.json(&["status"]).1["commands_waiting"], 2);
     assert_eq!(site.fails(&["task", "pause", "compactoin", "--reason", "x"]).0, 2);
     let (code, told) = site.json(&["task", "explain", "compaction@2020-01-01T00:00:30Z"]);
     assert_eq!((code, &told["outcome"]), (0, &"undecided".into()));
@@ -129,6 +130,61 @@ fn a_store_without_a_host_answers() {
     }
     assert_eq!(site.fails(&["dead", "retry"]).0, 2);
     assert_eq!(site.fails(&["runs", "show", "7"]).0, 2);
+}
+
+/// What the environment says of a user is what anybody likes to say.
+#[test]
+fn who_asks_is_the_user_that_the_system_knows() {
+    let site =
+        Site::new("[tasks.compaction]\nplugin = \"compaction\"\nschedule = \"@every 30s\"\n");
+    site.log("note.log", &[&[1, 1, 5, 0]]);
+    let forged = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_besom"));
+        command.args(args).current_dir(site.dir()).env_remove("BESOM_CONFIG");
+        for variable in ["USER", "LOGNAME", "USERNAME", "SUDO_USER"] {
+            command.env(variable, "forged");
+        }
+        let out = command.output().expect("the binary runs");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    };
+    forged(&["doc", "import", "note.log", "--reason", "from the old system"]);
+    forged(&["task", "pause", "compaction", "--reason", "a restore", "--wait", "0s"]);
+    let (_, kept) = site.json(&["commands", "ls"]);
+    let [pause, import] = &kept.as_array().expect("commands")[..] else { panic!("{kept:#}") };
+    let own = rustix_uid();
+    for row in [pause, import] {
+        let by = row["by"].as_str().expect("a name");
+        assert!(!by.contains("forged") && by.contains(&own), "{by}");
+    }
+    assert_eq!(import["what"], "import into default: 1 document (note)");
+    assert_eq!(import["reason"], "from the old system");
+}
+
+/// The number of this user, as the kernel has it.
+fn rustix_uid() -> String {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self").expect("this process").uid().to_string()
+}
+
+#[test]
+fn what_takes_something_away_is_refused_without_a_reason() {
+    let site =
+        Site::new("[tasks.compaction]\nplugin = \"compaction\"\nschedule = \"@every 30s\"\n");
+    site.log("note.log", &[&[1, 1, 5, 0]]);
+    assert_eq!(site.json(&["doc", "import", "note.log"]).0, 0);
+    for args in [
+        &["dead", "discard", "1"][..],
+        &["dead", "discard", "--all"],
+        &["dead", "discard", "--task", "compaction", "--reason", "  "],
+        &["stream", "repair", "compaction"],
+    ] {
+        let (code, said) = site.fails(args);
+        assert_eq!(code, 2, "{args:?}: {said}");
+        assert!(said.contains("say why") && said.contains("--reason"), "{args:?}: {said}");
+    }
+    // Nothing of it was asked.
+    let (_, kept) = site.json(&["commands", "ls"]);
+    assert_eq!(kept.as_array().map(Vec::len), Some(1), "{kept:#}");
 }
 
 #[test]

@@ -63,6 +63,22 @@ pub enum Command {
         /// What the plugin asks for, as JSON.
         manifest: String,
     },
+    /// A host has taken up a changed configuration: kept for what counted from when on.
+    Reloaded {
+        /// The digest of the configuration before, as far as hosts share it.
+        before: String,
+        /// That of the new one.
+        after: String,
+        /// Tasks that came, went or changed, with their rights before and after, and what else.
+        change: String,
+    },
+    /// Documents were imported from files: kept for who, when and why.
+    Imported {
+        /// The tenant that they belong to.
+        tenant: String,
+        /// How many, and their names.
+        documents: String,
+    },
     /// A node was told to drain: kept for who, when and why. The members have it already.
     Drained {
         /// Its lasting name.
@@ -98,6 +114,8 @@ impl Command {
             Command::Resign => "resign",
             Command::Edited { .. } => "edit",
             Command::Loaded { .. } => "load",
+            Command::Reloaded { .. } => "reload",
+            Command::Imported { .. } => "import",
             Command::Drained { .. } => "drain",
             Command::Rejoined { .. } => "rejoin",
             Command::Unknown => "unknown",
@@ -116,6 +134,8 @@ impl Command {
             Command::Unknown => "command".to_owned(),
             Command::Drained { node } | Command::Rejoined { node } => node.clone(),
             Command::Loaded { plugin, .. } => plugin.clone(),
+            Command::Reloaded { .. } => "the configuration".to_owned(),
+            Command::Imported { tenant, .. } => format!("documents of {tenant}"),
             Command::Cancel { run } => format!("run {run}"),
             Command::RetryDead(which) | Command::DiscardDead(which) => which.to_string(),
             Command::RetryMessages(which) => which.to_string(),

@@ -67,6 +67,11 @@ pub fn what(command: &Command) -> String {
             let digest = digest.get(..12).unwrap_or(digest);
             format!("load {plugin} ({version}, {digest}): {grants}")
         }
+        Command::Reloaded { before, after, change } => {
+            let short = |digest: &String| digest.get(..12).unwrap_or(digest).to_owned();
+            format!("reload ({} -> {}): {change}", short(before), short(after))
+        }
+        Command::Imported { tenant, documents } => format!("import into {tenant}: {documents}"),
         other => format!("{} {}", other.verb(), other.subject()),
     }
 }

@@ -7,6 +7,7 @@ mod verify;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use besom_core::command::counted;
 use besom_core::ids::{TaskName, Tenant};
 use clap::Subcommand;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -14,11 +15,11 @@ use serde::Serialize;
 
 use super::open::Outline;
 use super::output::{self, Table};
-use super::{Exit, Failure, Global, open};
+use super::{Exit, Failure, Global, open, submit};
 use crate::child::Limits;
 use crate::config::quantity::{bytes, duration_argument, show_bytes};
 use crate::doc::{self, Error, Format, LOG_BYTES_MAX, Name};
-use crate::ports::store::Store;
+use crate::ports::store::{Command, Store};
 
 /// `besom doc`.
 #[derive(Debug, Subcommand)]
@@ -34,6 +35,9 @@ pub enum Verb {
         /// The format of their updates.
         #[arg(long, default_value = Format::Yjs.as_str(), value_parser = format())]
         format: Format,
+        /// Why; kept with who has imported what.
+        #[arg(long, default_value = "")]
+        reason: String,
     },
     /// Write a document as an update log to stdout.
     Export {
@@ -79,13 +83,13 @@ impl Verb {
     /// Does it.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         match self {
-            Verb::Import { files, tenant, format } => {
+            Verb::Import { files, tenant, format, reason } => {
                 if tenant.is_empty() || tenant.contains('/') {
                     let message = "--tenant: a tenant is neither empty nor does it contain `/`";
                     return Err(Failure::Usage(message.into()));
                 }
                 let (store, _) = open::writing(global).await?;
-                import(global, &*store, &files, (&Tenant::from(tenant), format)).await
+                import(global, &*store, &files, (&Tenant::from(tenant), format), &reason).await
             }
             Verb::Export { document } => {
                 let (store, _) = open::reading(global).await?;
@@ -150,9 +154,11 @@ async fn import(
     store: &dyn Store,
     files: &[PathBuf],
     (tenant, format): (&Tenant, Format),
+    reason: &str,
 ) -> Result<Exit, Failure> {
     let mut rows = Vec::new();
     let mut failed = false;
+    let mut imported = Imported::default();
     for path in files {
         let mut row = File {
             file: path.display().to_string(),
@@ -163,13 +169,17 @@ async fn import(
             error: None,
         };
         match import_file(store, path, (tenant, format)).await {
-            Ok((name, imported)) => {
+            Ok((name, done)) => {
+                imported.add(&name.key);
                 row.document = Some(name.key);
-                row.updates = imported.updates;
-                row.bytes = imported.bytes;
+                row.updates = done.updates;
+                row.bytes = done.bytes;
             }
             // The store is gone: the files that follow would fail in the same way.
-            Err(failure @ Failure::Unreachable(_)) => return Err(failure),
+            Err(failure @ Failure::Unreachable(_)) => {
+                imported.note(store, tenant, reason).await;
+                return Err(failure);
+            }
             Err(failure) => {
                 failed = true;
                 eprintln!(
@@ -182,6 +192,7 @@ async fn import(
         }
         rows.push(row);
     }
+    imported.note(store, tenant, reason).await;
     output::show(global.output, &rows, || {
         let mut table = Table::new(&["FILE", "DOCUMENT", ">UPDATES", ">BYTES", "ERROR"], "");
         for row in &rows {
@@ -198,6 +209,44 @@ async fn import(
         table.render()
     })?;
     Ok(if failed { Exit::Failed } else { Exit::Fine })
+}
+
+/// Documents of one import that are named in what is kept of it.
+const NAMED_MAX: usize = 100;
+
+/// What was imported.
+#[derive(Debug, Default)]
+struct Imported {
+    count: usize,
+    /// The first of them.
+    names: Vec<String>,
+}
+
+impl Imported {
+    fn add(&mut self, name: &str) {
+        self.count += 1;
+        if self.names.len() < NAMED_MAX {
+            self.names.push(name.to_owned());
+        }
+    }
+
+    fn words(&self) -> String {
+        let more = if self.count > self.names.len() { ", ..." } else { "" };
+        let count = counted(self.count as u64, "document");
+        format!("{count} ({}{more})", self.names.join(", "))
+    }
+
+    /// Keeps who has imported them. The documents are what counts: that it could not be kept is
+    /// said.
+    async fn note(&self, store: &dyn Store, tenant: &Tenant, reason: &str) {
+        if self.count == 0 {
+            return;
+        }
+        let command = Command::Imported { tenant: tenant.to_string(), documents: self.words() };
+        if let Err(error) = store.submit(&command, &submit::caller(), reason).await {
+            tracing::warn!(%error, "the store does not keep who has imported the documents");
+        }
+    }
 }
 
 fn printable_path(path: &Path) -> String {
@@ -226,4 +275,22 @@ async fn import_file(
     let name = Name { tenant: tenant.clone(), key: key.to_owned() };
     let imported = doc::import(store, &name, format, &updates).await?;
     Ok((name, imported))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_imported_documents_the_first_are_named() {
+        let mut all = Imported::default();
+        all.add("note");
+        assert_eq!(all.words(), "1 document (note)");
+        for number in 0..2 * NAMED_MAX {
+            all.add(&format!("n{number}"));
+        }
+        let words = all.words();
+        assert!(words.starts_with("201 documents (note, n0, "), "{words}");
+        assert!(words.ends_with("n98, ...)"), "{words}");
+    }
 }

@@ -16,6 +16,7 @@ pub mod demo;
 pub mod doc;
 pub mod failure;
 pub mod grants;
+pub mod kept;
 pub mod log;
 pub mod node;
 pub mod open;

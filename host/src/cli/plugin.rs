@@ -3,9 +3,7 @@
 //! A pin is the SHA-256 of a plugin's file in the task that names it. Another file under the same
 //! name is refused, so that who can write the file does not get the task's rights with it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::collections::BTreeSet;
 
 use besom_core::ids::TaskName;
 use clap::Subcommand;
@@ -365,72 +363,6 @@ async fn last_load(
         Some(pin) => others.find(|load| load.digest.eq_ignore_ascii_case(pin)),
         None => others.next(),
     })
-}
-
-/// Keeps which files of plugins a host has taken up, and with which rights. Built-in plugins are
-/// part of the program.
-pub async fn note_loads(
-    store: &dyn Store,
-    config: &crate::config::Config,
-    by: &str,
-    reason: &str,
-    is_new: impl Fn(&crate::task::TaskDefinition) -> bool,
-) {
-    let mut by_file: BTreeMap<(&str, &str), Vec<&crate::task::TaskDefinition>> = BTreeMap::new();
-    let strangers = config.tasks.values().filter(|task| task.plugin.ends_with(".wasm"));
-    for task in strangers.filter(|task| is_new(task)) {
-        by_file.entry((&task.plugin, &task.digest)).or_default().push(task);
-    }
-    for ((plugin, digest), tasks) in by_file {
-        let Some(manifest) = config.manifests.get(digest) else { continue };
-        let grants: Vec<String> = tasks.iter().map(|task| granted(task)).collect();
-        let command = Command::Loaded {
-            plugin: plugin.to_owned(),
-            digest: digest.to_owned(),
-            version: format!("{} {}", manifest.name, manifest.version),
-            grants: grants.join("; "),
-            manifest: serde_json::to_string(&**manifest).unwrap_or_default(),
-        };
-        let file = config.plugins.dir.join(plugin);
-        let reason = format!("{reason}; {}", owner(&file));
-        if let Err(error) = store.submit(&command, by, &reason).await {
-            tracing::warn!(%error, plugin, digest, "the store does not keep that the plugin was loaded");
-        }
-    }
-}
-
-/// Whose a file is, and since when it is as it is.
-fn owner(file: &Path) -> String {
-    match std::fs::metadata(file) {
-        Ok(found) => {
-            let at = jiff::Timestamp::from_second(found.mtime()).unwrap_or_default();
-            format!("file of {}, written {at}", crate::api::admin::user(found.uid()))
-        }
-        Err(error) => format!("file: {error}"),
-    }
-}
-
-/// A task, and what it is granted, in a line.
-fn granted(task: &crate::task::TaskDefinition) -> String {
-    let mut words: Vec<String> = task
-        .grants
-        .iter()
-        .map(|(collection, operations)| {
-            let columns = task.columns.get(collection);
-            let columns = columns.map(|columns| format!(" ({})", columns.join(", ")));
-            let operations = crate::config::task::words(*operations);
-            format!("{collection} = {operations}{}", columns.unwrap_or_default())
-        })
-        .collect();
-    if !task.topics.is_empty() {
-        words.push(format!("topics = {:?}", task.topics));
-    }
-    for (word, has) in [("activity", task.activity), ("all_tenants", task.all_tenants)] {
-        if has {
-            words.push(word.to_owned());
-        }
-    }
-    format!("{}: {}", task.name, words.join(", "))
 }
 
 #[cfg(test)]

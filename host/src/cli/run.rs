@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::output::{self, Table};
 use super::watch::Watch;
-use super::{Exit, Failure, Global, open, plugin, submit};
+use super::{Exit, Failure, Global, kept, open, submit};
 use crate::config::printable;
 use crate::host::dry_run::{DryItem, dry_run};
 use crate::node::Role;
@@ -77,7 +77,7 @@ impl Args {
         if !self.dry_run {
             let Assembly { config, ports, .. } = &assembly;
             let (store, by) = (ports.store.as_ref(), submit::caller());
-            plugin::note_loads(store, config, &by, "a pass has begun", |_| true).await;
+            kept::note_loads(store, config, &by, "a pass has begun", |_| true).await;
         }
         if self.dry_run {
             let items = rehearse(&assembly).await?;

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::open::Loader;
-use super::{Exit, Failure, Global, plugin};
+use super::{Exit, Failure, Global, kept};
 use crate::api::{
     self, Bounds, Endpoint, Listener, Pages, Rights, Sockets, Tickets, TlsFiles, Tokens,
 };
@@ -73,7 +73,7 @@ pub async fn serve(
     listeners.extend(answer(&assembly.config, host, gatherer, &stop).await?);
     let Assembly { config, loader, ports, .. } = assembly;
     let by = format!("{} (host)", ports.node.lasting());
-    plugin::note_loads(ports.store.as_ref(), &config, &by, "the host has started", |_| true).await;
+    kept::note_loads(ports.store.as_ref(), &config, &by, "the host has started", |_| true).await;
     let store = Arc::clone(&ports.store);
     let told = Told { defined, recorder: Arc::clone(&ports.recorder), store, by };
     let reloading = reload(files, global.clone(), config, loader, running.control.clone(), told);
@@ -383,7 +383,11 @@ async fn reload(
             before.is_none_or(|before| before.digest != task.digest || !task.is_within(before))
         };
         let (store, by) = (told.store.as_ref(), told.by.as_str());
-        plugin::note_loads(store, &new, by, "the configuration was reloaded", is_new).await;
+        let reason = "the configuration was reloaded";
+        if !changes.is_empty() {
+            kept::note_reload(store, (&config, &new), &changes, by, reason).await;
+        }
+        kept::note_loads(store, &new, by, reason, is_new).await;
         let gone: Vec<String> = config
             .tasks
             .values()

@@ -93,6 +93,8 @@ impl Gatherer {
         // What is kept of things that were done elsewhere is no request.
         if let Command::Edited { .. }
         | Command::Loaded { .. }
+        | Command::Reloaded { .. }
+        | Command::Imported { .. }
         | Command::Drained { .. }
         | Command::Rejoined { .. }
         | Command::Unknown = command

@@ -157,6 +157,8 @@ impl Events {
                 Command::Loaded { digest, .. } => {
                     format!("plugin loaded: {}", digest.get(..12).unwrap_or(digest))
                 }
+                Command::Reloaded { change, .. } => format!("reloaded: {change}"),
+                Command::Imported { documents, .. } => format!("imported: {documents}"),
                 Command::Drained { .. } => "drained".to_owned(),
                 Command::Rejoined { .. } => "rejoined".to_owned(),
                 command => format!("{}: {refused}{result}", command.verb()),

@@ -14,6 +14,7 @@ mod leadership;
 mod life;
 mod load;
 mod pass;
+mod plugins;
 mod reload;
 mod replaced;
 mod replay;

@@ -126,6 +126,8 @@ impl Planner {
             Asked::Resign => (CommandEffect::Note, format!("term {} is given up", fence.term)),
             Asked::Edited { .. }
             | Asked::Loaded { .. }
+            | Asked::Reloaded { .. }
+            | Asked::Imported { .. }
             | Asked::Drained { .. }
             | Asked::Rejoined { .. } => (CommandEffect::Note, "noted".into()),
             Asked::RetryDead(selector) => {

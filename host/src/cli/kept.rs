@@ -1,0 +1,318 @@
+//! What a host keeps in the store of the configuration that it works by: which files of plugins it has
+//! taken up and with which rights, and what each reload has changed. Kept as commands, which the
+//! leader notes: the files themselves are what counts.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use besom_core::ids::TaskName;
+
+use crate::config::Config;
+use crate::config::diff::Changes;
+use crate::ports::store::{Command, Store};
+use crate::task::TaskDefinition;
+
+/// Keeps what a reload has changed, whatever it was.
+pub async fn note_reload(
+    store: &dyn Store,
+    (before, new): (&Config, &Config),
+    changes: &Changes,
+    by: &str,
+    reason: &str,
+) {
+    let command = Command::Reloaded {
+        before: before.digest(),
+        after: new.digest(),
+        change: words(before, new, changes),
+    };
+    if let Err(error) = store.submit(&command, by, reason).await {
+        tracing::warn!(%error, "the store does not keep that the configuration was reloaded");
+    }
+}
+
+/// What changes, in words: tasks with their rights, before and after.
+fn words(before: &Config, new: &Config, changes: &Changes) -> String {
+    let mut words = Vec::new();
+    let task = |of: &Config, name: &TaskName| of.tasks.get(name).cloned();
+    for (what, names, of) in [("added", &changes.added, new), ("removed", &changes.removed, before)]
+    {
+        let all = names.iter().filter_map(|name| task(of, name));
+        words.extend(all.map(|task| format!("{what} {} ({})", granted(&task), file(&task))));
+    }
+    for name in &changes.changed {
+        if let (Some(old), Some(new)) = (task(before, name), task(new, name)) {
+            words.push(format!("changed {name}: {}", differences(&old, &new)));
+        }
+    }
+    if changes.collections {
+        words.push("changed the mapping of collections".to_owned());
+    }
+    if !changes.needs_restart.is_empty() {
+        words.push(format!("at the next start: {}", changes.needs_restart.join(", ")));
+    }
+    words.join("; ")
+}
+
+/// The plugin of a task, and which file it is.
+fn file(task: &TaskDefinition) -> String {
+    format!("{} {}", task.plugin, short(&task.digest))
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}
+
+/// In what two definitions of a task differ: its file and its rights with both values, the rest by
+/// its keys.
+fn differences(old: &TaskDefinition, new: &TaskDefinition) -> String {
+    // These are told with their values.
+    const TOLD: [&str; 7] =
+        ["plugin", "digest", "grants", "columns", "topics", "activity", "all_tenants"];
+    let mut words = Vec::new();
+    for (what, old, new) in [("plugin", file(old), file(new)), ("grants", rights(old), rights(new))]
+    {
+        if old != new {
+            words.push(format!("{what} {old} -> {new}"));
+        }
+    }
+    // Plain data with text keys: there is nothing that JSON could not hold.
+    let json = |task: &TaskDefinition| serde_json::to_value(task).unwrap_or_default();
+    let (old, new) = (json(old), json(new));
+    let keys = new.as_object().into_iter().flatten().filter(|(key, value)| {
+        !TOLD.contains(&key.as_str()) && old.get(key.as_str()) != Some(value)
+    });
+    words.extend(keys.map(|(key, _)| key.clone()));
+    words.join(", ")
+}
+
+/// Keeps which files of plugins a host has taken up, and with which rights. Built-in plugins are
+/// part of the program.
+pub async fn note_loads(
+    store: &dyn Store,
+    config: &Config,
+    by: &str,
+    reason: &str,
+    is_new: impl Fn(&TaskDefinition) -> bool,
+) {
+    let mut by_file: BTreeMap<(&str, &str), Vec<&TaskDefinition>> = BTreeMap::new();
+    let strangers = config.tasks.values().filter(|task| task.plugin.ends_with(".wasm"));
+    for task in strangers.filter(|task| is_new(task)) {
+        by_file.entry((&task.plugin, &task.digest)).or_default().push(task);
+    }
+    for ((plugin, digest), tasks) in by_file {
+        let Some(manifest) = config.manifests.get(digest) else { continue };
+        let grants: Vec<String> = tasks.iter().map(|task| granted(task)).collect();
+        let command = Command::Loaded {
+            plugin: plugin.to_owned(),
+            digest: digest.to_owned(),
+            version: format!("{} {}", manifest.name, manifest.version),
+            grants: grants.join("; "),
+            manifest: serde_json::to_string(&**manifest).unwrap_or_default(),
+        };
+        let file = config.plugins.dir.join(plugin);
+        let reason = format!("{reason}; {}", owner(&file));
+        if let Err(error) = store.submit(&command, by, &reason).await {
+            tracing::warn!(%error, plugin, digest, "the store does not keep that the plugin was loaded");
+        }
+    }
+}
+
+/// Whose a file is, and since when it is as it is.
+fn owner(file: &Path) -> String {
+    match std::fs::metadata(file) {
+        Ok(found) => {
+            let at = jiff::Timestamp::from_second(found.mtime()).unwrap_or_default();
+            format!("file of {}, written {at}", crate::api::admin::user(found.uid()))
+        }
+        Err(error) => format!("file: {error}"),
+    }
+}
+
+/// A task, and what it is granted, in a line.
+fn granted(task: &TaskDefinition) -> String {
+    format!("{}: {}", task.name, rights(task))
+}
+
+/// What a task is granted.
+fn rights(task: &TaskDefinition) -> String {
+    let mut words: Vec<String> = task
+        .grants
+        .iter()
+        .map(|(collection, operations)| {
+            let columns = task.columns.get(collection);
+            let columns = columns.map(|columns| format!(" ({})", columns.join(", ")));
+            let operations = crate::config::task::words(*operations);
+            format!("{collection} = {operations}{}", columns.unwrap_or_default())
+        })
+        .collect();
+    if !task.topics.is_empty() {
+        words.push(format!("topics = {:?}", task.topics));
+    }
+    for (word, has) in [("activity", task.activity), ("all_tenants", task.all_tenants)] {
+        if has {
+            words.push(word.to_owned());
+        }
+    }
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use besom_core::collection::Operations;
+    use besom_core::time::Time;
+
+    use crate::config::{Overrides, Plugin, PluginFault, RawConfig};
+    use crate::ports::guests::{CollectionRequest, Lane, Manifest};
+    use crate::store::memory::MemoryStore;
+
+    fn store() -> MemoryStore {
+        MemoryStore::new(1, Default::default(), Arc::new(|| Time::EPOCH))
+    }
+
+    /// A plugin of the directory that asks for sessions.
+    fn plugin(digest: &str) -> Plugin {
+        let asked = Operations { read: true, delete: true, ..Operations::default() };
+        let manifest = Manifest {
+            name: "sweep".into(),
+            version: "1".into(),
+            doc: String::new(),
+            settings: vec![],
+            collections: vec![CollectionRequest {
+                collection: "sessions".into(),
+                operations: asked,
+                columns: vec!["expires_at".into()],
+            }],
+            topics: vec![],
+            activity: false,
+            per_tenant: false,
+            lane: Lane::Normal,
+            extra: vec![],
+        };
+        Plugin { manifest: Arc::new(manifest), digest: digest.into(), built_in: false }
+    }
+
+    const ONE: &str = "1111111111111111111111111111111111111111111111111111111111111111";
+    const TWO: &str = "2222222222222222222222222222222222222222222222222222222222222222";
+
+    fn config(text: &str, digest: &str) -> Config {
+        let text = format!(
+            "{text}\n[collections.sessions]\nkey = [\"id\"]\n\
+             columns = {{ id = \"text\", expires_at = \"timestamp\" }}\n"
+        );
+        let parsed = RawConfig::parse(&text, Path::new("besom.toml"), &Overrides::default());
+        let found = |name: &str| -> Result<Plugin, PluginFault> {
+            match name.ends_with(".wasm") {
+                true => Ok(plugin(digest)),
+                false => Err(format!("no plugin {name}").into()),
+            }
+        };
+        let resolved = parsed.resolve(&found, &crate::model::collections_for(&[]));
+        resolved.finish().unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    fn task(name: &str, more: &str, grants: &str) -> String {
+        format!(
+            "[tasks.{name}]\nplugin = \"sweep.wasm\"\n{more}\n\
+             [tasks.{name}.grants]\nsessions = {grants}\n"
+        )
+    }
+
+    const BOTH: &str = "[\"read\", \"delete\"]";
+
+    async fn kept(store: &MemoryStore) -> Vec<(Command, String, String)> {
+        let rows = store.commands(None, 10).await.unwrap();
+        rows.into_iter().rev().map(|row| (row.command, row.by, row.reason)).collect()
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_taken_up_is_kept_once_with_its_tasks_and_their_rights() {
+        let store = store();
+        let config = config(&(task("a", "", BOTH) + &task("b", "", BOTH)), ONE);
+        note_loads(&store, &config, "n1 (host)", "the host has started", |_| true).await;
+        let kept = kept(&store).await;
+        let [(command, by, reason)] = kept.as_slice() else { panic!("{kept:?}") };
+        let Command::Loaded { plugin, digest, version, grants, manifest } = command else {
+            panic!("{command:?}");
+        };
+        assert_eq!((plugin.as_str(), digest.as_str()), ("sweep.wasm", ONE));
+        assert_eq!((version.as_str(), by.as_str()), ("sweep 1", "n1 (host)"));
+        for task in ["a: sessions = ", "b: sessions = "] {
+            assert!(grants.contains(task) && grants.contains("delete"), "{grants}");
+        }
+        assert!(manifest.contains("expires_at"), "{manifest}");
+        // Whose file it is; here there is none.
+        assert!(reason.starts_with("the host has started; file: "), "{reason}");
+    }
+
+    #[tokio::test]
+    async fn of_tasks_that_stay_as_they_were_no_load_is_kept() {
+        let store = store();
+        let config = config(&(task("a", "", BOTH) + &task("b", "", BOTH)), ONE);
+        let is_new = |task: &TaskDefinition| task.name.as_str() == "b";
+        note_loads(&store, &config, "n1", "r", is_new).await;
+        let kept = kept(&store).await;
+        assert!(
+            matches!(kept.as_slice(), [(Command::Loaded { grants, .. }, ..)]
+                if grants.starts_with("b: ") && !grants.contains("a: ")),
+            "{kept:?}"
+        );
+        note_loads(&store, &config, "n1", "r", |_| false).await;
+        assert_eq!(self::kept(&store).await.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn whatever_a_reload_changes_is_kept_with_both_digests() {
+        let old = (task("a", "", BOTH), ONE);
+        let rights = "sessions = [\"read\", \"delete\"]";
+        for (text, digest, expected) in [
+            (
+                task("a", "", BOTH),
+                TWO,
+                "changed a: plugin sweep.wasm 111111111111 -> sweep.wasm 222222222222".to_owned(),
+            ),
+            (task("a", "overlap = \"queue\"", BOTH), ONE, "changed a: overlap".to_owned()),
+            (
+                task("b", "", BOTH),
+                ONE,
+                format!(
+                    "added b: {rights} (sweep.wasm 111111111111); \
+                     removed a: {rights} (sweep.wasm 111111111111)"
+                ),
+            ),
+            (
+                task("a", "", BOTH) + "[api]\nreadonly = true\n",
+                ONE,
+                "at the next start: api.readonly".to_owned(),
+            ),
+        ] {
+            let store = store();
+            let (before, new) = (config(&old.0, old.1), config(&text, digest));
+            let changes = before.diff(&new);
+            note_reload(&store, (&before, &new), &changes, "n1 (host)", "reloaded").await;
+            let kept = kept(&store).await;
+            let [(Command::Reloaded { before: was, after, change }, by, _)] = kept.as_slice()
+            else {
+                panic!("{kept:?}");
+            };
+            assert_eq!((change, by.as_str()), (&expected, "n1 (host)"));
+            assert_eq!((was, after), (&before.digest(), &new.digest()));
+        }
+    }
+
+    #[test]
+    fn rights_that_are_taken_away_are_told_as_those_that_are_given() {
+        let config = config(&task("a", "", BOTH), ONE);
+        let task = config.tasks.values().next().expect("a task");
+        let mut fewer = TaskDefinition::clone(task);
+        fewer.grants.get_mut("sessions").expect("granted").delete = false;
+        fewer.activity = true;
+        let both = "sessions = [\"read\", \"delete\"]";
+        let one = "sessions = [\"read\"], activity";
+        assert_eq!(differences(task, &fewer), format!("grants {both} -> {one}"));
+        assert_eq!(differences(&fewer, task), format!("grants {one} -> {both}"));
+    }
+}
