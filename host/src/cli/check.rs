@@ -1,7 +1,6 @@
 //! `besom check`: everything that can be known to be wrong before anything is started.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use besom_core::collection::{Collections, Operations};
@@ -13,7 +12,7 @@ use besom_core::value::Value;
 
 use super::open::{Loader, is_there, open_store, store_risk};
 use super::output;
-use super::{Exit, Failure, Global};
+use super::{Exit, Failure, Global, exposed};
 use crate::config::quantity::show_duration;
 use crate::config::schedule::{longest_gap, remark};
 use crate::config::task::schedule_for;
@@ -51,8 +50,8 @@ impl Args {
                 resolved.store_fault(true, error.to_string(), "mend it, or the file it names");
             }
         }
-        if let Some(words) = readable_by_all(resolved.partial()) {
-            resolved.store_fault(false, words, "chmod o= it, its -wal and its -shm");
+        for words in exposed::files(resolved.partial()) {
+            resolved.store_fault(false, words, exposed::FIX);
         }
         let mut unreachable = None;
         if let Some(words) = no_file(resolved.partial()) {
@@ -140,19 +139,6 @@ async fn looked(config: &Config, used: &Collections) -> Result<Looked, store::Er
 
 /// Faults of the mapping; and of tasks, what is wrong with their schedules and what to write.
 type Looked = (Vec<MappingFault>, Vec<(TaskName, String, String)>);
-
-/// Whether every user of the machine can read the database, in words.
-fn readable_by_all(config: &Config) -> Option<String> {
-    let path = &config.store.path;
-    let found = std::fs::metadata(path).ok().filter(|_| config.store.url.is_none())?;
-    let mode = found.mode() & 0o777;
-    (found.is_file() && mode & 0o006 != 0).then(|| {
-        let path = path.display();
-        format!(
-            "every user of this machine can read {path} (mode {mode:o}), with all tenants' rows"
-        )
-    })
-}
 
 /// Why the store's path cannot be a database, whatever is in it.
 fn no_file(config: &Config) -> Option<String> {

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::assembly::{Assembly, Running, asked_to_stop};
 use super::open::Loader;
-use super::{Exit, Failure, Global, kept};
+use super::{Exit, Failure, Global, exposed, kept};
 use crate::api::{
     self, Bounds, Endpoint, Listener, Pages, Rights, Sockets, Tickets, TlsFiles, Tokens,
 };
@@ -50,6 +50,9 @@ pub async fn serve(
     asked: impl Future<Output = std::io::Result<&'static str>>,
 ) -> Result<Exit, Failure> {
     let (stop, stopped) = watch::channel(false);
+    for words in exposed::files(&assembly.config) {
+        tracing::warn!(fix = exposed::FIX, "{words}");
+    }
     let fits = within_descriptors(&assembly.config);
     let endpoint = endpoint(&assembly, fits.websockets, stopped.clone());
     let bounds = Bounds::of(fits.connections);

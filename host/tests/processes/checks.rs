@@ -178,3 +178,49 @@ fn a_database_that_everybody_can_read_is_warned_of() {
         "{one}"
     );
 }
+
+/// A product that is another user reads the file by its group; a host says so as well when it starts.
+#[test]
+fn every_file_of_the_database_that_a_group_can_read_is_warned_of() {
+    let site = Site::new("");
+    site.create_tables();
+    // What SQLite keeps beside the file is there while somebody has it open.
+    let db = site.database();
+    let sql = "PRAGMA journal_mode = WAL; CREATE TABLE beside (id INTEGER)";
+    db.execute_batch(sql).expect("written");
+    let group = || std::os::unix::fs::PermissionsExt::from_mode(0o640);
+    for name in ["besom.db-wal", "besom.db-shm"] {
+        std::fs::set_permissions(site.path(name), group()).expect("set");
+    }
+    let said = remarks(&site, &["check"]);
+    let [wal, shm] = said.as_slice() else { panic!("{said:?}") };
+    for (text, name) in [(wal, "besom.db-wal (mode 640)"), (shm, "besom.db-shm (mode 640)")] {
+        assert!(text.contains(name) && text.contains("every member of the group"), "{text}");
+    }
+    std::fs::set_permissions(site.path("besom.db"), group()).expect("set");
+    assert_eq!(remarks(&site, &["check"]).len(), 3);
+    let mut host = site.serve();
+    host.says("can read besom.db (mode 640)");
+    host.leads();
+    host.stop();
+}
+
+/// A task that could change Besom's own tables could write its own books.
+#[test]
+fn besoms_own_tables_and_the_catalog_cannot_be_mapped() {
+    let site = Site::new("");
+    site.create_tables();
+    site.drop_in("session_sweep.wasm", "session_sweep.wasm");
+    for table in ["besom_run", "BESOM_RUN", "sqlite_schema", "sqlite_master"] {
+        site.configure(&format!(
+            "[tasks.sweep]\nplugin = \"session_sweep.wasm\"\nschedule = \"@every 5m\"\n\
+             [tasks.sweep.grants]\nsessions = [\"read\", \"delete\"]\n\
+             [collections.sessions]\ntable = \"{table}\"\nkey = [\"session_id\"]\n\
+             columns = {{ session_id = \"text\", expires_at = \"timestamp\" }}\n\
+             indexes = {{ by_expiry = [\"expires_at\"] }}\n",
+        ));
+        let (code, said) = site.said(&["check", "--store"]);
+        assert_eq!(code, 78, "{table}: {said}");
+        assert!(said.contains(table), "{said}");
+    }
+}

@@ -241,3 +241,27 @@ fn the_rights_that_besom_prints_are_enough_and_no_more() {
         }
     });
 }
+
+/// A task that could change Besom's own tables could write its own books.
+#[test]
+fn besoms_own_tables_and_the_catalog_cannot_be_mapped() {
+    block_on(async {
+        let fixture = Postgres::open().await;
+        let store = fixture.inner();
+        for table in [
+            "besom.run",
+            "besom.item",
+            "pg_catalog.pg_class",
+            "pg_class",
+            "information_schema.tables",
+        ] {
+            let mut all = sessions();
+            all.get_mut("sessions").unwrap().table = table.into();
+            let found = shown(store.check(&all).await.unwrap());
+            let refused = found.iter().any(|(place, warning, message)| {
+                place == "table" && !warning && message.contains("no task may name it")
+            });
+            assert!(refused, "{table}: {found:?}");
+        }
+    });
+}

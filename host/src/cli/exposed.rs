@@ -1,0 +1,65 @@
+//! Who else can read the files of a database on this machine: said by `besom check`, and by a host at its
+//! start. Nothing is changed: the product may be another user of the file, by its group.
+
+use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::config::Config;
+
+/// What to do about it.
+pub const FIX: &str = "chmod go= the file, its -wal and its -shm; if your product reads it by that group, \
+                       chmod o= them, and let nobody else into the group";
+
+/// The files of the database that others can read or write, in words: the file itself, and what SQLite
+/// keeps beside it.
+pub fn files(config: &Config) -> Vec<String> {
+    if config.store.url.is_some() {
+        return Vec::new();
+    }
+    let path = &config.store.path;
+    let beside = |end: &str| {
+        let mut name = OsString::from(path);
+        name.push(end);
+        PathBuf::from(name)
+    };
+    let all = [path.clone(), beside("-wal"), beside("-shm")];
+    all.iter().filter_map(|path| exposed(path)).collect()
+}
+
+fn exposed(path: &Path) -> Option<String> {
+    let found = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    let who = readers(found.mode() & 0o777, found.gid())?;
+    let (path, mode) = (path.display(), found.mode() & 0o777);
+    Some(format!("{who} can read {path} (mode {mode:o}), with all tenants' rows"))
+}
+
+/// Who can read or write a file beside its owner; none: nobody.
+fn readers(mode: u32, gid: u32) -> Option<String> {
+    match (mode & 0o060 != 0, mode & 0o006 != 0) {
+        (_, true) => Some("every user of this machine".to_owned()),
+        (true, false) => Some(format!("every member of the group {gid}")),
+        (false, false) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_can_read_a_file_beside_its_owner_is_named() {
+        let everybody = Some("every user of this machine");
+        for (mode, who) in [
+            (0o600, None),
+            (0o711, None),
+            (0o640, Some("every member of the group 7")),
+            (0o620, Some("every member of the group 7")),
+            (0o644, everybody),
+            (0o604, everybody),
+            (0o662, everybody),
+        ] {
+            assert_eq!(readers(mode, 7).as_deref(), who, "{mode:o}");
+        }
+    }
+}
