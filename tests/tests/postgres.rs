@@ -19,6 +19,17 @@ mod store {
     besom_tests::store_conformance!(crate::store::open);
 }
 
+/// The same as a role with the rights that `besom grants` prints.
+mod store_as_granted {
+    use super::*;
+
+    async fn open() -> Box<dyn Fixture> {
+        Box::new(Postgres::open_as_granted().await)
+    }
+
+    besom_tests::store_conformance!(crate::store_as_granted::open);
+}
+
 mod activity_in_the_store {
     use super::*;
 

@@ -9,6 +9,8 @@ mod checks;
 mod crash;
 #[path = "postgres_server/frozen.rs"]
 mod frozen;
+#[path = "postgres_server/granted.rs"]
+mod granted;
 #[path = "postgres_server/migrations.rs"]
 mod migrations;
 #[path = "postgres_server/nudges.rs"]

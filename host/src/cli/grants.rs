@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use besom_core::collection::{Collection, Collections, Operations};
 
-use super::open::Loader;
+use super::open::{Loader, connections};
 use super::{Exit, Failure, Global, output};
 use crate::config::{Config, Overrides, read};
 
@@ -63,10 +63,26 @@ impl Args {
                 text.push_str(statement);
                 text.push_str(";\n");
             }
+            text.push_str(&suggestions(connections(&config) + OF_VERBS, &role));
             text
         })?;
         Ok(Exit::Fine)
     }
+}
+
+/// Connections for the verbs that people run beside a host.
+const OF_VERBS: usize = 8;
+
+/// What concerns others as well, or depends on how many hosts there are: to be thought about first.
+fn suggestions(connections: usize, role: &str) -> String {
+    let role = quote(role);
+    format!(
+        "\n-- To be decided by you, because it concerns others as well:\n\
+         -- nobody but the owners of tables may put one into the schema that names are looked for in\n\
+         -- REVOKE CREATE ON SCHEMA public FROM PUBLIC;\n\
+         -- and a host that runs wild leaves connections to the product: {connections} for each host\n\
+         -- ALTER ROLE {role} CONNECTION LIMIT {connections};\n"
+    )
 }
 
 /// The user that a URL names.
@@ -226,6 +242,19 @@ mod tests {
             "{said:?}"
         );
         assert!(!said.iter().any(|statement| statement.contains("\"o\"")), "{said:?}");
+    }
+
+    /// Statements that are run as they are printed must not do what was not decided.
+    #[test]
+    fn what_concerns_others_is_suggested_in_comments() {
+        let text = suggestions(40, "b\"x");
+        assert!(text.lines().all(|line| line.is_empty() || line.starts_with("-- ")), "{text}");
+        for line in [
+            "-- REVOKE CREATE ON SCHEMA public FROM PUBLIC;",
+            "-- ALTER ROLE \"b\"\"x\" CONNECTION LIMIT 40;",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+        }
     }
 
     #[test]

@@ -108,6 +108,13 @@ fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, s
     })
 }
 
+/// Connections of one host to a server, at most.
+pub fn connections(config: &Config) -> usize {
+    let store = &config.store;
+    let pools = [store.commit_connections, store.act_connections, store.read_connections];
+    pools.iter().map(|most| *most as usize).sum::<usize>() + postgres::Options::default().leader_max
+}
+
 /// Whether there is a database to look at: a server is asked, a file has to be there.
 pub fn is_there(config: &Config) -> bool {
     config.store.url.is_some() || config.store.path.exists()

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use besom::activity::store::StoreActivity;
+use besom::cli::grants::{Wanted, statements};
 use besom::ports::activity::Activity;
 use besom::ports::embedded::ActivityLedger;
 use besom::ports::store::Store;
 use besom::store::postgres::{self, Faults, Options, PARTITIONS_DEFAULT, PostgresStore};
+use besom_core::collection::{Collections, Operations};
 use besom_core::time::Time;
 use besom_core::value::Kind;
 
@@ -36,6 +38,9 @@ pub struct Postgres {
     store: Arc<PostgresStore>,
     faults: Faults,
     options: Options,
+    /// The role that the store works as, by the rights that `besom grants` prints; none: that of
+    /// the tests.
+    role: Option<&'static str>,
     /// Dropped with the fixture, after the store.
     database: Database,
 }
@@ -60,8 +65,24 @@ impl Postgres {
         };
         let (hand, faults) = (Hand::new(), Faults::default());
         let options = Options { time: Some(hand.clock()), faults: faults.clone(), ..options };
-        let store = open_at(&database, &options).await;
-        Postgres { hand, store, faults, options, database }
+        let store = open_at(&database.url(), &options).await;
+        Postgres { hand, store, faults, options, role: None, database }
+    }
+
+    /// A store that works as a role with the rights that `besom grants` prints, and with no others.
+    pub async fn open_as_granted() -> Postgres {
+        let database = Server::shared().granted(GRANTED, &printed(&Collections::default()));
+        let (hand, faults) = (Hand::new(), Faults::default());
+        let options = Options { time: Some(hand.clock()), faults: faults.clone(), ..patient() };
+        let store = open_at(&database.url_of(GRANTED), &options).await;
+        Postgres { hand, store, faults, options, role: Some(GRANTED), database }
+    }
+
+    fn url(&self) -> String {
+        match self.role {
+            Some(role) => self.database.url_of(role),
+            None => self.database.url(),
+        }
     }
 
     /// The store itself.
@@ -72,7 +93,7 @@ impl Postgres {
     /// The same database, opened as another node opens it.
     pub async fn another(&self) -> Arc<PostgresStore> {
         let options = Options { faults: Faults::default(), ..self.options.clone() };
-        open_at(&self.database, &options).await
+        open_at(&self.url(), &options).await
     }
 
     /// The database.
@@ -81,8 +102,20 @@ impl Postgres {
     }
 }
 
-async fn open_at(database: &Database, options: &Options) -> Arc<PostgresStore> {
-    let store = PostgresStore::open(&database.url(), options.clone()).await;
+/// The role of [`Postgres::open_as_granted`].
+const GRANTED: &str = "granted";
+
+/// What `besom grants` prints for tasks that do everything to these collections.
+fn printed(collections: &Collections) -> String {
+    let operations = Operations { read: true, insert: true, update: true, delete: true };
+    let wanted = Wanted { operations, columns: None };
+    let wanted = collections.keys().map(|name| (name.clone(), wanted.clone())).collect();
+    let schema = Options::default().schema;
+    statements(collections, &wanted, &schema, GRANTED, "granted_look").join(";\n")
+}
+
+async fn open_at(url: &str, options: &Options) -> Arc<PostgresStore> {
+    let store = PostgresStore::open(url, options.clone()).await;
     let store = store.expect("the store opens");
     // As the host that serves the activity endpoint does at its start.
     store.listen();
@@ -121,11 +154,17 @@ impl Fixture for Postgres {
 
     async fn create_tables(&self, tables: &[Table]) {
         let sql: String = tables.iter().map(definition).collect();
-        self.database.connect().await.batch_execute(&sql).await.expect("tables are created");
+        let product = self.database.connect().await;
+        product.batch_execute(&sql).await.expect("tables are created");
+        if self.role.is_some() {
+            let mapped = tables.iter().map(|table| &table.collection);
+            let mapped = mapped.map(|mapped| (mapped.name.clone(), mapped.clone())).collect();
+            product.batch_execute(&printed(&mapped)).await.expect("rights are granted");
+        }
     }
 
     async fn reopen(&mut self) {
-        self.store = open_at(&self.database, &self.options).await;
+        self.store = open_at(&self.url(), &self.options).await;
     }
 
     async fn outbox(&self) -> Vec<(String, String, Vec<u8>)> {

@@ -32,6 +32,8 @@ const READY_MAX: Duration = Duration::from_secs(60);
 const PORT: u16 = 5432;
 /// The database that others are made from: the engine's tables and nothing else.
 const TEMPLATE: &str = "besom_template";
+/// The same, made by a role with the rights that `besom grants` prints.
+const GRANTED: &str = "besom_granted";
 /// The same without them: only what the role may do is settled.
 const EMPTY: &str = "besom_empty";
 /// As whom the store works.
@@ -75,6 +77,8 @@ pub struct Server {
     databases: AtomicU64,
     /// Whether [`TEMPLATE`] is there.
     template: OnceLock<()>,
+    /// Whether [`GRANTED`] is there.
+    granted: OnceLock<()>,
     /// Whether [`EMPTY`] and [`ROLE`] are there.
     empty: OnceLock<()>,
     /// Its end is the server's.
@@ -170,9 +174,10 @@ impl Server {
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut shell = shell.spawn().expect("a shell");
         let orders = Mutex::new(shell.stdin.take());
-        let (template, empty) = (OnceLock::new(), OnceLock::new());
+        let (template, granted, empty) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
         let databases = AtomicU64::new(1);
-        let server = Server { directory, bin, port, databases, template, empty, shell, orders };
+        let server =
+            Server { directory, bin, port, databases, template, granted, empty, shell, orders };
         server.wait();
         server
     }
@@ -285,19 +290,44 @@ impl Server {
         Database { server: self, name }
     }
 
+    /// A new database in which no role but its owner may do anything.
+    pub fn bare(&'static self) -> Database {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql(&format!("CREATE DATABASE {name} TEMPLATE template0"));
+        Database { server: self, name }
+    }
+
+    /// A new database with the engine's tables, that a role has made by nothing but the rights that these
+    /// statements give it.
+    pub fn granted(&'static self, role: &str, statements: &str) -> Database {
+        self.granted.get_or_init(|| {
+            self.prepare();
+            self.sql(&format!("CREATE DATABASE {GRANTED} TEMPLATE template0"));
+            self.sql_in(GRANTED, statements);
+            self.found(self.url_of(role, GRANTED));
+        });
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql(&format!("CREATE DATABASE {name} TEMPLATE {GRANTED}"));
+        Database { server: self, name }
+    }
+
+    /// Makes the engine's tables in a database, on a thread of its own: the caller may be within a
+    /// runtime.
+    fn found(&self, url: String) {
+        let made = std::thread::spawn(move || {
+            crate::conformance::block_on(async {
+                PostgresStore::open(&url, patient()).await.map(drop)
+            })
+        });
+        made.join().expect("a thread").expect("the template is made");
+    }
+
     /// A new database with the engine's tables, as [`Options::default`] make them.
     pub fn database(&'static self) -> Database {
         self.template.get_or_init(|| {
             self.prepare();
             self.make(TEMPLATE, EMPTY);
-            // On a thread of its own: the caller may be within a runtime.
-            let url = self.url(TEMPLATE);
-            let made = std::thread::spawn(move || {
-                crate::conformance::block_on(async {
-                    PostgresStore::open(&url, patient()).await.map(drop)
-                })
-            });
-            made.join().expect("a thread").expect("the template is made");
+            self.found(self.url(TEMPLATE));
         });
         let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.make(&name, TEMPLATE);

@@ -1,0 +1,112 @@
+//! A host, and whoever looks, as the roles whose rights `besom grants` prints.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use besom_tests::conformance::block_on;
+use besom_tests::servers::postgres::{Database, Server};
+use serde_json::Value;
+
+/// The product's table, and a share that is over.
+const SHARES: &str = "
+CREATE TABLE shares (
+    project_id text NOT NULL, share_id text NOT NULL, file_id text NOT NULL,
+    start_date timestamptz NOT NULL, limit_seconds bigint, unshared_at timestamptz,
+    PRIMARY KEY (project_id, share_id));
+CREATE INDEX shares_by_unshared_start ON shares (project_id, unshared_at, start_date, share_id);
+INSERT INTO shares VALUES ('p', 'over', 'f', now() - interval '1 day', 600, NULL);
+CREATE TABLE secrets (id int);";
+
+/// A directory with a configuration, and a database.
+struct Site {
+    directory: tempfile::TempDir,
+    database: Database,
+}
+
+impl Site {
+    fn new() -> Site {
+        let site = Site {
+            directory: tempfile::tempdir().expect("a directory"),
+            database: Server::shared().bare(),
+        };
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plugin-cache");
+        let config = format!(
+            "[store]\nurl = {:?}\n[tasks.share-expiry]\nplugin = \"share-expiry\"\n\
+             schedule = \"@every 1m\"\n[runtime]\ncache = {:?}\n",
+            site.database.url_of("e2e_host"),
+            cache.display().to_string()
+        );
+        std::fs::write(site.directory.path().join("besom.toml"), config).expect("written");
+        site
+    }
+
+    fn besom(&self, role: &str, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_besom-under-test"))
+            .args(args)
+            .env("BESOM_STORE_URL", self.database.url_of(role))
+            .env_remove("BESOM_CONFIG")
+            .current_dir(self.directory.path())
+            .output()
+            .expect("the binary runs")
+    }
+
+    #[track_caller]
+    fn json(&self, role: &str, args: &[&str]) -> Value {
+        let out = self.besom(role, &[args, &["--output", "json"]].concat());
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(0), "{args:?}: {said}");
+        serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{args:?}: {e}\n{said}"))
+    }
+}
+
+#[test]
+fn a_pass_and_the_verbs_that_look_need_no_more_than_besom_prints() {
+    let site = Site::new();
+    let (host, reader) = ("e2e_host", "e2e_reader");
+    let printed = site.besom(host, &["grants", "--reader", reader]);
+    assert_eq!(printed.status.code(), Some(0), "{printed:?}");
+    let printed = String::from_utf8(printed.stdout).expect("a text");
+    for line in [
+        "-- REVOKE CREATE ON SCHEMA public FROM PUBLIC;",
+        "-- ALTER ROLE \"e2e_host\" CONNECTION LIMIT ",
+    ] {
+        assert!(printed.lines().any(|found| found.starts_with(line)), "{line}: {printed}");
+    }
+    let product = |sql: &str| {
+        let sql = sql.to_owned();
+        block_on(async {
+            site.database.connect().await.batch_execute(&sql).await.expect("it is done");
+        });
+    };
+    product(SHARES);
+    // What is suggested is run as well: it takes nothing that is needed.
+    product(&printed.replace("-- REVOKE", "REVOKE").replace("-- ALTER", "ALTER"));
+
+    let checked = site.json(host, &["check", "--store"]);
+    assert_eq!(checked["warnings"], 0, "{checked:#}");
+    let passed = site.json(host, &["run"]);
+    assert_eq!(passed[0]["committed"], 1, "{passed:#}");
+    let open = block_on(async {
+        let sql = "SELECT count(*) FROM shares WHERE unshared_at IS NULL";
+        site.database.connect().await.query_one(sql, &[]).await.expect("a count").get::<_, i64>(0)
+    });
+    assert_eq!(open, 0);
+
+    let audit = site.json(reader, &["audit"]);
+    assert_eq!(audit["balanced"], true, "{audit:#}");
+    let status = site.json(reader, &["status"]);
+    assert_eq!(status["tasks"][0]["task"], "share-expiry", "{status:#}");
+    for args in [
+        &["runs", "ls"][..],
+        &["dead", "ls"],
+        &["commands", "ls"],
+        &["outbox", "ls"],
+        &["task", "show", "share-expiry"],
+    ] {
+        site.json(reader, args);
+    }
+    let pause = ["task", "pause", "share-expiry", "--reason", "r", "--wait", "0s"];
+    let refused = site.besom(reader, &pause);
+    assert_ne!(refused.status.code(), Some(0), "{refused:?}");
+    assert_eq!(site.json(reader, &["commands", "ls"]), serde_json::json!([]));
+}
