@@ -36,9 +36,12 @@ pub struct Work {
     pub name: &'static str,
     /// The most that its output may have, in bytes: the host holds it in memory.
     pub output_bytes_max: u64,
-    /// From its arguments and its input, to its output or what is wrong with the input.
-    pub function: fn(&[String], Vec<u8>) -> Result<Vec<u8>, String>,
+    /// What it runs.
+    pub function: Function,
 }
+
+/// From arguments and input to output, or what is wrong with the input.
+pub type Function = fn(&[String], Vec<u8>) -> Result<Vec<u8>, String>;
 
 /// The bounds of a child, and where its program is.
 #[derive(Debug, Clone, PartialEq, Eq)]

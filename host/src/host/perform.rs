@@ -241,7 +241,7 @@ impl Ports {
             Err(error @ (Unavailable(_) | Unknown(_))) => self.health.missed(Part::Store, error),
             Err(Busy(_)) => {}
             Ok(_) | Err(Fenced | Invalid(_) | TooLarge(_) | Refused(..)) => {
-                self.health.answered(Part::Store)
+                self.health.answered(Part::Store);
             }
         }
     }

@@ -312,7 +312,7 @@ impl Executor {
                 self.release(flight);
             }
             store::Error::Invalid(words) | store::Error::TooLarge(words) => {
-                self.refused(ticket, flight, *batch, words, out)
+                self.refused(ticket, flight, *batch, words, out);
             }
         }
     }

@@ -884,7 +884,7 @@ fn without_an_answer_about_rows_nothing_is_committed_and_it_is_asked_again() {
 fn again(bench: &mut Bench, due: &Waiting) -> Vec<Command> {
     let commands = bench.fill();
     let read = commands.iter().find_map(|command| match command {
-        Command::ReadTimers(read, _) => Some(read.number),
+        Command::ReadTimers(read, ..) => Some(read.number),
         _ => None,
     });
     match read {
