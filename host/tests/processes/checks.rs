@@ -200,7 +200,7 @@ fn every_file_of_the_database_that_a_group_can_read_is_warned_of() {
     std::fs::set_permissions(site.path("besom.db"), group()).expect("set");
     assert_eq!(remarks(&site, &["check"]).len(), 3);
     let mut host = site.serve();
-    host.says("can read besom.db (mode 640)");
+    host.says("besom.db (mode 640)");
     host.leads();
     host.stop();
 }
