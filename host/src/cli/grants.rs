@@ -184,7 +184,12 @@ fn of_table(collection: &Collection, wanted: &Wanted, role: &str) -> Vec<String>
         Some(columns) => columns.iter().chain(key).collect(),
         None => collection.columns.keys().chain(key).collect(),
     };
-    let mut rights = vec![format!("SELECT ({})", columns(mapped.iter().copied()))];
+    // An upsert asks the server whether its row is a new one, by a column of the system's (xmax), and no
+    // right to single columns holds for those.
+    let mut rights = vec![match operations.insert {
+        true => "SELECT".to_owned(),
+        false => format!("SELECT ({})", columns(mapped.iter().copied())),
+    }];
     rights.push(match operations.update {
         true => format!("UPDATE ({})", columns(changed)),
         false => format!("UPDATE ({})", columns(key)),
@@ -242,6 +247,14 @@ mod tests {
             "{said:?}"
         );
         assert!(!said.iter().any(|statement| statement.contains("\"o\"")), "{said:?}");
+        // Who inserts has to know whether the row was there.
+        let operations = Operations { read: true, insert: true, ..Operations::default() };
+        let wanted = BTreeMap::from([("owners".to_owned(), Wanted { operations, columns: None })]);
+        let said = statements(&all, &wanted, "besom", "b", "look");
+        assert_eq!(
+            said.last().map(String::as_str),
+            Some("GRANT SELECT, UPDATE (\"id\"), INSERT (\"id\") ON \"owners\" TO \"b\"")
+        );
     }
 
     /// Statements that are run as they are printed must not do what was not decided.
