@@ -26,7 +26,11 @@ const MISDEEDS: [(&str, &[&str]); 9] = [
 
 const VICTIMS: &str = r#"
 [delivery]
+hosts = ["127.0.0.1:9"]
 pending_bytes_max = "16MiB"
+[topics.cleaned]
+url = "http://127.0.0.1:9/nobody-listens"
+attempts_max = 1000
 [tasks.share-expiry]
 plugin = "share-expiry"
 schedule = "@every 1s"
