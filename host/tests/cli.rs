@@ -228,6 +228,23 @@ fn a_wrong_configuration_is_refused_with_places_and_code_78() {
 }
 
 #[test]
+fn a_topic_that_nobody_takes_is_warned_of() {
+    let task = "[tasks.quiet]\nplugin = \"client-deactivation\"\nschedule = \"@every 30s\"\n";
+    let (code, said) = Site::new(task).json(&["check"]);
+    assert_eq!((code, &said["warnings"]), (0, &1.into()), "{said}");
+    let text = said["diagnostics"][0]["text"].as_str().expect("text");
+    for words in ["has no route: what `quiet` emits", "removed after", "add [topics."] {
+        assert!(text.contains(words), "{text}");
+    }
+    let topic = text.split('`').nth(1).expect("the topic is named");
+    let route = format!(
+        "[delivery]\nhosts = [\"localhost:1\"]\n[topics.\"{topic}\"]\nurl = \"http://localhost:1/\"\n"
+    );
+    let (code, said) = Site::new(&format!("{task}{route}")).json(&["check"]);
+    assert_eq!((code, &said["warnings"]), (0, &0.into()), "{said}");
+}
+
+#[test]
 fn workspaces_without_a_column_for_the_users_choice_are_usable_with_a_warning() {
     let task = "[tasks.ttl]\nplugin = \"ttl-transitions\"\nschedule = \"@every 1m\"\n";
     let with = |columns: &str| {
