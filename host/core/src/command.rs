@@ -100,6 +100,19 @@ impl Command {
         matches!(self, Command::DiscardDead(_) | Command::RepairStreams { .. })
     }
 
+    /// Whether it is kept of what has happened already: nobody waits for a leader to do it.
+    pub fn is_record(&self) -> bool {
+        matches!(
+            self,
+            Command::Edited { .. }
+                | Command::Loaded { .. }
+                | Command::Reloaded { .. }
+                | Command::Imported { .. }
+                | Command::Drained { .. }
+                | Command::Rejoined { .. }
+        )
+    }
+
     /// What it does, in one word.
     pub fn verb(&self) -> &'static str {
         match self {

@@ -85,6 +85,14 @@ pub struct TlsFiles<'a> {
 }
 
 impl TlsFiles<'_> {
+    /// Whether they can be used.
+    ///
+    /// # Errors
+    /// What is wrong, with the file.
+    pub fn check(&self) -> Result<(), Error> {
+        self.acceptor().map(drop)
+    }
+
     fn acceptor(&self) -> Result<TlsAcceptor, Error> {
         let fail = |path: &Path, words: String| Error::Tls { path: path.to_owned(), words };
         let certificates = |path: &Path| -> Result<Vec<CertificateDer<'static>>, Error> {

@@ -10,8 +10,9 @@ use besom_core::ids::TaskName;
 use tokio::sync::{mpsc, watch};
 
 use super::open::{self, Loader};
-use super::{Failure, Global, cluster};
-use crate::config::Config;
+use super::{Failure, Global, cluster, endpoints};
+use crate::config::diagnostic::Place;
+use crate::config::{Config, Diagnostic, Problems};
 use crate::coordination::etcd::Etcd;
 use crate::courier::HttpCourier;
 use crate::host::clock::StoreTime;
@@ -43,6 +44,16 @@ impl Assembly {
     /// a member of its cluster and serves the activity endpoint.
     pub async fn new(global: &Global, serving: bool) -> Result<Assembly, Failure> {
         let (config, loader, store) = open::checked(global).await?;
+        if serving {
+            // Before it joins, and leads.
+            let place = || Place::File { file: global.config.display().to_string() };
+            let faults = endpoints::faults(&config).into_iter();
+            let faults = faults.map(|words| Diagnostic::error(place(), words).fix(endpoints::FIX));
+            let faults: Vec<_> = faults.collect();
+            if !faults.is_empty() {
+                return Err(Problems(faults).into());
+            }
+        }
         let node = setup::node_name(&config);
         let clock = StoreTime::of_machine(config.clock.bounds());
         clock.read(store.as_ref()).await?;

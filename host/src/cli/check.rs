@@ -12,7 +12,7 @@ use besom_core::value::Value;
 
 use super::open::{Loader, is_there, open_store, store_risk};
 use super::output;
-use super::{Exit, Failure, Global, exposed};
+use super::{Exit, Failure, Global, endpoints, exposed};
 use crate::config::quantity::show_duration;
 use crate::config::schedule::{longest_gap, remark};
 use crate::config::task::schedule_for;
@@ -52,6 +52,12 @@ impl Args {
         }
         for words in exposed::files(resolved.partial()) {
             resolved.store_fault(false, words, exposed::FIX);
+        }
+        if let Some(words) = exposed::configuration(&global.config) {
+            resolved.warn(words, exposed::CONFIGURATION_FIX);
+        }
+        for words in endpoints::faults(resolved.partial()) {
+            resolved.fault(words, endpoints::FIX);
         }
         let mut unreachable = None;
         if let Some(words) = no_file(resolved.partial()) {

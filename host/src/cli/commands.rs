@@ -153,6 +153,7 @@ impl Row {
             (Some(result), _) if self.refused => format!("refused: {result}"),
             (Some(result), _) => result.clone(),
             (None, Some(_)) => "applied".to_owned(),
+            (None, None) if self.command.is_record() => "done".to_owned(),
             (None, None) => "waits for a leader".to_owned(),
         }
     }

@@ -56,8 +56,9 @@ impl Args {
         );
         output::show(global.output, &all, || {
             let mut text = String::from(
-                "-- As a superuser, or as the owner of the tables, in the product's database.\n\
-                 -- Passwords: \\password in psql. Run it again after a change of tasks or tables.\n",
+                "-- As a superuser, in the product's database. (The owner of the tables may run the GRANTs on them.)\n\
+                 -- Passwords: \\password in psql. Run it again after a change of tasks or tables. It takes nothing back:\n\
+                 -- what a task that is gone needed, REVOKE by hand.\n",
             );
             for statement in &all {
                 text.push_str(statement);

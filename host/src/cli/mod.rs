@@ -14,6 +14,7 @@ pub mod config;
 pub mod dead;
 pub mod demo;
 pub mod doc;
+pub mod endpoints;
 pub mod exposed;
 pub mod failure;
 pub mod grants;

@@ -95,6 +95,8 @@ async fn ls(global: &Global, parsed: &Parsed, loader: &Loader) -> Result<Exit, F
             tasks: of_plugin().map(|(task, ..)| (*task).to_owned()).collect(),
             pin: match &loaded {
                 Ok(plugin) if plugin.built_in => "built-in",
+                // Its digest is not known.
+                Err(_) if of_plugin().all(|(.., pin)| pin.is_some()) => "not compared",
                 _ if pins.contains(&Some(false)) => "differs",
                 _ if pins.contains(&None) => "not pinned",
                 _ => "pinned",

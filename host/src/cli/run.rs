@@ -75,6 +75,7 @@ impl Args {
             leave_out_paused(&mut assembly, &self.tasks).await?;
         }
         if !self.dry_run {
+            refuse_beside_a_leader(&assembly).await?;
             let Assembly { config, ports, .. } = &assembly;
             let (store, by) = (ports.store.as_ref(), submit::caller());
             kept::note_loads(store, config, &by, "a pass has begun", |_| true).await;
@@ -88,7 +89,8 @@ impl Args {
             return Ok(Exit::Fine);
         }
         let passed = pass(&assembly).await?;
-        let waiting = assembly.ports.store.pending_commands(COMMANDS).await?.len();
+        let waiting = assembly.ports.store.pending_commands(COMMANDS).await?;
+        let waiting = waiting.iter().filter(|row| !row.command.is_record()).count();
         if waiting > 0 {
             eprintln!("commands that wait for a host: {waiting} (`besom commands ls`)");
         }

@@ -53,6 +53,9 @@ pub async fn serve(
     for words in exposed::files(&assembly.config) {
         tracing::warn!(fix = exposed::FIX, "{words}");
     }
+    if let Some(words) = exposed::configuration(&global.config) {
+        tracing::warn!(fix = exposed::CONFIGURATION_FIX, "{words}");
+    }
     let fits = within_descriptors(&assembly.config);
     let endpoint = endpoint(&assembly, fits.websockets, stopped.clone());
     let bounds = Bounds::of(fits.connections);

@@ -508,6 +508,11 @@ impl Resolved {
         self.problems.push(Diagnostic::warning(self.source.whole(), message).fix(fix));
     }
 
+    /// Adds an error about the configuration as a whole.
+    pub fn fault(&mut self, message: impl Into<String>, fix: impl Into<String>) {
+        self.problems.push(Diagnostic::error(self.source.whole(), message).fix(fix));
+    }
+
     /// Adds a warning about a collection's mapping.
     pub fn warn_collection(&mut self, name: &str, message: impl Into<String>, fix: &str) {
         let span = self.places.get(name).map(|places| &places.name);

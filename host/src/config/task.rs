@@ -423,8 +423,23 @@ impl RawTask {
         collections: &Collections,
         require_pin: bool,
     ) -> TaskDefinition {
+        let is_another = self.judge_pin(walker, plugin, require_pin);
+        let said = walker.problems.len();
+        let definition = self.judged(walker, plugin, collections);
+        if is_another {
+            // What a file asks for that nobody has looked at is no advice.
+            walker.problems.truncate(said);
+        }
+        definition
+    }
+
+    fn judged(
+        &self,
+        walker: &mut Walker<'_>,
+        plugin: &Plugin,
+        collections: &Collections,
+    ) -> TaskDefinition {
         let manifest = &plugin.manifest;
-        self.judge_pin(walker, plugin, require_pin);
         let path = format!("tasks.{}", self.name);
         let read = settings::read(walker, &path, &self.name_span, &self.settings, manifest);
         let limits = limits::read(walker, &path, &self.limits, manifest.lane, &self.plain.plugin);
@@ -765,8 +780,8 @@ impl RawTask {
         rights
     }
 
-    /// Whether the plugin is the one that somebody has pinned.
-    fn judge_pin(&self, walker: &mut Walker<'_>, plugin: &Plugin, require_pin: bool) {
+    /// Whether the plugin is another than the one that somebody has pinned.
+    fn judge_pin(&self, walker: &mut Walker<'_>, plugin: &Plugin, require_pin: bool) -> bool {
         let (task, name) = (&self.name, &self.plain.plugin);
         let span = self.spans.get(PIN).or_else(|| self.spans.get("plugin"));
         let span = span.unwrap_or(&self.name_span);
@@ -783,6 +798,7 @@ impl RawTask {
                     "look at it with `besom plugin diff {task}`, then write `besom plugin pin {task}`"
                 );
                 walker.error(span, message, fix);
+                return true;
             }
             None if require_pin && !plugin.built_in => {
                 let message = format!("`{name}` is not pinned, and plugins.require_pin is set");
@@ -791,6 +807,7 @@ impl RawTask {
             }
             None => {}
         }
+        false
     }
 
     /// A lane above `normal`, and the limits of `heavy`, are the operator's to give.

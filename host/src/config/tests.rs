@@ -698,6 +698,16 @@ fn another_file_than_the_pinned_one_is_refused() {
         let said = load(&text).expect_err(words).to_string();
         assert!(said.contains(words) && said.contains("besom plugin pin a"), "{said}");
     }
+    // What another file asks for is no advice: nothing else is said.
+    let narrow = format!(
+        "[tasks.a]\nplugin = \"pinned.wasm\"\n{}[tasks.a.grants]\ndocuments = []\n",
+        pin(&"cd".repeat(32))
+    );
+    let Problems(said) = load(&narrow).expect_err("another file");
+    let errors: Vec<String> =
+        said.iter().filter(|d| d.is_error()).map(ToString::to_string).collect();
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(errors[0].contains("is not the file that was pinned"), "{errors:?}");
 }
 
 #[test]

@@ -48,7 +48,8 @@ pub(super) async fn privileges(
                         has_table_privilege($1::oid, 'DELETE'),
                         (SELECT quote_ident(n.nspname) FROM pg_class c
                            JOIN pg_namespace n ON n.oid = c.relnamespace
-                         WHERE c.oid = $1::oid AND has_schema_privilege('public', n.oid, 'CREATE'))",
+                         WHERE c.oid = $1::oid AND has_schema_privilege('public', n.oid, 'CREATE')),
+                        row_security_active($1::oid)",
                 params![table.oid],
             )
             .await?;
@@ -70,6 +71,15 @@ pub(super) async fn privileges(
             );
             found.push("table", message, true);
         }
+        if row.try_get(5)? {
+            let message = format!(
+                "row-level security hides rows of {:?} from the role: what it does not see is never \
+                 swept. ALTER ROLE {role} BYPASSRLS, or a policy for all rows: CREATE POLICY besom ON \
+                 {} TO {role} USING (true)",
+                collection.table, collection.table
+            );
+            found.push("table", message, true);
+        }
         for (what, granted, may) in wanted {
             if granted && !may {
                 let table = &collection.table;
@@ -77,7 +87,7 @@ pub(super) async fn privileges(
                     "a task is granted it and the role may not {what} in {table:?}: \
                      GRANT {what} ON {table} TO {role}"
                 );
-                found.push("table", message, true);
+                found.fault("table", message);
             }
         }
     }

@@ -151,9 +151,10 @@ pub(super) fn classify(e: &tokio_postgres::Error) -> Error {
 /// What kind of trouble a statement is in that the database refuses, and what mends it.
 fn remedy(state: Option<&SqlState>) -> (Cause, &'static str) {
     match state.map(SqlState::code) {
-        Some("42501") => {
-            (Cause::Privilege, "grant it to the role that Besom connects as, then it goes on")
-        }
+        Some("42501") => (
+            Cause::Privilege,
+            "`besom grants` prints what the role needs; once it is granted, it goes on",
+        ),
         _ => (
             Cause::Schema,
             "the tables are not as they are mapped (`besom check --store` names the difference); \

@@ -1,0 +1,43 @@
+//! Files of secrets and certificates that the endpoints need: looked at by `besom check`, and by a
+//! host before it does anything.
+
+use std::path::Path;
+
+use crate::api::{self, Rights, Tickets, TlsFiles, Tokens};
+use crate::config::Config;
+
+/// What to do about it.
+pub const FIX: &str =
+    "mend the file, or name another; relative names are meant from this configuration";
+
+/// What is wrong with them, each with its key.
+pub fn faults(config: &Config) -> Vec<String> {
+    let (api, activity) = (&config.api, &config.activity);
+    let token = |path: &Path| Tokens::read(path, Rights::Look).map(drop);
+    let mut faults = Vec::new();
+    let mut look =
+        |key: &str, path: Option<&Path>, read: &dyn Fn(&Path) -> Result<(), api::Error>| {
+            if let Some(Err(error)) = path.map(read) {
+                faults.push(format!("{key}: {error}"));
+            }
+        };
+    if api.tcp.is_some() {
+        look("api.token_file", api.token_file.as_deref(), &token);
+        look("api.readonly_token_file", api.readonly_token_file.as_deref(), &token);
+        look("api.tls_cert", api.tls_cert.as_deref(), &|cert| {
+            let Some(key) = api.tls_key.as_deref() else { return Ok(()) };
+            TlsFiles { cert, key, client_ca: api.tls_client_ca.as_deref() }.check()
+        });
+    }
+    if activity.tcp.is_some() {
+        look("activity.token_file", activity.token_file.as_deref(), &token);
+        look("activity.ticket_key_file", activity.ticket_key_file.as_deref(), &|path| {
+            Tickets::read(path, activity.ticket_life_max).map(drop)
+        });
+        look("activity.tls_cert", activity.tls_cert.as_deref(), &|cert| {
+            let Some(key) = activity.tls_key.as_deref() else { return Ok(()) };
+            TlsFiles { cert, key, client_ca: None }.check()
+        });
+    }
+    faults
+}
