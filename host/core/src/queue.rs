@@ -51,6 +51,13 @@ impl RetryPolicy {
         Settle::Retry { run_at: now + wait, attempts, guard_retries: item.guard_retries, reason }
     }
 
+    /// What becomes of an item that the store could not take now, while it took others: it is tried
+    /// again after `wait`, and that is nobody's fault.
+    pub fn postponed(&self, item: &Item, now: Time, wait: Duration, reason: String) -> Settle {
+        let Item { attempts, guard_retries, .. } = *item;
+        Settle::Retry { run_at: now + wait, attempts, guard_retries, reason }
+    }
+
     /// What becomes of an item whose guard did not hold. It consumes no attempt: somebody
     /// else was faster, which is nobody's fault.
     pub fn guard_failed(&self, item: &Item, now: Time, wanted: &OnGuardFailed) -> Settle {

@@ -64,6 +64,8 @@ pub struct Flight {
     pub definition: Arc<TaskDefinition>,
     /// Whether a right was taken from its task since it was begun: nothing of it is committed.
     pub revoked: bool,
+    /// How often the store could not take its batch.
+    pub failures: u32,
     /// The lane it occupies.
     pub lane: Lane,
     /// The mark of its commit.

@@ -290,7 +290,14 @@ impl Executor {
                 flight.phase = Phase::Resolving { batch, ask_at: Some(self.now) };
                 self.flights.insert(ticket, flight);
             }
+            store::Error::Busy(words) if self.is_of_one(&flight, &batch, since, true) => {
+                self.set_apart(ticket, flight, *batch, words, out);
+            }
+            store::Error::Unavailable(words) if self.is_of_one(&flight, &batch, since, false) => {
+                self.set_apart(ticket, flight, *batch, words, out);
+            }
             store::Error::Busy(_) | store::Error::Unavailable(_) => {
+                flight.failures += 1;
                 self.note_failure(true);
                 if self.now.since(since) > self.settings.commit_age_max {
                     out.push(Command::Abandon(flight.commit));
@@ -315,6 +322,51 @@ impl Executor {
                 self.refused(ticket, flight, *batch, words, out);
             }
         }
+    }
+
+    /// Whether the store does not take the batch because of a single item of it: a row that somebody
+    /// has locked, a trigger that never ends. It has waited for a lock, or has failed again. A store
+    /// that answers may have one such item among several; one that does not, and a single item, are
+    /// judged by what others have committed meanwhile.
+    fn is_of_one(&self, flight: &Flight, batch: &Batch, since: Time, answers: bool) -> bool {
+        let settled = |entry: &Entry| matches!(entry.decision, Decision::Settle(_));
+        let again = flight.failures > 0 || self.now.since(since) >= Self::LOCK_WAITED;
+        let others = self.committed_at.is_some_and(|at| at > since);
+        let several = answers && batch.entries.len() > 1;
+        again && (several || others) && !batch.entries.iter().all(settled)
+    }
+
+    /// Leaves the one item alone for a while, and its neighbours go on; of several each is tried by
+    /// itself. It costs no attempt: what keeps it may be somebody's transaction.
+    fn set_apart(
+        &mut self,
+        ticket: Ticket,
+        mut flight: Flight,
+        mut batch: Batch,
+        words: String,
+        out: &mut Vec<Command>,
+    ) {
+        out.push(Command::Abandon(flight.commit));
+        let entry = match batch.entries.pop() {
+            Some(entry) if batch.entries.is_empty() => entry,
+            _ => {
+                let count = u32::try_from(batch.entries.len() + 1).unwrap_or(u32::MAX);
+                self.singly.insert(flight.task.clone(), count);
+                return self.release(flight);
+            }
+        };
+        if let Source::Retry(_) = entry.source {
+            let waits = flight.taken.iter().position(|taken| taken.source == entry.source);
+            if let Some(waiting) = waits.map(|index| flight.taken.swap_remove(index)) {
+                self.put_back(self.now + Self::POSTPONED, waiting);
+            }
+            return self.release(flight);
+        }
+        let policy = flight.definition.retry;
+        let settle = policy.postponed(&entry.item, self.now, Self::POSTPONED, words);
+        flight.commit = next_mark(flight.commit);
+        let entry = Entry { decision: Decision::Settle(settle), ..entry };
+        self.send(ticket, flight, vec![entry], out);
     }
 
     /// The store cannot take the batch as it is, on any attempt. One item of it is to

@@ -288,6 +288,7 @@ impl Executor {
                 since: self.now,
                 phase: Phase::Reading,
                 revoked: false,
+                failures: 0,
                 definition: Arc::clone(&definition),
             },
         );
@@ -328,6 +329,7 @@ impl Executor {
             since: self.now,
             phase: Phase::Reading,
             revoked: false,
+            failures: 0,
         };
         self.flights.insert(ticket, flight);
         self.execute(ticket, taken, out);

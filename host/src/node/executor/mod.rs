@@ -298,6 +298,10 @@ impl Executor {
     /// So often in a row the infrastructure may fail a task's calls, while others are committed,
     /// before its items are to blame.
     const TROUBLED_MAX: u32 = 10;
+    /// A commit that waited for so long has waited for a lock of somebody's.
+    const LOCK_WAITED: Duration = Duration::from_secs(1);
+    /// How long an item is left alone that the store does not take while it takes others.
+    const POSTPONED: Duration = Duration::from_secs(2);
     /// Items of which that is counted.
     const SLOW_KEPT_MAX: usize = 1_000;
     /// How long a stream that cannot be read is left alone, at most.

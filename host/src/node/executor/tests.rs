@@ -315,6 +315,44 @@ fn a_commit_that_the_store_could_not_take_is_sent_again_unchanged() {
 }
 
 #[test]
+fn a_row_that_somebody_has_locked_delays_its_own_item_alone() {
+    let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
+    let timers = vec![timer("sweep", 5, at(400)), timer("sweep", 6, at(500))];
+    let (ticket, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
+    let (_, both) = commits(&bench.step(Event::Acted(ticket, acted(&["5", "6"])))).remove(0);
+    assert_eq!(both.entries.len(), 2);
+    let locked = || Err(store::Error::Busy("lock timeout".into()));
+    // It has waited for the lock: each is tried by itself.
+    bench.now = bench.now + Duration::from_secs(5);
+    let begun = acts(&bench.step(Event::Committed(ticket, both.id, locked())));
+    let [(ticket, five), (other, six)] = &begun[..] else { panic!("{begun:?}") };
+    assert_eq!((&five[..], &six[..]), (&["5".to_owned()][..], &["6".to_owned()][..]));
+    let (ticket, other) = (*ticket, *other);
+    let (_, single) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
+    bench.now = bench.now + Duration::from_secs(5);
+    // Nobody else was committed: it may be the store.
+    assert_eq!(commits(&bench.step(Event::Committed(ticket, single.id, locked()))), []);
+    bench.now = bench.executor.deadline().expect("a time to try again");
+    let commands = bench.fill();
+    let (ticket, again) = commits(&commands).remove(0);
+    assert_eq!(again.id, single.id);
+    let (_, neighbour) = commits(&bench.step(Event::Acted(other, acted(&["6"])))).remove(0);
+    bench.step(for_ticket(all_committed(&neighbour), other));
+    bench.now = bench.now + Duration::from_secs(5);
+    let commands = bench.step(Event::Committed(ticket, again.id, locked()));
+    let (_, apart) = commits(&commands).remove(0);
+    assert!(
+        matches!(
+            &apart.entries[0].decision,
+            Decision::Settle(Settle::Retry { run_at, attempts: 0, guard_retries: 0, reason })
+                if *run_at > bench.now && reason == "lock timeout"
+        ),
+        "{:?}",
+        apart.entries
+    );
+}
+
+#[test]
 fn an_unknown_result_is_looked_up_before_anything_else_happens_to_the_items() {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
     let (ticket, _) = acts(&bench.fed(&[], vec![timer("sweep", 5, at(500))], vec![]))[0].clone();
