@@ -5,14 +5,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use besom::ports::guests::Lane;
-use besom::ports::store::{Error, Store};
+use besom::ports::store::{Error, Outcome, Store};
 use besom::store::sqlite::{Options, SqliteStore};
 use besom_core::proposal::Change;
 use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 use besom_tests::adapters::sqlite::Sqlite;
 use besom_tests::conformance::tables::{fields, text, thing};
-use besom_tests::conformance::world::{apply, candidate, set_n};
+use besom_tests::conformance::world::{apply, candidate, n_is, set_n};
 use besom_tests::conformance::{World, block_on};
 use rusqlite::Connection;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -65,6 +65,30 @@ fn a_store_is_opened_and_read_while_another_writes() {
         let onlooker = SqliteStore::open(&path, options).expect("it is opened");
         assert_eq!(onlooker.identity(), world.store().identity());
         onlooker.depths().await.expect("it is read");
+    });
+}
+
+/// What the product keeps is not booked as gone.
+#[test]
+fn a_row_that_a_trigger_keeps_is_set_aside_with_the_reason() {
+    block_on(async {
+        let sqlite = Sqlite::open();
+        let product = Connection::open(sqlite.path()).expect("the file opens");
+        let world = World::new(Box::new(sqlite)).await;
+        world.write(vec![thing("kept", 1), thing("gone", 1)]).await;
+        let trigger = "CREATE TRIGGER keep BEFORE DELETE ON things WHEN old.id = 'kept'
+                       BEGIN SELECT raise(ignore); END";
+        product.execute_batch(trigger).expect("the product's trigger");
+        for (key, is_kept) in [("kept", true), ("gone", false)] {
+            let delete = Change::Delete { collection: "things".into(), key: vec![text(key)] };
+            let decision = apply(vec![n_is(key, 1)], vec![delete]);
+            let committed = world.settle(candidate(key), decision).await;
+            let told =
+                matches!(&committed.outcomes[0], Outcome::Dead(why) if why.contains("a trigger"));
+            assert_eq!(told, is_kept, "{key}: {committed:?}");
+        }
+        assert_eq!(world.rows("things", &["id"]).await, [[text("kept")]]);
+        world.balanced().await;
     });
 }
 

@@ -175,6 +175,21 @@ pub struct Proposal {
     pub notes: Vec<Field>,
 }
 
+impl Proposal {
+    /// The row whose only change is that it goes: a guard has held that it was there, and nothing
+    /// else in here could have removed it before. Where the database then deletes nothing, something
+    /// of the product keeps the row.
+    pub fn sole_delete(&self) -> Option<(&str, &RowKey)> {
+        let mut changes = self.changes.iter().filter(|c| !matches!(c, Change::Emit { .. }));
+        let (Some(Change::Delete { collection, key }), None) = (changes.next(), changes.next())
+        else {
+            return None;
+        };
+        let of_row = |guard: &Guard| matches!(guard, Guard::Columns { collection: of, key: k, .. } if of == collection && k == key);
+        self.guards.iter().any(of_row).then_some((collection, key))
+    }
+}
+
 /// What a plugin says of an item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Verdict {

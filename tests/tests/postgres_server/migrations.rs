@@ -2,11 +2,12 @@
 //! an item's fault, and what was held goes on by itself.
 
 use besom::ports::store::{Batch, Committed, Error, Outcome};
+use besom_core::proposal::Change;
 use besom_core::snapshot::Cause;
 use besom_core::value::Value;
 use besom_tests::adapters::postgres::Postgres;
-use besom_tests::conformance::tables::thing;
-use besom_tests::conformance::world::{apply, in_one_stream, n_is, range, set_n};
+use besom_tests::conformance::tables::{text, thing};
+use besom_tests::conformance::world::{apply, candidate, in_one_stream, n_is, range, set_n};
 use besom_tests::conformance::{World, block_on};
 use tokio_postgres::Client;
 
@@ -67,6 +68,36 @@ impl Product {
         }
         panic!("it is never refused: {said:?}");
     }
+}
+
+/// What the product keeps is not booked as gone: by a trigger that returns nothing, or that marks
+/// the row instead.
+#[test]
+fn a_row_that_a_trigger_keeps_is_set_aside_with_the_reason() {
+    block_on(async {
+        for body in ["RETURN NULL", "UPDATE things SET n = 9 WHERE id = old.id; RETURN NULL"] {
+            let product = Product::new().await;
+            product.world.write(vec![thing("kept", 1), thing("gone", 1)]).await;
+            product
+                .sql(&format!(
+                    "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$
+                     BEGIN IF old.id = 'kept' THEN {body}; END IF; RETURN old; END $$;
+                     CREATE TRIGGER keep BEFORE DELETE ON things FOR EACH ROW EXECUTE FUNCTION keep()"
+                ))
+                .await;
+            for (key, is_kept) in [("kept", true), ("gone", false)] {
+                let delete = Change::Delete { collection: "things".into(), key: vec![text(key)] };
+                let decision = apply(vec![n_is(key, 1)], vec![delete]);
+                let committed = product.world.settle(candidate(key), decision).await;
+                let why = &committed.outcomes[0];
+                let told = matches!(why, Outcome::Dead(why) if why.contains("a trigger"));
+                assert_eq!(told, is_kept, "{body}, {key}: {committed:?}");
+            }
+            let rows = product.world.rows("things", &["id", "n"]).await;
+            assert_eq!(rows, [[text("kept"), Value::Integer(1)]], "{body}");
+            product.world.balanced().await;
+        }
+    });
 }
 
 #[test]

@@ -21,6 +21,7 @@ use super::set::Set;
 use super::values::{Cell, Form};
 use super::work::Work;
 use crate::store::record::images::Images;
+use crate::store::record::kept;
 
 /// What an item has come to.
 pub(super) enum Effect {
@@ -491,17 +492,25 @@ impl Group {
                     }
                 }
             }
-            Operation::Delete if self.undo => {
+            Operation::Delete => {
+                let mut gone = vec![false; self.rows.len()];
                 let mut images: BTreeMap<usize, Vec<Value>> = BTreeMap::new();
                 for row in done {
                     let at = row.try_get::<_, i32>(0)? as usize;
-                    images.insert(at, self.table.values(row, 1)?);
+                    gone[at] = true;
+                    if self.undo {
+                        images.insert(at, self.table.values(row, 1)?);
+                    }
+                }
+                for ((work, _), _) in self.rows.iter().zip(&gone).filter(|(_, gone)| !**gone) {
+                    if results.works[*work].proposal.sole_delete().is_some() {
+                        results.violated(*work, kept(&self.table.collection.name));
+                    }
                 }
                 for (at, values) in images {
                     results.keep(self.rows[at].0, &self.table, Ok(values))?;
                 }
             }
-            Operation::Delete => {}
         }
         Ok(())
     }

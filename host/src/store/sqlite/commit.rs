@@ -227,6 +227,7 @@ fn run<'a>(
             return Ok(false);
         }
     }
+    effects.sole_delete = proposal.sole_delete().is_some();
     for change in &proposal.changes {
         effects.apply(change)?;
     }

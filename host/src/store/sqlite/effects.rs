@@ -11,6 +11,7 @@ use super::mapping::{Mapping, Params, Table, push_quoted, quote};
 use super::questions::Questions;
 use super::writer::Tx;
 use crate::store::record::images::{Broken, Images};
+use crate::store::record::kept;
 
 /// Why an item's effects stop.
 #[derive(Debug)]
@@ -58,6 +59,8 @@ pub(super) struct Effects<'a> {
     pub(super) images: Option<Images>,
     /// Whether a statement of this item has changed anything.
     pub(super) dirty: bool,
+    /// Whether the item only deletes one row, which a guard has seen.
+    pub(super) sole_delete: bool,
     /// Messages for the outbox.
     pub(super) emitted: Vec<&'a Change>,
     /// Rows that a guard has read and a change is about to replace: as they were before it.
@@ -84,6 +87,7 @@ impl<'a> Effects<'a> {
             mapping,
             tenant,
             images,
+            sole_delete: false,
             dirty: false,
             emitted: Vec::new(),
             guarded: Vec::new(),
@@ -115,7 +119,11 @@ impl<'a> Effects<'a> {
                 let table = mapping.table(collection)?;
                 let (mut condition, mut params) = (String::new(), Vec::new());
                 table.push_key(self.tenant, key.iter(), &mut condition, &mut params)?;
-                self.delete_where(table, &condition, &params)
+                let deleted = self.delete_where(table, &condition, &params)?;
+                match deleted == 0 && self.sole_delete {
+                    true => Err(Stop::Violation(kept(&table.collection.name))),
+                    false => Ok(()),
+                }
             }
             Change::DeleteReadSet(set) => self.delete_read_set(set),
             Change::Emit { .. } => {
@@ -247,13 +255,13 @@ impl<'a> Effects<'a> {
         Ok(())
     }
 
-    /// Deletes the rows of a condition, after keeping their images.
+    /// Deletes the rows of a condition, after keeping their images. How many are gone.
     pub(super) fn delete_where(
         &mut self,
         table: &Table,
         condition: &str,
         params: &Params<'_>,
-    ) -> Result<(), Stop> {
+    ) -> Result<usize, Stop> {
         self.guarded.retain(|kept| kept.collection != table.collection.name);
         if let Some(images) = &mut self.images {
             let sql = format!("SELECT {} FROM {} WHERE {condition}", table.columns_sql, table.name);
@@ -266,7 +274,7 @@ impl<'a> Effects<'a> {
         let sql = format!("DELETE FROM {} WHERE {condition}", table.name);
         let deleted = self.conn.prepare_cached(&sql)?.execute(params_from_iter(params.iter()))?;
         self.dirty |= deleted > 0;
-        Ok(())
+        Ok(deleted)
     }
 
     /// The row as it is now. What a guard has kept is it, once: after this its change comes.
