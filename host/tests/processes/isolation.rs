@@ -119,7 +119,7 @@ fn a_plugin_whose_dwarf_is_a_bomb_costs_the_lines_of_its_faults_and_no_more() {
     for letter in letters {
         let error = letter["error"].as_str().expect("an error");
         assert!(letter["key"] == "panic" && error.contains("the poison panic"), "{letter:#}");
-        assert!(error.contains("\n  at <besom_hostile::"), "{error}");
+        assert!(error.contains("\n  at besom_hostile::misdeed"), "{error}");
     }
     let given_up = host.lines(&["the lines of a plugin's faults cannot be looked up"]);
     let [line] = &given_up[..] else { panic!("once: {given_up:#?}") };

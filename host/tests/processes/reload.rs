@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::host::Host;
 use crate::load::{SECOND_US, add_share, now_us};
@@ -235,12 +236,15 @@ fn an_edited_schedule_takes_effect_within_a_second_and_loses_no_comment_and_no_w
         let (_, asked) = site.json(&["commands", "ls"]);
         (asked[0]["result"] == "noted").then_some(asked)
     });
+    // Beside each of them stands that the host has taken it up.
+    let edited = |row: &&Value| row["command"]["command"] == "edited";
+    let asked: Vec<&Value> = asked.as_array().expect("a list").iter().filter(edited).collect();
     let last =
         format!("edit share-expiry: schedule \"@every {}m\" -> \"@every 1s\"", 30 + taken_up.len());
     assert_eq!(
         (&asked[0]["what"], &asked[0]["reason"]),
         (&last.into(), &"now".into()),
-        "{asked:#}"
+        "{asked:#?}"
     );
     host.stop();
     let audit = site.balanced();

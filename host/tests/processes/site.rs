@@ -126,6 +126,8 @@ impl Site {
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_besom"));
         command.args(args).current_dir(self.dir.path()).env_remove("BESOM_CONFIG");
+        // A call may outlast nothing that its snapshot does not, and some here sleep for ever.
+        command.env("BESOM_HOST_ACT_SNAPSHOT_MAX", "1h");
         command.stdin(Stdio::null());
         command
     }

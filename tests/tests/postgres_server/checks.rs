@@ -185,7 +185,7 @@ fn what_a_task_may_do_and_the_role_may_not_is_named() {
         let delete = Operations { read: true, delete: true, ..Operations::default() };
         let granted = BTreeMap::from([("sessions".to_owned(), delete)]);
         let found = shown(store.privileges(&sessions(), &granted).await.unwrap());
-        let [(_, true, message)] = found.as_slice() else { panic!("{found:?}") };
+        let [(_, false, message)] = found.as_slice() else { panic!("{found:?}") };
         assert!(message.contains("GRANT DELETE ON sessions TO \"sweeper\""), "{message}");
         product.batch_execute("GRANT DELETE ON sessions TO sweeper").await.unwrap();
         assert_eq!(shown(store.privileges(&sessions(), &granted).await.unwrap()), []);

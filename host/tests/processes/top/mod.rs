@@ -87,12 +87,14 @@ fn command(terminal: &Terminal, words: &str) {
     terminal.keys(&["Enter"]);
 }
 
-/// What was asked of the leader, newest first. That hosts have taken plugins up stands there as well.
+/// What was asked of the leader, newest first. What has happened, such as loads of plugins and
+/// imports, stands there as well.
 #[track_caller]
 fn asked(site: &Site) -> Vec<Value> {
     let (code, asked) = site.json(&["commands", "ls"]);
     assert_eq!(code, 0, "{asked:#}");
     let asked = asked.as_array().expect("a list").iter();
-    let by_people = |row: &&Value| row["command"]["command"] != "loaded";
+    let records = ["loaded", "imported", "reloaded"];
+    let by_people = |row: &&Value| records.iter().all(|kind| row["command"]["command"] != *kind);
     asked.filter(by_people).cloned().collect()
 }
