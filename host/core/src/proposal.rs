@@ -176,17 +176,19 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// The row whose only change is that it goes: a guard has held that it was there, and nothing
-    /// else in here could have removed it before. Where the database then deletes nothing, something
+    /// Whether all it does to rows is to delete one that a guard has held to be there: nothing else
+    /// in it could have removed the row before. Where the database then deletes nothing, something
     /// of the product keeps the row.
-    pub fn sole_delete(&self) -> Option<(&str, &RowKey)> {
+    pub fn deletes_a_seen_row(&self) -> bool {
         let mut changes = self.changes.iter().filter(|c| !matches!(c, Change::Emit { .. }));
         let (Some(Change::Delete { collection, key }), None) = (changes.next(), changes.next())
         else {
-            return None;
+            return false;
         };
-        let of_row = |guard: &Guard| matches!(guard, Guard::Columns { collection: of, key: k, .. } if of == collection && k == key);
-        self.guards.iter().any(of_row).then_some((collection, key))
+        self.guards.iter().any(|guard| match guard {
+            Guard::Columns { collection: of, key: seen, .. } => of == collection && seen == key,
+            Guard::Exists(_) | Guard::Absent(_) | Guard::Complete(_) | Guard::Idle(_) => false,
+        })
     }
 }
 

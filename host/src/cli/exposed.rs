@@ -1,11 +1,11 @@
 //! Who else can read the files of a database on this machine: said by `besom check`, and by a host at its
 //! start. Nothing is changed: the product may be another user of the file, by its group.
 
-use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::config::Config;
+use crate::store::sqlite::place::beside;
 
 /// What to do about it.
 pub const FIX: &str = "chmod go= the file, its -wal and its -shm; if your product reads it by that group, \
@@ -18,12 +18,7 @@ pub fn files(config: &Config) -> Vec<String> {
         return Vec::new();
     }
     let path = &config.store.path;
-    let beside = |end: &str| {
-        let mut name = OsString::from(path);
-        name.push(end);
-        PathBuf::from(name)
-    };
-    let all = [path.clone(), beside("-wal"), beside("-shm")];
+    let all = [path.clone(), beside(path, "-wal"), beside(path, "-shm")];
     all.iter().filter_map(|path| exposed(path)).collect()
 }
 

@@ -503,7 +503,7 @@ impl Group {
                     }
                 }
                 for ((work, _), _) in self.rows.iter().zip(&gone).filter(|(_, gone)| !**gone) {
-                    if results.works[*work].proposal.sole_delete().is_some() {
+                    if results.works[*work].proposal.deletes_a_seen_row() {
                         results.violated(*work, kept(&self.table.collection.name));
                     }
                 }

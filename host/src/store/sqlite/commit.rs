@@ -227,7 +227,7 @@ fn run<'a>(
             return Ok(false);
         }
     }
-    effects.sole_delete = proposal.sole_delete().is_some();
+    effects.sole_delete = proposal.deletes_a_seen_row();
     for change in &proposal.changes {
         effects.apply(change)?;
     }

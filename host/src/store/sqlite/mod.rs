@@ -25,7 +25,7 @@ mod lookup;
 mod mapping;
 mod open;
 mod outbox;
-mod place;
+pub(crate) mod place;
 mod plan;
 mod planning;
 mod prune;

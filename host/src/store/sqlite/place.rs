@@ -75,7 +75,7 @@ fn files_of(database: &Path) -> String {
 }
 
 /// The path of a file that belongs to a database, by the end of its name.
-pub(super) fn beside(database: &Path, end: &str) -> PathBuf {
+pub(crate) fn beside(database: &Path, end: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
