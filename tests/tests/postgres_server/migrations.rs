@@ -125,6 +125,30 @@ fn a_column_that_changes_its_type_is_read_and_written_again_without_a_restart() 
     });
 }
 
+/// The function of a trigger keeps a plan for the types that it has seen, as long as its connection
+/// lives: connections that fail for it are not used again.
+#[test]
+fn a_column_under_a_trigger_changes_its_type_and_no_connection_goes_on_with_the_old_plan() {
+    block_on(async {
+        let mut product = Product::new().await;
+        product
+            .sql(
+                "CREATE TABLE seen (n bigint);
+                 CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+                   BEGIN INSERT INTO seen VALUES (new.n); RETURN new; END $$;
+                 CREATE TRIGGER note BEFORE UPDATE ON things FOR EACH ROW EXECUTE FUNCTION note()",
+            )
+            .await;
+        let before = product.batch(&["a"]).await;
+        product.until_committed(&before).await;
+        let batch = product.batch(&["b"]).await;
+        product.sql("ALTER TABLE things ALTER COLUMN n TYPE integer").await;
+        let committed = product.until_committed(&batch).await;
+        assert_eq!(committed.outcomes, [Outcome::Committed]);
+        product.world.balanced().await;
+    });
+}
+
 #[test]
 fn a_table_that_is_away_during_a_migration_costs_no_item_anything() {
     block_on(async {

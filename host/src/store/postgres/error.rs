@@ -117,6 +117,12 @@ pub(super) fn doubts_catalog(e: &tokio_postgres::Error) -> bool {
     is_stale(e) || fault(e) == Fault::Program
 }
 
+/// Whether this may come of a plan that a trigger's function has made for a column of another type:
+/// such a plan lives as long as its connection.
+pub(super) fn is_of_a_kept_plan(e: &tokio_postgres::Error) -> bool {
+    e.code() == Some(&SqlState::DATATYPE_MISMATCH)
+}
+
 /// Whether the connection is at its end with this error, or has been before it.
 pub(super) fn ends_connection(e: &tokio_postgres::Error) -> bool {
     match e.as_db_error() {

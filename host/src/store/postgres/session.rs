@@ -19,7 +19,9 @@ use tokio_postgres::{CancelToken, Row, Statement};
 
 use super::clock::{Clock, NOW};
 use super::connect::Losses;
-use super::error::{Failure, Job, classify_commit, doubts_catalog, ends_connection};
+use super::error::{
+    Failure, Job, classify_commit, doubts_catalog, ends_connection, is_of_a_kept_plan,
+};
 use crate::ports::store::{Error, Result};
 
 /// Prepared statements kept per connection; then the memory starts anew.
@@ -63,7 +65,8 @@ impl Session {
     /// and until then it would be handed out again.
     fn heard<T>(&self, answer: Answer<T>) -> Answer<T> {
         if let Err(e) = &answer {
-            if ends_connection(e) {
+            // A connection keeps the plans of the functions that its triggers have called.
+            if ends_connection(e) || is_of_a_kept_plan(e) {
                 self.losses.note();
             }
             if doubts_catalog(e) {
