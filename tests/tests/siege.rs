@@ -90,6 +90,7 @@ fn every_misdeed_at_once_is_stopped_by_name_and_hurts_nobody_else() {
 async fn besiege(place: Place) {
     let site = Site::new(place, &quiet()).await;
     site.add_things(ROWS).await;
+    site.note_ends().await;
     let mut host = site.serve().await;
     let before = site.observe("quiet").await;
     let (led, resident) = (site.term().await, host.memory_kib_max());

@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Between two looks at something that is about to happen.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Shares of each part of the test, and the time between two of them.
-const SHARES: i64 = 80;
-const SHARE_EVERY_US: i64 = 100_000;
+const SHARES: i64 = 200;
+const SHARE_EVERY_US: i64 = 40_000;
 /// The limit of a share without one of its own: seven days.
 const SHARE_LIMIT_US: i64 = 7 * 86_400 * 1_000_000;
 
@@ -145,6 +145,24 @@ impl Site {
         .await;
     }
 
+    /// Notes when shares end by the clock of the statement that ends them: `unshared_at` is the
+    /// instant that the task was given, which is earlier.
+    pub async fn note_ends(&self) {
+        self.sql(
+            "CREATE TABLE ended (share_id TEXT, at INTEGER);
+             CREATE TRIGGER ended AFTER UPDATE OF unshared_at ON shares BEGIN
+               INSERT INTO ended VALUES
+                 (new.share_id, CAST(unixepoch('now', 'subsec') * 1000000 AS INTEGER));
+             END",
+            "CREATE TABLE ended (share_id text, at timestamptz);
+             CREATE FUNCTION ended() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+               BEGIN INSERT INTO ended VALUES (new.share_id, clock_timestamp()); RETURN NULL; END $$;
+             CREATE TRIGGER ended AFTER UPDATE OF unshared_at ON shares
+               FOR EACH ROW EXECUTE FUNCTION ended()",
+        )
+        .await;
+    }
+
     /// Lets shares fall due one after the other, and waits until the last one has ended.
     pub async fn observe(&self, part: &str) -> Late {
         let begin = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
@@ -171,17 +189,20 @@ impl Site {
             (self.number(&open, &open).await == 0).then_some(())
         })
         .await;
-        let shares = self.numbers(
-            &format!(
-                "SELECT unshared_at - start_date - {SHARE_LIMIT_US} FROM shares
-                 WHERE share_id LIKE '{part}-%'"
-            ),
-            &format!(
-                "SELECT (extract(epoch FROM unshared_at - start_date) * 1000000)::int8 - {SHARE_LIMIT_US}
-                 FROM shares WHERE share_id LIKE '{part}-%'"
-            ),
-        )
+        let shares = self
+            .numbers(
+                &format!(
+                    "SELECT at - start_date - {SHARE_LIMIT_US} FROM ended JOIN shares USING (share_id)
+                     WHERE share_id LIKE '{part}-%'"
+                ),
+                &format!(
+                    "SELECT (extract(epoch FROM at - start_date) * 1000000)::int8 - {SHARE_LIMIT_US}
+                     FROM ended JOIN shares USING (share_id) WHERE share_id LIKE '{part}-%'"
+                ),
+            )
             .await;
+        assert_eq!(shares.len() as i64, SHARES, "each ends once");
+        assert!(shares.iter().all(|late| *late >= 0), "{part}: one has ended early: {shares:?}");
         let ended = |run: &str, task: &str| {
             format!(
                 "SELECT r.ended_at - r.started_at FROM {run} r JOIN {task} t ON t.id = r.task
