@@ -195,7 +195,7 @@ pub async fn run(
         event = tokio::select! {
             biased;
             _ = look.tick() => {
-                lost = ports.store.lost();
+                lost = ports.store.lost().await;
                 if lost.is_some() {
                     break 'running;
                 }

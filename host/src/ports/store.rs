@@ -946,8 +946,8 @@ pub trait Store: Send + Sync {
     ) -> Result<Raised>;
 
     /// Why this store is for good not the one that others find where it was opened (its file was
-    /// replaced); none: it is.
-    fn lost(&self) -> Option<String> {
+    /// replaced); none: it is. What can be saved of it is saved first.
+    async fn lost(&self) -> Option<String> {
         None
     }
 

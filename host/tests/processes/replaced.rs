@@ -1,5 +1,5 @@
-//! The database's file is moved, removed or replaced while a host has it open: the host ends, and
-//! says what happened.
+//! The database's file or its write-ahead log is moved, removed or replaced while a host has it open:
+//! the host ends, and says what happened.
 
 use std::fs;
 
@@ -68,6 +68,32 @@ fn a_host_ends_when_its_database_is_moved_removed_or_replaced() {
         let open: i64 = site.database().query_row(sql, [], |row| row.get(0)).expect("a count");
         (open == 0).then_some(())
     });
+    host.stop();
+    site.balanced();
+}
+
+/// What was committed since the last checkpoint is in the log alone. The host that still has it
+/// open writes it into the database before it ends.
+#[test]
+fn a_host_ends_when_its_write_ahead_log_is_removed_and_what_it_held_is_not_lost() {
+    let site = Site::new(CONFIG);
+    site.create_tables();
+    let mut host = site.serve();
+    host.leads();
+    add_share(&site.database(), "ended", now_us());
+    let open = || {
+        let sql = "SELECT count(*) FROM shares WHERE unshared_at IS NULL";
+        site.database().query_row(sql, [], |row| row.get::<_, i64>(0)).expect("a count")
+    };
+    wait_for("the share to end", || (open() == 0).then_some(()));
+    fs::remove_file(site.path("besom.db-wal")).expect("removed");
+    assert_eq!(host.ends().code(), Some(69), "{}", host.log());
+    let log = host.log();
+    assert!(log.contains("besom.db-wal was moved or removed"), "{log}");
+    assert!(log.contains("nothing is lost"), "{log}");
+    assert_eq!(open(), 0, "what was committed is in the database");
+    let mut host = site.serve();
+    host.leads();
     host.stop();
     site.balanced();
 }

@@ -74,13 +74,16 @@ use self::error::{Failure, Job};
 use self::guards::Observation;
 use self::mapping::Mapping;
 use self::outbox::Emitted;
-use self::place::Place;
+use self::place::{Gone, Loss, Place};
 use self::queue::Lane;
 use self::readers::Readers;
 use self::writer::{Tx, Writer};
 use crate::ports::guests;
 use crate::ports::store::*;
 use crate::store::record::begun;
+
+/// How long the end of a host waits for its log to be written into the database.
+const WRITE_OUT_MAX: Duration = Duration::from_secs(30);
 
 /// The store on one SQLite file.
 pub struct SqliteStore {
@@ -156,8 +159,18 @@ impl Store for SqliteStore {
         Ok(self.clock.now())
     }
 
-    fn lost(&self) -> Option<String> {
-        self.place.lost()
+    async fn lost(&self) -> Option<String> {
+        let loss = self.place.lost()?;
+        let saved = match loss {
+            // The only copy of the log is the one that this process has open.
+            Loss::Log(Gone::Removed) => {
+                let written = self.writer.with(Lane::Lease, |writing| writing.write_out());
+                matches!(tokio::time::timeout(WRITE_OUT_MAX, written).await, Ok(Ok(true)))
+            }
+            // Beside another log, or in another file, it would be damage.
+            Loss::Log(Gone::Replaced) | Loss::File(_) => false,
+        };
+        Some(self.place.told(loss, saved))
     }
 
     fn identity(&self) -> &str {

@@ -1,51 +1,112 @@
-//! Where the file lies, and whether it still does.
+//! Where the file and its write-ahead log lie, and whether they still do.
 //!
 //! A process that has opened a file goes on in it when it is moved, removed or replaced, without
 //! an error: what it writes then is in no file that anybody will open again, and what is put into
 //! the new one is never seen. The open file is known by its device and inode.
 
-use std::fmt::Display;
+use std::fmt::{Display, Formatter};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::ports::store::{Error, Result};
 
-/// The file that was opened at a path.
+/// The file that was opened at a path, with its write-ahead log.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     path: PathBuf,
-    /// Device and inode.
-    file: (u64, u64),
+    file: Inode,
+    /// None: it has no log.
+    log: Option<Inode>,
+}
+
+/// A file, whatever its name: device and inode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Inode(u64, u64);
+
+impl Inode {
+    fn of(path: &Path) -> std::io::Result<Inode> {
+        std::fs::metadata(path).map(|meta| Inode(meta.dev(), meta.ino()))
+    }
+
+    /// What has become of the file at a path; none: it is there, as far as anybody can tell.
+    fn gone_from(self, path: &Path) -> Option<Gone> {
+        match Inode::of(path) {
+            Ok(now) if now == self => None,
+            Ok(_) => Some(Gone::Replaced),
+            Err(error) if error.kind() == ErrorKind::NotFound => Some(Gone::Removed),
+            // A directory that may not be looked into any more says nothing about the file.
+            Err(_) => None,
+        }
+    }
+}
+
+/// What has become of a file at its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// Nothing lies there.
+    Removed,
+    Replaced,
+}
+
+impl Display for Gone {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Gone::Removed => "was moved or removed",
+            Gone::Replaced => "was replaced by another file",
+        })
+    }
+}
+
+/// Which file is not what was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Loss {
+    File(Gone),
+    Log(Gone),
 }
 
 impl Place {
-    /// The file that lies there, opened a moment ago.
+    /// The file that lies there, with a connection open in it: while there is one, SQLite itself
+    /// does not remove the log.
     pub(super) fn of(path: &Path) -> Result<Place> {
         // The directory of the process may change, and links may lead elsewhere later.
         let path = std::path::absolute(path).map_err(|error| unreadable(path, &error))?;
-        let meta = std::fs::metadata(&path).map_err(|error| unreadable(&path, &error))?;
-        Ok(Place { file: (meta.dev(), meta.ino()), path })
+        let file = Inode::of(&path).map_err(|error| unreadable(&path, &error))?;
+        Ok(Place { file, log: Inode::of(&beside(&path, "-wal")).ok(), path })
     }
 
-    /// Why the file that was opened is not the one that lies there; none: it is, as far as
-    /// anybody can tell.
-    pub(super) fn lost(&self) -> Option<String> {
-        let what = match std::fs::metadata(&self.path) {
-            Ok(meta) if (meta.dev(), meta.ino()) == self.file => return None,
-            Ok(_) => "was replaced by another file",
-            Err(error) if error.kind() == ErrorKind::NotFound => "was moved or removed",
-            // A directory that may not be looked into any more says nothing about the file.
-            Err(_) => return None,
-        };
+    /// Which of the files that were opened is not the one that lies there; none: both are, as far
+    /// as anybody can tell.
+    pub(super) fn lost(&self) -> Option<Loss> {
+        let log = || self.log?.gone_from(&beside(&self.path, "-wal")).map(Loss::Log);
+        self.file.gone_from(&self.path).map(Loss::File).or_else(log)
+    }
+
+    /// What happened, and what to do. `saved`: the log that was removed is in the database.
+    pub(super) fn told(&self, loss: Loss, saved: bool) -> String {
         let path = self.path.display();
-        Some(format!(
-            "the database {path} {what} while this host had it open. Nothing more is written to the \
-             file that it has. Either put that one back (with its -wal), or go on with what lies \
-             there now: then remove {path}-wal and {path}-shm first, which belong to the file that \
-             is gone and would damage another. Then start the host again; stop it before you move, \
-             remove or replace its database"
-        ))
+        match loss {
+            Loss::File(gone) => format!(
+                "the database {path} {gone} while this host had it open. Nothing more is written to \
+                 the file that it has. Either put that one back (with its -wal), or go on with what \
+                 lies there now: then remove {path}-wal and {path}-shm first, which belong to the \
+                 file that is gone and would damage another. Then start the host again; stop it \
+                 before you move, remove or replace its database"
+            ),
+            Loss::Log(gone) if saved => format!(
+                "the write-ahead log {path}-wal {gone} while this host had it open. This host has \
+                 written what it held into {path}: nothing is lost. Stop whatever else has the \
+                 database open, for it goes on in the log that is gone; then start the host again. \
+                 A database and its -wal belong together: stop the host before you touch either"
+            ),
+            Loss::Log(gone) => format!(
+                "the write-ahead log {path}-wal {gone} while this host had it open: it holds what \
+                 was committed and is not in {path} yet. Nothing more is written. Stop whatever else \
+                 has the database open, and put that log back if you have it; else check the \
+                 database (`PRAGMA integrity_check`, `besom audit`), and restore a copy where they \
+                 find anything. Then start the host again; a database and its -wal belong together"
+            ),
+        }
     }
 
     /// Notes, in the file that the lease locks, which write-ahead log belongs to the database:
@@ -64,7 +125,7 @@ impl Place {
 
     /// Refuses to go on with another file.
     pub(super) fn check(&self) -> Result<()> {
-        self.lost().map_or(Ok(()), |why| Err(Error::Unavailable(why)))
+        self.lost().map_or(Ok(()), |loss| Err(Error::Unavailable(self.told(loss, false))))
     }
 }
 
@@ -139,11 +200,30 @@ mod tests {
         std::fs::write(&path, "written in place").expect("written");
         assert_eq!(place.lost(), None);
         std::fs::rename(&path, &elsewhere).expect("moved");
-        assert!(place.lost().is_some_and(|why| why.contains("was moved or removed")));
+        assert_eq!(place.lost(), Some(Loss::File(Gone::Removed)));
         std::fs::write(&path, "another").expect("written");
-        assert!(place.lost().is_some_and(|why| why.contains("was replaced")));
+        assert_eq!(place.lost(), Some(Loss::File(Gone::Replaced)));
         assert!(matches!(place.check(), Err(Error::Unavailable(_))));
         std::fs::rename(&elsewhere, &path).expect("moved back");
+        assert_eq!(place.lost(), None);
+    }
+
+    #[test]
+    fn a_write_ahead_log_that_was_removed_or_replaced_is_lost_and_named() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("a.db");
+        let (log, elsewhere) = (beside(&path, "-wal"), dir.path().join("elsewhere"));
+        std::fs::write(&path, "one").expect("written");
+        std::fs::write(&log, "what was committed").expect("written");
+        let place = Place::of(&path).expect("it is there");
+        assert_eq!(place.lost(), None);
+        std::fs::rename(&log, &elsewhere).expect("moved");
+        assert_eq!(place.lost(), Some(Loss::Log(Gone::Removed)));
+        std::fs::write(&log, "another").expect("written");
+        assert_eq!(place.lost(), Some(Loss::Log(Gone::Replaced)));
+        let refused = place.check().expect_err("another log").to_string();
+        assert!(refused.contains("a.db-wal was replaced"), "{refused}");
+        std::fs::rename(&elsewhere, &log).expect("moved back");
         assert_eq!(place.lost(), None);
     }
 }

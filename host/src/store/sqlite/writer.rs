@@ -172,6 +172,15 @@ impl Writing {
         }
     }
 
+    /// Writes the log into the database, as far as readers let it; whether all of it is there.
+    pub(super) fn write_out(&mut self) -> Job<bool> {
+        let (frames, written): (i64, i64) =
+            self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
+                Ok((row.get(1)?, row.get(2)?))
+            })?;
+        Ok(frames >= 0 && frames == written)
+    }
+
     /// Simulates a disk that is full, or has room again.
     #[cfg(test)]
     pub(super) fn limit_pages(&mut self, pages: Option<u32>) -> Job<()> {
