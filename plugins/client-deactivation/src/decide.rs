@@ -1,99 +1,102 @@
-//! When a client is stale, and how one of its documents is detached. Pure: instants are
-//! microseconds.
+//! Decides when a client is stale, and how one of its documents is detached. Pure: instants are
+//! in microseconds.
 //!
-//! Every decision is taken twice, with the scan's rows and again with those of the act; the
-//! guards then hold the commit to what the act has read.
+//! Every decision is made twice, with the rows of the scan and again with those of `act`; the
+//! guards then tie the commit to what `act` has read.
 
 /// The status of a client that may edit.
 pub const ACTIVATED: &str = "activated";
-/// The status of a client that was put away.
+/// The status of a client that was deactivated.
 pub const DEACTIVATED: &str = "deactivated";
-/// The state of an attachment that is none any more.
+/// The state of an attachment that has ended.
 pub const DETACHED: &str = "detached";
 
-/// A client as it stands.
+/// A client as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// Its status.
+    /// [`ACTIVATED`], [`DEACTIVATED`] or another status of the product.
     pub status: String,
-    /// Its last activity.
+    /// When the client was last active.
     pub updated_us: i64,
 }
 
-/// An attachment as it stands.
+/// An attachment as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
-    /// Its state.
+    /// [`DETACHED`] or a state that counts as attached.
     pub state: String,
-    /// The last change of its client.
+    /// The sequence number of the client's last change.
     pub client_seq: i64,
 }
 
 /// The head of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The last change.
+    /// The sequence number of the last change.
     pub server_seq: i64,
     /// The highest Lamport time of its changes; none: it has no changes.
     pub lamport_max: Option<i64>,
 }
 
-/// The change that clears the presence, and with it the last checkpoint.
+/// The change that clears the presence. Its numbers also become the attachment's checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clear {
-    /// Its place among the changes of the document.
+    /// The sequence number in the document.
     pub server_seq: i64,
-    /// Its place among the changes of the client.
+    /// The sequence number among the client's changes.
     pub client_seq: i64,
-    /// Later than every change of the document.
+    /// Higher than the Lamport time of every change of the document.
     pub lamport: i64,
 }
 
-/// Why nothing is to be done.
+/// Why an item is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// The client's row is gone.
+    /// The client's row does not exist.
     ClientGone,
-    /// The client is not activated any more.
+    /// The status of the client is not [`ACTIVATED`].
     NotActivated,
-    /// The client has been active again.
+    /// The client was active within the threshold.
     ActiveAgain,
-    /// The attachment is gone or detached.
+    /// The attachment does not exist or is detached.
     Detached,
 }
 
 impl Leave {
-    /// For the history.
+    /// The reason in the history.
     pub fn reason(self) -> &'static str {
         match self {
             Leave::ClientGone => "the client is gone",
             Leave::NotActivated => "the client is not activated",
-            Leave::ActiveAgain => "the client has been active again",
-            Leave::Detached => "detached already",
+            Leave::ActiveAgain => "the client was active again",
+            Leave::Detached => "already detached",
         }
     }
 }
 
-/// What is to become of an attachment.
+/// The outcome for an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detach {
     /// Detach it with this change.
     Append(Clear),
-    /// Nothing.
+    /// Skip the item.
     Leave(Leave),
-    /// The document is not there: an attachment to nothing needs a person.
+    /// The document does not exist: a person has to examine the attachment.
     NoDocument,
-    /// A sequence cannot grow any more.
+    /// A sequence number or Lamport time has reached its maximum.
     Exhausted,
 }
 
-/// The latest activity of a stale client.
+/// The latest activity with which a client is stale, inclusive.
 pub fn stale_since_us(now_us: i64, threshold_ms: u64) -> i64 {
     let threshold_us = i64::try_from(threshold_ms).unwrap_or(i64::MAX).saturating_mul(1_000);
     now_us.saturating_sub(threshold_us)
 }
 
-/// Whether a client is stale: activated, and idle for the whole threshold.
+/// Checks that a client is stale: activated, and idle for the whole threshold.
+///
+/// # Errors
+/// The reason why it is not stale.
 pub fn stale(client: Option<&Client>, now_us: i64, threshold_ms: u64) -> Result<(), Leave> {
     let Some(client) = client else { return Err(Leave::ClientGone) };
     if client.status != ACTIVATED {
@@ -105,7 +108,7 @@ pub fn stale(client: Option<&Client>, now_us: i64, threshold_ms: u64) -> Result<
     Ok(())
 }
 
-/// How to detach a stale client's attachment.
+/// Decides how to detach an attachment of a stale client.
 pub fn detach(attachment: Option<&Attachment>, head: Option<Head>) -> Detach {
     let Some(attachment) = attachment.filter(|attachment| attachment.state != DETACHED) else {
         return Detach::Leave(Leave::Detached);

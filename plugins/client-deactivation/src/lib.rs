@@ -2,11 +2,11 @@
 //! their documents, then deactivates them.
 //!
 //! There are two kinds of items. An *attachment* (key `document/client`, routed by the
-//! document, so that the owner of the document does it) detaches one document in one
+//! document, so that the owner of the document executes it) detaches one document in one
 //! transaction. A *client* (key `client`) is planned once none of its documents is attached.
-//! So a document that fails is tried again alone, and nobody waits behind it.
+//! So a document that fails is retried alone and delays no other item.
 //!
-//! This file scans and reads; [`decide`] decides; [`propose`] writes the decision down.
+//! This file scans and reads; [`decide`] decides; [`propose`] turns decisions into proposals.
 
 pub mod decide;
 mod propose;
@@ -17,10 +17,10 @@ use besom_sdk::Page;
 use besom_sdk::prelude::*;
 use decide::{ACTIVATED, Attachment, Client, DETACHED, Detach, Head};
 
-/// Clients of one page of the scan, each with one read of its attachments.
+/// The maximum number of clients in a page of the scan; each costs one read of its attachments.
 const CLIENTS_PER_PAGE: u32 = 256;
 
-/// The task.
+/// The task, with the setting `threshold`.
 #[derive(Debug)]
 pub struct ClientDeactivation;
 
@@ -32,17 +32,19 @@ fn attachment(row: &Row) -> Result<Attachment> {
     Ok(Attachment { state: row.get("state")?, client_seq: row.get("client_seq")? })
 }
 
-/// What an item is about: its client, and the document unless the client itself is meant.
+/// The document and client of an attachment's item; no document for a client's item.
 fn subject(item: &Item) -> Result<(Option<Value>, Value)> {
     let mut parts = item.key_values()?.into_iter();
     match (parts.next(), parts.next(), parts.next()) {
         (Some(document), Some(client), None) => Ok((Some(document), client)),
         (Some(client), None, None) => Ok((None, client)),
-        _ => Err(Error::permanent("malformed-key", format!("{:?} names no client", item.key))),
+        _ => {
+            Err(Error::permanent("malformed-key", format!("{:?} does not name a client", item.key)))
+        }
     }
 }
 
-/// The items that are about an attachment, or those that are about a client.
+/// The items of attachments if `attachments` is true, otherwise those of clients.
 fn kind(items: &[Item], attachments: bool) -> Vec<Item> {
     let is =
         |item: &&Item| subject(item).is_ok_and(|(document, _)| document.is_some() == attachments);
@@ -55,7 +57,7 @@ impl Task for ClientDeactivation {
             .doc("Detaches clients idle beyond the threshold from their documents, then deactivates them.")
             .setting(
                 Setting::duration("threshold", "24h")
-                    .doc("How long a client is idle before it is put away."),
+                    .doc("How long a client is idle before it is detached."),
             )
             .collection(
                 Access::to("clients").read().update().columns(["client_id", "status", "updated_at"]),
@@ -86,13 +88,13 @@ impl Task for ClientDeactivation {
             .columns(["client_id", "updated_at"]))
     }
 
-    /// The client itself, once nothing of it is attached.
+    /// The item of a client that has no attachment.
     fn candidate(_: &Context, row: &Row) -> Result<Option<Candidate>> {
         let version: Time = row.get("updated_at")?;
         Ok(Some(Candidate::of(&[row.value("client_id")?])?.version(version)))
     }
 
-    /// As many whole clients as `limit` candidates allow.
+    /// Returns the items of as many complete clients as fit into `limit`; never half a client.
     fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
         let mut range = Self::candidates(ctx)?.limit(limit.min(CLIENTS_PER_PAGE));
         range.after = cursor;
@@ -110,7 +112,7 @@ impl Task for ClientDeactivation {
         let next = if done as usize == clients.rows.len() {
             clients.next
         } else {
-            // The cursor behind those that were done: the end of a page of just them.
+            // The cursor after the included clients is that of a page of only these clients.
             store::page(None, &range.limit(done))?.next
         };
         Ok(Page { candidates, next, scanned, extra: Vec::new() })
@@ -140,24 +142,31 @@ impl Task for ClientDeactivation {
             Ok(match decide::detach(read.as_ref().map(attachment).transpose()?.as_ref(), head) {
                 Detach::Leave(leave) => Verdict::skip(leave.reason()),
                 Detach::NoDocument => {
-                    Verdict::dead(format!("the document {} is not there", item.route))
+                    Verdict::dead(format!("the document {} does not exist", item.route))
                 }
-                Detach::Exhausted => {
-                    Verdict::dead(format!("a sequence of {} cannot grow any more", item.route))
-                }
+                Detach::Exhausted => Verdict::dead(format!(
+                    "a sequence number of {} has reached its maximum",
+                    item.route
+                )),
                 Detach::Append(clear) => {
                     let attachment = read.ok_or_else(|| propose::vanished("attachment"))?;
                     propose::detach(ctx, (document, client), (&row, &attachment), clear)?.into()
                 }
             })
         })?;
-        log::batch(items, &verdicts, "attachments and clients", "to be put away", "");
+        log::batch(
+            items,
+            &verdicts,
+            "attachments and clients",
+            "to be detached or deactivated",
+            "",
+        );
         Ok(verdicts)
     }
 }
 
-/// The items of a stale client: its attachments, at most `limit` of them (the next scan finds
-/// the rest), or itself once it has none.
+/// The items of a stale client: at most `limit` of its attachments (the next scan finds the
+/// rest), or the client itself if it has none.
 fn items_of(ctx: &Context, client: &Row, limit: u32) -> Result<Vec<Candidate>> {
     let id = client.value("client_id")?;
     let attached = Range::of("attachments")
@@ -181,8 +190,8 @@ fn items_of(ctx: &Context, client: &Row, limit: u32) -> Result<Vec<Candidate>> {
         .collect()
 }
 
-/// What a batch's attachments are about: two reads per tenant, and one per document whose
-/// Lamport time is needed.
+/// The attachments and documents of a batch: two reads per tenant, and one more per document
+/// whose Lamport time is needed.
 struct Documents {
     attachments: BTreeMap<u32, Result<Option<Row>>>,
     server_seqs: BTreeMap<u32, Result<Option<Row>>>,
@@ -206,7 +215,7 @@ impl Documents {
         })
     }
 
-    /// The item's attachment, and the head of its document.
+    /// The item's attachment and the head of its document; none for missing rows.
     fn of(&mut self, item: &Item, document: &Value) -> Result<(Option<Row>, Option<Head>)> {
         let take = |rows: &mut BTreeMap<u32, Result<Option<Row>>>, what| {
             rows.remove(&item.index).unwrap_or_else(|| Err(propose::vanished(what)))
@@ -219,7 +228,7 @@ impl Documents {
         Ok((attachment, Some(Head { server_seq: row.get("server_seq")?, lamport_max })))
     }
 
-    /// One row of an index: Lamport times do not grow with the sequence numbers.
+    /// The highest Lamport time, by an index of its own: it need not be that of the last change.
     fn lamport_max(&mut self, item: &Item, document: &Value) -> Result<Option<i64>> {
         let name = (item.tenant.clone(), item.route.clone());
         if let Some(known) = self.lamports.get(&name) {

@@ -1,28 +1,28 @@
-//! Decisions as guarded changes.
+//! Turns decisions into proposals with guards.
 
 use besom_sdk::ColumnGuard;
 use besom_sdk::prelude::*;
 
 use crate::decide::{ACTIVATED, Clear, DEACTIVATED, DETACHED};
 
-/// Gets a message for every change that was appended to a document.
+/// The topic of the messages about changes that were appended to a document.
 pub const TOPIC: &str = "DocChanged";
 
-/// A document that has moved on meanwhile is read again after so long.
+/// The time until a document that changed before the commit is decided again.
 const RETRY_MS: u64 = 200;
 
-/// The presence of somebody who is not there, as JSON.
+/// The JSON of a cleared presence.
 const NO_PRESENCE: &[u8] = b"null";
 
-/// The client is still activated, and has not been active since it was read.
+/// A guard that the client is still activated and has not been active since it was read.
 fn still_idle(key: Vec<Value>, client: &Row) -> Result<ColumnGuard> {
     Ok(Guard::row("clients", key)
         .equal("status", ACTIVATED)
         .equal("updated_at", client.value("updated_at")?))
 }
 
-/// Detaches a document: the presence is cleared by a change of the client's own, so that
-/// everybody who follows the document sees it go.
+/// Detaches a document. A change in the client's name clears its presence, so that the other
+/// clients of the document see the client leave.
 pub fn detach(
     ctx: &Context,
     (document, client): (Value, Value),
@@ -66,8 +66,8 @@ pub fn detach(
         .note("server_seq", clear.server_seq))
 }
 
-/// Deactivates a client that has nothing attached. Whoever attaches a document locks the
-/// client's row, by the foreign key or, where an attachment that is there is updated, by hand
+/// Deactivates a client without attachments. A transaction that attaches a document locks the
+/// client's row, by the foreign key or, if it updates an existing attachment, explicitly
 /// (`docs/compaction.md`), so the absence holds until the commit.
 pub fn deactivate(client: Value, client_row: &Row) -> Result<Proposal> {
     let attached =
@@ -76,10 +76,10 @@ pub fn deactivate(client: Value, client_row: &Row) -> Result<Proposal> {
         .guard(still_idle(vec![client.clone()], client_row)?)
         .guard(attached.absent())
         .update("clients", vec![client], [("status", DEACTIVATED.into())])
-        .or_skip("the client has been active or attached again"))
+        .or_skip("the client was active or attached again"))
 }
 
-/// The host has left out what it was asked for.
+/// The error of an item for which the host returned no answer.
 pub fn vanished(what: &str) -> Error {
-    Error::transient("no-answer", format!("the {what} of the item was not read"))
+    Error::transient("no-answer", format!("the host returned no {what} for the item"))
 }

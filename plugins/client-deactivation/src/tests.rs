@@ -1,4 +1,4 @@
-//! The task against the host in memory.
+//! Runs the task against the in-memory host.
 
 use besom_sdk::testing::Fixture;
 use besom_sdk::{Change, Guard, GuardFailed, Proposal};
@@ -183,28 +183,20 @@ fn what_has_changed_since_the_scan_is_left_alone() {
     let idle = 2 * DAY_US;
     for (mut fixture, key, expected) in [
         (model(), "c", Verdict::skip("the client is gone")),
-        (
-            model().client("c", "activated", 5),
-            "c",
-            Verdict::skip("the client has been active again"),
-        ),
-        (
-            model().client("c", "activated", 5),
-            "d/c",
-            Verdict::skip("the client has been active again"),
-        ),
+        (model().client("c", "activated", 5), "c", Verdict::skip("the client was active again")),
+        (model().client("c", "activated", 5), "d/c", Verdict::skip("the client was active again")),
         (
             model().client("c", "deactivated", idle),
             "c",
             Verdict::skip("the client is not activated"),
         ),
-        (model().client("c", "activated", idle), "d/c", Verdict::skip("detached already")),
+        (model().client("c", "activated", idle), "d/c", Verdict::skip("already detached")),
         (
             model().client("c", "activated", idle).attached("d", "c", "attached"),
             "d/c",
-            Verdict::dead("the document d/c is not there"),
+            Verdict::dead("the document d/c does not exist"),
         ),
-        (model(), "a/b/c", Verdict::dead("malformed-key: \"a/b/c\" names no client")),
+        (model(), "a/b/c", Verdict::dead("malformed-key: \"a/b/c\" does not name a client")),
     ] {
         assert_eq!(verdict(&mut fixture, key), expected);
     }

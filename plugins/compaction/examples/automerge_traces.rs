@@ -1,9 +1,8 @@
-//! Compacts real editing traces in the Automerge format, natively, and says what it costs:
+//! Compacts real editing traces in the Automerge format, natively, and reports the cost:
 //! `cargo run --release -p besom-compaction --example automerge_traces -- [NAME...]`
 //!
-//! Memory is what was allocated beyond the updates at the worst moment, by a counting
-//! allocator, beside what was said to be needed beforehand. Without names: every trace, and
-//! documents made to need much.
+//! Memory is the peak allocation beyond the updates, measured by a counting allocator, compared
+//! with the estimate. Without names: every trace, and documents constructed to need much memory.
 #![allow(clippy::print_stdout)] // Its results are its output.
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,8 +1,8 @@
-//! Compacts Yjs update logs natively, in every mode, and says what became of each:
+//! Compacts Yjs update logs natively, in every mode, and reports the results:
 //! `cargo run -p besom-compaction --example compact_logs -- FILE.log...`
 //!
-//! Beside each log the one update is written as `NAME.MODE.log`. For comparison the time is
-//! given in which yrs alone rebuilds the document.
+//! Writes the compacted update as `NAME.MODE.log` beside each log. For comparison, it reports the
+//! time that yrs alone needs to rebuild the document.
 #![allow(clippy::print_stdout)] // Its results are its output.
 
 use std::path::Path;

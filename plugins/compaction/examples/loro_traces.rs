@@ -1,8 +1,8 @@
 //! Compacts public editing traces as Loro documents, and worst cases for memory:
 //! `cargo run --release -p besom-compaction --example loro_traces -- [NAME...]`
 //!
-//! For each: updates, bytes of the log, merged, trimmed; how long Loro alone takes to rebuild
-//! it, the whole compaction and a verification; the most memory at once, and the estimate.
+//! Reports for each: updates; bytes of the log, merged and trimmed; the times of a rebuild with Loro
+//! alone, of the compaction and of a verification; the peak memory and the estimate.
 #![allow(clippy::print_stdout)] // Its results are its output.
 
 use std::alloc::{GlobalAlloc, Layout, System};

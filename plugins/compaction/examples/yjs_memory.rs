@@ -1,8 +1,8 @@
-//! Compacts Yjs documents that need much memory, natively, and says how much:
+//! Compacts Yjs documents that need much memory, natively, and reports the memory:
 //! `cargo run -p besom-compaction --example yjs_memory -- [NAME...]`
 //!
-//! Memory is what was allocated beyond the rows at the worst moment, by a counting allocator,
-//! beside what was said to be needed beforehand.
+//! Memory is the peak allocation beyond the rows, measured by a counting allocator, compared with
+//! the estimate.
 #![allow(clippy::print_stdout)] // Its results are its output.
 
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,46 +1,46 @@
-//! What the component allocates with.
+//! The component's allocator.
 //!
-//! A document is a tree of small pieces, and Rust's own allocator for WebAssembly, a general one,
-//! took a quarter of the time of a compaction. Here small blocks are taken from lists of free
-//! blocks of one size each, cut from larger pieces; large ones are left to the allocator
-//! beneath. Of a compaction that saves about an eighth. (The libraries that were measured, which
-//! save room rather than time, gain nothing.) Small blocks are kept for the next of their size until
-//! the instance ends, which is the end of the batch.
+//! A document is a tree of small pieces, and Rust's general-purpose allocator for WebAssembly took
+//! a quarter of the time of a compaction. Here small blocks come from free lists, one per size, and
+//! are cut from larger pieces; large blocks come from the underlying allocator. This saves about an
+//! eighth of a compaction. (The allocator libraries that were measured save space rather than time
+//! and gain nothing.) Freed small blocks are reused for their size until the instance ends, at the
+//! end of the batch.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::{NonNull, null_mut};
 
-/// Sizes are rounded up to multiples of this, which is every small block's alignment as well.
+/// The bytes to whose multiples sizes are rounded up; also the alignment of small blocks.
 const STEP: usize = 16;
-/// Lists: blocks of up to 1 KiB.
+/// The number of lists, for blocks of up to 1 KiB.
 const LISTS: usize = 64;
-/// Small blocks are cut from pieces of so many bytes.
+/// The bytes of a piece from which small blocks are cut.
 const PIECE: usize = 64 * 1024;
 
-/// A free block: the first word of it says where the next one of its list is.
+/// A free block, whose first word points to the next free block of its list.
 type Free = Option<NonNull<FreeBlock>>;
 
 struct FreeBlock {
     next: Free,
 }
 
-/// Lists of free blocks over another allocator.
+/// Free lists over another allocator.
 pub struct FreeLists<A> {
     beneath: A,
     lists: [Free; LISTS],
-    /// What is left of the piece that blocks are cut from.
+    /// The unused rest of the current piece.
     rest: *mut u8,
     rest_bytes: usize,
 }
 
-/// The list of a layout; none: it is left to the allocator beneath.
+/// The list of a layout; none: the underlying allocator serves it.
 fn list(layout: Layout) -> Option<usize> {
     let small = layout.size() <= LISTS * STEP && layout.align() <= STEP;
     small.then(|| layout.size().saturating_sub(1) / STEP)
 }
 
 impl<A: GlobalAlloc> FreeLists<A> {
-    /// Nothing is allocated yet.
+    /// Empty lists over `beneath`.
     pub const fn new(beneath: A) -> FreeLists<A> {
         FreeLists { beneath, lists: [None; LISTS], rest: null_mut(), rest_bytes: 0 }
     }

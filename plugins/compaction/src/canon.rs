@@ -1,22 +1,22 @@
-//! A hash over typed pieces, each told apart from the next.
+//! A hash over typed pieces, in an unambiguous encoding.
 //!
-//! It is fed as little as will do: a guest hashes without the instructions that processors have
-//! for it, and what documents consist of are small numbers, mostly.
+//! The encoding is compact, because a guest hashes without the processor's SHA instructions, and
+//! documents consist mostly of small numbers.
 
 use sha2::{Digest as _, Sha256};
 
-/// A SHA-256 that is fed pieces.
+/// A SHA-256 over pieces.
 pub struct Canon {
     hash: Sha256,
-    /// Small pieces are gathered: the hash works in blocks.
+    /// Buffers small pieces, because the hash works in blocks.
     buffer: Vec<u8>,
 }
 
-/// Gathered up to here, in bytes.
+/// The size of the buffer in bytes.
 const BUFFER_BYTES: usize = 4096;
 
 impl Canon {
-    /// Of nothing yet; `domain` keeps digests of different things apart.
+    /// An empty hash; `domain` separates digests of different things.
     pub fn new(domain: &str) -> Canon {
         let mut canon = Canon { hash: Sha256::new(), buffer: Vec::with_capacity(BUFFER_BYTES) };
         canon.text(domain);
@@ -35,18 +35,18 @@ impl Canon {
         }
     }
 
-    /// What comes next.
+    /// Adds a tag for the kind of the next piece.
     pub fn tag(&mut self, tag: u8) {
         self.raw(&[tag]);
     }
 
-    /// A whole number: its distance from 0 doubled, less one below it.
+    /// Adds an integer in zigzag encoding, so that small negative numbers are short as well.
     pub fn number(&mut self, number: i64) {
         self.unsigned((number.cast_unsigned() << 1) ^ (number >> 63).cast_unsigned());
     }
 
-    /// A length or an unsigned number, seven bits a byte, the lowest first: the small ones are
-    /// short, and none begins like another one.
+    /// Adds a length or an unsigned number as LEB128: small numbers are short, and no encoding is a
+    /// prefix of another.
     pub fn unsigned(&mut self, number: u64) {
         let (mut bytes, mut len, mut rest) = ([0; 10], 0, number);
         while rest > 0x7f {
@@ -58,34 +58,34 @@ impl Canon {
         self.raw(&bytes[..=len]);
     }
 
-    /// A number of which all bits are as likely as not, in eight bytes.
+    /// Adds a number with uniformly distributed bits, in eight bytes.
     pub fn wide(&mut self, number: u64) {
         self.raw(&number.to_le_bytes());
     }
 
-    /// A float, by its bits.
+    /// Adds a float by its bits, so that -0 and NaN payloads are distinct.
     pub fn float(&mut self, float: f64) {
         self.wide(float.to_bits());
     }
 
-    /// Bytes after their length.
+    /// Adds bytes with their length.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.unsigned(bytes.len() as u64);
         self.raw(bytes);
     }
 
-    /// A text after its length.
+    /// Adds a text with its length in bytes.
     pub fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
     }
 
-    /// The digest.
+    /// The digest of all pieces.
     pub fn finish(mut self) -> [u8; 32] {
         self.hash.update(&self.buffer);
         self.hash.finalize().into()
     }
 
-    /// The same in hexadecimal.
+    /// The digest of all pieces in hexadecimal.
     pub fn finish_hex(self) -> String {
         self.finish().iter().map(|byte| format!("{byte:02x}")).collect()
     }

@@ -1,4 +1,4 @@
-//! CRC-32 (IEEE 802.3), as the `checksum` columns hold it.
+//! CRC-32 (IEEE 802.3), as stored in the `checksum` columns.
 
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
@@ -16,7 +16,7 @@ const TABLE: [u32; 256] = {
     table
 };
 
-/// The checksum of a payload.
+/// The CRC-32 of a payload.
 pub fn crc32(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |crc: u32, &byte| TABLE[((crc as u8) ^ byte) as usize] ^ (crc >> 8))
 }

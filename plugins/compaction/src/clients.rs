@@ -1,21 +1,21 @@
-//! Reads who is attached to a document, and what version vectors there are of it.
+//! Reads the attached clients and the version vectors of a document.
 //!
-//! Decides: whose vectors count. That of a client which is not attached does not, however it
-//! came there: it may have been sent before the detachment and written after it.
+//! Decides whose vectors count. A vector of a client that is not attached does not: it may
+//! have been sent before the detachment and written after it.
 
 use besom_sdk::prelude::*;
 use besom_sdk::{ReadSetId, RowKey};
 
 use crate::wish::{Attached, CLIENTS_MAX, Client, Vector};
 
-/// The state of an attachment that is none any more.
+/// The state of an attachment that has ended.
 pub(crate) const DETACHED: &str = "detached";
 
-/// Vectors looked at by one trim in search of those that do not count; what lies behind them
-/// waits for the next one.
+/// The maximum number of vectors that one trim reads to find those that do not count. Later ones
+/// wait for the next trim.
 const VECTORS_LOOKED_AT_MAX: u32 = 512;
 
-/// Who is attached. Who is attaching counts: it may be reading the log right now.
+/// The attached clients. An attaching client counts, because it may be reading the log right now.
 pub(crate) fn attached(item: &Item, doc_id: &[Value]) -> Result<Attached> {
     let range = doc_id
         .iter()
@@ -36,14 +36,14 @@ pub(crate) fn attached(item: &Item, doc_id: &[Value]) -> Result<Attached> {
     Ok(attached)
 }
 
-/// A client for a person, whatever its id is.
+/// A client's id as text, whatever its type.
 fn name(id: &Value) -> String {
     key::plain(id)
         .or_else(|_| key::encode(std::slice::from_ref(id)))
-        .unwrap_or_else(|_| "with an id of no kind that has a name".into())
+        .unwrap_or_else(|_| "with an id that cannot be shown".into())
 }
 
-/// Reads the vectors of the clients that are named.
+/// Reads the vectors of the clients in `attached`.
 pub(crate) fn read_vectors(item: &Item, doc_id: &[Value], attached: &mut Attached) -> Result<()> {
     let keys: Vec<RowKey> =
         attached.clients.iter().map(|client| vector_key(doc_id, client)).collect();
@@ -66,7 +66,7 @@ pub(crate) fn vector_key(doc_id: &[Value], client: &Client) -> RowKey {
     doc_id.iter().cloned().chain([client.id.clone()]).collect()
 }
 
-/// The keys of vectors whose clients are not attached.
+/// The keys of the vectors of clients that are not attached.
 pub(crate) fn unattached_vectors(
     item: &Item,
     doc_id: &[Value],
@@ -83,7 +83,7 @@ pub(crate) fn unattached_vectors(
     Ok(keys)
 }
 
-/// All vectors of the document, collected.
+/// The read set of all vectors of the document; none if there is none.
 pub(crate) fn every_vector(item: &Item, doc_id: &[Value]) -> Result<Option<ReadSetId>> {
     let mut range = store::rows(Some(item), of_document(doc_id).collecting());
     let mut found = false;

@@ -1,18 +1,17 @@
-//! What is to be done with a document: which rows are fed, where the new row stands, what
-//! may go.
+//! Decides what to do with a document: which rows are fed to its format, which number the new row
+//! gets, and which rows are deleted.
 //!
-//! Pure: rows in, plan out. Does not know how a format is compacted, and does not read.
+//! Pure: it takes rows and returns a plan. It does not compact and does not read.
 //!
 //! # The base
 //!
-//! `compacted_seq` (C below) is the target of the last compaction: everything up to it was
-//! read then. What was left of it is one edit row, the **base row**, at the number of the
-//! last edit that was read, and the presence rows that some attached client had not passed.
-//! So the numbers up to C have holes, and only the numbers behind C tell whether a commit
-//! is still under way:
+//! `compacted_seq` (C below) is the target of the last compaction, which read everything up to
+//! it. What remains of that is one edit row, the **base row**, at the number of the last edit
+//! that was read, and the presence rows that some attached client had not passed. So the numbers
+//! up to C have gaps, and only the numbers after C show whether a commit is still in progress:
 //!
 //! ```text
-//!  server_seq   1 2 3 4 5 6 7 8 9 ...          e edit, p presence, . gone
+//!  server_seq   1 2 3 4 5 6 7 8 9 ...          e edit, p presence, . deleted
 //!  first time   e e p e p                      C = 0, target 5: every number in (0, 5]
 //!  afterwards   . . p B p                      B at 4, the last edit; C = 5
 //!  later        . . p B p e e p                target 8: feed B, 6, 7; numbers in (5, 8]
@@ -20,38 +19,37 @@
 //!
 //!  a snapshot   . . . S . e p e                a product's snapshot at 4 and C = 0:
 //!                                              feed S, 6, 8; every number in (4, 8]:
-//!                                              5 is missing, so a commit is under way
+//!                                              5 is missing, so a commit is in progress
 //! ```
 //!
 //! The base is the last edit row at or below C, or a later snapshot that is not beyond the
-//! target; complete must be `(max(C, base), target]`. A snapshot stands for everything up
-//! to its number, so rows at or below it may have been removed already. Those that are
-//! still there are fed as well: a CRDT takes no harm from hearing something twice, and
-//! nothing is lost should the snapshot say less than it ought to. With a base row behind
-//! the snapshot, the snapshot is superseded and not fed.
+//! target; every number in `(max(C, base), target]` must exist. A snapshot represents everything
+//! up to its number, so rows at or below it may have been deleted. The remaining ones are
+//! fed as well: a CRDT accepts an update twice, and nothing is lost if the snapshot is incomplete.
+//! With a base row after the snapshot, the snapshot is superseded and not fed.
 //!
-//! # What goes
+//! # What is deleted
 //!
-//! Every edit row that was read, in exchange for the new row at the number of the last one:
-//! a client below that number pulls it whole, and `server_seq` and the checkpoints stay.
-//! Presence rows that every attached client has passed. Snapshots up to the target, unless
-//! one of them is all the content there is.
+//! - Every edit row that was read. The new row gets the number of the last one: a client below
+//!   that number pulls it whole, and `server_seq` and the checkpoints stay.
+//! - Presence rows that every attached client has passed.
+//! - Snapshots up to the target, unless one of them is the whole content.
 //!
-//! # When there is nothing to exchange
+//! # If there is nothing to replace
 //!
-//! The content is one row, or none, and what came since is presence. Were it left alone, the
-//! edits that follow would wait until the changes since C have doubled (see [`version`]). So C
-//! moves up to the target all the same: everything up to it was read, which is all that C says,
-//! and the document is a candidate again after `min_changes` more. Presence that somebody has
-//! yet to pass stays, as after any compaction; rows are read from the start of the log, so it
-//! goes with the first compaction after it was passed. Left alone is only what has at most one
-//! change since C: the next one doubles that.
+//! The content is one row or none, and all later changes are presence. If such a document were
+//! left alone, later edits would wait until the changes since C have doubled (see [`version`]). So
+//! C advances to the target anyway: everything up to it was read, which is all that C means,
+//! and the document is a candidate again after `min_changes` more. Presence that some client has
+//! not passed stays, as after any compaction; rows are read from the start of the log, so the
+//! first compaction after it was passed deletes it. A document is left alone only if it has at most
+//! one change since C: the next change doubles that.
 //!
-//! With a reset or a trim allowed, one row is not the end of it: it was merged while somebody
-//! was attached who is not any more, or the least that every client has seen has moved on. Then
-//! the row is fed once more ([`Decision::Shrink`]) and exchanged only for a smaller one. It is
-//! tried as often as a document is looked at, which is once in `min_changes` changes: presence
-//! counts, and so does the change by which a client is detached.
+//! If a reset or a trim is allowed, even one row may shrink: it was merged while a client was
+//! attached that has since detached, or the minimum that all clients have seen has advanced. Then
+//! the row is fed again ([`Decision::Shrink`]) and replaced only by a smaller one. This is
+//! tried whenever the document is a candidate, that is, once per `min_changes` changes, including
+//! presence and the change by which a client is detached.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -60,7 +58,7 @@ use bytes::Bytes;
 
 use crate::outcome::Mode;
 
-/// A row of `documents`, as far as it matters here.
+/// The columns of `documents` that the decision depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Document {
     /// The generation of the document's history.
@@ -78,12 +76,12 @@ impl Document {
     }
 }
 
-/// What a change is.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Content, fed to the CRDT.
+    /// An update of the content, fed to the CRDT.
     Edit,
-    /// Who is there; counts in the sequence, means nothing for the content.
+    /// A presence update: it counts in the sequence and does not affect the content.
     Presence,
 }
 
@@ -100,66 +98,66 @@ impl Kind {
 /// A row of `changes`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its number in the document.
+    /// The number of the change in its document.
     pub server_seq: i64,
-    /// What it is.
+    /// Whether the change is an edit or presence.
     pub kind: Kind,
-    /// Its Lamport time.
+    /// The Lamport time of the change.
     pub lamport: i64,
-    /// The update; not needed of presence rows.
+    /// The update; empty for presence rows, which are read without it.
     pub payload: Bytes,
 }
 
 /// The latest row of `snapshots` not beyond the document's `server_seq`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Up to where it stands for the log.
+    /// The number of the last change that the snapshot contains.
     pub server_seq: i64,
-    /// An update with all of it.
+    /// An update with the whole content.
     pub payload: Bytes,
 }
 
-/// What to do.
+/// The outcome for a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision<'a> {
-    /// Exchange the edits for one.
+    /// Replace the edits by one.
     Compact(Plan<'a>),
-    /// The content is one row: exchange it if the mode makes it smaller.
+    /// The content is one row: replace it if the mode makes it smaller.
     Shrink {
-        /// The exchange.
+        /// The replacement.
         plan: Plan<'a>,
-        /// What is done if it does not.
+        /// The outcome if the row does not become smaller.
         otherwise: Rest,
     },
-    /// There is nothing to exchange.
+    /// There is nothing to replace.
     Rest(Rest),
 }
 
-/// What to do where no edits are exchanged.
+/// The outcome if no edits are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// Passed presence goes, and `compacted_seq` moves up.
+    /// Delete passed presence and advance `compacted_seq`.
     Prune {
         /// The new `compacted_seq`.
         target: i64,
-        /// Whether the snapshots go: not if the content is one of them.
+        /// Whether snapshots are deleted: not if one of them is the content.
         snapshots: bool,
     },
-    /// Nothing.
+    /// Skip the document until its version changes.
     Settled(Reason),
-    /// Wait: a number is missing. A commit is still under way, or a row is lost.
+    /// Retry: a number is missing. A commit is still in progress, or a row is lost.
     Gap {
-        /// The first number that is not there.
+        /// The first missing number.
         missing: i64,
     },
 }
 
-/// Why nothing is to be done.
+/// Why a document is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The content is one row.
     AlreadyCompact,
-    /// There is no content at all.
+    /// The document has no edits and no snapshot.
     NoEdits,
 }
 
@@ -172,31 +170,31 @@ impl fmt::Display for Reason {
     }
 }
 
-/// How the edits are exchanged.
+/// How the edits are replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan<'a> {
-    /// The new `compacted_seq`: the `server_seq` as read.
+    /// The new `compacted_seq`, which is `server_seq` as it was read.
     pub target: i64,
-    /// Where the new row stands: at the last edit.
+    /// The number of the new row, which is that of the last edit.
     pub server_seq: i64,
-    /// The highest of all rows, so that the new row is not before what it replaces.
+    /// The highest Lamport time of all rows, so that the new row is not before those it replaces.
     pub lamport: i64,
-    /// The updates, in order.
+    /// The updates to be compacted, in order.
     pub feed: Vec<&'a [u8]>,
     /// The number of the row that each update of `feed` comes from.
     pub numbers: Vec<i64>,
 }
 
-/// Up to which number presence rows may go: every attached client has passed them.
-/// `checkpoint` is the lowest of the attached clients; none: nobody is attached.
+/// The number up to which presence rows may be deleted, because every attached client has passed
+/// them. `checkpoint` is the lowest of the attached clients; none: no client is attached.
 pub fn presence_until(target: i64, checkpoint: Option<i64>) -> i64 {
     checkpoint.map_or(target, |checkpoint| checkpoint.min(target))
 }
 
-/// The numbers up to `target` that no edit has, from the lowest to the highest: below the edits,
-/// from their first hole to their last, and above them. `edits` ascend. Whatever else the log
-/// holds is there, as a number is one row's: to look for it anywhere else is to read the edits
-/// once more. Below the edits there is no lower end but that of numbers.
+/// The ranges of numbers up to `target` that contain no edit, ascending: below the edits, from
+/// their first gap to their last, and above them. `edits` ascend. All other rows of the log are in
+/// these ranges, because a number belongs to one row; reading elsewhere would read edits again.
+/// The range below the edits starts at the lowest number.
 pub fn gaps(edits: &[Row], target: i64) -> Vec<RangeInclusive<i64>> {
     let (Some(first), Some(last)) = (edits.first(), edits.last()) else {
         return vec![i64::MIN..=target];
@@ -214,8 +212,8 @@ pub fn gaps(edits: &[Row], target: i64) -> Vec<RangeInclusive<i64>> {
     gaps
 }
 
-/// Decides about a document. `rows` are all its changes up to `server_seq`, ascending;
-/// `presence_until` comes from the function of that name, and `mode` is what is allowed now.
+/// Decides on a document. `rows` are all its changes up to `server_seq`, ascending,
+/// `presence_until` comes from the function of that name, and `mode` is the mode allowed now.
 pub fn decide<'a>(
     document: &Document,
     snapshot: Option<&'a Snapshot>,
@@ -250,16 +248,16 @@ pub fn decide<'a>(
     }
 }
 
-/// The updates that make a document up.
+/// The updates that make up a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feed<'a> {
-    /// Up to here numbers may be missing.
+    /// The number up to which numbers may be missing.
     pub base: i64,
-    /// Whether the snapshot is the first of them.
+    /// Whether the first update is the snapshot.
     pub snapshot: bool,
-    /// They, in order.
+    /// The updates, in order.
     pub updates: Vec<&'a [u8]>,
-    /// The number of the row that each comes from.
+    /// The number of the row that each update comes from.
     pub numbers: Vec<i64>,
 }
 
@@ -281,7 +279,7 @@ pub fn feed<'a>(document: &Document, snapshot: Option<&'a Snapshot>, rows: &'a [
     Feed { base, snapshot: snapshot.is_some(), updates, numbers }
 }
 
-/// The first number of `(after, target]` that no row has.
+/// The first number in `(after, target]` without a row.
 fn first_missing(rows: &[Row], after: i64, target: i64) -> Option<i64> {
     let behind = rows.partition_point(|row| row.server_seq <= after);
     let mut expected = after;
@@ -294,13 +292,13 @@ fn first_missing(rows: &[Row], after: i64, target: i64) -> Option<i64> {
     (expected < target).then_some(expected + 1)
 }
 
-/// The version of the item: what has to change before a document that was left alone, or
-/// set aside, is looked at again.
+/// The version of the item, which has to change before a document that was left alone or set
+/// aside is decided again.
 ///
-/// A rebuild costs as much as the log is long, so one more change is no reason. The version
+/// The cost of a rebuild grows with the log, so one more change is not enough. The version
 /// changes with a new epoch, a compaction, other settings or another version of this task,
 /// and whenever the changes since the last compaction have **doubled**: all attempts
-/// together then cost no more than twice the last one.
+/// together then cost at most twice the last one.
 pub fn version(document: &Document, min_changes: i64, settings: &str) -> String {
     let doublings = (document.pending() / min_changes.max(1)).max(1).ilog2();
     format!("{}.{}.{doublings}.{settings}", document.epoch, document.compacted_seq)

@@ -1,7 +1,5 @@
-//! The formats of documents, and who compacts each.
-//!
-//! A format is one module with a `compact` and a `verify`; this is the one place that lists
-//! them.
+//! The formats of documents. A format is one module with a `compact` and a `verify`; only this
+//! file lists them.
 
 use crate::outcome::{Code, Compacted, Digests, Job, LeftAlone, Mode};
 use crate::{automerge, loro, yjs};
@@ -30,7 +28,7 @@ impl Format {
         }
     }
 
-    /// The format of that word; none for one that is not compacted.
+    /// The format with this word; none if it cannot be compacted.
     pub fn parse(word: &str) -> Option<Format> {
         Format::ALL.into_iter().find(|format| format.as_str() == word)
     }
@@ -44,7 +42,7 @@ impl Format {
         }
     }
 
-    /// The modes that the format knows.
+    /// The modes of the format.
     pub fn modes(self) -> &'static [Mode] {
         match self {
             Format::Yjs => yjs::MODES,
@@ -56,11 +54,11 @@ impl Format {
     /// Compacts a document and verifies the result.
     ///
     /// # Errors
-    /// The document is to be left as it is, with the reason.
+    /// The reason why the document has to be left unchanged.
     pub fn compact(self, job: &Job<'_>) -> Result<Compacted, LeftAlone> {
         if job.bytes() > job.settings.bytes_max {
             let words = format!(
-                "{} bytes of updates, more than the limit of {}",
+                "{} bytes of updates exceed the limit of {}",
                 job.bytes(),
                 job.settings.bytes_max
             );
@@ -73,11 +71,11 @@ impl Format {
         }
     }
 
-    /// Whether `after`, which a compaction in that mode has written, says the same as the
-    /// updates that it was made of: an independent rebuild of both.
+    /// Checks that `after`, written by a compaction in this mode, is equivalent to its source
+    /// updates, by rebuilding both independently.
     ///
     /// # Errors
-    /// Where they differ, or why either of them cannot be read.
+    /// The difference, or the reason why one of them cannot be read.
     pub fn verify(self, updates: &[&[u8]], after: &[u8], mode: Mode) -> Result<Digests, LeftAlone> {
         match self {
             Format::Yjs => yjs::verify(updates, after, mode),

@@ -1,9 +1,9 @@
-//! Compaction: the log of a document becomes one change that says the same.
+//! Built-in task `compaction`: replaces the log of a document by one equivalent change.
 //!
-//! This is the glue: what is read, and who is asked. Which rows are fed and where the new one
-//! stands is decided in [`decide`]; which mode is allowed now in [`wish`]; whether the result is
-//! the same document in the formats ([`format`](mod@format)). A document about which there is
-//! any doubt is left as it is, with the reason.
+//! This file reads and connects the parts. [`decide`] decides which rows are fed and the number of
+//! the new row, [`wish`] which mode is allowed now, and the formats ([`format`](mod@format))
+//! whether the result is the same document. A document that cannot be proven the same is left
+//! unchanged, with the reason.
 
 pub mod allocator;
 pub mod automerge;
@@ -30,25 +30,25 @@ use propose::Subject;
 /// Changes since the last compaction that make a document a candidate, by default.
 pub const MIN_CHANGES_DEFAULT: i64 = 1_000;
 
-/// How long a gap in the sequence is waited for before it is looked at again, in
-/// milliseconds: a commit under way takes less.
+/// The time in milliseconds until a gap in the sequence is examined again. A commit in progress
+/// takes less.
 pub const GAP_RETRY_MS: u64 = 2_000;
 
-/// The actor of compacted changes. Products filter out a client's own changes, so it is
-/// no client's.
+/// The default actor of compacted changes. No client may have it, because products filter out a
+/// client's own changes.
 pub const ZERO_ACTOR: &str = "000000000000000000000000";
 
-/// The notes of how large a document was and is.
+/// The names of the notes with the bytes of the edits before and after.
 const BYTES_BEFORE: &str = "bytes_before";
 const BYTES_AFTER: &str = "bytes_after";
 
-/// The task.
+/// The task, with the settings of its manifest.
 pub struct Compaction;
 
 impl Task for Compaction {
     fn describe() -> Manifest {
         let manifest = Manifest::new("compaction", env!("CARGO_PKG_VERSION"))
-            .doc("Replaces the changes of a document by one that says the same.")
+            .doc("Replaces the changes of a document by one equivalent change.")
             .lane(Lane::Heavy)
             .setting(
                 Setting::integer("min_changes", MIN_CHANGES_DEFAULT)
@@ -56,19 +56,19 @@ impl Task for Compaction {
                     .doc("Changes since the last compaction that make a document a candidate."),
             )
             .setting(Setting::integer("max_bytes", BYTES_MAX_DEFAULT as i64).minimum(1i64).doc(
-                "A document with more bytes of updates is left alone: it bounds the memory needed.",
+                "Documents with more bytes of updates are left alone; this bounds the memory used.",
             ))
             .choice(
                 Setting::text("deleted_content", "keep").doc(
-                    "What becomes of deleted content of Yjs documents: `keep`, `collect` (where no \
-                     document has `gc: false`), or `detect`: kept where a change carries content \
-                     together with its deletion.",
+                    "Deleted content of Yjs documents: `keep`, `collect` (if no document has \
+                     `gc: false`), or `detect`: keep it if a change carries content together with \
+                     its deletion.",
                 ),
                 DELETED.map(|(word, _)| word),
             )
             .setting(
                 Setting::text("zero_actor", ZERO_ACTOR)
-                    .doc("The actor of compacted changes; no client may have it."),
+                    .doc("The actor of compacted changes; no client may use it."),
             )
             .setting(
                 Setting::bool("checksums", true).doc(
@@ -84,7 +84,7 @@ impl Task for Compaction {
                 "epoch",
                 "compacted_at",
             ]))
-            // All columns: `checksum` is asked for only where the settings say it is there.
+            // All columns, because `checksum` exists only if the settings say so.
             .collection(Access::to("changes").read().insert().delete())
             .collection(Access::to("snapshots").read().delete())
             .collection(Access::to("attachments").read().columns([
@@ -101,8 +101,8 @@ impl Task for Compaction {
             ]));
         Format::ALL.into_iter().fold(manifest, |manifest, format| {
             let doc = format!(
-                "What compaction does to {format} documents: `reset` needs clients that check the \
-                 epoch, and nobody attached; `trim` drops what every attached client has seen.",
+                "The mode for {format} documents. `reset` requires clients that check the epoch, \
+                 and no attached client; `trim` removes history that all attached clients have.",
                 format = format.as_str()
             );
             let setting = Setting::text(&mode_setting(format), Mode::Merge.as_str()).doc(&doc);
@@ -146,19 +146,19 @@ impl Task for Compaction {
 
 besom_sdk::export!(Compaction);
 
-/// The setting that has the mode of a format.
+/// The name of the setting for the mode of a format.
 fn mode_setting(format: Format) -> String {
     format!("mode_{}", format.as_str())
 }
 
-/// What `deleted_content` may be.
+/// The words of the setting `deleted_content`.
 const DELETED: [(&str, KeepDeleted); 3] = [
     ("detect", KeepDeleted::Detect),
     ("keep", KeepDeleted::Always),
     ("collect", KeepDeleted::Never),
 ];
 
-/// The settings, parsed.
+/// The parsed settings.
 struct Settings {
     min_changes: i64,
     zero_actor: String,
@@ -186,14 +186,14 @@ impl Settings {
         })
     }
 
-    /// The mode that is wanted of documents of that format.
+    /// The mode that the settings request for a format.
     fn mode(&self, format: Format) -> Mode {
         let wanted = self.modes.iter().find(|(of, _)| *of == format);
         wanted.map_or(Mode::Merge, |(_, mode)| *mode)
     }
 
-    /// What of the settings may change the outcome for a document that was left alone. The mode
-    /// is that of its own format, and told only where it is another than [`Mode::Merge`].
+    /// The settings that may change the outcome for a document that was left alone, as part of its
+    /// version. The mode is that of its format, and omitted if it is [`Mode::Merge`].
     fn version(&self, format: Format) -> String {
         let mode = match self.mode(format) {
             Mode::Merge => String::new(),
@@ -203,8 +203,8 @@ impl Settings {
     }
 }
 
-/// The word of a setting that is a choice, and what it stands for. The host has checked it by the
-/// manifest; one that does not know of choices has not.
+/// The word of a setting with fixed words, and its meaning. It is checked here too, because a host
+/// older than `choice` in the manifest does not check it.
 fn choice<T: Copy>(
     ctx: &Context,
     setting: &str,
@@ -214,7 +214,8 @@ fn choice<T: Copy>(
     words.iter().find(|(word, _)| *word == given).copied().ok_or_else(|| {
         let possible: Vec<String> = words.iter().map(|(word, _)| format!("{word:?}")).collect();
         let possible = possible.join(" or ");
-        let message = format!("the setting {setting} cannot be {given:?}: write {possible}");
+        let message =
+            format!("{given:?} is not a valid value for the setting {setting}: write {possible}");
         Error::permanent("invalid-setting", message)
     })
 }
@@ -253,20 +254,20 @@ fn act_on(
             Ok(compacted) if is_smaller(&compacted, mode) => {
                 Ok(subject.exchange(ctx, &plan, &compacted)?.into())
             }
-            // The row stays, as any row that is alone: whatever it says, it says it in one.
+            // A single row stays, whatever it contains: it is already one change.
             Ok(_) | Err(_) => rest(ctx, &subject, otherwise),
         },
         Decision::Rest(other) => rest(ctx, &subject, other),
     }
 }
 
-/// What is done where no edits are exchanged.
+/// The verdict if no edits are replaced.
 fn rest(ctx: &Context, subject: &Subject<'_>, rest: Rest) -> Result<Verdict> {
     match rest {
         Rest::Settled(reason) => Ok(Verdict::skip_settled(reason.to_string())),
         Rest::Gap { missing } => Ok(Verdict::retry(
             GAP_RETRY_MS,
-            format!("gap: change {missing} is missing; a commit may be under way"),
+            format!("gap: change {missing} is missing; a commit may be in progress"),
         )),
         Rest::Prune { target, snapshots } => Ok(subject.prune(ctx, target, snapshots)?.into()),
     }
@@ -288,12 +289,12 @@ fn compact(
     subject.format.compact(&Job { updates: &plan.feed, wish, settings: &settings.compact })
 }
 
-/// Whether the one row became a smaller one, by the mode that may make it so.
+/// Whether the requested mode was applied and made the one row smaller.
 fn is_smaller(compacted: &Compacted, mode: Mode) -> bool {
     compacted.mode == mode && compacted.update.len() < compacted.bytes_before
 }
 
-/// How much smaller the documents of a batch become, for the log.
+/// The bytes of the batch before and after, for the log.
 fn shrinkage(verdicts: &[Verdict]) -> String {
     let total = |name: &str| -> i64 {
         let proposals = verdicts.iter().filter_map(|verdict| match verdict {
@@ -306,7 +307,8 @@ fn shrinkage(verdicts: &[Verdict]) -> String {
     format!("{} -> {} bytes", total(BYTES_BEFORE), total(BYTES_AFTER))
 }
 
-/// Of a broken log somebody has to know; a whole document is simply left as it is.
+/// A broken log becomes a dead letter, for a person to examine; an intact document is left
+/// unchanged.
 fn left_alone(left: &LeftAlone, plan: &Plan<'_>) -> Verdict {
     let number = left.update.and_then(|index| plan.numbers.get(index));
     let place = number.map_or(String::new(), |number| format!(" (change {number})"));

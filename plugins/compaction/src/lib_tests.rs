@@ -297,7 +297,7 @@ fn a_mode_that_a_format_has_not_is_refused_with_what_it_has() {
         let mut host = host.clone().setting(setting, value);
         let error = host.act::<Compaction>(&[("t1", candidate.clone())]).unwrap_err();
         assert!(!error.retryable && error.code == "invalid-setting", "{error:?}");
-        let begins = format!("the setting {setting} cannot be {value:?}: write \"");
+        let begins = format!("{value:?} is not a valid value for the setting {setting}: write \"");
         assert!(error.message.starts_with(&begins), "{}", error.message);
     }
 }

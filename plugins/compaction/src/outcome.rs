@@ -1,19 +1,19 @@
-//! What a format is asked for, and what it answers: the same words for every format.
+//! The request to a format and its result, with the same terms for all formats.
 //!
-//! Decides nothing. Knows nothing of rows, tenants or stores: a document is its updates, in
+//! Decides nothing and knows no rows, tenants or stores: a document is its updates, in
 //! the order of their rows.
 
 use std::fmt;
 
-/// How much of a document's history stays.
+/// How much of a document's history a compaction keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Identities stay: attached clients go on, and offline edits still merge.
+    /// Keeps identities: attached clients continue, and offline edits still merge.
     Merge,
-    /// The history becomes one initial change under fresh identities: whoever still has the
-    /// former ones has to be refused by the document's epoch.
+    /// Turns the history into one initial change with new identities. The product has to reject
+    /// clients with the former ones by the document's epoch.
     Reset,
-    /// The history that every attached client has seen goes; identities behind it stay.
+    /// Removes history that every attached client has seen; keeps later identities.
     Trim,
 }
 
@@ -34,21 +34,21 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What is wanted of a compaction. A merge is always allowed: it is what a format falls back
-/// to, with a reason ([`Compacted::merged_because`]), where the document does not permit more.
+/// The requested mode with its input. A format falls back to a merge, with a reason
+/// ([`Compacted::merged_because`]), if the document does not permit the requested mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish<'a> {
     /// [`Mode::Merge`].
     Merge,
-    /// [`Mode::Reset`]: nobody is attached, and the epoch will be a new one.
+    /// [`Mode::Reset`]: no client is attached, and the commit increments the epoch.
     Reset,
-    /// [`Mode::Trim`], not beyond what each of these version vectors includes, in the encoding
-    /// of the format's own library. Empty: nobody is attached.
+    /// [`Mode::Trim`] of history that each of these version vectors includes, in the encoding
+    /// of the format's own library. Empty: no client is attached.
     Trim(&'a [&'a [u8]]),
 }
 
 impl Wish<'_> {
-    /// The mode that is wanted.
+    /// The requested mode.
     pub fn mode(self) -> Mode {
         match self {
             Wish::Merge => Mode::Merge,
@@ -61,11 +61,11 @@ impl Wish<'_> {
 /// A document to be compacted.
 #[derive(Clone, Copy, Debug)]
 pub struct Job<'a> {
-    /// Its updates.
+    /// The updates of the document, in the order of their rows.
     pub updates: &'a [&'a [u8]],
-    /// What is wanted.
+    /// The requested mode.
     pub wish: Wish<'a>,
-    /// How.
+    /// The settings of the task.
     pub settings: &'a Settings,
 }
 
@@ -83,31 +83,30 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The most bytes of updates taken on by default: twice those of the longest public editing
-/// trace in the most verbose format. Every format refuses by the memory that it will need as
-/// well.
+/// The default limit on bytes of updates: twice those of the longest public editing trace in the
+/// most verbose format. Every format also rejects a document by its estimated memory.
 pub const BYTES_MAX_DEFAULT: usize = 64 * 1024 * 1024;
 
-/// What becomes of deleted content in a Yjs document. The other formats keep their history.
+/// The treatment of deleted content in Yjs documents. The other formats keep their history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeepDeleted {
-    /// It is kept where the updates show that their writer keeps it: an update that
-    /// carries content together with its deletion. A writer that collects garbage sends
-    /// no content that it has deleted in the same transaction.
+    /// Keep it if an update carries content together with its deletion, which shows that the
+    /// writer keeps it: a writer that collects garbage does not send content that it deleted
+    /// in the same transaction.
     Detect,
-    /// It is kept (documents with `gc: false`: version history by snapshots).
+    /// Keep it (documents with `gc: false`: version history by snapshots).
     #[default]
     Always,
-    /// It is collected.
+    /// Collect it.
     Never,
 }
 
-/// How to compact.
+/// The settings of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// What becomes of deleted content of Yjs documents.
+    /// The treatment of deleted content of Yjs documents.
     pub keep_deleted: KeepDeleted,
-    /// The most bytes of updates.
+    /// The limit on bytes of updates.
     pub bytes_max: usize,
 }
 
@@ -120,75 +119,75 @@ impl Default for Settings {
 /// A verified compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compacted {
-    /// The one update that says the same.
+    /// The one equivalent update.
     pub update: Vec<u8>,
-    /// What was done.
+    /// The mode that was applied.
     pub mode: Mode,
-    /// Why it is a merge although another mode was wanted.
+    /// Why the document was merged although another mode was requested.
     pub merged_because: Option<String>,
-    /// Of the document before and after.
+    /// The digests of the document before and after.
     pub digests: Digests,
-    /// Bytes of the updates before.
+    /// The bytes of the source updates.
     pub bytes_before: usize,
-    /// What else the history keeps of it.
+    /// Further notes for the history.
     pub remarks: Vec<Remark>,
 }
 
 impl Compacted {
-    /// The remark of that name.
+    /// The value of the remark with this name.
     pub fn remark(&self, name: &str) -> Option<&Said> {
         self.remarks.iter().find(|remark| remark.name == name).map(|remark| &remark.said)
     }
 }
 
-/// SHA-256 of what a document says, in hexadecimal. Each format and mode has its own
-/// definition of what is covered; the two are equal, or the document was left alone.
+/// The SHA-256 of a document's content before and after, in hexadecimal. Each format and mode
+/// defines what it covers. Both are equal, or the document was left alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digests {
-    /// Before.
+    /// The digest of the source updates.
     pub before: String,
-    /// After.
+    /// The digest of the compacted update.
     pub after: String,
 }
 
-/// Something to be kept with the history of a compaction.
+/// A note for the history of a compaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// Under which name.
+    /// The name of the note.
     pub name: &'static str,
-    /// What.
+    /// The value of the note.
     pub said: Said,
 }
 
-/// What a remark says.
+/// The value of a remark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// Yes or no.
+    /// A Boolean.
     Flag(bool),
-    /// A number of something.
+    /// A count or a number of bytes.
     Count(u64),
-    /// Words.
+    /// Text for operators.
     Words(String),
 }
 
-/// Why a document is left alone; the words are stable.
+/// Why a document is left alone. The words of [`Code::as_str`] are stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// A row is no well-formed update.
+    /// A row is not a well-formed update.
     Undecodable,
     /// A client's clocks have a hole.
     Hole,
-    /// A change depends on one that is not there.
+    /// A change depends on one that is missing.
     MissingDependency,
     /// A client id was used for two different changes.
     Conflict,
-    /// Half of a surrogate pair was deleted or moved.
+    /// Half of a surrogate pair would have to be written.
     SplitPair,
-    /// The library cannot read or apply what was written.
+    /// The library cannot read or apply the updates.
     Unsupported,
     /// The compacted document would differ.
     Changed,
-    /// More bytes than the limit, or more memory than there is.
+    /// The document exceeds the limit on bytes, or needs more memory than is available.
     TooLarge,
 }
 
@@ -219,8 +218,8 @@ impl Code {
         }
     }
 
-    /// Whether the log itself is broken, so that somebody should look at it. The others
-    /// are whole documents that compaction does not dare to touch.
+    /// Whether the log itself is broken and needs a person. With any other code, the document is
+    /// intact and compaction cannot rewrite it safely.
     pub fn is_broken_log(self) -> bool {
         match self {
             Code::Undecodable | Code::Hole | Code::MissingDependency => true,
@@ -239,29 +238,29 @@ impl fmt::Display for Code {
     }
 }
 
-/// A document that is left as it is.
+/// The reason why a document is left unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftAlone {
-    /// Why, as a stable word.
+    /// The reason as a stable word.
     pub code: Code,
-    /// Why, for a person, with the place.
+    /// The reason for operators, with the place.
     pub words: String,
-    /// The index of the update at fault, where one alone is.
+    /// The index of the update that causes it, if it is a single one.
     pub update: Option<usize>,
 }
 
 impl LeftAlone {
-    /// For that reason.
+    /// A reason without an update.
     pub fn new(code: Code, words: impl Into<String>) -> Self {
         Self { code, words: words.into(), update: None }
     }
 
-    /// A mode that does not exist for the format.
+    /// The reason for a mode that the format does not have.
     pub fn unknown_mode(format: &str, mode: Mode) -> Self {
         Self::new(Code::Unsupported, format!("{format} documents have no mode {mode}"))
     }
 
-    /// Because of that update.
+    /// Adds the index of the update that causes it.
     pub fn at(self, update: usize) -> Self {
         Self { update: Some(update), ..self }
     }

@@ -1,13 +1,13 @@
-//! A decision as guarded changes: what has to hold in the commit, what goes, what comes.
+//! Turns a decision into a proposal: guards, deletions and the new row.
 //!
 //! | mode | documents row | attachments | vectors | afterwards |
 //! | --- | --- | --- | --- | --- |
 //! | merge | `epoch`, `compacted_seq` as read, `server_seq` not below | | | identities and vectors stay |
-//! | trim | the same | nobody but those that were read | each at least as it was read | vectors of who is not attached go |
-//! | reset | all three as read | nobody | | `epoch + 1`; snapshots and vectors go |
+//! | trim | the same | only those that were read | each at least as it was read | vectors of unattached clients go |
+//! | reset | all three as read | none | | `epoch + 1`; snapshots and vectors go |
 //!
-//! A change that arrives or a client that attaches between the reading and the commit hinders
-//! no merge: its row is not among those read, and no checkpoint is touched.
+//! A change that arrives or a client that attaches between the read and the commit does not
+//! affect a merge: its row is not among those read, and checkpoints do not change.
 
 use besom_sdk::prelude::*;
 
@@ -19,11 +19,11 @@ use crate::outcome::{Compacted, Mode, Said};
 use crate::read::Log;
 use crate::{BYTES_AFTER, BYTES_BEFORE};
 
-/// After a guard of a trim or a reset has failed, the document is read again after so long, in
-/// milliseconds.
+/// The time in milliseconds until a document is decided again after a guard of a trim or a reset
+/// has failed.
 const GUARD_RETRY_MS: u64 = 200;
 
-/// A document and what was read of it.
+/// A document with everything that was read of it.
 pub(crate) struct Subject<'a> {
     pub item: &'a Item,
     pub document: &'a Document,
@@ -31,13 +31,13 @@ pub(crate) struct Subject<'a> {
     pub format: Format,
     /// The mode of the settings.
     pub wanted: Mode,
-    /// Why a merge was asked of the format instead.
+    /// Why a merge is requested from the format instead.
     pub instead: Option<&'a str>,
     pub zero_actor: &'a str,
 }
 
 impl Subject<'_> {
-    /// The edits that were read go for the one that says the same.
+    /// Replaces the edits that were read by the compacted one.
     pub(crate) fn exchange(
         &self,
         ctx: &Context,
@@ -53,7 +53,7 @@ impl Subject<'_> {
         if let Some(edits) = log.edits {
             proposal = proposal.guard(Guard::Complete(edits)).delete_read_set(edits);
         }
-        // The new row stands at the number of the last edit, so that one goes first; both
+        // The new row has the number of the last edit, which therefore is deleted first. Both
         // happen in one transaction, after the verification.
         let mut row = vec![
             ("doc_id", self.doc_id()?),
@@ -71,7 +71,7 @@ impl Subject<'_> {
         self.finish(ctx, proposal, compacted.mode, plan.target)
     }
 
-    /// There is nothing to be exchanged: passed presence goes, and the mark moves up.
+    /// Replaces no edits: deletes passed presence and advances `compacted_seq`.
     pub(crate) fn prune(&self, ctx: &Context, target: i64, snapshots: bool) -> Result<Proposal> {
         let mut proposal = self.guarded(Mode::Merge)?;
         let snapshots = self.log.snapshots.filter(|_| snapshots);
@@ -85,13 +85,13 @@ impl Subject<'_> {
         match &self.item.key_values()?[..] {
             [doc_id] => Ok(doc_id.clone()),
             _ => {
-                let message = format!("{:?} is no document", self.item.key);
+                let message = format!("{:?} does not name a document", self.item.key);
                 Err(Error::permanent("malformed-key", message))
             }
         }
     }
 
-    /// What has to hold.
+    /// A proposal with the guards of a mode.
     fn guarded(&self, mode: Mode) -> Result<Proposal> {
         let (key, read) = (self.item.key_values()?, self.document);
         let document = Guard::row("documents", key.clone())
@@ -107,7 +107,7 @@ impl Subject<'_> {
                 let mut proposal =
                     Proposal::new().guard(document.at_least("server_seq", read.server_seq));
                 for client in attached {
-                    // A client's vector only grows: later ones include what this one does.
+                    // A client's vector only grows, so a later one includes this one.
                     let read = client.vector.as_ref().map_or(0, |vector| vector.server_seq);
                     let vector = Guard::row("version_vectors", clients::vector_key(&key, client));
                     proposal = proposal.guard(vector.at_least("server_seq", read));
@@ -116,7 +116,7 @@ impl Subject<'_> {
                 proposal.guard(nobody_else.absent()).or_retry(GUARD_RETRY_MS)
             }
             Mode::Reset => {
-                // One that was written meanwhile would bring the former identities back.
+                // A snapshot written since the read would bring the former identities back.
                 let mut no_snapshot = Filter::of("snapshots").equal("doc_id", self.doc_id()?);
                 for server_seq in &self.log.snapshot_numbers {
                     no_snapshot = no_snapshot.not_equal("server_seq", *server_seq);
@@ -130,13 +130,13 @@ impl Subject<'_> {
         })
     }
 
-    /// The attachments of the document that are some.
+    /// The attachments of the document that are not detached.
     fn attachments(&self) -> Result<Filter> {
         let of_document = Filter::of("attachments").equal("doc_id", self.doc_id()?);
         Ok(of_document.not_equal("state", DETACHED))
     }
 
-    /// The vectors that mean nothing any more.
+    /// Deletes the vectors that no longer count.
     fn drop_vectors(&self, proposal: Proposal, mode: Mode) -> Result<Proposal> {
         let doc_id = &self.item.key_values()?[..];
         Ok(match mode {
@@ -166,7 +166,7 @@ impl Subject<'_> {
         if compacted.mode != self.wanted {
             proposal = proposal.note("wanted", self.wanted.as_str());
             let why = self.instead.or(compacted.merged_because.as_deref());
-            proposal = proposal.note("instead", why.unwrap_or("the format did not say why"));
+            proposal = proposal.note("instead", why.unwrap_or("the format gave no reason"));
         }
         if compacted.mode == Mode::Reset {
             let epoch = self.document.epoch;

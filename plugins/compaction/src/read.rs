@@ -1,7 +1,7 @@
-//! Reads what is decided about: a document's changes and snapshots, and who is attached.
+//! Reads a document: its changes, snapshots and attached clients.
 //!
-//! Decides: what is collected for deletion (exactly what was read), and when reading stops
-//! because there is too much. All reads of one act share a snapshot of the database.
+//! Decides which rows are collected for deletion (exactly those that were read), and when a
+//! document is too large to read. All reads of one `act` share a snapshot of the database.
 
 use std::ops::RangeInclusive;
 
@@ -16,28 +16,28 @@ use crate::decide::{self, Document, Kind, Snapshot};
 use crate::outcome::Code;
 use crate::wish::Attached;
 
-/// Rows per page; the host cuts pages by bytes as well.
+/// The rows per page; the host also limits pages by bytes.
 const PAGE_ROWS: u32 = 8_192;
 
-/// What was read of a document.
+/// Everything that was read of a document.
 pub(crate) struct Log {
     /// All changes up to `server_seq`, ascending.
     pub rows: Vec<decide::Row>,
     /// The latest snapshot, unless a later edit was compacted already.
     pub snapshot: Option<Snapshot>,
-    /// The edits.
+    /// The read set of the edits.
     pub edits: Option<ReadSetId>,
-    /// The presence changes that every attached client has passed, where there are any.
+    /// The read set of the presence changes that every attached client has passed, if any.
     pub passed_presence: Option<ReadSetId>,
-    /// The snapshots, where there are any.
+    /// The read set of the snapshots, if any.
     pub snapshots: Option<ReadSetId>,
-    /// Their numbers.
+    /// The numbers of the snapshots, ascending.
     pub snapshot_numbers: Vec<i64>,
-    /// Who is attached.
+    /// The attached clients.
     pub attached: Attached,
-    /// Up to which number presence changes go.
+    /// The number up to which presence changes are deleted.
     pub presence_until: i64,
-    /// Whether the product writes checksums.
+    /// Whether at least one row that was read has a checksum.
     pub has_checksums: bool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn document(row: &Row) -> Result<Document> {
     })
 }
 
-/// Reads the log. Inner error: the verdict where it cannot be compacted whatever it says.
+/// Reads the log. The inner error is the verdict for a log that no mode can compact.
 pub(crate) fn log(
     item: &Item,
     document: &Document,
@@ -115,12 +115,12 @@ fn edits_of(doc_id: &[Value], target: i64, checksums: bool) -> Range {
 #[derive(Default)]
 struct Presence {
     rows: Vec<decide::Row>,
-    /// Those up to the number that every attached client has passed, where there are any.
+    /// The read set of those that every attached client has passed, if any.
     passed: Option<ReadSetId>,
 }
 
-/// Reads presence where it can be: in the gaps between the edits' numbers. What has a number of up
-/// to `until` is collected.
+/// Reads presence in the gaps between the edits' numbers, and collects the rows with a number up to
+/// `until`.
 fn read_presence(
     item: &Item,
     doc_id: &[Value],
@@ -150,7 +150,7 @@ fn presence_within(doc_id: &[Value], from: i64, to: i64) -> Range {
         .upper(to)
         .equal("kind", Kind::Presence.as_str())
         .columns(["server_seq", "lamport"]);
-    // Of the lowest number there is, a column need not be able to hold it.
+    // No bound at the lowest number, which the column may be unable to hold.
     if from > i64::MIN { range.lower(from) } else { range }
 }
 
@@ -177,7 +177,7 @@ struct Snapshots {
     numbers: Vec<i64>,
 }
 
-/// The snapshots up to the target, collected, and the last of them with its payload.
+/// Collects the snapshots up to the target, and reads the payload of the last.
 fn read_snapshots(
     item: &Item,
     doc_id: &[Value],
@@ -196,7 +196,7 @@ fn read_snapshots(
     let columns: &[&str] = if edits.checksums { &["payload", "checksum"] } else { &["payload"] };
     let found = store::get_many(Some(item), "snapshots", &[key], columns)?;
     let Some(row) = found.into_iter().next().flatten() else {
-        return Err(Error::transient("no-answer", "a snapshot is gone within one read"));
+        return Err(Error::transient("no-answer", "the host returned no row for a snapshot"));
     };
     let payload = Bytes::from(row.get::<Vec<u8>>("payload")?);
     let checksum = if edits.checksums { row.get("checksum")? } else { None };
@@ -208,7 +208,7 @@ fn read_snapshots(
     }))
 }
 
-/// The edits as they are read.
+/// The edits read so far.
 struct Edits {
     checksums: bool,
     bytes_max: usize,
@@ -237,8 +237,7 @@ impl Edits {
         Ok(Ok(()))
     }
 
-    /// Whether a payload passes its checksum, where it has one, and does not exceed the bytes
-    /// allowed.
+    /// Checks the checksum of a payload, if it has one, and the limit on bytes.
     fn checked(
         &mut self,
         payload: &[u8],
@@ -258,7 +257,7 @@ impl Edits {
         let found = i64::from(crc32(payload));
         if found != expected {
             return Err(Verdict::dead(format!(
-                "checksum: the payload of {} has CRC-32 {found:08x}, its row says {expected:08x}",
+                "checksum: the payload of {} has CRC-32 {found:08x}, its row has {expected:08x}",
                 what()
             )));
         }

@@ -1,16 +1,15 @@
-//! Whether there is room for what a document will need.
-//!
-//! Decides: yes or no, before anything is built. How much is needed, each format knows.
+//! Checks whether memory suffices for a document, before anything is built. Each format estimates
+//! its own need.
 
-/// Whether that many bytes could be had right now, in one piece.
+/// Whether `bytes` can be allocated now, in one block.
 ///
-/// They are asked for and given back at once. In the sandbox linear memory has a limit, and
-/// pages that nobody touches cost nothing; natively the answer is nearly always yes. A yes is
-/// no promise: whoever allocates in between takes from the same room.
+/// The block is allocated and freed at once. In the sandbox, linear memory has a limit, and
+/// untouched pages cost nothing; natively the result is nearly always true. It does not guarantee
+/// later allocations.
 pub fn has_room(bytes: usize) -> bool {
     let mut room = Vec::<u8>::new();
     let there = room.try_reserve_exact(bytes).is_ok();
-    // Whoever compiles this sees that nothing is ever put there, and may leave the asking out.
+    // Without this the compiler may remove the allocation, because it is never used.
     std::hint::black_box(&mut room);
     there
 }

@@ -1,65 +1,64 @@
-//! Which of the modes is allowed now.
+//! Decides which mode is allowed now: the one that the settings request, or a merge, and why.
 //!
-//! Decides: whether the wish of the settings is passed on to the format, or a merge, and why.
-//! Pure: who is attached and what they have told of themselves in, a mode out. Does not know
-//! what a format makes of the wish, and does not read.
+//! Pure: it takes the attached clients with their vectors and returns a mode. It does not read, and
+//! does not know what a format makes of the mode.
 //!
-//! A merge is always allowed. A **reset** gives everything a new identity, so nobody may be
-//! attached, and who attaches later is told by the epoch. A **trim** drops the history that
-//! every attached client has seen: each of them has to have told by its vector what that is.
-//! One that has told nothing may have seen nothing.
+//! A merge is always allowed. A **reset** gives everything a new identity, so no client may be
+//! attached; the epoch informs clients that attach later. A **trim** removes history that
+//! every attached client has seen, which each client reports in its vector. A client without a
+//! vector may have seen nothing.
 
 use besom_sdk::Value;
 
 use crate::outcome::Mode;
 
-/// Attached clients up to which a trim is allowed: each costs a guard on its vector.
+/// The maximum number of attached clients for a trim: each costs a guard on its vector.
 pub const CLIENTS_MAX: usize = 256;
 
-/// Snapshots up to which a reset is allowed: one that appears meanwhile would bring the former
-/// identities back, so the guard names those that were read.
+/// The maximum number of snapshots for a reset: a new snapshot would bring the former identities
+/// back, so a guard names those that were read.
 pub const SNAPSHOTS_MAX: usize = 256;
 
-/// Guards that may fail before the item is merged, so that a document on which there is always
-/// somebody at work is not starved.
+/// The number of failed guards after which the item is merged, so that a document in constant use
+/// does not starve.
 pub const GUARD_FAILURES_MAX: u32 = 2;
 
-/// Who is attached, or about to be.
+/// The attached and attaching clients of a document.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attached {
-    /// How many.
+    /// The number of clients.
     pub count: usize,
-    /// They; not more than one beyond [`CLIENTS_MAX`].
+    /// The first [`CLIENTS_MAX`] + 1 clients.
     pub clients: Vec<Client>,
-    /// The lowest number that one of them has pulled.
+    /// The lowest number up to which a client has pulled; none: there is no client.
     pub checkpoint: Option<i64>,
 }
 
-/// A client that is attached, or about to be.
+/// An attached or attaching client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Client {
-    /// Its id.
+    /// The value of `client_id`.
     pub id: Value,
-    /// The same for a person.
+    /// The id as text, for reasons.
     pub name: String,
-    /// What it has told; none: nothing, so it may have seen nothing. Read for a trim only.
+    /// The client's vector; none: it may have seen nothing. Read only for a trim.
     pub vector: Option<Vector>,
 }
 
-/// A version vector as a client has told it.
+/// A client's version vector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vector {
-    /// In the encoding of the format's library.
+    /// The vector in the encoding of the format's library.
     pub bytes: Vec<u8>,
-    /// Up to which change it stands.
+    /// The number of the last change that the vector covers.
     pub server_seq: i64,
 }
 
-/// The mode to be passed on for the one that is wanted. `snapshots` are those that were read,
-/// `failures` the guards of this item that have failed so far.
+/// The mode to request from the format. `snapshots` is the number of snapshots that were read,
+/// `failures` the number of guards of this item that have failed so far.
 ///
 /// # Errors
-/// Why it is a merge instead.
+/// The reason for a merge instead of `wanted`.
 pub fn allowed(
     wanted: Mode,
     attached: &Attached,
@@ -75,15 +74,15 @@ pub fn allowed(
             Err(format!("attached: {}", many(attached.count, "client")))
         }
         Mode::Reset if snapshots > SNAPSHOTS_MAX => {
-            Err(format!("{snapshots} snapshots: at most {SNAPSHOTS_MAX} are reset"))
+            Err(format!("{snapshots} snapshots: a reset allows at most {SNAPSHOTS_MAX}"))
         }
         Mode::Reset => Ok(Mode::Reset),
         Mode::Trim if attached.count > CLIENTS_MAX => Err(format!(
-            "attached: {} clients; the vectors of at most {CLIENTS_MAX} are held",
+            "attached: {} clients; a trim allows at most {CLIENTS_MAX}",
             attached.count
         )),
         Mode::Trim => match attached.clients.iter().find(|client| client.vector.is_none()) {
-            Some(client) => Err(format!("no vector: the client {} has told none", client.name)),
+            Some(client) => Err(format!("no vector: the client {} has none", client.name)),
             None => Ok(Mode::Trim),
         },
     }
@@ -119,13 +118,13 @@ mod tests {
             (Reset, &nobody, 256, 1, Ok(Reset)),
             (Reset, &ann, 0, 0, Err("attached: 1 client")),
             (Reset, &both, 0, 0, Err("attached: 2 clients")),
-            (Reset, &nobody, 257, 0, Err("257 snapshots: at most 256 are reset")),
+            (Reset, &nobody, 257, 0, Err("257 snapshots: a reset allows at most 256")),
             (Reset, &nobody, 0, 2, Err("contended: its guards failed 2 times")),
             (Trim, &nobody, 999, 0, Ok(Trim)),
             (Trim, &ann, 0, 1, Ok(Trim)),
             (Trim, &ann, 0, 2, Err("contended: its guards failed 2 times")),
-            (Trim, &both, 0, 0, Err("no vector: the client bob has told none")),
-            (Trim, &crowd, 0, 0, Err("attached: 257 clients; the vectors of at most 256 are held")),
+            (Trim, &both, 0, 0, Err("no vector: the client bob has none")),
+            (Trim, &crowd, 0, 0, Err("attached: 257 clients; a trim allows at most 256")),
         ] {
             let expected = expected.map_err(str::to_owned);
             assert_eq!(allowed(wanted, attached, snapshots, failures), expected, "{wanted}");

@@ -1,5 +1,5 @@
-//! Automerge logs whose rows were flipped, cut, repeated, reordered or lost, and what merge and
-//! reset promise about the others.
+//! Tests Automerge logs with flipped, truncated, repeated, reordered or lost rows, and the
+//! guarantees of merge and reset for intact logs.
 
 use automerge::marks::{ExpandMark, Mark};
 use automerge::transaction::{CommitOptions, Transactable, Transaction};

@@ -1,5 +1,5 @@
-//! Automerge's own package judges what compaction has made of documents that it wrote, and of
-//! documents that only the library's Rust side can write.
+//! Automerge's own JavaScript package verifies compacted documents that it wrote, and documents that
+//! only the Rust library can write.
 
 use std::path::Path;
 

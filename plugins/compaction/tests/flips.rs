@@ -1,5 +1,5 @@
-//! One bit of a stored row is another: with a checksum that is noticed, always; without one it is
-//! left to the format, which cannot tell every letter from another.
+//! Flips one bit of a stored row. A checksum always detects it; without one, detection depends on
+//! the format, which cannot detect a changed letter.
 
 use besom_compaction::Compaction;
 use besom_compaction::checksum::crc32;

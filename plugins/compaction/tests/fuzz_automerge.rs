@@ -1,7 +1,7 @@
-//! Documents that Automerge's own package made up go through compaction in every mode, and it
-//! judges the results.
+//! Compacts random documents, written by Automerge's own package, in every mode, and verifies the
+//! results with that package.
 //!
-//! `BESOM_FUZZ_DOCUMENTS` says how many (700 by default), `BESOM_FUZZ_SEED` from which seed.
+//! `BESOM_FUZZ_DOCUMENTS` sets their number (700 by default), `BESOM_FUZZ_SEED` the first seed.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! Histories that several people wrote by chance, with Loro's own package, compacted in every
-//! mode and judged by that package.
+//! Compacts random histories of several authors, written with Loro's own package, in every mode, and
+//! verifies the results with that package.
 //!
-//! `BESOM_FUZZ_DOCUMENTS` says how many, `BESOM_FUZZ_SEED` where to begin; a failure names the
+//! `BESOM_FUZZ_DOCUMENTS` sets their number, `BESOM_FUZZ_SEED` the first seed; a failure names the
 //! seed of its document.
 
 use besom_compaction::loro;

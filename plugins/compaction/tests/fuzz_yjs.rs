@@ -1,8 +1,8 @@
-//! Random documents, written and judged by Yjs: compaction makes no difference to any of them,
-//! nor to those that a flipped bit has made of them.
+//! Compacts random documents that Yjs writes and verifies: compaction changes none of them, nor any
+//! variant with a flipped bit.
 //!
-//! `BESOM_FUZZ_DOCUMENTS` says how many documents (by default enough for a gate), `BESOM_FLIPS`
-//! how many flips, `BESOM_FUZZ_SEED` with which seed to begin. A failure names its seed and the
+//! `BESOM_FUZZ_DOCUMENTS` sets the number of documents (the default suits the gate), `BESOM_FLIPS`
+//! the number of flips, `BESOM_FUZZ_SEED` the first seed. A failure names its seed and the
 //! document's number in it; `node yjs-fuzz.mjs SEED COUNT DIRECTORY` writes the same documents
 //! again.
 

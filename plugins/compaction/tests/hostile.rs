@@ -1,6 +1,6 @@
-//! Rows that were cut, repeated, reordered or lost, and outcomes that were flipped: compaction
-//! never panics, and what it accepts it does not change. Flipped rows are judged by Yjs, beside
-//! the fuzzer.
+//! Tests truncated, repeated, reordered or lost rows, and flipped results: compaction never panics,
+//! and does not change a document that it accepts. Flipped rows are tested against Yjs with the
+//! fuzzer.
 
 use besom_compaction::outcome::{
     BYTES_MAX_DEFAULT, Code, Compacted, Job, KeepDeleted, LeftAlone, Mode, Settings, Wish,

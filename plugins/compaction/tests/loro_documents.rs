@@ -1,4 +1,4 @@
-//! Loro documents that break naive compaction: each is the same afterwards, or left alone for
+//! Tests Loro documents that break naive compaction: each is unchanged afterwards, or left alone for
 //! the right reason.
 
 #[path = "loro_documents/history.rs"]

@@ -1,5 +1,5 @@
-//! Loro's own package, of another release than the crate that compacts, writes documents by
-//! every means it has and judges what has become of them; and it is tried itself.
+//! Loro's own JavaScript package, of another release than the crate that compacts, writes documents
+//! with all of its features and verifies the results; the verification itself is tested too.
 
 use std::path::Path;
 

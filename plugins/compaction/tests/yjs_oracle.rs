@@ -1,9 +1,9 @@
-//! Yjs itself judges what compaction makes of a document, in every mode.
+//! Verifies compacted documents with Yjs itself, in every mode.
 //!
-//! `generate.mjs` writes update logs with Yjs, they are compacted natively, and the judges say
-//! whether the document is the same: after a merge the content, the state vector and the
-//! deletions bit by bit, and whether replicas that kept the old log go on merging with the new
-//! one; after a reset the content and how editing goes on from it. Needs Node.js 18 with npm
+//! `generate.mjs` writes update logs with Yjs, the test compacts them natively, and Yjs checks
+//! that the document is the same: after a merge the content, the state vector and the
+//! deletions bit by bit, and that replicas with the old log still merge with the new one; after a
+//! reset the content, and that editing continues from it. Requires Node.js 18 with npm
 //! (Debian: `nodejs npm`).
 
 use std::collections::BTreeMap;

@@ -1,22 +1,22 @@
-//! What is said to the orchestrator, and what its answers mean.
+//! Encodes calls to the orchestrator and interprets their answers.
 //!
-//! A call is a JSON object: `operation`, `operation_id`, `workspace_id`, `tenant`, `archive_key`
-//! (what to restore from), and what the reconciler wants to find again: `begun_at_us` and
-//! `failures`. The orchestrator does an `operation_id` once, however often it is told, and
-//! answers 2xx when it is done; 202 says that it is still going on. The answer to an archiving
-//! is an object with `archive_key`; other answers need no content.
+//! A call is a JSON object with `operation`, `operation_id`, `workspace_id`, `tenant`,
+//! `archive_key` (the archive to restore), and state for the reconciler itself: `begun_at_us` and
+//! `failures`. The orchestrator executes an `operation_id` once, however often it is called, and
+//! answers with 2xx when it has finished, or 202 while it is in progress. The answer to an archive
+//! call is an object with `archive_key`; other answers need no content.
 
 use besom_sdk::deliveries::{Delivery, State};
 use serde_json::{Value as Json, json};
 
 use crate::decide::{Call, Operation, Sent, Workspace};
 
-/// Accepted, and still going on.
+/// The HTTP status of an operation in progress.
 const GOING_ON: u16 = 202;
-/// How much of a refusal is kept, in characters.
+/// The maximum length of an answer's content in a reason, in characters.
 const REASON_CHARS_MAX: usize = 200;
 
-/// The content of a call.
+/// The JSON of a call.
 pub fn payload(
     operation: Operation,
     call: &Call,
@@ -37,10 +37,10 @@ pub fn payload(
     .into_bytes()
 }
 
-/// What has become of the latest call.
+/// Interprets the delivery of the latest call. A message that is not a call of the reconciler
+/// counts as no call.
 pub fn sent(delivery: Option<&Delivery>) -> Sent {
     let Some(delivery) = delivery else { return Sent::Nothing };
-    // A message that is not ours says nothing of our operation.
     let Some(call) = remembered(&delivery.payload) else { return Sent::Nothing };
     let at_us = delivery.ended_at.unwrap_or(delivery.emitted_at);
     match (delivery.state, &delivery.reply) {
@@ -52,7 +52,7 @@ pub fn sent(delivery: Option<&Delivery>) -> Sent {
             archive_key: named(&reply.body),
         },
         (State::Delivered, None) | (State::GivenUp, _) => {
-            let error = delivery.error.as_deref().unwrap_or("there was no answer");
+            let error = delivery.error.as_deref().unwrap_or("no answer");
             let said = delivery.reply.as_ref().map(|reply| String::from_utf8_lossy(&reply.body));
             let said: String =
                 said.unwrap_or_default().trim().chars().take(REASON_CHARS_MAX).collect();
@@ -72,7 +72,7 @@ fn remembered(payload: &[u8]) -> Option<Call> {
     })
 }
 
-/// The archive that an answer names.
+/// The archive key in an answer; an empty one counts as missing.
 fn named(body: &[u8]) -> Option<String> {
     let said: Json = serde_json::from_slice(body).ok()?;
     said["archive_key"].as_str().filter(|key| !key.is_empty()).map(str::to_owned)

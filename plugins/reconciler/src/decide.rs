@@ -1,5 +1,5 @@
-//! What is to be done with a workspace that is not where it is to be. Pure: instants and spans
-//! are microseconds.
+//! Decides the next step of a workspace that is not in its desired state. Pure: instants and
+//! durations are in microseconds.
 //!
 //! ```text
 //!            STOPPING                     ARCHIVING
@@ -9,31 +9,30 @@
 //!                            └───────── PROVISIONING ───────── PENDING, no archive_key
 //! ```
 //!
-//! A step is two commits. The first sets `operation` and emits the call in one transaction; the
-//! second, when the call was answered, sets `status` and takes `operation` back. In between,
-//! `operation` belongs to the reconciler, and the latest message of the operation's topic is
-//! its call: what has to be remembered of it travels in the message itself ([`Call`]).
+//! A step is two commits. The first sets `operation` and emits the call in one transaction. The
+//! second, after the answer, sets `status` and resets `operation`. In between, `operation` belongs
+//! to the reconciler, and the latest message of the operation's topic is its call. The message
+//! carries the state that has to be remembered ([`Call`]).
 //!
-//! - **Only one step at a time**, and always from what is. What the user wants meanwhile is
-//!   looked at when the operation has ended, so nothing is broken off half done.
-//! - **An answer of 2xx is the end**, but for 202, which says that it is still going on: the
-//!   same operation is asked about again, under its identity, for at most `operation_max`.
-//! - **A failure is tried again** `failures_max` times in all; then the operation is
-//!   [`FAILED`], which everybody can see, and nothing else happens to the workspace until its
-//!   user wants something else or `failed_retry` has passed.
+//! - **One step at a time**, always from the current status. A new desired state is considered
+//!   when the operation has ended, so no operation is interrupted.
+//! - **A 2xx answer ends the operation**, except for 202, which means that it is still in progress:
+//!   the call is repeated, with the same identity, for at most `operation_max`.
+//! - **A failed call is repeated** until `failures_max` calls have failed. Then the operation is
+//!   [`FAILED`], which is visible in the table, and the workspace does not change until its user
+//!   requests another state or `failed_retry` has passed.
 //!
-//! `desired_state` is never written here: what is wanted is said by users and by
-//! ttl-transitions.
+//! Users and `ttl-transitions` write `desired_state`; it is never written here.
 
-/// In use.
+/// The status of a workspace in use.
 pub const RUNNING: &str = "RUNNING";
-/// Stopped and quickly back.
+/// The status of a stopped workspace that can start quickly.
 pub const STANDBY: &str = "STANDBY";
-/// Without anything that costs: archived, or never provisioned.
+/// The status of a workspace without running resources: archived, or never provisioned.
 pub const PENDING: &str = "PENDING";
-/// No operation is under way.
+/// The operation of a workspace without a current operation.
 pub const NONE: &str = "NONE";
-/// The last operation has failed for good.
+/// The operation of a workspace whose last operation has failed too often.
 pub const FAILED: &str = "FAILED";
 
 /// A step from one status to the next.
@@ -47,12 +46,12 @@ pub enum Operation {
     Archive,
     /// PENDING to STANDBY, from its archive.
     Restore,
-    /// PENDING to STANDBY, anew.
+    /// PENDING to STANDBY, without an archive.
     Provision,
 }
 
 impl Operation {
-    /// All of them.
+    /// All operations.
     pub const ALL: [Operation; 5] = [
         Operation::Stop,
         Operation::Start,
@@ -72,7 +71,7 @@ impl Operation {
         }
     }
 
-    /// The topic of its calls.
+    /// The topic of the operation's calls, one per operation so that each can have its own route.
     pub fn topic(self) -> &'static str {
         match self {
             Operation::Stop => "workspace.stop",
@@ -83,7 +82,7 @@ impl Operation {
         }
     }
 
-    /// The status that it begins with.
+    /// The status in which the operation starts.
     pub fn from(self) -> &'static str {
         match self {
             Operation::Stop => RUNNING,
@@ -92,7 +91,7 @@ impl Operation {
         }
     }
 
-    /// The status that it leads to.
+    /// The status in which the operation ends.
     pub fn to(self) -> &'static str {
         match self {
             Operation::Stop | Operation::Restore | Operation::Provision => STANDBY,
@@ -101,27 +100,27 @@ impl Operation {
         }
     }
 
-    /// The operation of a word, if it is one.
+    /// The operation with this [`Operation::word`], if there is one.
     pub fn of(word: &str) -> Option<Operation> {
         Operation::ALL.into_iter().find(|operation| operation.word() == word)
     }
 }
 
-/// A workspace as it stands.
+/// A workspace as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workspace {
-    /// Where it is.
+    /// The current state, which only the reconciler writes.
     pub status: String,
-    /// What is being done with it.
+    /// The word of the current operation, [`NONE`] or [`FAILED`].
     pub operation: String,
-    /// Where it is to be.
+    /// The state that a user or `ttl-transitions` requests.
     pub desired_state: String,
-    /// Where its archive is; none: it has none.
+    /// The orchestrator's key of the archive; none: there is no archive.
     pub archive_key: Option<String>,
 }
 
 impl Workspace {
-    /// The step that leads to where it is to be; none: it is there, or nothing leads there.
+    /// The next step towards the desired state; none if it is reached or unreachable.
     pub fn next(&self) -> Option<Operation> {
         match (self.status.as_str(), self.desired_state.as_str()) {
             (RUNNING, STANDBY | PENDING) => Some(Operation::Stop),
@@ -135,12 +134,12 @@ impl Workspace {
         }
     }
 
-    /// The operation whose latest call decides about it; none: no call matters.
+    /// The operation whose latest call the decision depends on; none: no call is relevant.
     pub fn call_that_matters(&self) -> Option<Operation> {
         if self.operation == FAILED { self.next() } else { Operation::of(&self.operation) }
     }
 
-    /// Its state as people call it.
+    /// The state as shown to operators.
     pub fn shown(&self) -> &str {
         match (self.status.as_str(), &self.archive_key) {
             (PENDING, Some(_)) => "ARCHIVED",
@@ -149,120 +148,121 @@ impl Workspace {
     }
 }
 
-/// A call to the orchestrator, as its message remembers it.
+/// The part of a call to the orchestrator that its message carries back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The same for all calls of one operation: the orchestrator does it once.
+    /// The same for all calls of one operation, which the orchestrator executes only once.
     pub operation_id: String,
     /// When the operation began.
     pub begun_us: i64,
-    /// How often it has failed before this call.
+    /// How many calls of the operation failed before this one.
     pub failures: u32,
 }
 
-/// What has become of the latest call.
+/// The state of the latest call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// There is none (any more).
+    /// There is no call, or it was pruned.
     Nothing,
-    /// It is on its way.
+    /// The call waits for delivery.
     UnderWay(Call),
-    /// It was answered with 2xx.
+    /// The call was answered with 2xx.
     Answered {
-        /// The call.
+        /// The call that was answered.
         call: Call,
-        /// When.
+        /// When the answer arrived.
         at_us: i64,
-        /// Of the answer: 202 is not the end.
+        /// False if the answer is 202: the operation is still in progress.
         finished: bool,
-        /// The archive that the answer names.
+        /// The archive key in the answer.
         archive_key: Option<String>,
     },
-    /// It was refused, or nobody was there.
+    /// The delivery was given up: the call was refused or not answered.
     Failed {
-        /// The call.
+        /// The call whose delivery was given up.
         call: Call,
-        /// When it was given up.
+        /// When the delivery was given up.
         at_us: i64,
-        /// What was said.
+        /// The error, with the content of the last answer.
         reason: String,
     },
 }
 
-/// The bounds.
+/// The limits of the task's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Between two questions about an operation that is going on.
+    /// The time between two calls about an operation in progress.
     pub ask_every_us: i64,
-    /// An operation takes at most so long.
+    /// The maximum duration of an operation.
     pub operation_max_us: i64,
-    /// Failed calls before the operation is [`FAILED`].
+    /// The number of failed calls after which the operation is [`FAILED`].
     pub failures_max: u32,
-    /// Between a failed call and the next.
+    /// The time between a failed call and the next call.
     pub retry_after_us: i64,
-    /// After so long, what is [`FAILED`] is begun anew.
+    /// The time after which a [`FAILED`] operation is started again.
     pub failed_retry_us: i64,
 }
 
-/// What is to be done.
+/// The outcome for a workspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Set `operation` and call, under a new identity.
+    /// Set `operation` and call, with a new identity.
     Begin(Operation),
-    /// Call again, under the same identity.
+    /// Call again, with the same identity.
     Again(Operation, Call),
-    /// The operation has ended: set `status` and take `operation` back.
+    /// The operation has succeeded: set `status` and reset `operation`.
     Finish {
-        /// Which.
+        /// The operation that has succeeded.
         operation: Operation,
-        /// Its call.
+        /// The call that was answered.
         call: Call,
-        /// What `archive_key` is from now on.
+        /// The new value of `archive_key`.
         archive_key: Option<String>,
     },
     /// Set `operation` to [`FAILED`].
     Fail(Operation, Call, String),
-    /// Set `operation` to [`NONE`]: there is nothing (more) to be done.
+    /// Set `operation` to [`NONE`]: no step is needed any more.
     Clear,
-    /// Leave it.
+    /// Skip the item.
     Leave(Leave),
 }
 
-/// Why a workspace is left alone.
+/// Why a workspace is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// It is where it is to be.
+    /// The workspace is in its desired state.
     Settled,
-    /// Nothing leads from its status to the one desired.
+    /// No operation leads from the status to the desired state.
     NoWay,
-    /// Its operation does not begin with its status, or is none of ours.
+    /// The operation does not start in the status, or is unknown.
     OddOperation,
-    /// Its call is on its way.
+    /// The call waits for delivery.
     UnderWay,
-    /// The orchestrator is at it; it is asked again later.
+    /// The orchestrator is working on it, and is called again after `ask_every`.
     GoingOn,
-    /// A call has failed; the next comes later.
+    /// A call has failed, and the next one follows after `retry_after`.
     Waiting,
-    /// The operation has failed not long ago.
+    /// The operation has failed, and starts again after `failed_retry`.
     Failed,
 }
 
 impl Leave {
-    /// For the history.
+    /// The reason in the history.
     pub fn reason(self) -> &'static str {
         match self {
-            Leave::Settled => "it is where it is to be",
-            Leave::NoWay => "nothing leads from its status to the desired one",
+            Leave::Settled => "already in its desired state",
+            Leave::NoWay => "no operation leads from its status to the desired state",
             Leave::OddOperation => "its operation does not fit its status",
-            Leave::UnderWay => "the call is on its way",
-            Leave::GoingOn => "the orchestrator is at it",
-            Leave::Waiting => "a call has failed; the next comes later",
-            Leave::Failed => "the operation has failed; it is begun anew later",
+            Leave::UnderWay => "the call waits for delivery",
+            Leave::GoingOn => "the orchestrator is working on it",
+            Leave::Waiting => "a call has failed and is repeated later",
+            Leave::Failed => "the operation has failed and starts again later",
         }
     }
 }
 
-/// Decides about a workspace at `now_us`. `sent` is about [`Workspace::call_that_matters`].
+/// Decides on a workspace at `now_us`. `sent` is the state of the latest call of
+/// [`Workspace::call_that_matters`].
 pub fn decide(workspace: &Workspace, sent: &Sent, bounds: &Bounds, now_us: i64) -> Decision {
     match workspace.operation.as_str() {
         NONE => match workspace.next() {
@@ -296,12 +296,12 @@ fn failed(workspace: &Workspace, sent: &Sent, bounds: &Bounds, now_us: i64) -> D
 
 fn under_way(operation: Operation, sent: &Sent, bounds: &Bounds, now_us: i64) -> Decision {
     match sent {
-        // Its message was forgotten, or somebody has set the operation by hand.
+        // The message was pruned, or the product has set the operation.
         Sent::Nothing => Decision::Begin(operation),
         Sent::UnderWay(_) => Decision::Leave(Leave::UnderWay),
         Sent::Answered { call, at_us, finished: false, .. } => {
             if now_us.saturating_sub(call.begun_us) >= bounds.operation_max_us {
-                let reason = "it was not finished within operation_max".to_owned();
+                let reason = "not finished within operation_max".to_owned();
                 return Decision::Fail(operation, call.clone(), reason);
             }
             if now_us.saturating_sub(*at_us) < bounds.ask_every_us {
@@ -311,7 +311,7 @@ fn under_way(operation: Operation, sent: &Sent, bounds: &Bounds, now_us: i64) ->
         }
         Sent::Answered { call, at_us, finished: true, archive_key } => {
             if operation == Operation::Archive && archive_key.is_none() {
-                let reason = "the answer names no archive_key";
+                let reason = "the answer contains no archive_key";
                 return again_or_fail(operation, call, *at_us, reason, bounds, now_us);
             }
             let archive_key =

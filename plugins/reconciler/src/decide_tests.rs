@@ -99,7 +99,7 @@ fn what_is_on_its_way_is_waited_for() {
     let slow = Call { begun_us: NOW - 3_600 * SEC, ..call(0) };
     let sent =
         Sent::Answered { call: slow.clone(), at_us: NOW, finished: false, archive_key: None };
-    let reason = "it was not finished within operation_max".to_owned();
+    let reason = "not finished within operation_max".to_owned();
     check(&at, &sent, Decision::Fail(Operation::Stop, slow, reason));
 }
 

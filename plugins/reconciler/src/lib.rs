@@ -1,9 +1,9 @@
-//! Built-in task `reconciler`: brings workspaces to where they are to be, one step at a time, by
-//! calls to the product's orchestrator. It writes `status`, `operation` and `archive_key`, and
-//! never `desired_state`.
+//! Built-in task `reconciler`: brings workspaces to their desired state, one step at a time,
+//! through calls to the product's orchestrator. It writes `status`, `operation` and `archive_key`,
+//! and never `desired_state`.
 //!
-//! This file scans, reads and proposes; [`decide`] holds the rules; [`call`] what is said to the
-//! orchestrator and what its answers mean.
+//! This file scans, reads and proposes; [`decide`] contains the rules; [`call`] encodes the calls
+//! and interprets the answers.
 
 pub mod call;
 pub mod decide;
@@ -17,19 +17,19 @@ use decide::{Bounds, Call, Decision, FAILED, NONE, Operation, Sent, Workspace};
 
 const WORKSPACES: &str = "workspaces";
 
-/// What decides about a workspace, and has to be as it was read.
+/// The columns that the decision depends on, guarded with the values that were read.
 const DECIDING: [&str; 4] = ["status", "operation", "desired_state", "archive_key"];
 
-/// Who has touched it meanwhile; a table may have it or not.
+/// An optional column that shows a concurrent write.
 const VERSION: &str = "version";
 
-/// 1 where something is to be done: the table keeps it, and an index finds it.
+/// An indexed column, 1 if the workspace needs work. The table generates it.
 const UNSETTLED: &str = "unsettled";
 
-/// After a failed guard the workspace is looked at again as it is by then.
+/// The time until a workspace that changed before the commit is decided again.
 const LOOK_AGAIN_MS: u64 = 500;
 
-/// The task.
+/// The task, with [`Bounds`] from its settings.
 #[derive(Debug)]
 pub struct Reconciler;
 
@@ -55,13 +55,13 @@ fn bounds(ctx: &Context) -> Result<Bounds> {
     })
 }
 
-/// The columns that are read.
+/// The columns to read, besides the key.
 fn columns(ctx: &Context) -> Vec<&'static str> {
     let version = ctx.has_column(WORKSPACES, VERSION).then_some(VERSION);
     DECIDING.into_iter().chain(version).collect()
 }
 
-/// The name of a workspace in messages.
+/// The name of a workspace in messages, which is also their key.
 fn name(key: &[Value]) -> Result<String> {
     key.iter().map(key::plain).collect::<Result<Vec<_>>>().map(|parts| parts.join("/"))
 }
@@ -75,28 +75,30 @@ impl Task for Reconciler {
             .columns(DECIDING)
             .optional([VERSION]);
         let manifest = Manifest::new("reconciler", env!("CARGO_PKG_VERSION"))
-            .doc("Workspaces are brought to their desired state, by calls to the orchestrator.")
+            .doc("Brings workspaces to their desired state step by step, through the orchestrator.")
             .setting(
                 Setting::duration("ask_every", "10s")
-                    .doc("How often is asked about an operation that was answered with 202."),
+                    .doc("The time between two calls about an operation answered with 202."),
             )
             .setting(
                 Setting::duration("operation_max", "1h")
-                    .doc("An operation that is answered with 202 for longer has failed."),
+                    .doc("An operation still answered with 202 after this time has failed."),
             )
             .setting(
                 Setting::integer("failures_max", 3)
                     .minimum(1i64)
                     .maximum(100i64)
-                    .doc("Failed calls before the operation is shown as FAILED."),
+                    .doc("Failed calls before the operation is set to FAILED."),
             )
             .setting(
                 Setting::duration("retry_after", "1m")
-                    .doc("The time between a failed call and the next."),
+                    .doc("The time between a failed call and the next call."),
             )
-            .setting(Setting::duration("failed_retry", "1h").doc(
-                "After so long an operation that is FAILED is begun anew, if it is still wanted.",
-            ))
+            .setting(
+                Setting::duration("failed_retry", "1h").doc(
+                    "The time after which a FAILED operation is started again, if still needed.",
+                ),
+            )
             .collection(access);
         Operation::ALL.into_iter().fold(manifest, |m, operation| m.topic(operation.topic()))
     }
@@ -115,8 +117,8 @@ impl Task for Reconciler {
         Ok(Some(Candidate::of(&[row.value("workspace_id")?])?.version(version)))
     }
 
-    /// Those about which there is something to be said now: what only waits for its answer is
-    /// no item, or every question about it would be a line in the history.
+    /// Plans only workspaces that need a step now. A workspace that waits for an answer is not
+    /// planned, because each such item would add a line to the history.
     fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
         let bounds = bounds(ctx)?;
         let mut range = Self::candidates(ctx)?.limit(limit);
@@ -130,7 +132,7 @@ impl Task for Reconciler {
                     asked.push(at.call_that_matters().map(|operation| (operation, name)));
                     seen.push((row, at));
                 }
-                Err(error) => log::warn(format!("a workspace is left out: {}", error.message)),
+                Err(error) => log::warn(format!("skipped a workspace: {}", error.message)),
             }
         }
         let calls = calls(None, &asked)?;
@@ -157,12 +159,12 @@ impl Task for Reconciler {
             let step = Step { ctx, item, row: &row, at: &at, name: name(&item.key_values()?)? };
             step.take(decide::decide(&at, &sent, &bounds, ctx.now.micros()))
         })?;
-        log::batch(items, &verdicts, "workspaces", "to go a step", "");
+        log::batch(items, &verdicts, "workspaces", "to take a step", "");
         Ok(verdicts)
     }
 }
 
-/// The latest call of each, in their order; one question for each operation.
+/// The latest call for each entry, in their order, with one read per operation.
 fn calls(
     of: Option<&Item>,
     asked: &[Option<(Operation, String)>],
@@ -183,13 +185,12 @@ fn calls(
     Ok(found)
 }
 
-/// What has become of the calls that matter, by the items' index; one question for each tenant
-/// and operation.
+/// The state of the relevant calls by item index, with one read per tenant and operation.
 fn sent_of(items: &[Item], rows: &[Result<Option<Row>>]) -> Result<BTreeMap<u32, Sent>> {
     type Asked<'a> = (&'a Item, Option<(Operation, String)>);
     let mut by_tenant: BTreeMap<Option<&str>, Vec<Asked<'_>>> = BTreeMap::new();
     for (item, row) in items.iter().zip(rows) {
-        // What cannot be read is the verdict of that item.
+        // An invalid row becomes the verdict of its item in `act`.
         let Ok(Some(row)) = row else { continue };
         let Ok(at) = workspace(row) else { continue };
         let Ok(name) = item.key_values().and_then(|key| name(&key)) else { continue };
@@ -206,7 +207,7 @@ fn sent_of(items: &[Item], rows: &[Result<Option<Row>>]) -> Result<BTreeMap<u32,
     Ok(sent)
 }
 
-/// One workspace of an act.
+/// One workspace of a batch, with everything that its proposal needs.
 struct Step<'a> {
     ctx: &'a Context,
     item: &'a Item,
@@ -253,7 +254,7 @@ impl Step<'_> {
         })
     }
 
-    /// Nothing has touched what was read.
+    /// A proposal with the guard that the row is unchanged since it was read.
     fn guarded(&self) -> Result<Proposal> {
         let mut as_read = Guard::row(WORKSPACES, self.item.key_values()?);
         for column in columns(self.ctx) {

@@ -1,4 +1,4 @@
-//! The task against the host in memory.
+//! Runs the task against the in-memory host.
 
 use besom_sdk::testing::Fixture;
 use besom_sdk::{Change, GuardFailed, Proposal};
@@ -177,7 +177,7 @@ fn a_version_that_the_table_lacks_is_neither_read_nor_guarded_on() {
 #[test]
 fn every_skip_says_why() {
     for (states, expected) in [
-        ([RUNNING, NONE, RUNNING], "it is where it is to be"),
+        ([RUNNING, NONE, RUNNING], "already in its desired state"),
         ([RUNNING, "RESIZING", STANDBY], "its operation does not fit its status"),
     ] {
         let mut fixture = with(model(), "w", states, None);

@@ -1,10 +1,13 @@
-//! Whether somebody is using a thing right now.
+//! Whether keys, such as workspaces, are in use right now.
 
 pub use crate::bindings::besom::task::activity::State;
 use crate::store::by_tenant;
 use crate::{Error, Item, Result, host};
 
-/// The state of each key, in their order; `of` as in [`crate::store`].
+/// The state of each key, in the order of the keys; `of` as in [`crate::store`].
+///
+/// # Errors
+/// An error of the host, for instance if activity is not granted.
 pub fn states(of: Option<&Item>, keys: &[String]) -> Result<Vec<State>> {
     if keys.is_empty() {
         return Ok(Vec::new());
@@ -12,7 +15,11 @@ pub fn states(of: Option<&Item>, keys: &[String]) -> Result<Vec<State>> {
     host::states(of.map(|item| item.index), keys)
 }
 
-/// The state of each item's activity key, in the order of the items; one call per tenant.
+/// The state of each item's activity key, in the order of the items, with one call per tenant. An
+/// item for which `key` fails gets that error; the other items are read.
+///
+/// # Errors
+/// An error of the host, which concerns the whole batch.
 pub fn states_each(
     items: &[Item],
     key: impl Fn(&Item) -> Result<String>,
@@ -35,7 +42,7 @@ pub fn states_each(
         .collect())
 }
 
-/// The host gave fewer answers than it was asked for.
+/// The error of an item for which the host returned no answer.
 pub(crate) fn unanswered(what: &str, key: &str) -> Error {
-    Error::transient("no-answer", format!("the host gave no {what} for {key}"))
+    Error::transient("no-answer", format!("the host returned no {what} for {key}"))
 }

@@ -1,5 +1,5 @@
-//! The generated bindings of the world `task`, in one place. Everything else in this crate
-//! gives them a shape that reads well; nothing outside needs to name this module.
+//! The generated bindings of the world `task`. The other modules wrap them; tasks do not need
+//! to name this module.
 
 #![allow(missing_docs, reason = "generated: the contract is documented in wit/")]
 #![allow(

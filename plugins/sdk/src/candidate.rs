@@ -1,17 +1,21 @@
-//! Candidates, built up.
+//! The builder of candidates.
 
 use std::fmt::Display;
 
 use crate::{Candidate, Result, Time, Value, key};
 
 impl Candidate {
-    /// The candidate that these values identify within the tenant, usually the row's key.
-    /// [`crate::Item::key_values`] gives them back.
+    /// A candidate that these values, usually the row's key, identify within its tenant.
+    /// [`crate::Item::key_values`] decodes them.
+    ///
+    /// # Errors
+    /// `unfit-key` for a null, bool, float, decimal or JSON value.
     pub fn of(values: &[Value]) -> Result<Candidate> {
         Ok(Candidate::new(key::encode(values)?))
     }
 
-    /// The candidate of that key.
+    /// A candidate with this key, which together with the due time identifies it within its
+    /// tenant.
     pub fn new(key: impl Into<String>) -> Candidate {
         Candidate {
             key: key.into(),
@@ -23,26 +27,27 @@ impl Candidate {
         }
     }
 
-    /// Candidates of the same route are executed by the same owner, never two at once.
+    /// Candidates with the same route are executed by the same owner, one at a time. The default
+    /// is the key.
     pub fn route(mut self, route: impl Into<String>) -> Candidate {
         self.route = Some(route.into());
         self
     }
 
-    /// Not to be executed before.
+    /// Makes the item a timer that is never committed before this time.
     pub fn due(mut self, due: Time) -> Candidate {
         self.due = Some(due.0);
         self
     }
 
-    /// Whatever changes when the item would be worth another look. Leave it empty only if
-    /// no verdict is ever a settled skip.
+    /// Any value that changes when the item should be considered again. While it is unchanged, a
+    /// settled skip or a dead letter keeps the item from being planned again.
     pub fn version(mut self, version: impl Display) -> Candidate {
         self.version = version.to_string();
         self
     }
 
-    /// What `act` is to know, at most 4 KiB. Prefer to read again: a payload grows stale.
+    /// Data for `act`, at most 4 KiB. It may be stale by then; prefer to read again.
     pub fn payload(mut self, payload: impl Into<Vec<u8>>) -> Candidate {
         self.payload = payload.into();
         self

@@ -1,4 +1,4 @@
-//! Rows as they were read, by columns.
+//! Pages of rows that were read by column.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use crate::row::{not_read, place, typed};
 use crate::value::kind;
 use crate::{Error, FromValue, Result, Value};
 
-/// A page of rows by columns, each by its name.
+/// A page of rows, stored by column.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ColumnPage {
     names: Rc<[String]>,
@@ -16,32 +16,36 @@ pub struct ColumnPage {
     count: usize,
 }
 
-/// Byte strings, one after the other in one piece of memory.
+/// Byte strings, concatenated in one block of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Packed {
-    /// All of them.
+    /// The concatenated byte strings.
     pub bytes: Vec<u8>,
-    /// Where each of them is.
+    /// The range of each byte string in `bytes`.
     pub ranges: Vec<Range<usize>>,
 }
 
 impl ColumnPage {
-    /// A page of so many rows of these columns.
+    /// A page of `count` rows of these columns.
     pub fn new(names: Rc<[String]>, columns: Vec<Column>, count: usize) -> ColumnPage {
         ColumnPage { names, columns, count }
     }
 
-    /// How many rows it has.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether it has no rows.
+    /// Whether the page has no rows.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// A column of integers, none of them null.
+    /// The values of an integer column without nulls.
+    ///
+    /// # Errors
+    /// `no-such-column` if the column was not read, `unexpected-value` if a value is not an
+    /// integer.
     pub fn integers(&self, name: &str) -> Result<&[i64]> {
         match self.column(name)? {
             Column::Integers(integers) => Ok(integers),
@@ -50,7 +54,10 @@ impl ColumnPage {
         }
     }
 
-    /// A column of byte strings, none of them null, taken out of the page.
+    /// Moves the values of a column of byte strings without nulls out of the page.
+    ///
+    /// # Errors
+    /// `no-such-column` if the column was not read, `unexpected-value` if a value is not bytes.
     pub fn take_bytes(&mut self, name: &str) -> Result<Packed> {
         let at = place(&self.names, name)?;
         match self.columns.get_mut(at).ok_or_else(|| not_read(&self.names, name))? {
@@ -70,12 +77,18 @@ impl ColumnPage {
         }
     }
 
-    /// The value of a row as `T`; `Option<T>` where it may be null.
+    /// The value of a column in a row as `T`; use `Option<T>` if it may be null.
+    ///
+    /// # Errors
+    /// `no-such-row`, `no-such-column`, or `unexpected-value` if the value is not a `T`.
     pub fn get<T: FromValue>(&self, row: usize, name: &str) -> Result<T> {
         typed(name, &self.value(row, name)?)
     }
 
-    /// The value of a row as it is.
+    /// The value of a column in a row, of any kind.
+    ///
+    /// # Errors
+    /// `no-such-row` beyond the last row, `no-such-column` if the column was not read.
     pub fn value(&self, row: usize, name: &str) -> Result<Value> {
         let column = self.column(name)?;
         let range = |ends: &[u32]| {
@@ -95,7 +108,7 @@ impl ColumnPage {
         };
         value.ok_or_else(|| {
             let count = self.count;
-            Error::permanent("no-such-row", format!("row {row} of a page of {count} rows"))
+            Error::permanent("no-such-row", format!("no row {row} in a page of {count} rows"))
         })
     }
 
@@ -120,7 +133,7 @@ fn unexpected(name: &str, column: &Column, wanted: &str) -> Error {
     };
     Error::permanent(
         "unexpected-value",
-        format!("the column {name} holds {found}, where only {wanted} are expected"),
+        format!("the column {name} has {found}, but only {wanted} are expected"),
     )
 }
 
@@ -172,20 +185,20 @@ mod tests {
         let said = |error: Error| error.message;
         assert_eq!(
             said(page.integers("mixed").unwrap_err()),
-            "the column mixed holds a bool and an integer and null, where only integers are expected"
+            "the column mixed has a bool and an integer and null, but only integers are expected"
         );
         assert_eq!(
             said(page.take_bytes("no").unwrap_err()),
-            "the column no holds integers, where only byte strings are expected"
+            "the column no has integers, but only byte strings are expected"
         );
         assert_eq!(
             said(page.get::<bool>(0, "no").unwrap_err()),
-            "the column no holds an integer, where a bool is expected"
+            "the column no has an integer, but a bool is expected"
         );
         assert_eq!(
             said(page.integers("size").unwrap_err()),
-            "the column size was not read; read were no, text, data, at, mixed"
+            "the column size was not read, only no, text, data, at, mixed"
         );
-        assert_eq!(said(page.value(3, "no").unwrap_err()), "row 3 of a page of 3 rows");
+        assert_eq!(said(page.value(3, "no").unwrap_err()), "no row 3 in a page of 3 rows");
     }
 }

@@ -1,57 +1,69 @@
-//! What the host tells with every call: the present, the settings, the items.
+//! The inputs of a call: the present, the settings and the items.
 
 use crate::bindings::besom::task::types as wire;
 use crate::value::kind;
 use crate::{Error, Field, FromValue, Result, Time, Value, key};
 
-/// The circumstances of a call.
+/// The inputs that all functions of a task share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Context {
     /// The task's name in `besom.toml`.
     pub task: String,
-    /// The instant to be taken as the present; no other clock may be read.
+    /// The present. A task has no other clock.
     pub now: Time,
-    /// For whatever randomness the task needs: the same seed in a replay.
+    /// The only source of randomness; a replay passes the same seed.
     pub seed: u64,
-    /// In a scan: the tenant that is scanned.
+    /// The scanned tenant; none in `act`, where each item has its own, and in a scan over all
+    /// tenants.
     pub tenant: Option<String>,
-    /// How far ahead, in milliseconds, until the host calls `scan` again.
+    /// The time in milliseconds until the host calls `scan` again: plan what falls due before
+    /// `now` plus this time.
     pub horizon_ms: u64,
     /// One value for each setting of the manifest.
     pub settings: Vec<Field>,
-    /// Optional columns ([`crate::Access::optional`]) that are not mapped, as
+    /// Optional columns ([`crate::Access::optional`]) that the mapping lacks, as
     /// `collection.column`.
     pub unmapped: Vec<String>,
 }
 
-/// In the context's `extra`: a column of [`Context::unmapped`].
+/// The name in the context's `extra` of a column of [`Context::unmapped`].
 const UNMAPPED_COLUMN: &str = "unmapped-column";
 
 impl Context {
     /// The value of a setting as `T`.
+    ///
+    /// # Errors
+    /// `no-such-setting` if the manifest does not declare it, `unexpected-value` if its value is
+    /// not a `T`.
     pub fn setting<T: FromValue>(&self, name: &str) -> Result<T> {
         let value = self.settings.iter().find(|field| field.name == name).map(|field| &field.value);
         let value = value.ok_or_else(|| {
-            Error::permanent("no-such-setting", format!("the manifest declares no setting {name}"))
+            Error::permanent("no-such-setting", format!("the manifest has no setting {name}"))
         })?;
         T::from_value(value).ok_or_else(|| {
             let (wanted, found) = (T::WANTED, kind(value));
             Error::permanent(
                 "unexpected-value",
-                format!("the setting {name} is {found}, where {wanted} is expected"),
+                format!("the setting {name} is {found}, but {wanted} is expected"),
             )
         })
     }
 
-    /// Whether a column that the manifest asks for as optional is there to be read.
+    /// Whether an optional column of the manifest is mapped and can be read.
     pub fn has_column(&self, collection: &str, column: &str) -> bool {
         !self.unmapped.iter().any(|name| name.split_once('.') == Some((collection, column)))
     }
 
-    /// A duration setting, in milliseconds.
+    /// The value of a duration setting in milliseconds.
+    ///
+    /// # Errors
+    /// As [`Context::setting`], and `unexpected-value` for a negative duration.
     pub fn duration_ms(&self, name: &str) -> Result<u64> {
         u64::try_from(self.setting::<i64>(name)?).map_err(|_| {
-            Error::permanent("unexpected-value", format!("the setting {name} is a negative span"))
+            Error::permanent(
+                "unexpected-value",
+                format!("the setting {name} is a negative duration"),
+            )
         })
     }
 }
@@ -71,8 +83,8 @@ impl From<wire::Context> for Context {
     }
 }
 
-/// In an item's `extra`: how often a guard of it failed and asked for a retry; absent where none
-/// did.
+/// The name in an item's `extra` of the number of its failed guards that requested a retry;
+/// absent if there was none.
 const GUARD_RETRIES: &str = "guard-retries";
 
 fn guard_retries(extra: &[Field]) -> u32 {
@@ -81,36 +93,40 @@ fn guard_retries(extra: &[Field]) -> u32 {
     told.and_then(|count| u32::try_from(count).ok()).unwrap_or(0)
 }
 
-/// One unit of work, as [`crate::Task::act`] gets it.
+/// One unit of work, as passed to [`crate::Task::act`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// Its place in the batch: this is how a read names the item it is for.
+    /// The position in the batch, by which a read names the item it is for.
     pub index: u32,
-    /// The tenant; the host adds it to every read and change of this item.
+    /// The tenant, which the host adds to every read and change of this item.
     pub tenant: Option<String>,
-    /// The candidate's key.
+    /// The candidate's key; [`Item::key_values`] decodes it.
     pub key: String,
-    /// The candidate's route.
+    /// The candidate's route, or its key if it set none.
     pub route: String,
-    /// When it was due.
+    /// The candidate's due time, if it set one. It is not after [`Context::now`].
     pub due: Option<Time>,
-    /// The version that the scan saw.
+    /// The candidate's version, as of the scan.
     pub version: String,
-    /// What the scan wanted `act` to know.
+    /// The candidate's payload, as of the scan; it may be stale.
     pub payload: Vec<u8>,
-    /// The run that planned it.
+    /// The id of the run that planned the item.
     pub run: u64,
-    /// Counts from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
-    /// How often a guard of it failed and asked for a retry ([`crate::Proposal::or_retry`]): no
-    /// attempt is consumed by that. 0 from a host that does not tell.
+    /// How many times a guard of the item failed and requested a retry
+    /// ([`crate::Proposal::or_retry`]). Such a retry consumes no attempt. 0 if the host does not
+    /// report it.
     pub guard_retries: u32,
-    /// The slot that planned it.
+    /// The time of the slot that planned the item.
     pub planned_at: Time,
 }
 
 impl Item {
-    /// The values that [`crate::Candidate::of`] made the key from.
+    /// The values that [`crate::Candidate::of`] encoded into the key.
+    ///
+    /// # Errors
+    /// `malformed-key` if the key was not encoded by [`crate::key`].
     pub fn key_values(&self) -> Result<Vec<Value>> {
         key::decode(&self.key)
     }

@@ -1,13 +1,17 @@
-//! What became of the messages that the task has emitted (since contract 1.1).
+//! The delivery of messages that the task has emitted (since contract 1.1).
 //!
-//! A task sees its own alone: those of its items of the same tenant, to the topics of its
-//! manifest. A message and the change that goes with it are one commit, so the latest message
-//! of a key is the one that belongs to what is read of its row in the same call.
+//! A task sees only its own messages, of the same tenant and to the topics of its manifest. A
+//! message and the changes of its proposal are one commit, so the latest message of a key
+//! corresponds to the row as the same call reads it.
 
 pub use crate::bindings::besom::task::deliveries::{Delivery, Reply, State};
 use crate::{Item, Result, host};
 
-/// The latest message of each key to a topic, in their order; `of` as in [`crate::store`].
+/// The latest message of each key to a topic, in the order of the keys; none if there was no
+/// message or it was pruned with the history. `of` as in [`crate::store`].
+///
+/// # Errors
+/// An error of the host, for instance if the topic is not granted.
 pub fn latest(of: Option<&Item>, topic: &str, keys: &[String]) -> Result<Vec<Option<Delivery>>> {
     if keys.is_empty() {
         return Ok(Vec::new());
@@ -16,7 +20,7 @@ pub fn latest(of: Option<&Item>, topic: &str, keys: &[String]) -> Result<Vec<Opt
 }
 
 impl Delivery {
-    /// A message that is on its way: what a test begins with.
+    /// A message that is not delivered yet. For tests.
     pub fn pending(emitted_at: crate::Time, payload: impl Into<Vec<u8>>) -> Delivery {
         Delivery {
             emitted_at: emitted_at.micros(),
@@ -30,7 +34,7 @@ impl Delivery {
         }
     }
 
-    /// The same, taken by its receiver with this answer.
+    /// The message after the receiver has accepted it with this answer. For tests.
     pub fn answered(self, at: crate::Time, status: u16, body: impl Into<Vec<u8>>) -> Delivery {
         Delivery {
             state: State::Delivered,
@@ -41,7 +45,7 @@ impl Delivery {
         }
     }
 
-    /// The same, given up for this reason.
+    /// The message after its delivery was given up with this error. For tests.
     pub fn given_up(self, at: crate::Time, error: &str) -> Delivery {
         Delivery {
             state: State::GivenUp,

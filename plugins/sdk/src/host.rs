@@ -1,4 +1,5 @@
-//! The one place that calls the host: the imports in WebAssembly, the test's host natively.
+//! The only module that calls the host: the imports in WebAssembly, the test's fixture in a native
+//! build.
 
 use crate::bindings::besom::task::activity::State;
 use crate::bindings::besom::task::deliveries::Delivery;

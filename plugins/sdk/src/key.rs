@@ -1,37 +1,45 @@
-//! Item keys: the values of a row's key as one readable, reversible text.
+//! Item keys: the values of a row's key, encoded as one readable text that can be decoded.
 //!
-//! Text stands as it is, so that a person recognises it (`doc-1`); a key of several values
-//! joins them with `/` (`doc-1/client-7`). Other kinds carry a mark: `#42` is an integer,
-//! `@...` a UUID, `=0aff` bytes, `!...` a timestamp. What would be mistaken for one of these
-//! is written as `%XX`.
+//! Text is written unchanged (`doc-1`), and `/` joins several values (`doc-1/client-7`). Other
+//! kinds have a prefix: `#42` is an integer, `@...` a UUID, `=0aff` bytes and `!...` a timestamp.
+//! In text, `/`, `%` and a leading prefix character are escaped as `%XX`.
 
 use crate::value::kind;
 use crate::{Error, Result, Value};
 
 const MARKS: [char; 4] = ['#', '@', '=', '!'];
 
-/// The text of a key. An error for kinds that identify nothing (null, float ...).
+/// Encodes a key as text.
+///
+/// # Errors
+/// `unfit-key` for a null, bool, float, decimal or JSON value.
 pub fn encode(values: &[Value]) -> Result<String> {
     let parts: Vec<String> = values.iter().map(encode_value).collect::<Result<_>>()?;
     Ok(parts.join("/"))
 }
 
-/// The values of a key's text.
+/// Decodes the text of a key into its values.
+///
+/// # Errors
+/// `malformed-key` if [`encode`] cannot have produced the text.
 pub fn decode(key: &str) -> Result<Vec<Value>> {
     key.split('/')
         .map(|part| {
             decode_value(part).ok_or_else(|| {
                 Error::permanent(
                     "malformed-key",
-                    format!("{part:?} in {key:?} is no part of a key"),
+                    format!("{part:?} in {key:?} is not a valid key part"),
                 )
             })
         })
         .collect()
 }
 
-/// A key value as plain text, the way a product writes it into a URL or an activity key:
-/// text as it is, an integer in decimal, a UUID in its usual form.
+/// A key value as plain text, as products write it into a URL or an activity key: text unchanged,
+/// an integer in decimal, a UUID in lower case with hyphens.
+///
+/// # Errors
+/// `unfit-key` for any other kind of value.
 pub fn plain(value: &Value) -> Result<String> {
     match value {
         Value::Text(text) => Ok(text.clone()),

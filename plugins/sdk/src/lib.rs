@@ -1,9 +1,9 @@
-//! Write a Besom task in a page of Rust.
+//! The SDK for Besom tasks in Rust.
 //!
-//! A task looks for rows that are no longer needed ([`Task::candidates`],
-//! [`Task::candidate`]) and says what is to become of each ([`Task::act`]). It never
+//! A task finds rows that are no longer needed ([`Task::candidates`],
+//! [`Task::candidate`]) and decides what happens to each ([`Task::act`]). It never
 //! writes: it returns [`Verdict`]s, and the host applies the proposed changes in one
-//! transaction, after it has checked their guards.
+//! transaction after it has checked their guards.
 //!
 //! ```
 //! use besom_sdk::prelude::*;
@@ -13,8 +13,8 @@
 //! impl Task for Drafts {
 //!     fn describe() -> Manifest {
 //!         Manifest::new("drafts", env!("CARGO_PKG_VERSION"))
-//!             .doc("Deletes drafts that nobody has touched for a month.")
-//!             .setting(Setting::duration("older_than", "30d").doc("Age at which a draft goes."))
+//!             .doc("Deletes drafts that have not changed for a month.")
+//!             .setting(Setting::duration("older_than", "30d").doc("Age at deletion."))
 //!             .collection(Access::to("drafts").read().delete().columns(["draft_id", "touched_at"]))
 //!     }
 //!
@@ -31,7 +31,7 @@
 //!     fn act(_: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
 //!         let rows = store::get_each(items, "drafts", &["touched_at"], |item| item.key_values())?;
 //!         each(items, rows, |item, row| {
-//!             let Some(row) = row else { return Ok(Verdict::skip("deleted already")) };
+//!             let Some(row) = row else { return Ok(Verdict::skip("already deleted")) };
 //!             let touched: Time = row.get("touched_at")?;
 //!             let key = item.key_values()?;
 //!             Ok(Proposal::new()
@@ -45,8 +45,8 @@
 //! besom_sdk::export!(Drafts);
 //! ```
 //!
-//! Imports of the host exist only in WebAssembly. Compiled natively, the same calls reach
-//! the host that a test has put up with [`testing`].
+//! The host's imports exist only in WebAssembly. In a native build, the same calls reach
+//! the in-memory host that a test has set up with [`testing`].
 
 #[doc(hidden)]
 pub mod bindings;
@@ -82,10 +82,10 @@ pub use task::{Task, each};
 pub use time::{Time, parse_duration_ms};
 pub use value::FromValue;
 
-/// The result of whatever talks to the host.
+/// The result of a function that calls the host or decodes what the host returned.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Everything a task usually names: `use besom_sdk::prelude::*;`.
+/// The names that most tasks need: `use besom_sdk::prelude::*;`.
 pub mod prelude {
     pub use crate::{
         Access, Candidate, Context, Error, Filter, Guard, Item, Lane, Manifest, Proposal, Range,
@@ -94,9 +94,9 @@ pub mod prelude {
     };
 }
 
-/// Exports a [`Task`] as the component's `besom:task/housekeeping`. Once per crate, with
-/// the name of a type of that crate. Compiled natively it does nothing, so that the same
-/// crate has ordinary tests.
+/// Exports a [`Task`] as the component's `besom:task/housekeeping`. Call it once per crate,
+/// with the name of a type of that crate. In a native build it exports nothing, so that the
+/// crate can have ordinary tests.
 #[macro_export]
 macro_rules! export {
     ($task:ident) => {

@@ -1,10 +1,9 @@
-//! Messages into the host's log, where they carry the task and the run.
+//! Messages to the host's log, which adds the task and the run.
 
 use crate::bindings::besom::task::log::Level;
 use crate::{Item, Verdict, host};
 
-/// Items of a batch that are named when they are set aside; of the others only their number is
-/// said.
+/// How many items of a batch are named when they are set aside; the rest is only counted.
 const NAMED_MAX: usize = 5;
 
 macro_rules! levels {
@@ -17,15 +16,15 @@ macro_rules! levels {
 }
 
 levels! {
-    debug Debug "For whoever debugs the task.";
-    info Info "What an operator may want to know.";
-    warn Warn "What an operator should look at.";
-    error Error "What has gone wrong.";
+    debug Debug "Logs a detail for debugging the task.";
+    info Info "Logs information for operators.";
+    warn Warn "Logs a problem that an operator should examine.";
+    error Error "Logs a failure.";
 }
 
-/// Says what an act makes of its batch: one line, and a warning for each of the first items that
-/// are set aside. `what` are the items, and `proposed` is what is to become of those with a
-/// proposal: the host has yet to commit it. `more` follows where it is not empty.
+/// Logs one line that summarises the verdicts of a batch, and a warning for each of the first items
+/// that are set aside. `what` names the items and `proposed` the intended effect of the proposals,
+/// which the host has yet to commit. `more` is appended unless it is empty.
 pub fn batch(items: &[Item], verdicts: &[Verdict], what: &str, proposed: &str, more: &str) {
     let (mut proposals, mut skips, mut retries, mut dead) = (0, 0, 0, 0);
     for (item, verdict) in items.iter().zip(verdicts) {
@@ -46,7 +45,7 @@ pub fn batch(items: &[Item], verdicts: &[Verdict], what: &str, proposed: &str, m
         warn(format!("set aside: {} more", dead - NAMED_MAX));
     }
     let mut line = format!("batch of {} {what}: {proposals} {proposed}", verdicts.len());
-    for (count, word) in [(skips, "skipped"), (retries, "to be tried again"), (dead, "set aside")] {
+    for (count, word) in [(skips, "skipped"), (retries, "to be retried"), (dead, "set aside")] {
         if count > 0 {
             line.push_str(&format!(", {count} {word}"));
         }

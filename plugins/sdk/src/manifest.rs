@@ -1,11 +1,11 @@
-//! Manifests, built up: what a task says of itself.
+//! The builder of manifests: the description that a task returns to the host.
 
 use crate::bindings::besom::task::types::CollectionRequest;
 use crate::time::parse_duration_ms;
 use crate::{Field, Lane, Manifest, Operations, Setting, SettingKind, Value};
 
 impl Manifest {
-    /// A task scanned per tenant, in the normal lane, that asks for nothing yet. `version`
+    /// A task that is scanned per tenant, runs in the normal lane and requests nothing. `version`
     /// is usually `env!("CARGO_PKG_VERSION")`.
     pub fn new(name: &str, version: &str) -> Manifest {
         Manifest {
@@ -22,19 +22,19 @@ impl Manifest {
         }
     }
 
-    /// What the task does, for the operator.
+    /// The description that operators read.
     pub fn doc(mut self, doc: &str) -> Manifest {
         self.doc = doc.into();
         self
     }
 
-    /// Declares a setting.
+    /// Declares a setting, which the operator may set in `[tasks.NAME.settings]`.
     pub fn setting(mut self, setting: Setting) -> Manifest {
         self.settings.push(setting);
         self
     }
 
-    /// Declares a setting that is one of these words.
+    /// Declares a text setting whose value must be one of these words.
     pub fn choice<'a>(
         mut self,
         setting: Setting,
@@ -47,7 +47,7 @@ impl Manifest {
         self.setting(setting)
     }
 
-    /// Asks for a collection.
+    /// Requests access to a collection.
     pub fn collection(mut self, access: Access) -> Manifest {
         let Access { request, optional } = access;
         self.extra.extend(optional.into_iter().map(|column| Field {
@@ -58,26 +58,27 @@ impl Manifest {
         self
     }
 
-    /// Asks to emit to a topic.
+    /// Requests the right to emit to a topic and to read the task's own messages there.
     pub fn topic(mut self, topic: &str) -> Manifest {
         self.topics.push(topic.into());
         self
     }
 
-    /// Asks to read activity and to guard on it.
+    /// Requests the right to read activity and to guard on it.
     pub fn activity(mut self) -> Manifest {
         self.activity = true;
         self
     }
 
-    /// Scanned once over all, not per tenant: its collections have no tenant column, or its
-    /// candidates name their tenants.
+    /// Scans once over all tenants instead of per tenant: the collections have no tenant column,
+    /// or the candidates name their tenants.
     pub fn over_all_tenants(mut self) -> Manifest {
         self.per_tenant = false;
         self
     }
 
-    /// The priority class of its work.
+    /// The priority class of the task's work. The default is normal; the operator must grant
+    /// another.
     pub fn lane(mut self, lane: Lane) -> Manifest {
         self.lane = lane;
         self
@@ -85,63 +86,63 @@ impl Manifest {
 }
 
 impl Setting {
-    /// A span, such as `"24h"`, read with [`crate::Context::duration_ms`].
+    /// A duration such as `"24h"`, read with [`crate::Context::duration_ms`].
     ///
     /// # Panics
-    /// If the default is no span: a mistake in the plugin, found by any test that calls
-    /// `describe`.
+    /// If the default is not a valid duration: an error in the plugin, found by any test that
+    /// calls `describe`.
     pub fn duration(name: &str, default: &str) -> Setting {
         Setting::of(name, SettingKind::Duration, span(name, default))
     }
 
-    /// A whole number.
+    /// An integer, read as `i64`.
     pub fn integer(name: &str, default: i64) -> Setting {
         Setting::of(name, SettingKind::Integer, default.into())
     }
 
-    /// A number.
+    /// A floating-point number, read as `f64`.
     pub fn float(name: &str, default: f64) -> Setting {
         Setting::of(name, SettingKind::Float, default.into())
     }
 
-    /// Text.
+    /// Text, read as `String`.
     pub fn text(name: &str, default: &str) -> Setting {
         Setting::of(name, SettingKind::Text, default.into())
     }
 
-    /// True or false.
+    /// A Boolean, read as `bool`.
     pub fn bool(name: &str, default: bool) -> Setting {
         Setting::of(name, SettingKind::Bool, default.into())
     }
 
-    /// It has to be given; the default is dropped.
+    /// Makes the setting mandatory and drops its default.
     pub fn required(mut self) -> Setting {
         self.default = None;
         self
     }
 
-    /// The least value; for a duration use [`Setting::at_least`].
+    /// The inclusive minimum; for a duration use [`Setting::at_least`].
     pub fn minimum(mut self, value: impl Into<Value>) -> Setting {
         self.minimum = Some(value.into());
         self
     }
 
-    /// The greatest value.
+    /// The inclusive maximum; for a duration an integer of milliseconds.
     pub fn maximum(mut self, value: impl Into<Value>) -> Setting {
         self.maximum = Some(value.into());
         self
     }
 
-    /// The shortest span of a duration, such as `"1m"`.
+    /// The inclusive minimum of a duration, such as `"1m"`.
     ///
     /// # Panics
-    /// If it is no span.
+    /// If `shortest` is not a valid duration.
     pub fn at_least(mut self, shortest: &str) -> Setting {
         self.minimum = Some(span(&self.name, shortest));
         self
     }
 
-    /// For the person who sets it.
+    /// The description that operators read.
     pub fn doc(mut self, doc: &str) -> Setting {
         self.doc = doc.into();
         self
@@ -162,26 +163,28 @@ impl Setting {
 fn span(name: &str, text: &str) -> Value {
     let ms = parse_duration_ms(text).and_then(|ms| i64::try_from(ms).ok());
     let Some(ms) = ms else {
-        panic!("the setting {name}: {text:?} is no span such as `7d` or `90s`")
+        panic!("the setting {name}: {text:?} is not a duration such as `7d` or `90s`")
     };
     Value::Integer(ms)
 }
 
-/// What a task asks of a collection. The operator grants it, or the task does not start.
+/// The access that a task requests to a collection. If the operator does not grant all of it, the
+/// configuration is invalid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Access {
     request: CollectionRequest,
     optional: Vec<String>,
 }
 
-/// In the manifest's `extra`: a word, as `setting.word`, that the setting may be.
+/// The name in the manifest's `extra` of an allowed word, as `setting.word`.
 const CHOICE: &str = "choice";
 
-/// In the manifest's `extra`: a column, as `collection.column`, that need not be mapped.
+/// The name in the manifest's `extra` of a column, as `collection.column`, that the mapping may
+/// lack.
 const OPTIONAL_COLUMN: &str = "optional-column";
 
 impl Access {
-    /// To that collection: nothing yet.
+    /// Access to a collection, without any operation.
     pub fn to(collection: &str) -> Access {
         let request = CollectionRequest {
             collection: collection.into(),
@@ -191,38 +194,38 @@ impl Access {
         Access { request, optional: Vec::new() }
     }
 
-    /// To read rows, and to guard on them.
+    /// Requests reading rows and guarding on them.
     pub fn read(mut self) -> Access {
         self.request.operations |= Operations::READ;
         self
     }
 
-    /// To insert rows.
+    /// Requests inserting rows.
     pub fn insert(mut self) -> Access {
         self.request.operations |= Operations::INSERT;
         self
     }
 
-    /// To update rows.
+    /// Requests updating rows.
     pub fn update(mut self) -> Access {
         self.request.operations |= Operations::UPDATE;
         self
     }
 
-    /// To delete rows.
+    /// Requests deleting rows.
     pub fn delete(mut self) -> Access {
         self.request.operations |= Operations::DELETE;
         self
     }
 
-    /// The columns that the task names; without this call all of them.
+    /// The columns that the task uses; without this call, all columns.
     pub fn columns<'a>(mut self, columns: impl IntoIterator<Item = &'a str>) -> Access {
         self.request.columns.extend(columns.into_iter().map(str::to_owned));
         self
     }
 
-    /// Columns that the task names where they are mapped and goes without where they are not:
-    /// [`crate::Context::has_column`] tells.
+    /// Columns that the task uses only if they are mapped; test for them with
+    /// [`crate::Context::has_column`].
     pub fn optional<'a>(mut self, columns: impl IntoIterator<Item = &'a str>) -> Access {
         let columns: Vec<String> = columns.into_iter().map(str::to_owned).collect();
         self.request.columns.extend(columns.iter().cloned());
@@ -244,7 +247,9 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the setting threshold: \"a day\" is no span such as `7d` or `90s`")]
+    #[should_panic(
+        expected = "the setting threshold: \"a day\" is not a duration such as `7d` or `90s`"
+    )]
     fn a_malformed_default_is_found_by_describe() {
         let _ = Setting::duration("threshold", "a day");
     }

@@ -1,4 +1,4 @@
-//! Verdicts, guards and changes, built up.
+//! The builders of verdicts, guards and changes.
 
 use crate::bindings::besom::task::types::{
     KeyedChange, Message, Retried, RowChange, RowReference, Skipped,
@@ -9,34 +9,34 @@ use crate::{
     ReadSetId, RowKey, Value, Verdict,
 };
 
-/// How long an item waits after an error that may pass, unless the host waits longer.
+/// The minimum wait after a retryable error; the host's backoff may be longer.
 const RETRY_AFTER_MS: u64 = 1_000;
 
 impl Verdict {
-    /// Nothing to do now; a later scan may plan the item again.
+    /// No change is needed now; a later scan may plan the item again.
     pub fn skip(reason: impl Into<String>) -> Verdict {
         Verdict::Skip(Skipped { reason: reason.into(), settled: false })
     }
 
-    /// Nothing to do until the item's version changes. Only where the version captures
-    /// everything that could change this decision: time passes without changing it.
+    /// No change is needed until the item's version changes. Use it only if the version captures
+    /// everything that could change this decision; time and activity do not change a version.
     pub fn skip_settled(reason: impl Into<String>) -> Verdict {
         Verdict::Skip(Skipped { reason: reason.into(), settled: true })
     }
 
-    /// Act again after so many milliseconds, at least.
+    /// Calls `act` again after at least `after_ms` milliseconds; counts as an attempt.
     pub fn retry(after_ms: u64, reason: impl Into<String>) -> Verdict {
         Verdict::Retry(Retried { after: after_ms, reason: reason.into() })
     }
 
-    /// Set the item aside: trying again cannot help.
+    /// Sets the item aside as a dead letter, because a retry cannot help.
     pub fn dead(reason: impl Into<String>) -> Verdict {
         Verdict::Dead(reason.into())
     }
 }
 
 impl From<Error> for Verdict {
-    /// Of one item's error: retried where that can help, set aside where it cannot.
+    /// Retries the item after a retryable error and sets it aside after any other.
     fn from(error: Error) -> Verdict {
         let reason = format!("{}: {}", error.code, error.message);
         if error.retryable { Verdict::retry(RETRY_AFTER_MS, reason) } else { Verdict::dead(reason) }
@@ -50,7 +50,7 @@ impl From<Proposal> for Verdict {
 }
 
 impl Proposal {
-    /// Without guards and changes yet. A guard that fails skips the item.
+    /// A proposal without guards and changes. By default a failed guard skips the item.
     pub fn new() -> Proposal {
         Proposal {
             guards: Vec::new(),
@@ -60,25 +60,26 @@ impl Proposal {
         }
     }
 
-    /// Only if this holds in the commit.
+    /// Adds a condition that must hold in the commit.
     pub fn guard(mut self, guard: impl Into<Guard>) -> Proposal {
         self.guards.push(guard.into());
         self
     }
 
-    /// A guard that fails skips the item, for that reason.
+    /// A failed guard skips the item with this reason.
     pub fn or_skip(mut self, reason: impl Into<String>) -> Proposal {
         self.on_guard_failed = GuardFailed::Skip(reason.into());
         self
     }
 
-    /// A guard that fails lets `act` decide anew after so many milliseconds.
+    /// After a failed guard, `act` is called again in at least `after_ms` milliseconds. This
+    /// consumes no attempt.
     pub fn or_retry(mut self, after_ms: u64) -> Proposal {
         self.on_guard_failed = GuardFailed::Retry(after_ms);
         self
     }
 
-    /// Inserts a row; its key must be new.
+    /// Inserts a row; an existing row with the same key fails the item.
     pub fn insert<'a>(
         self,
         collection: &str,
@@ -102,7 +103,7 @@ impl Proposal {
         }))
     }
 
-    /// Sets columns of a row, which has to exist.
+    /// Sets columns of a row, which must exist.
     pub fn update<'a>(
         self,
         collection: &str,
@@ -113,7 +114,7 @@ impl Proposal {
         self.change(Change::Update(KeyedChange { collection, key, fields }))
     }
 
-    /// Adds to integer columns of a row, which has to exist.
+    /// Adds to integer columns of a row, which must exist.
     pub fn increment<'a>(
         self,
         collection: &str,
@@ -124,17 +125,18 @@ impl Proposal {
         self.change(Change::Increment(KeyedChange { collection: collection.into(), key, fields }))
     }
 
-    /// Deletes a row; one that is gone already is no error.
+    /// Deletes a row; a missing row is not an error.
     pub fn delete(self, collection: &str, key: RowKey) -> Proposal {
         self.change(Change::Delete(RowReference { collection: collection.into(), key }))
     }
 
-    /// Deletes exactly the rows of a read set.
+    /// Deletes exactly the rows of a read set ([`Range::collecting`]).
     pub fn delete_read_set(self, read_set: ReadSetId) -> Proposal {
         self.change(Change::DeleteReadSet(read_set))
     }
 
-    /// Puts a message into the outbox.
+    /// Puts a message into the outbox, delivered at least once after the commit, in the order of
+    /// its key.
     pub fn emit(
         self,
         topic: &str,
@@ -145,7 +147,7 @@ impl Proposal {
         self.change(Change::Emit(Message { topic, key, payload }))
     }
 
-    /// Kept with the item's history, for whoever asks later.
+    /// Adds a value to the item's history, for operators.
     pub fn note(mut self, name: &str, value: impl Into<Value>) -> Proposal {
         self.notes.push(Field { name: name.into(), value: value.into() });
         self
@@ -168,7 +170,7 @@ fn fields<'a>(columns: impl IntoIterator<Item = (&'a str, Value)>) -> Vec<Field>
 }
 
 impl Guard {
-    /// The row exists; add what its columns have to be.
+    /// The row exists; add conditions on its columns.
     pub fn row(collection: &str, key: RowKey) -> ColumnGuard {
         ColumnGuard { collection: collection.into(), key, conditions: Vec::new() }
     }
@@ -181,17 +183,18 @@ impl From<ColumnGuard> for Guard {
 }
 
 impl Filter {
-    /// Rows of that collection; add conditions.
+    /// All rows of a collection; add conditions.
     pub fn of(collection: &str) -> Filter {
         Filter { collection: collection.into(), conditions: Vec::new() }
     }
 
-    /// The guard that at least one row matches.
+    /// A guard that at least one row matches.
     pub fn exists(self) -> Guard {
         Guard::Exists(self)
     }
 
-    /// The guard that no row matches. The collection needs an anchor.
+    /// A guard that no row matches. The mapping of the collection must declare an anchor, and the
+    /// conditions must fix its columns.
     pub fn absent(self) -> Guard {
         Guard::Absent(self)
     }
@@ -210,12 +213,12 @@ macro_rules! conditions {
                 self.condition(column, Comparison::NotEqual, value.into())
             }
 
-            /// The column is not below the value; false where either is null.
+            /// The column is greater than or equal to the value; false if either is null.
             pub fn at_least(self, column: &str, value: impl Into<Value>) -> Self {
                 self.condition(column, Comparison::AtLeast, value.into())
             }
 
-            /// The column is not above the value; false where either is null.
+            /// The column is less than or equal to the value; false if either is null.
             pub fn at_most(self, column: &str, value: impl Into<Value>) -> Self {
                 self.condition(column, Comparison::AtMost, value.into())
             }

@@ -1,11 +1,11 @@
-//! Rows as they were read, with their columns' names.
+//! Rows that were read, with the names of their columns.
 
 use std::rc::Rc;
 
 use crate::value::kind;
 use crate::{Error, FromValue, Result, Value};
 
-/// A row: the columns that were asked for, by name.
+/// A row: the values of the requested columns, by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     columns: Rc<[String]>,
@@ -13,18 +13,23 @@ pub struct Row {
 }
 
 impl Row {
-    /// A row of these columns.
+    /// A row with these columns and their values, in the same order.
     pub fn new(columns: Rc<[String]>, values: Vec<Value>) -> Row {
         Row { columns, values }
     }
 
-    /// The value of a column as `T`; `Option<T>` where it may be null. The error names the
-    /// column, what was wanted and what was found.
+    /// The value of a column as `T`; use `Option<T>` if it may be null.
+    ///
+    /// # Errors
+    /// `no-such-column` if the column was not read, `unexpected-value` if the value is not a `T`.
     pub fn get<T: FromValue>(&self, column: &str) -> Result<T> {
         typed(column, self.borrow(column)?)
     }
 
-    /// The value of a column as it is.
+    /// The value of a column, of any kind.
+    ///
+    /// # Errors
+    /// `no-such-column` if the column was not read.
     pub fn value(&self, column: &str) -> Result<Value> {
         self.borrow(column).cloned()
     }
@@ -35,7 +40,7 @@ impl Row {
     }
 }
 
-/// Where a column stands among those that were read.
+/// The position of a column among the columns that were read.
 pub(crate) fn place(columns: &[String], column: &str) -> Result<usize> {
     let place = columns.iter().position(|name| name == column);
     place.ok_or_else(|| not_read(columns, column))
@@ -44,7 +49,7 @@ pub(crate) fn place(columns: &[String], column: &str) -> Result<usize> {
 pub(crate) fn not_read(columns: &[String], column: &str) -> Error {
     Error::permanent(
         "no-such-column",
-        format!("the column {column} was not read; read were {}", columns.join(", ")),
+        format!("the column {column} was not read, only {}", columns.join(", ")),
     )
 }
 
@@ -54,7 +59,7 @@ pub(crate) fn typed<T: FromValue>(column: &str, value: &Value) -> Result<T> {
         let (found, wanted) = (kind(value), T::WANTED);
         Error::permanent(
             "unexpected-value",
-            format!("the column {column} holds {found}, where {wanted} is expected"),
+            format!("the column {column} has {found}, but {wanted} is expected"),
         )
     })
 }
@@ -82,10 +87,10 @@ mod tests {
     #[test]
     fn an_error_names_the_column_and_what_was_found() {
         let error = row().get::<i64>("id").unwrap_err();
-        assert_eq!(error.message, "the column id holds text, where an integer is expected");
+        assert_eq!(error.message, "the column id has text, but an integer is expected");
         let error = row().get::<Time>("gone_at").unwrap_err();
-        assert_eq!(error.message, "the column gone_at holds null, where a timestamp is expected");
+        assert_eq!(error.message, "the column gone_at has null, but a timestamp is expected");
         let error = row().get::<i64>("size").unwrap_err();
-        assert_eq!(error.message, "the column size was not read; read were id, at, gone_at");
+        assert_eq!(error.message, "the column size was not read, only id, at, gone_at");
     }
 }

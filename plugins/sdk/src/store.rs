@@ -1,7 +1,10 @@
-//! Reading the collections that the task was granted. All reads of one act see one snapshot.
+//! Reads of the collections that the task was granted. All reads of one `act` see one snapshot.
 //!
-//! A read in [`crate::Task::act`] is for an item: its tenant is added to the query. A read in
-//! a scan is for none: it sees the scanned tenant.
+//! A read in [`crate::Task::act`] names an item (`of`), and the host adds its tenant to the query.
+//! A read in a scan names none and sees the scanned tenant.
+//!
+//! All functions return the host's error if the read is not granted, names an unknown index or
+//! column, exceeds a limit, or if the database fails.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,11 +14,12 @@ pub use crate::bindings::besom::task::store::Range;
 pub use crate::columns::{ColumnPage, Packed};
 use crate::{Filter, Item, ReadSetId, Result, Row, RowKey, Value, host};
 
-/// Rows per page of a range, where the task names no other number.
+/// The rows per page of a range, unless the task sets another number.
 pub const PAGE_ROWS: u32 = 1_000;
 
 impl Range {
-    /// All rows of a collection, in the order of its key.
+    /// All rows of a collection, in the order of its key, without columns: add them with
+    /// [`Range::columns`].
     pub fn of(collection: &str) -> Range {
         Range {
             collection: collection.into(),
@@ -33,43 +37,43 @@ impl Range {
         }
     }
 
-    /// In the order of a declared index.
+    /// Reads in the order of a declared index.
     pub fn index(mut self, index: &str) -> Range {
         self.index = Some(index.into());
         self
     }
 
-    /// Adds an equal value for the next of the index's first columns.
+    /// Requires the next of the index's first columns to equal this value.
     pub fn prefix(mut self, value: impl Into<Value>) -> Range {
         self.prefix.push(value.into());
         self
     }
 
-    /// The least value, inclusive, of the index's column after the prefix.
+    /// The inclusive lower bound of the index column after the prefix.
     pub fn lower(mut self, value: impl Into<Value>) -> Range {
         self.lower = Some(value.into());
         self
     }
 
-    /// The greatest value, inclusive, of the index's column after the prefix.
+    /// The inclusive upper bound of the index column after the prefix.
     pub fn upper(mut self, value: impl Into<Value>) -> Range {
         self.upper = Some(value.into());
         self
     }
 
-    /// The columns to read.
+    /// Adds columns to read, in this order.
     pub fn columns<'a>(mut self, columns: impl IntoIterator<Item = &'a str>) -> Range {
         self.columns.extend(columns.into_iter().map(str::to_owned));
         self
     }
 
-    /// From the upper end.
+    /// Reads in descending order.
     pub fn descending(mut self) -> Range {
         self.descending = true;
         self
     }
 
-    /// At most so many rows per page.
+    /// The maximum number of rows per page; the default is [`PAGE_ROWS`].
     pub fn limit(mut self, rows: u32) -> Range {
         self.limit = rows;
         self
@@ -81,7 +85,7 @@ impl Range {
         self
     }
 
-    /// Collects the rows into a read set that holds others of the collection; none: into a new one.
+    /// Collects the rows into an existing read set of the same collection; none: into a new one.
     pub fn collecting_into(mut self, read_set: Option<ReadSetId>) -> Range {
         (self.collect, self.into) = (true, read_set);
         self
@@ -91,16 +95,16 @@ impl Range {
 /// A page of a range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Page {
-    /// The rows.
+    /// The rows, with the requested columns.
     pub rows: Vec<Row>,
-    /// Where the next page goes on; none: the range is at its end.
+    /// The cursor of the next page; none: the range is complete.
     pub next: Option<Vec<u8>>,
-    /// The read set that holds the rows, where they were collected.
+    /// The read set that holds the rows, if they were collected.
     pub read_set: Option<ReadSetId>,
 }
 
-/// One page of a range: its limit, and from where `range.after` says. A page may be shorter
-/// than the limit, by bytes; only [`Page::next`] tells the end.
+/// One page of a range, of at most `range.limit` rows after `range.after`. A limit in bytes may
+/// make a page shorter; only [`Page::next`] shows the end.
 pub fn page(of: Option<&Item>, range: &Range) -> Result<Page> {
     let columns: Rc<[String]> = range.columns.clone().into();
     let page = host::read_range(of.map(|item| item.index), range)?;
@@ -108,19 +112,19 @@ pub fn page(of: Option<&Item>, range: &Range) -> Result<Page> {
     Ok(Page { rows, next: page.next, read_set: page.read_set })
 }
 
-/// All rows of a range, read page by page as they are asked for.
+/// An iterator over all rows of a range, which reads pages on demand.
 pub fn rows(of: Option<&Item>, range: Range) -> Rows {
     Rows { paging: Paging::new(of, range), buffer: Vec::new().into_iter() }
 }
 
-/// All rows of a range, a page at a time and by columns: for ranges of many rows, which cost a
-/// fraction of what they do row by row.
+/// An iterator over the pages of a range, by column. For many rows this costs a fraction of
+/// [`rows`].
 pub fn columns(of: Option<&Item>, range: Range) -> ColumnPages {
     let names: Rc<[String]> = range.columns.clone().into();
     ColumnPages { paging: Paging::new(of, range), names }
 }
 
-/// How far the reading of a range has come.
+/// The progress of reading a range.
 #[derive(Debug)]
 struct Paging {
     of: Option<u32>,
@@ -133,7 +137,7 @@ impl Paging {
         Paging { of: of.map(|item| item.index), range, end: false }
     }
 
-    /// Goes on behind a page.
+    /// Continues after a page.
     fn went_on(&mut self, next: Option<Vec<u8>>, read_set: Option<ReadSetId>) {
         self.end = next.is_none();
         self.range.after = next;
@@ -141,7 +145,7 @@ impl Paging {
     }
 }
 
-/// The pages of a range by columns. Ends after the first error.
+/// The pages of a range by column, from [`columns`]. Ends after the first error.
 #[derive(Debug)]
 pub struct ColumnPages {
     paging: Paging,
@@ -149,7 +153,7 @@ pub struct ColumnPages {
 }
 
 impl ColumnPages {
-    /// The read set of the rows that were collected so far.
+    /// The read set of the rows collected so far; none if the range does not collect.
     pub fn read_set(&self) -> Option<ReadSetId> {
         self.paging.range.into
     }
@@ -175,7 +179,7 @@ impl Iterator for ColumnPages {
     }
 }
 
-/// The rows of a range. Ends after the first error.
+/// The rows of a range, from [`rows`]. Ends after the first error.
 #[derive(Debug)]
 pub struct Rows {
     paging: Paging,
@@ -183,7 +187,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The read set of the rows that were collected so far.
+    /// The read set of the rows collected so far; none if the range does not collect.
     pub fn read_set(&self) -> Option<ReadSetId> {
         self.paging.range.into
     }
@@ -218,7 +222,7 @@ impl Iterator for Rows {
     }
 }
 
-/// Rows by key; none for a row that is not there.
+/// The rows with these keys, in their order; none for a missing row.
 pub fn get_many(
     of: Option<&Item>,
     collection: &str,
@@ -230,8 +234,11 @@ pub fn get_many(
     Ok(rows.into_iter().map(|row| row.map(|values| Row::new(columns.clone(), values))).collect())
 }
 
-/// One row for each item, in the order of the items: one call per tenant of the batch. An
-/// item whose key cannot be told gets that error and keeps nobody from theirs.
+/// One row for each item, in the order of the items, with one call per tenant of the batch. An
+/// item for which `key` fails gets that error; the other items are read.
+///
+/// # Errors
+/// An error of the host, which concerns the whole batch.
 pub fn get_each(
     items: &[Item],
     collection: &str,
@@ -257,17 +264,17 @@ pub fn get_each(
         .collect())
 }
 
-/// Whether a row matches.
+/// Whether at least one row matches.
 pub fn exists(of: Option<&Item>, filter: &Filter) -> Result<bool> {
     host::exists(of.map(|item| item.index), filter)
 }
 
-/// The tenants after `after`, in order, that have rows in the range.
+/// At most `limit` tenants after `after`, in order, that have rows in the range.
 pub fn tenants(range: &Range, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
     host::tenants(range, after, limit)
 }
 
-/// The items' places in the slice, grouped by tenant.
+/// The indexes of the items in the slice, grouped by tenant.
 pub fn by_tenant(items: &[Item]) -> Vec<Vec<usize>> {
     let mut groups: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
     for (at, item) in items.iter().enumerate() {

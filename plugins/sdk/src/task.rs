@@ -1,36 +1,50 @@
-//! The trait of a task, and its translation to the contract's exports.
+//! The trait that a task implements, and its translation to the exports of the contract.
 
 use crate::bindings::besom::task::types as wire;
 use crate::bindings::exports::besom::task::housekeeping::Guest;
 use crate::store;
 use crate::{Candidate, Context, Error, Item, Manifest, Page, Range, Result, Row, Verdict, log};
 
-/// A task. Write [`describe`](Task::describe), [`candidates`](Task::candidates),
-/// [`candidate`](Task::candidate) and [`act`](Task::act); override the others where one row
-/// is not one candidate.
+/// A task. Implement [`describe`](Task::describe), [`candidates`](Task::candidates),
+/// [`candidate`](Task::candidate) and [`act`](Task::act); override the other functions if one
+/// row is not one candidate.
 pub trait Task {
-    /// What the task is, what it can be told, what it asks for.
+    /// The task's name, settings and requested rights. Called when the plugin is loaded.
     fn describe() -> Manifest;
 
-    /// The rows that are candidates, as a range of a declared index: it serves both to find
-    /// the tenants that have any and to scan each of them. The limit is the host's.
+    /// The rows that may be candidates, as a range of a declared index. The range is used to
+    /// find the tenants that have candidates, and to scan each of them. The host sets its limit.
+    ///
+    /// # Errors
+    /// An error fails the scan.
     fn candidates(ctx: &Context) -> Result<Range>;
 
-    /// The candidate of a row of that range; none: it is not one after all. An error leaves
-    /// the row out with a warning, so that one bad row never hides those behind it.
+    /// The candidate for a row of that range; none: the row is not a candidate.
+    ///
+    /// # Errors
+    /// An error excludes the row and logs a warning, so that one invalid row does not block the
+    /// rows after it.
     fn candidate(ctx: &Context, row: &Row) -> Result<Option<Candidate>>;
 
-    /// One verdict per item, in their order; see [`each`]. An error fails the batch and is
-    /// for what concerns all of it; what concerns one item is that item's verdict.
+    /// One verdict per item, in their order; see [`each`].
+    ///
+    /// # Errors
+    /// An error fails the whole batch. Report a problem of one item as the verdict of that item.
     fn act(ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>>;
 
-    /// The tenants after `after`, in order, that may have candidates.
+    /// At most `limit` tenants after `after`, in order, that may have candidates. By default
+    /// those with rows in the range of [`candidates`](Task::candidates).
+    ///
+    /// # Errors
+    /// An error fails the scan.
     fn tenants(ctx: &Context, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
         store::tenants(&Self::candidates(ctx)?, after, limit)
     }
 
-    /// One page of at most `limit` candidates; `cursor` is what the page before returned as
-    /// `next`.
+    /// One page of at most `limit` candidates; `cursor` is the `next` of the previous page.
+    ///
+    /// # Errors
+    /// An error fails the scan.
     fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
         let mut range = Self::candidates(ctx)?.limit(limit);
         range.after = cursor;
@@ -39,7 +53,7 @@ pub trait Task {
         let candidates = rows.rows.iter().filter_map(|row| match Self::candidate(ctx, row) {
             Ok(candidate) => candidate,
             Err(error) => {
-                log::warn(format!("a row of {} is left out: {}", range.collection, error.message));
+                log::warn(format!("skipped a row of {}: {}", range.collection, error.message));
                 None
             }
         });
@@ -47,8 +61,11 @@ pub trait Task {
     }
 }
 
-/// A verdict for each item and what was read for it. An error, of the reading or of the
-/// decision, becomes the verdict of that item alone.
+/// Calls `decide` with each item and what was read for it. An error of the read or of `decide`
+/// becomes the verdict of that item alone: a retry if the error is retryable, otherwise dead.
+///
+/// # Errors
+/// `contract` if `read` and `items` differ in length.
 pub fn each<T>(
     items: &[Item],
     read: Vec<Result<T>>,

@@ -1,7 +1,7 @@
-//! A host in memory, so that a task's own tests run natively and in milliseconds.
+//! An in-memory host, so that the tests of a task run natively and in milliseconds.
 //!
-//! It answers reads and records what was asked; it commits nothing. What guards and changes
-//! do is the host's business and tested there: a task's test looks at its verdicts.
+//! It answers reads and counts calls. It evaluates no guards and applies no changes, which are
+//! tested with the host itself: the tests of a task inspect its verdicts.
 #![cfg(not(target_arch = "wasm32"))]
 
 use std::cell::RefCell;
@@ -17,12 +17,12 @@ use crate::{
     RowKey, Task, Time, Value, Verdict,
 };
 
-/// Pages of a test's scan are this short, so that paging is always exercised.
+/// The page size of a scan in tests, small so that paging is always exercised.
 const SCAN_ROWS: u32 = 2;
 
 type Named = BTreeMap<String, Value>;
 
-/// Tables, activity and the present, as a task sees them.
+/// The in-memory host: tables, activity, messages, settings and the present.
 #[derive(Clone, Debug)]
 pub struct Fixture {
     now: Time,
@@ -31,15 +31,15 @@ pub struct Fixture {
     unmapped: Vec<String>,
     tables: BTreeMap<String, Table>,
     activity: BTreeMap<String, State>,
-    /// The latest message by tenant, topic and key.
+    /// The latest message, by tenant, topic and key.
     deliveries: BTreeMap<(String, String, String), Delivery>,
-    /// Of the running call: the tenant of each item, or of the scan.
+    /// The tenant of each item of the current `act`; `scanned` is that of the current scan.
     tenants: Vec<Option<String>>,
     scanned: Option<String>,
     calls: usize,
     guard_retries: u32,
     logged: Vec<String>,
-    /// The keys of the rows that were collected; an id is the index.
+    /// The keys of the collected rows; the id of a read set is its index.
     read_sets: Vec<Vec<RowKey>>,
 }
 
@@ -54,18 +54,18 @@ thread_local! {
     static HOST: RefCell<Option<Fixture>> = const { RefCell::new(None) };
 }
 
-/// Calls the host that the running test has put up.
+/// Calls the host of the current test.
 pub(crate) fn with<T>(f: impl FnOnce(&mut Fixture) -> T) -> T {
     HOST.with_borrow_mut(|host| {
         let Some(host) = host else {
-            panic!("natively there is a host only inside Fixture::scan and Fixture::act")
+            panic!("a native build has a host only inside the calls of a Fixture")
         };
         f(host)
     })
 }
 
 impl Fixture {
-    /// An empty host whose clock stands at `now`.
+    /// An empty host whose present is `now`.
     pub fn new(now: Time) -> Fixture {
         Fixture {
             now,
@@ -84,38 +84,38 @@ impl Fixture {
         }
     }
 
-    /// Another present.
+    /// Sets the present.
     pub fn at(mut self, now: Time) -> Fixture {
         self.now = now;
         self
     }
 
-    /// How far ahead the host calls `scan` again, in milliseconds.
+    /// Sets the time in milliseconds until the host calls `scan` again; 0 by default.
     pub fn horizon_ms(mut self, ms: u64) -> Fixture {
         self.horizon_ms = ms;
         self
     }
 
-    /// Gives a setting; the others have their defaults. A duration is an integer of
+    /// Sets a setting; all others have their defaults. A duration is an integer of
     /// milliseconds.
     pub fn setting(mut self, name: &str, value: impl Into<Value>) -> Fixture {
         self.settings.push(Field { name: name.into(), value: value.into() });
         self
     }
 
-    /// From now on, so many guards of every item have failed and asked for a retry.
+    /// Sets the number of failed guards of every item from now on ([`Item::guard_retries`]).
     pub fn guard_retries(mut self, count: u32) -> Fixture {
         self.guard_retries = count;
         self
     }
 
-    /// Leaves an optional column out of the mapping.
+    /// Removes an optional column from the mapping.
     pub fn unmapped(mut self, collection: &str, column: &str) -> Fixture {
         self.unmapped.push(format!("{collection}.{column}"));
         self
     }
 
-    /// A collection with its key (without the tenant) and its indexes.
+    /// Adds an empty collection with its key columns (without the tenant) and its indexes.
     pub fn table(mut self, name: &str, key: &[&str], indexes: &[(&str, &[&str])]) -> Fixture {
         let owned = |columns: &[&str]| columns.iter().map(|&c| c.to_owned()).collect::<Vec<_>>();
         let indexes = indexes.iter().map(|(name, columns)| ((*name).to_owned(), owned(columns)));
@@ -124,7 +124,10 @@ impl Fixture {
         self
     }
 
-    /// A row of a collection.
+    /// Adds a row to a collection.
+    ///
+    /// # Panics
+    /// If the collection was not added with [`Fixture::table`].
     pub fn row<'a>(
         mut self,
         table: &str,
@@ -137,19 +140,25 @@ impl Fixture {
         self
     }
 
-    /// The state of an activity key; the others are unknown.
+    /// Sets the state of an activity key; all others are unknown.
     pub fn activity(mut self, key: &str, state: State) -> Fixture {
         self.activity.insert(key.into(), state);
         self
     }
 
-    /// The latest message of a key that the task has emitted for a tenant.
+    /// Sets the latest message that the task has emitted for a tenant, topic and key.
     pub fn delivery(mut self, tenant: &str, topic: &str, key: &str, found: Delivery) -> Fixture {
         self.deliveries.insert((tenant.into(), topic.into(), key.into()), found);
         self
     }
 
-    /// All candidates of a tenant, over as many pages as it takes.
+    /// Scans a tenant and returns the candidates of all pages.
+    ///
+    /// # Errors
+    /// The error of the task's `scan`.
+    ///
+    /// # Panics
+    /// If a required setting is missing, or a page has more candidates than requested.
     pub fn scan<T: Task>(&mut self, tenant: &str) -> Result<Vec<Candidate>> {
         self.scanned = Some(tenant.into());
         let ctx = self.context::<T>(Some(tenant));
@@ -166,13 +175,20 @@ impl Fixture {
         }
     }
 
-    /// The tenants that may have candidates.
+    /// All tenants that the task reports to have candidates.
+    ///
+    /// # Errors
+    /// The error of the task's `tenants`.
     pub fn tenants<T: Task>(&mut self) -> Result<Vec<String>> {
         let ctx = self.context::<T>(None);
         self.call(|| T::tenants(&ctx, None, u32::MAX))
     }
 
-    /// The verdicts on candidates, each under its tenant.
+    /// The verdicts on candidates in one batch, each given with its tenant. Every item is at its
+    /// first attempt.
+    ///
+    /// # Errors
+    /// The error of the task's `act`.
     pub fn act<T: Task>(&mut self, candidates: &[(&str, Candidate)]) -> Result<Vec<Verdict>> {
         let ctx = self.context::<T>(None);
         let items: Vec<Item> = candidates
@@ -196,12 +212,12 @@ impl Fixture {
         self.call(|| T::act(&ctx, &items))
     }
 
-    /// How often the host was called so far, logging not counted.
+    /// The number of calls of the host so far, except for logging.
     pub fn calls(&self) -> usize {
         self.calls
     }
 
-    /// What was logged so far.
+    /// The lines logged so far.
     pub fn logged(&self) -> &[String] {
         &self.logged
     }
@@ -230,7 +246,7 @@ impl Fixture {
         }
     }
 
-    /// Lends itself to the calls of the guest.
+    /// Runs `f` with this fixture as the host that the task calls.
     fn call<T>(&mut self, f: impl FnOnce() -> T) -> T {
         HOST.set(Some(self.clone()));
         let result = f();
@@ -357,7 +373,7 @@ impl Fixture {
         self.logged.push(message.to_owned());
     }
 
-    /// The rows of a range in its order; of all tenants where `tenant` is none.
+    /// The rows of a range in its order; of all tenants if `tenant` is none.
     fn matching(&self, tenant: Option<&str>, range: &Range) -> Result<Vec<&(String, Named)>> {
         let table = self.table_of(&range.collection)?;
         let index = match &range.index {
@@ -394,7 +410,7 @@ impl Fixture {
     }
 }
 
-/// Packed where the host packs what tasks read most.
+/// Packs integers and byte strings as the host does; all other kinds stay values.
 fn column(values: Vec<Value>) -> Column {
     let integers = values.iter().map(|value| match value {
         Value::Integer(integer) => Some(*integer),
@@ -440,7 +456,7 @@ fn at_least(value: &Value, bound: &Value) -> bool {
     compare(value, bound).is_some_and(Ordering::is_ge)
 }
 
-/// None: not of one kind, or null.
+/// None if the kinds differ or cannot be ordered.
 fn compare(a: &Value, b: &Value) -> Option<Ordering> {
     match (a, b) {
         (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),

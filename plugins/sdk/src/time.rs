@@ -1,4 +1,4 @@
-//! Instants and spans, in the contract's units: microseconds and milliseconds.
+//! Instants in microseconds and durations in milliseconds, the units of the contract.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use std::fmt;
 pub struct Time(pub i64);
 
 impl Time {
-    /// Later by so many milliseconds; at most the last instant there is.
+    /// Adds `ms` milliseconds; saturates at the last representable instant.
     pub fn plus_ms(self, ms: u64) -> Time {
         Time(self.0.saturating_add(micros(ms)))
     }
 
-    /// Earlier by so many milliseconds; at least the first instant there is.
+    /// Subtracts `ms` milliseconds; saturates at the first representable instant.
     pub fn minus_ms(self, ms: u64) -> Time {
         Time(self.0.saturating_sub(micros(ms)))
     }
 
-    /// Microseconds since the epoch.
+    /// The microseconds since the epoch, negative before it.
     pub fn micros(self) -> i64 {
         self.0
     }
@@ -28,14 +28,14 @@ fn micros(ms: u64) -> i64 {
 }
 
 impl fmt::Display for Time {
-    /// Microseconds since the epoch: meant for versions, not for people.
+    /// Writes the microseconds since the epoch: a form for versions, not for operators.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-/// Milliseconds of a span such as `250ms`, `90s`, `5m`, `24h`, `7d` or `2w`. None: it is
-/// no such span, or too long to count.
+/// The milliseconds of a duration such as `250ms`, `90s`, `5m`, `24h`, `7d` or `2w`; none if the
+/// text is not a duration or the result overflows.
 pub fn parse_duration_ms(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit())?;
     let (number, unit) = text.split_at(digits);

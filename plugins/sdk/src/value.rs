@@ -1,4 +1,4 @@
-//! Values of the contract to and from Rust's own types.
+//! Conversions between the values of the contract and Rust types.
 
 use crate::{Time, Value};
 
@@ -31,12 +31,13 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// What a [`Value`] can be read as.
+/// A type that a [`Value`] can be read as. No conversion loses information. A `String` also reads
+/// decimals and JSON.
 pub trait FromValue: Sized {
-    /// What is wanted, for the error.
+    /// The expected kind, with an article, for error messages.
     const WANTED: &'static str;
 
-    /// None: the value is of another kind.
+    /// The value as this type; none if it is of another kind.
     fn from_value(value: &Value) -> Option<Self>;
 }
 
@@ -82,7 +83,7 @@ impl<T: FromValue> FromValue for Option<T> {
     }
 }
 
-/// The kind of a value, for errors.
+/// The kind of a value, with an article, for error messages.
 pub(crate) fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

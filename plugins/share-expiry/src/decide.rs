@@ -1,66 +1,66 @@
-//! When a share ends, and what is to become of it then. Pure: instants are microseconds,
-//! limits are milliseconds or, as in the table, seconds.
+//! Decides when a share expires, how far ahead to plan, and what happens at the due time. Pure:
+//! instants are in microseconds; limits are in milliseconds or, as in the table, in seconds.
 
-/// Below a limit of one day the window is a part of the limit, from there on a day.
+/// The longest window, and the limit below which the window is a fraction of the limit.
 const DAY_MS: u64 = 86_400_000;
 
-/// How many windows a limit below one day is divided into.
+/// The number of windows in a limit below one day.
 const WINDOWS_PER_LIMIT: u64 = 10;
 
-/// The limits, as the settings give them.
+/// The limits of the task's settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Of a share without a limit of its own.
+    /// The limit of a share that has none of its own.
     pub limit_ms: u64,
-    /// The shortest limit that a share may have of its own; 0: it may have any.
+    /// The shortest limit that a share may have of its own; 0: no minimum.
     pub limit_min_ms: u64,
-    /// What lowers the window further.
+    /// An upper bound of the window.
     pub window_max_ms: u64,
 }
 
 impl Limits {
-    /// The shortest limit that is known of, for the window. A share with an even shorter one of
-    /// its own is found all the same, by the next scan.
+    /// The shortest known limit, from which the window is computed. The next scan also finds a
+    /// share with an even shorter limit of its own.
     pub fn shortest_ms(&self) -> u64 {
         if self.limit_min_ms == 0 { self.limit_ms } else { self.limit_min_ms.min(self.limit_ms) }
     }
 
-    /// How far ahead shares are planned: one day, or a tenth of a shortest limit below one
-    /// day. A share that starts right after a scan is seen by the next one, long before it
-    /// ends.
+    /// How far ahead shares are planned: one day, or a tenth of the shortest limit if that is
+    /// below one day. So the next scan finds a share that starts right after a scan long before
+    /// it expires.
     pub fn window_ms(&self) -> u64 {
         let shortest = self.shortest_ms();
         let window = if shortest >= DAY_MS { DAY_MS } else { shortest / WINDOWS_PER_LIMIT };
         window.min(self.window_max_ms)
     }
 
-    /// The end of what is planned now. The host may call less often than the window would
-    /// have it; then its horizon counts, or shares would be late.
+    /// The end of the window: shares that expire until then are planned. If the host scans less
+    /// often than the window requires, its longer horizon is used, so that shares are not late.
     pub fn planned_until_us(&self, now_us: i64, horizon_ms: u64) -> i64 {
         now_us.saturating_add(micros(self.window_ms().max(horizon_ms)))
     }
 
-    /// The latest start of a share without a limit of its own that ends by `until_us`,
-    /// inclusive.
+    /// The latest start, inclusive, of a share without a limit of its own that expires by
+    /// `until_us`.
     pub fn latest_start_us(&self, until_us: i64) -> i64 {
         until_us.saturating_sub(micros(self.limit_ms))
     }
 
-    /// The starts of the shares that began later than that and end by `until_us` all the same,
-    /// if their own limit is short enough: both bounds are inclusive. None: no share may have a
-    /// limit below `limit_ms`.
+    /// The starts, both bounds inclusive, of shares after [`Limits::latest_start_us`] that still
+    /// expire by `until_us` if their own limit is short enough. None: no share may have a limit
+    /// below `limit_ms`.
     pub fn shorter_starts_us(&self, until_us: i64) -> Option<(i64, i64)> {
         let from = self.latest_start_us(until_us).saturating_add(1);
         let to = until_us.saturating_sub(micros(self.limit_min_ms));
         (from <= to).then_some((from, to))
     }
 
-    /// The longest limit in seconds by which such a share can end in time.
+    /// The longest limit in seconds with which such a share can expire in time.
     pub fn shorter_limit_s(&self) -> i64 {
         i64::try_from(self.limit_ms / 1_000).unwrap_or(i64::MAX)
     }
 
-    /// When a share ends. A limit of its own that is negative ends it at its start.
+    /// When a share expires; saturates. A negative limit of its own makes it expire at its start.
     pub fn due_us(&self, start_us: i64, own_limit_s: Option<i64>) -> i64 {
         let limit_us = match own_limit_s {
             Some(seconds) => seconds.max(0).saturating_mul(1_000_000),
@@ -70,38 +70,38 @@ impl Limits {
     }
 }
 
-/// A share as it stands.
+/// A share as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// When it began.
+    /// The start of the share.
     pub start_us: i64,
-    /// Its own limit in seconds; none: the task's.
+    /// The share's own limit in seconds; none: the limit of the task.
     pub limit_s: Option<i64>,
-    /// When it was ended.
+    /// When the share was ended; none: it has not ended.
     pub unshared_us: Option<i64>,
 }
 
-/// What is to become of a share whose time has come.
+/// The outcome for a share that was planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It ends now; its time came at `due_us`.
+    /// The share has expired and ends now.
     Unshare {
-        /// When its time came.
+        /// When the share expired.
         due_us: i64,
     },
-    /// Somebody was faster.
+    /// The share has already ended.
     AlreadyUnshared,
-    /// Its time has been put off: the item of its new due time will end it.
+    /// The share was extended: the item of its new due time will end it.
     Extended {
-        /// When its time comes.
+        /// When the share expires now.
         due_us: i64,
     },
-    /// Its row is gone.
+    /// The row of the share does not exist any more.
     Gone,
 }
 
-/// Decides about a share at `now_us`. A share that was shortened after it was planned is due
-/// all the same, whichever item brings it here.
+/// Decides on a share at `now_us`, from the row alone: a share that was shortened after it was
+/// planned ends now, whichever item refers to it.
 pub fn decide(share: Option<Share>, limits: &Limits, now_us: i64) -> Decision {
     let Some(share) = share else { return Decision::Gone };
     if share.unshared_us.is_some() {
@@ -170,9 +170,9 @@ mod tests {
         assert!(mixed.due_us(to, None) > until);
         // The two ranges meet.
         assert_eq!(mixed.latest_start_us(until), from - 1);
-        // Without a shortest limit, whatever began is looked at.
+        // Without a shortest limit, every started share is read.
         assert_eq!(limits(7 * DAY_MS).shorter_starts_us(until), Some((from, until)));
-        // Where no share may have a shorter one, there is nothing more to look at.
+        // If no share may have a shorter limit, there is no second range.
         let none = Limits { limit_min_ms: 7 * DAY_MS, ..limits(7 * DAY_MS) };
         assert_eq!(none.shorter_starts_us(until), None);
     }

@@ -1,15 +1,16 @@
-//! Built-in task `share-expiry`: ends shares when their time has come, and not before.
+//! Built-in task `share-expiry`: ends shares when they expire, never before.
 //!
-//! The scan plans what falls due within the window as items with a due time; the host fires
-//! each at its time. This file reads and proposes; [`decide`] knows windows and limits.
+//! The scan plans shares that expire within the window as items with a due time, and the host
+//! executes each item at its due time. This file reads and proposes; [`decide`] computes windows
+//! and limits.
 //!
-//! A scan has two parts, both of one index: shares that began so long ago that `limit` has
-//! passed by the end of the window, and, among those that began later, the ones whose own
-//! `limit_seconds` is shorter. So a share of any limit is found by the next scan.
+//! A scan has two parts over one index: shares whose `limit` passes before the end of the window,
+//! and, of the shares that start later, those whose own `limit_seconds` is shorter. So the next
+//! scan finds a share with any limit.
 //!
-//! `unshared_at` gets the due time where the item fires at its time, and the present where it
-//! is late: until then the share could be used, and an audit has to find that. How late it was
-//! is in the notes.
+//! `unshared_at` is the due time if the item is executed on time, and the present if it is late,
+//! because the share could be used until then and an audit has to show that. The notes record the
+//! delay.
 
 pub mod decide;
 
@@ -17,12 +18,12 @@ use besom_sdk::Page;
 use besom_sdk::prelude::*;
 use decide::{Decision, Limits, Share};
 
-/// A share that changed while it was being ended is looked at again after so long.
+/// The time until a share that changed before the commit is decided again.
 const RETRY_MS: u64 = 200;
 
 const COLUMNS: [&str; 3] = ["start_date", "limit_seconds", "unshared_at"];
 
-/// The task.
+/// The task, with [`Limits`] from its settings.
 #[derive(Debug)]
 pub struct ShareExpiry;
 
@@ -42,7 +43,7 @@ fn share(row: &Row) -> Result<Share> {
     })
 }
 
-/// Shares that have not ended.
+/// The shares that have not ended, by their start.
 fn open_shares() -> Range {
     Range::of("shares")
         .index("by_unshared_start")
@@ -51,7 +52,7 @@ fn open_shares() -> Range {
         .columns(COLUMNS)
 }
 
-/// The parts of a scan, in their order.
+/// The ranges of a scan, in their order: one or two.
 fn parts(ctx: &Context) -> Result<Vec<Range>> {
     let limits = limits(ctx)?;
     let until = limits.planned_until_us(ctx.now.micros(), ctx.horizon_ms);
@@ -72,16 +73,16 @@ impl Task for ShareExpiry {
             .setting(
                 Setting::duration("limit", "7d")
                     .at_least("10ms")
-                    .doc("How long a share without limit_seconds lasts."),
+                    .doc("The duration of a share without limit_seconds."),
             )
             .setting(Setting::duration("limit_min", "0s").doc(
-                "The shortest limit_seconds that a share may have: what began more recently is \
-                 not looked at. 0s: a share may have any.",
+                "The shortest limit_seconds that a share may have: shares that started more \
+                 recently are not read. 0s: no minimum.",
             ))
             .setting(
                 Setting::duration("window_max", "1d")
                     .at_least("1ms")
-                    .doc("Plan at most so far ahead, where the schedule allows it."),
+                    .doc("How far ahead shares are planned at most, if the schedule allows it."),
             )
             .collection(Access::to("shares").read().update().columns([
                 "share_id",
@@ -91,7 +92,7 @@ impl Task for ShareExpiry {
             ]))
     }
 
-    /// Those that end by the limit of the task; [`parts`] adds those with a shorter one.
+    /// The shares that expire by the limit of the task; [`parts`] adds those with a shorter limit.
     fn candidates(ctx: &Context) -> Result<Range> {
         let limits = limits(ctx)?;
         let until = limits.planned_until_us(ctx.now.micros(), ctx.horizon_ms);
@@ -109,8 +110,8 @@ impl Task for ShareExpiry {
         Ok(tenants)
     }
 
-    /// First those that end by the limit of the task, then those with a shorter one. The
-    /// cursor's first byte is the part.
+    /// Scans first the shares that expire by the limit of the task, then those with a shorter
+    /// limit. The first byte of the cursor is the part.
     fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
         let (part, after) = match cursor.as_deref() {
             None => (0, None),
@@ -118,7 +119,7 @@ impl Task for ShareExpiry {
             Some([]) => return Err(Error::permanent("malformed-cursor", "the cursor is empty")),
         };
         let parts = parts(ctx)?;
-        // A part that a change of the settings has removed since is at its end.
+        // A change of the settings may have removed the cursor's part: the scan is then complete.
         let Some(range) = parts.get(usize::from(part)) else {
             return Ok(Page { candidates: vec![], next: None, scanned: 0, extra: vec![] });
         };
@@ -134,7 +135,7 @@ impl Task for ShareExpiry {
         let candidates = page.rows.iter().filter_map(|row| match Self::candidate(ctx, row) {
             Ok(candidate) => candidate,
             Err(error) => {
-                log::warn(format!("a row of shares is left out: {}", error.message));
+                log::warn(format!("skipped a row of shares: {}", error.message));
                 None
             }
         });
@@ -162,10 +163,10 @@ impl Task for ShareExpiry {
             let seen = row.as_ref().map(share).transpose()?;
             Ok(match decide::decide(seen, &limits, ctx.now.micros()) {
                 Decision::Gone => Verdict::skip("the share is gone"),
-                Decision::AlreadyUnshared => Verdict::skip("unshared already"),
+                Decision::AlreadyUnshared => Verdict::skip("already unshared"),
                 Decision::Extended { due_us } => {
                     let later_ms = (due_us - ctx.now.micros()).div_euclid(1_000);
-                    Verdict::skip(format!("extended: it ends {later_ms} ms later"))
+                    Verdict::skip(format!("extended: expires in {later_ms} ms"))
                 }
                 Decision::Unshare { due_us } => {
                     let Some(row) = row else { return Ok(Verdict::skip("the share is gone")) };
@@ -178,7 +179,7 @@ impl Task for ShareExpiry {
     }
 }
 
-/// Only the very share that was read: not if it was extended, restarted or ended meanwhile.
+/// Ends the share only as it was read: not if it was extended, restarted or ended since.
 fn unshare(ctx: &Context, key: Vec<Value>, row: &Row, due_us: i64) -> Result<Verdict> {
     let as_read = Guard::row("shares", key.clone())
         .equal("unshared_at", Value::Null)
@@ -261,7 +262,7 @@ mod tests {
         let mut fixture = shares(&rows);
         assert_eq!(planned(&mut fixture), [hour.clone(), minute.clone()]);
         assert_eq!(fixture.tenants::<ShareExpiry>().unwrap(), ["t"]);
-        // An operator who knows the shortest limit saves the look at what began since.
+        // With a known shortest limit, shares that started more recently are not read.
         let fixture = shares(&rows).setting("limit_min", 3_600_000i64);
         assert_eq!(planned(&mut fixture.clone().horizon_ms(86_400_000)), [hour, minute]);
         let mut fixture = fixture.setting("window_max", 1_000i64);
@@ -302,8 +303,8 @@ mod tests {
         let candidate = before.scan::<ShareExpiry>("t").unwrap().remove(0);
         for (mut after, reason) in [
             (shares(&[]), "the share is gone"),
-            (shares(&[("a", start, None, Some(NOW.0 - 1))]), "unshared already"),
-            (shares(&[("a", start + 5_000, None, None)]), "extended: it ends 5 ms later"),
+            (shares(&[("a", start, None, Some(NOW.0 - 1))]), "already unshared"),
+            (shares(&[("a", start + 5_000, None, None)]), "extended: expires in 5 ms"),
         ] {
             let verdicts = after.act::<ShareExpiry>(&[("t", candidate.clone())]).unwrap();
             assert_eq!(verdicts, [Verdict::skip(reason)]);

@@ -1,114 +1,113 @@
-//! Which state a workspace is to be in. Pure: instants are microseconds, spans in seconds as
-//! the table has them.
+//! Decides which state a workspace should be in. Pure: instants are in microseconds, durations in
+//! seconds, as in the table.
 //!
 //! # The two rules
-//! - **RUNNING to STANDBY** when nobody uses the workspace: no connection and no idle timer.
-//!   The idle timer is the TTL of every workspace. `standby_ttl_seconds`, where it is set and
-//!   above zero, can only make the wait longer: that much must have passed since
-//!   `last_access_at` as well, so that opening a workspace for a moment does not cut short
-//!   what its owner asked for. It never makes the wait shorter than the timer.
-//! - **STANDBY to PENDING** when `archive_ttl_seconds` have passed since `last_access_at`.
-//!   Without either of the two a workspace is never archived.
+//! - **RUNNING to STANDBY** when the workspace is idle: no connection and no idle timer.
+//!   The idle timer is the TTL of every workspace. A `standby_ttl_seconds` above zero can only
+//!   extend the wait: that time must also have passed since `last_access_at`, so that opening a
+//!   workspace briefly does not shorten the time that its owner requested.
+//! - **STANDBY to PENDING** when `archive_ttl_seconds` have passed since `last_access_at`. If one
+//!   is null, the workspace is never archived.
 //!
-//! Both only while no operation is under way and the workspace is where it is to be: one whose
-//! `desired_state` says something else is on its way already, by us or by its user, and a
-//! user's choice always wins. Only `desired_state` is ever written: what writes `status` is
-//! the reconciler alone, and it would undo anybody else's write.
+//! Both apply only while no operation is in progress and `desired_state` equals `status`. A
+//! workspace with another `desired_state` is already changing, and a user's choice always wins.
+//! Only `desired_state` is written: the reconciler alone writes `status`, and would undo a write by
+//! any other task.
 //!
-//! No skip is ever settled: what decides here is time and activity, and neither changes the
+//! No skip is settled, because the decision depends on time and activity, and neither changes the
 //! version of a row.
 
 /// The status of a workspace in use.
 pub const RUNNING: &str = "RUNNING";
-/// The status of a workspace that is stopped and quickly back.
+/// The status of a stopped workspace that can start quickly.
 pub const STANDBY: &str = "STANDBY";
-/// What an archived workspace is to be.
+/// The desired state of a workspace to be archived.
 pub const PENDING: &str = "PENDING";
-/// The operation of a workspace that is left alone by the reconciler.
+/// The operation of a workspace on which the reconciler is not working.
 pub const NONE: &str = "NONE";
 
-/// A workspace as it stands.
+/// A workspace as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workspace {
-    /// Where it is.
+    /// The current state, which only the reconciler writes.
     pub status: String,
-    /// What the reconciler is doing with it.
+    /// The reconciler's current operation; [`NONE`] if there is none.
     pub operation: String,
-    /// Where it is to be.
+    /// The state that a user or this task requests.
     pub desired_state: String,
-    /// The least time without access before it stands by; none or 0: the idle timer alone.
+    /// The minimum time without access before standby; none, 0 or less: only the idle timer counts.
     pub standby_ttl_s: Option<i64>,
     /// The time without access before it is archived; none: never.
     pub archive_ttl_s: Option<i64>,
-    /// The last time somebody connected; none: nobody ever did.
+    /// The last time that a client connected; none: never.
     pub last_access_us: Option<i64>,
 }
 
-/// Whether somebody uses it.
+/// The activity of a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// At least one connection.
     Active,
     /// No connection, but the idle timer runs.
     Waiting,
-    /// Neither.
+    /// No connection and no idle timer.
     Idle,
-    /// Not observed for long enough to say.
+    /// Not observed for long enough; never treated as idle.
     Unknown,
 }
 
-/// What is to be done.
+/// The outcome for a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Set `desired_state` to STANDBY, if nobody uses it by then.
+    /// Set `desired_state` to STANDBY, if the workspace is still idle at the commit.
     StandBy,
     /// Set `desired_state` to PENDING.
     Archive,
-    /// Leave it.
+    /// Skip the item.
     Leave(Leave),
 }
 
-/// Why a workspace is left alone.
+/// Why a workspace is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// Its status is neither RUNNING nor STANDBY.
+    /// The status is neither RUNNING nor STANDBY.
     OtherStatus,
-    /// An operation is under way.
+    /// The operation is not [`NONE`].
     Busy,
-    /// It is to be elsewhere already.
+    /// `desired_state` differs from `status`.
     OnItsWay,
-    /// Somebody is connected.
+    /// At least one client is connected.
     InUse,
-    /// The idle timer runs.
+    /// The idle timer is running.
     Waiting,
-    /// Whether it is used is unknown, which is not idle.
+    /// The activity is unknown, which is not idle.
     Unknown,
-    /// Its own TTL has not passed.
+    /// The TTL in the row has not passed since the last access.
     Fresh,
-    /// It has no archive TTL.
+    /// `archive_ttl_seconds` is null.
     NeverArchived,
-    /// There is no last access to count from.
+    /// `last_access_at` is null.
     NeverAccessed,
 }
 
 impl Leave {
-    /// For the history.
+    /// The reason in the history.
     pub fn reason(self) -> &'static str {
         match self {
             Leave::OtherStatus => "neither RUNNING nor STANDBY",
-            Leave::Busy => "an operation is under way",
-            Leave::OnItsWay => "desired_state is another already",
-            Leave::InUse => "in use: somebody is connected",
+            Leave::Busy => "an operation is in progress",
+            Leave::OnItsWay => "desired_state already differs from status",
+            Leave::InUse => "in use: a client is connected",
             Leave::Waiting => "the idle timer is running",
             Leave::Unknown => "activity unknown: not observed for long enough",
-            Leave::Fresh => "its TTL has not passed since the last access",
+            Leave::Fresh => "the TTL has not passed since the last access",
             Leave::NeverArchived => "no archive_ttl_seconds",
             Leave::NeverAccessed => "no last_access_at",
         }
     }
 }
 
-/// Decides about a workspace at `now_us`. `used` matters for a RUNNING one only.
+/// Decides on a workspace at `now_us`. `used` matters only if it is RUNNING.
 pub fn decide(workspace: &Workspace, used: Use, now_us: i64) -> Decision {
     if workspace.operation != NONE {
         return Decision::Leave(Leave::Busy);
@@ -218,7 +217,7 @@ mod tests {
                 last_access_us: access_us,
                 ..workspace(STANDBY, STANDBY)
             };
-            // Activity has no say: nobody is connected to what is not running.
+            // Activity is ignored: a client cannot be connected to a workspace that is not running.
             for used in [Use::Idle, Use::Active, Use::Unknown] {
                 assert_eq!(decide(&standby, used, NOW), expected, "{ttl_s:?} {access_us:?}");
             }

@@ -1,11 +1,11 @@
-//! Built-in task `ttl-transitions`: lets workspaces stand by when nobody uses them, and be
-//! archived when nobody has used them for long. It writes `desired_state` and nothing else.
+//! Built-in task `ttl-transitions`: moves idle workspaces to standby, and those unused for long
+//! to the archive. It writes only `desired_state`.
 //!
-//! This file scans, reads and proposes; [`decide`] holds the two rules.
+//! This file scans, reads and proposes; [`decide`] contains the two rules.
 //!
-//! Workspaces in plain use (connected, or with a running idle timer) are not planned at all.
-//! One whose use is *unknown* is planned and skipped with that reason, so that an outage of
-//! the activity is visible in the history.
+//! Workspaces in use (connected, or with a running idle timer) are not planned. A workspace whose
+//! activity is *unknown* is planned and skipped with that reason, so that an outage of activity is
+//! visible in the history.
 
 pub mod decide;
 
@@ -15,7 +15,7 @@ use besom_sdk::prelude::*;
 use besom_sdk::{Page, activity::State};
 use decide::{Decision, NONE, PENDING, RUNNING, STANDBY, Use, Workspace};
 
-/// What decides about a workspace.
+/// The columns that the decision depends on.
 const DECIDING: [&str; 6] = [
     "status",
     "operation",
@@ -25,14 +25,14 @@ const DECIDING: [&str; 6] = [
     "last_access_at",
 ];
 
-/// What shows that somebody has touched it meanwhile: a user who writes RUNNING over RUNNING
-/// changes no value but these. A table may have either, both or none.
+/// Columns that show a concurrent write: a user who writes RUNNING over RUNNING changes only
+/// these. A table may have either, both or none.
 const TOUCHED: [&str; 2] = ["version", "last_manual_change_at"];
 
-/// The columns that have to be as they were read, besides those of [`TOUCHED`].
+/// The columns guarded with the values that were read, besides those of [`TOUCHED`].
 const AS_READ: [&str; 4] = ["status", "operation", "desired_state", "last_access_at"];
 
-/// The task.
+/// The task, with the setting `archive_ttl_min`.
 #[derive(Debug)]
 pub struct TtlTransitions;
 
@@ -56,17 +56,17 @@ fn used(state: State) -> Use {
     }
 }
 
-/// Those of [`TOUCHED`] that are mapped.
+/// The columns of [`TOUCHED`] that are mapped.
 fn touched(ctx: &Context) -> impl Iterator<Item = &'static str> {
     TOUCHED.into_iter().filter(|column| ctx.has_column("workspaces", column))
 }
 
-/// The columns that are read.
+/// The columns to read, besides the key.
 fn columns(ctx: &Context) -> Vec<&'static str> {
     DECIDING.into_iter().chain(touched(ctx)).collect()
 }
 
-/// Workspaces that are where they are to be, with no operation under way.
+/// The workspaces in their desired state without a current operation.
 fn settled(ctx: &Context, status: &'static str) -> Range {
     Range::of("workspaces")
         .index("by_status_operation")
@@ -77,7 +77,7 @@ fn settled(ctx: &Context, status: &'static str) -> Range {
         .columns(columns(ctx))
 }
 
-/// The two parts of a scan, in their order.
+/// The two ranges of a scan, in their order: running workspaces, then standby ones.
 fn parts(ctx: &Context) -> Result<[Range; 2]> {
     Ok([settled(ctx, RUNNING), TtlTransitions::candidates(ctx)?])
 }
@@ -85,10 +85,10 @@ fn parts(ctx: &Context) -> Result<[Range; 2]> {
 impl Task for TtlTransitions {
     fn describe() -> Manifest {
         Manifest::new("ttl-transitions", env!("CARGO_PKG_VERSION"))
-            .doc("Idle workspaces stand by; those not used for long are archived.")
+            .doc("Moves idle workspaces to standby, and those unused for long to the archive.")
             .setting(Setting::duration("archive_ttl_min", "0s").doc(
-                "The shortest archive_ttl_seconds that a workspace may have: what was used \
-                 more recently is not even looked at.",
+                "The shortest archive_ttl_seconds that a workspace may have: workspaces used \
+                 more recently are not read.",
             ))
             .collection(
                 Access::to("workspaces")
@@ -101,7 +101,7 @@ impl Task for TtlTransitions {
             .activity()
     }
 
-    /// Those that may be archived; [`parts`] adds those that run.
+    /// The workspaces that may be archived; [`parts`] adds the running ones.
     fn candidates(ctx: &Context) -> Result<Range> {
         let latest = ctx.now.minus_ms(ctx.duration_ms("archive_ttl_min")?);
         Ok(settled(ctx, STANDBY).upper(latest))
@@ -116,8 +116,8 @@ impl Task for TtlTransitions {
         Ok(Some(Candidate::of(&[row.value("workspace_id")?])?.version(seen.join("|"))))
     }
 
-    /// Tenants of either part. Their order is the database's, which is not known here: it is that
-    /// of all tenants of the collection.
+    /// The tenants of either range. They must be in the order of the database, which is unknown
+    /// here, so the tenants of the whole collection provide it.
     fn tenants(ctx: &Context, after: Option<&str>, limit: u32) -> Result<Vec<String>> {
         let [running, standby] = parts(ctx)?;
         let running = store::tenants(&running, after, limit)?;
@@ -142,7 +142,7 @@ impl Task for TtlTransitions {
         Ok(tenants)
     }
 
-    /// First those that run, then those that stand by. The cursor's first byte is the part.
+    /// Scans first running, then standby workspaces. The first byte of the cursor is the range.
     fn scan(ctx: &Context, cursor: Option<Vec<u8>>, limit: u32) -> Result<Page> {
         let (part, after) = match cursor.as_deref() {
             None => (0, None),
@@ -151,7 +151,10 @@ impl Task for TtlTransitions {
         };
         let parts = parts(ctx)?;
         let Some(range) = parts.get(usize::from(part)) else {
-            return Err(Error::permanent("malformed-cursor", format!("there is no part {part}")));
+            return Err(Error::permanent(
+                "malformed-cursor",
+                format!("the scan has no part {part}"),
+            ));
         };
         let mut range = range.clone().limit(limit);
         range.after = after;
@@ -182,12 +185,12 @@ impl Task for TtlTransitions {
                 Decision::Archive => send(item, &row, &touched, PENDING)?.into(),
             })
         })?;
-        log::batch(items, &verdicts, "workspaces", "wanted elsewhere", "");
+        log::batch(items, &verdicts, "workspaces", "to change state", "");
         Ok(verdicts)
     }
 }
 
-/// The candidates among the rows: all but those that would certainly be left alone.
+/// The candidates among the rows: all but those that `act` would skip for a known reason.
 fn worth_planning(ctx: &Context, rows: &[Row]) -> Result<Vec<Candidate>> {
     let mut running = Vec::new();
     for row in rows {
@@ -211,8 +214,8 @@ fn worth_planning(ctx: &Context, rows: &[Row]) -> Result<Vec<Candidate>> {
     Ok(candidates)
 }
 
-/// The activity of the items whose workspace runs, by their index: what stands by is archived
-/// even while nothing is known of anybody's activity.
+/// The activity of the items whose workspace is running, by item index. Standby workspaces are
+/// archived even while activity is unknown.
 fn uses_of_running(
     items: &[Item],
     rows: &[Result<Option<Row>>],
@@ -227,12 +230,12 @@ fn uses_of_running(
     Ok(running.iter().map(|item| item.index).zip(states.into_iter().map(|s| s.map(used))).collect())
 }
 
-/// The workspace's name, as the proxy tells it to the activity endpoint.
+/// The workspace's activity key, as the product reports it to the activity endpoint.
 fn activity_key(item: &Item) -> Result<String> {
     item.key_values()?.iter().map(key::plain).collect::<Result<Vec<_>>>().map(|key| key.join("/"))
 }
 
-/// Wants the workspace elsewhere, if nobody has touched it since it was read.
+/// Sets the desired state of the workspace if it has not changed since it was read.
 fn send(item: &Item, row: &Row, touched: &[&str], target: &str) -> Result<Proposal> {
     let key = item.key_values()?;
     let mut as_read = Guard::row("workspaces", key.clone());
@@ -242,12 +245,12 @@ fn send(item: &Item, row: &Row, touched: &[&str], target: &str) -> Result<Propos
     Ok(Proposal::new()
         .guard(as_read)
         .update("workspaces", key, [("desired_state", target.into())])
-        .or_skip("the workspace was used or changed meanwhile")
+        .or_skip("the workspace was used or changed since it was read")
         .note("from", row.value("status")?)
         .note("to", target))
 }
 
-/// A value in a version.
+/// A value as part of an item's version.
 fn shown(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),

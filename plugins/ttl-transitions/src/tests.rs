@@ -1,4 +1,4 @@
-//! The task against the host in memory.
+//! Runs the task against the in-memory host.
 
 use besom_sdk::testing::Fixture;
 use besom_sdk::{Change, GuardFailed, Proposal};
@@ -140,10 +140,10 @@ fn every_skip_says_why() {
     for (mut fixture, expected) in [
         (model(), "the workspace is gone"),
         (running(model(), "w"), "activity unknown: not observed for long enough"),
-        (running(model(), "w").activity("w", State::Active), "in use: somebody is connected"),
+        (running(model(), "w").activity("w", State::Active), "in use: a client is connected"),
         (running(model(), "w").activity("w", State::Waiting), "the idle timer is running"),
-        (standby(model(), "w", NOW.0), "its TTL has not passed since the last access"),
-        (with(model(), "w", [RUNNING, "STOPPING", STANDBY], 0), "an operation is under way"),
+        (standby(model(), "w", NOW.0), "the TTL has not passed since the last access"),
+        (with(model(), "w", [RUNNING, "STOPPING", STANDBY], 0), "an operation is in progress"),
     ] {
         assert_eq!(verdict(&mut fixture, "w"), Verdict::skip(expected));
     }

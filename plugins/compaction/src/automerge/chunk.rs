@@ -1,9 +1,9 @@
-//! The container: a row is one or more chunks, accounted for to the last byte.
+//! Reads the container: a row is one or more chunks, without any other bytes.
 //!
-//! Decides: whether a row is well-formed, which hash each change has, and what the chunks hold
-//! (counts). The library parses the same bytes again, but it takes more than it should: it
-//! has read a document whose last chunk was cut as an empty one, and a single change
-//! without looking at its checksum.
+//! Decides whether a row is well formed, which hash each change has, and how much the chunks
+//! contain (counts). The library parses the same bytes again but accepts more than it should: it
+//! has read a document whose last chunk was truncated as empty, and a single change
+//! without checking its checksum.
 //!
 //! ```text
 //! 85 6f 4a 83 | checksum (4) | type (1) | length (LEB128) | data
@@ -18,7 +18,7 @@ use super::wire::{Fault, Reader};
 
 const MAGIC: [u8; 4] = [0x85, 0x6f, 0x4a, 0x83];
 
-/// SHA-256 of a change, which is its name.
+/// The SHA-256 of a change, which identifies it.
 pub type Hash = [u8; 32];
 
 /// A chunk.
@@ -28,35 +28,35 @@ pub enum Chunk {
     Change(Change),
     /// A whole document.
     Document(Document),
-    /// A bundle of changes, which is an experiment of the library's.
+    /// A bundle of changes, an experimental kind of the library.
     Bundle,
 }
 
-/// What is known of a change without its operations.
+/// The header of a change, without its operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its name.
+    /// The hash that identifies the change.
     pub hash: Hash,
     /// The changes that it depends on.
     pub deps: Vec<Hash>,
-    /// Who made it.
+    /// The id of the actor that made the change.
     pub actor: Vec<u8>,
-    /// Its number among those of its actor, from 1.
+    /// The sequence number among the actor's changes, from 1.
     pub seq: u64,
-    /// The counter of its first operation.
+    /// The counter of the first operation.
     pub start_op: u64,
-    /// Its operations.
+    /// The counts over the operations.
     pub operations: Counts,
 }
 
-/// What is known of a document without its operations.
+/// The header of a document, without its operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
     /// The changes that no other depends on.
     pub heads: Vec<Hash>,
-    /// Its changes.
+    /// The counts over the changes.
     pub changes: Counts,
-    /// Its operations.
+    /// The counts over the operations.
     pub operations: Counts,
 }
 
@@ -91,7 +91,7 @@ fn chunk(reader: &mut Reader<'_>) -> Result<Chunk, Fault> {
         if hash[..4] == checksum {
             Ok(hash)
         } else {
-            Err(Fault { at: start + 4, what: "the chunk's checksum is another".into() })
+            Err(Fault { at: start + 4, what: "the chunk's checksum does not match".into() })
         }
     };
     match kind {
@@ -138,7 +138,7 @@ fn change(hash: Hash, data: &[u8]) -> Result<Change, Fault> {
     reader.signed("the time")?;
     let message = reader.prefixed("the message")?;
     if std::str::from_utf8(message).is_err() {
-        return Err(reader.fault("the message is no UTF-8"));
+        return Err(reader.fault("the message is not UTF-8"));
     }
     actors(reader)?;
     let layout = columns::layout(reader)?;
@@ -147,7 +147,7 @@ fn change(hash: Hash, data: &[u8]) -> Result<Change, Fault> {
     if start_op.saturating_add(operations.rows) > u64::from(u32::MAX) {
         return Err(reader.fault("an operation's counter has more than 32 bits"));
     }
-    // The rest are extra bytes, such as the author.
+    // Extra bytes follow, such as the author.
     Ok(Change { hash, deps, actor, seq, start_op, operations })
 }
 
@@ -159,7 +159,7 @@ fn document(data: &[u8]) -> Result<Document, Fault> {
     let operation_columns = columns::layout(reader)?;
     let changes = columns::count(reader, &change_columns, Of::Changes)?;
     let operations = columns::count(reader, &operation_columns, Of::Operations)?;
-    // Early writers left the places of the heads out.
+    // Early writers omitted the positions of the heads.
     if !reader.is_done() {
         for _ in &heads {
             reader.number("the place of a head")?;
@@ -174,7 +174,7 @@ fn document(data: &[u8]) -> Result<Document, Fault> {
 fn hashes(reader: &mut Reader<'_>, of: &str) -> Result<Vec<Hash>, Fault> {
     let count = reader.number(of)?;
     if count > reader.left() as u64 / 32 {
-        return Err(reader.fault(format!("{of} are {count}, more than there are bytes for")));
+        return Err(reader.fault(format!("{of}: {count} is more than the bytes left can hold")));
     }
     (0..count).map(|_| reader.array(of)).collect()
 }

@@ -1,30 +1,31 @@
-//! The columns of a chunk: how many rows they hold, counted without expanding them.
+//! Counts the rows in the columns of a chunk without expanding them.
 //!
-//! Runs make a few bytes say millions of rows, and deflated columns a thousand times their
-//! size: what a chunk will need in memory is known from here, before the library sees it.
+//! With run-length encoding a few bytes can represent millions of rows, and deflated columns
+//! inflate up to a thousand times. These counts give the memory that a chunk needs, before the
+//! library reads it.
 
 use std::io::Read;
 use std::ops::AddAssign;
 
 use super::wire::{Fault, Reader};
 
-/// The most bytes that one chunk may inflate to.
+/// The maximum number of bytes that one chunk may inflate to.
 pub const INFLATED_BYTES_MAX: usize = 128 * 1024 * 1024;
 
 const DEFLATED: u64 = 0b1000;
-/// Of operations: what each does, which none lacks.
+/// The column with the action of each operation, which every operation has.
 const ACTION: u64 = 4 << 4 | 2;
-/// Of changes: who made each.
+/// The column with the actor of each change.
 const ACTOR: u64 = 1;
 
-/// What a list of columns holds.
+/// The counts over a list of columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Rows: operations, or changes.
+    /// The number of rows: operations or changes.
     pub rows: u64,
-    /// Rows of all columns together.
+    /// The rows of all columns together.
     pub cells: u64,
-    /// Bytes, inflated.
+    /// The inflated bytes.
     pub bytes: u64,
 }
 
@@ -36,14 +37,14 @@ impl AddAssign for Counts {
     }
 }
 
-/// Which columns there are: specification and length in bytes.
+/// The columns: specification and length in bytes.
 pub type Layout = Vec<(u64, u64)>;
 
-/// Reads which columns there are.
+/// Reads the list of columns.
 pub fn layout(reader: &mut Reader<'_>) -> Result<Layout, Fault> {
     let count = reader.number("the number of columns")?;
     if count > reader.left() as u64 / 2 {
-        return Err(reader.fault(format!("{count} columns, more than there are bytes for")));
+        return Err(reader.fault(format!("{count} columns are more than the bytes left can hold")));
     }
     (0..count)
         .map(|_| {
@@ -56,7 +57,7 @@ pub fn layout(reader: &mut Reader<'_>) -> Result<Layout, Fault> {
         .collect()
 }
 
-/// Which rows count.
+/// The kind of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
     /// Operations of a change, whose columns are never deflated.
@@ -97,7 +98,7 @@ pub fn count(reader: &mut Reader<'_>, layout: &Layout, of: Of) -> Result<Counts,
     Ok(counts)
 }
 
-/// Inflates all of `data`, and nothing may follow the end.
+/// Inflates all of `data`, without trailing bytes.
 pub fn inflate(data: &[u8]) -> Result<Vec<u8>, String> {
     let mut inflated = Vec::new();
     let mut decoder = flate2::bufread::DeflateDecoder::new(data);
@@ -105,7 +106,7 @@ pub fn inflate(data: &[u8]) -> Result<Vec<u8>, String> {
         .by_ref()
         .take(INFLATED_BYTES_MAX as u64 + 1)
         .read_to_end(&mut inflated)
-        .map_err(|error| format!("deflated data is broken: {error}"))?;
+        .map_err(|error| format!("invalid deflated data: {error}"))?;
     if inflated.len() > INFLATED_BYTES_MAX {
         return Err(format!("deflated data has more than {INFLATED_BYTES_MAX} bytes"));
     }
@@ -131,9 +132,9 @@ fn rows(spec: u64, data: &[u8]) -> Result<u64, Fault> {
         }
         5 => runs(reader, |reader| {
             let text = reader.prefixed("a text")?;
-            std::str::from_utf8(text).map(drop).map_err(|_| reader.fault("a text is no UTF-8"))
+            std::str::from_utf8(text).map(drop).map_err(|_| reader.fault("a text is not UTF-8"))
         }),
-        // Raw values: what they are, the metadata say.
+        // Raw values, described by the metadata column.
         _ => Ok(0),
     }
 }

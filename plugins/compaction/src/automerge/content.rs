@@ -1,10 +1,10 @@
-//! What a document says, as a digest: every value with its type and bits, every conflicting
-//! one, every mark.
+//! Hashes the content of a document: every value with its type and bits, every conflicting
+//! value, every mark.
 //!
-//! Decides: what counts as the same. Nothing goes through JSON, which has one kind of number.
+//! Decides what counts as the same. JSON is not used, because it has only one kind of number.
 //! With identities, values and objects are named by the operations that made them, as
-//! attached clients know them; without, the digest is of what a reader of the present
-//! document finds, and equal for a document whose history was reset.
+//! attached clients know them. Without identities, the digest covers what a reader of the current
+//! document finds, and is equal for a document whose history was reset.
 
 use std::collections::VecDeque;
 
@@ -16,25 +16,25 @@ use super::chunk::Hash;
 use crate::canon::Canon;
 use crate::outcome::{Code, LeftAlone};
 
-/// Whether operations' names count.
+/// Whether identities count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identities {
-    /// They do.
+    /// Identities are part of the digest.
     Kept,
-    /// They do not.
+    /// Identities are excluded.
     Left,
 }
 
-/// A walk's result.
+/// The result of a walk through a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Content {
-    /// SHA-256.
+    /// The SHA-256 of the content.
     pub digest: Hash,
-    /// Where a key or an element has more than one value: the first such place.
+    /// The first place where a key or an element has more than one value.
     pub conflict: Option<String>,
-    /// What the library keeps without showing it: the first such value or object.
+    /// The first value or object that the library keeps without showing it.
     pub unknown: Option<String>,
-    /// How many places there are where some mark begins or ends.
+    /// The number of places where a mark begins or ends.
     pub marks: u64,
 }
 
@@ -65,9 +65,9 @@ struct Walk<'a> {
     doc: &'a Automerge,
     identities: Identities,
     canon: Canon,
-    /// The last that was named: most operations are of the same actor as the one before.
+    /// The last actor, because consecutive operations usually have the same one.
     actor: Option<ActorId>,
-    /// Objects that were met and not read yet: what is nested deeply takes no stack.
+    /// Objects that were found and not read yet, so that deep nesting needs no stack.
     objects: VecDeque<(ObjId, ObjType)>,
     conflict: Option<String>,
     unknown: Option<String>,
@@ -84,7 +84,7 @@ impl Walk<'_> {
         });
         let doc = self.doc;
         if kind == ObjType::Table {
-            // The library keeps tables of old, but shows nothing of them.
+            // The library keeps tables of early versions, but does not show them.
             self.unknown.get_or_insert_with(|| "a table".to_owned());
         } else {
             doc.object_type(id).map_err(unreadable)?;

@@ -1,9 +1,8 @@
-//! The changes that the rows hold together, and an order in which each follows what it
-//! depends on.
+//! Collects the changes of all rows, in an order in which each change follows its dependencies.
 //!
-//! Decides: that no change is missing, that none contradicts another (a sequence number or an
-//! operation id used twice), and which changes are heads. All of it from the chunks' heads;
-//! the library is not asked.
+//! Decides that no change is missing, that no change contradicts another (a sequence number or an
+//! operation id used twice), and which changes are heads. It reads only the chunks' headers and
+//! does not call the library.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
@@ -18,22 +17,22 @@ pub struct Log<'a> {
     pub changes: Vec<Change<'a>>,
     /// Every document.
     pub documents: Vec<Document<'a>>,
-    /// What all chunks hold.
+    /// The counts over all chunks.
     pub facts: Facts,
     actors: HashMap<Vec<u8>, u32>,
     deps: Vec<Hash>,
 }
 
-/// What is known of the rows before anything is applied.
+/// The counts over the rows, before anything is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Bytes of the rows.
+    /// The bytes of the rows.
     pub bytes: u64,
-    /// Changes, repeated ones too.
+    /// Changes, including repeated ones.
     pub changes: u64,
     /// Operations and columns, of changes and documents.
     pub operations: Counts,
-    /// The most bytes that one chunk has, inflated.
+    /// The maximum inflated bytes of a chunk.
     pub largest: u64,
 }
 
@@ -42,11 +41,11 @@ pub struct Facts {
 pub struct Change<'a> {
     /// The chunk.
     pub bytes: &'a [u8],
-    /// In which row.
+    /// The index of the row.
     pub row: usize,
     /// Its operations.
     pub operations: u64,
-    /// Which change it is.
+    /// The position of the change in its actor's history.
     pub step: Step,
     deps: (usize, usize),
 }
@@ -54,15 +53,15 @@ pub struct Change<'a> {
 /// A change's place in its actor's history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Its name.
+    /// The hash that identifies the change.
     pub hash: Hash,
-    /// Who made it, as numbered by [`Log::actor`].
+    /// The number of the actor, from [`Log::actor`].
     pub actor: u32,
-    /// Its number among those of its actor.
+    /// The sequence number among the actor's changes.
     pub seq: u64,
-    /// The counter of its first operation.
+    /// The counter of the first operation.
     pub start_op: u64,
-    /// The counter after its last operation.
+    /// The counter after the last operation.
     pub end_op: u64,
 }
 
@@ -71,11 +70,11 @@ pub struct Step {
 pub struct Document<'a> {
     /// The chunk.
     pub bytes: &'a [u8],
-    /// In which row.
+    /// The index of the row.
     pub row: usize,
-    /// Its heads.
+    /// The heads of the document.
     pub heads: Vec<Hash>,
-    /// Its changes.
+    /// The counts over the changes.
     pub changes: u64,
     /// Its operations.
     pub operations: u64,
@@ -112,7 +111,7 @@ pub fn read<'a>(updates: &[&'a [u8]]) -> Result<Log<'a>, LeftAlone> {
                     });
                 }
                 Chunk::Bundle => {
-                    let words = format!("update {row} holds a bundle, which is experimental");
+                    let words = format!("update {row} contains a bundle, which is experimental");
                     return Err(LeftAlone::new(Code::Unsupported, words).at(row));
                 }
             }
@@ -159,24 +158,24 @@ impl<'a> Log<'a> {
         found.map(|(id, _)| hex(id)).unwrap_or_default()
     }
 
-    /// What a change depends on.
+    /// The dependencies of a change.
     pub fn deps(&self, change: &Change<'_>) -> &[Hash] {
         &self.deps[change.deps.0..change.deps.1]
     }
 }
 
-/// Which changes are to be applied to a document, and what it will be then.
+/// The changes to be applied to a document, and the result.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Indices of [`Log::changes`], each after what it depends on.
+    /// Indices of [`Log::changes`], each after its dependencies.
     pub order: Vec<usize>,
-    /// The heads of all, ascending.
+    /// The heads of the result, ascending.
     pub heads: Vec<Hash>,
-    /// Every change, ascending.
+    /// The hashes of all changes, ascending.
     pub hashes: Vec<Hash>,
 }
 
-/// Decides about the changes that are not among `applied`, whose heads are `heads`.
+/// Plans the changes that are not among `applied`, whose heads are `heads`.
 pub fn plan(log: &Log<'_>, applied: &[Step], heads: &[Hash]) -> Result<Plan, LeftAlone> {
     let known: HashSet<Hash> = applied.iter().map(|step| step.hash).collect();
     let pending: Vec<usize> =
@@ -238,8 +237,8 @@ pub fn plan(log: &Log<'_>, applied: &[Step], heads: &[Hash]) -> Result<Plan, Lef
     Ok(Plan { order, heads, hashes })
 }
 
-/// For each pending change the place of the one before it of the same actor, if that is
-/// pending as well. Fails where a number is missing or used twice.
+/// For each pending change, the position of the same actor's previous change, if that is pending
+/// as well. Fails if a sequence number is missing or used twice.
 fn predecessors(
     log: &Log<'_>,
     applied: &[Step],
@@ -283,7 +282,7 @@ fn predecessors(
     Ok(before)
 }
 
-/// In hexadecimal.
+/// A hash in hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,9 +1,9 @@
-//! The operations that make the present document, out of all that were ever made.
+//! Selects the operations that make up the current document from its history.
 //!
-//! Decides: which operations live (nothing but increments came after them), what a key or an
-//! element holds, and whether it can be said by one operation each. Reads operations as they
-//! are written in the changes, and orders sequences by itself: the library's own view of the
-//! document is not asked, so that the two can be compared.
+//! Decides which operations are live (only increments followed them), what a key or an element
+//! contains, and whether one operation each can express it. It reads operations as they are
+//! written in the changes and orders sequences itself, independently of the library's view of the
+//! document, so that both can be compared.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ use super::sequence::{self, Element};
 /// The operations of a document.
 #[derive(Debug, Default)]
 pub struct Live {
-    /// Objects with what lives in them: the root first, then in the order of their operations.
+    /// The objects: the root first, then in the order of the operations that make them.
     objects: Vec<Object>,
     operations: Vec<Operation>,
     places: HashMap<(u64, u32), u32>,
@@ -26,7 +26,7 @@ pub struct Live {
 #[derive(Debug)]
 struct Object {
     kind: ObjType,
-    /// Operations at each key, dead ones too.
+    /// The operations at each key, including dead ones.
     keys: BTreeMap<String, Vec<u32>>,
     /// Elements in the order in which they were read.
     elements: Vec<u32>,
@@ -36,22 +36,22 @@ struct Object {
 struct Operation {
     counter: u64,
     actor: u32,
-    /// What it makes or sets; nothing once it is dead.
+    /// The value or object that the operation sets; none if the operation is dead.
     action: Option<OpType>,
-    /// The object that it makes.
+    /// The object that the operation makes.
     object: Option<u32>,
-    /// Increments of its counter.
+    /// The sum of the increments of its counter.
     increments: i64,
-    /// For an element: the one before it when it was inserted; none: the head.
+    /// For an element: the element after which it was inserted; none: the head.
     origin: Option<u32>,
     /// For an element: the operations that set it later.
     updates: Vec<u32>,
 }
 
-/// Why a document cannot be said anew: a stable word, and where.
+/// Why a document cannot be rewritten: a stable word, and the place.
 pub type Reason = String;
 
-/// An object as it is now.
+/// The current state of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Present {
     /// Keys in order, with values.
@@ -70,7 +70,7 @@ pub enum Item {
 }
 
 impl Live {
-    /// Takes a change; those that it depends on came before.
+    /// Adds a change, after its dependencies.
     pub fn take(&mut self, change: &Change) -> Result<(), Reason> {
         if self.objects.is_empty() {
             self.objects.push(Object::new(ObjType::Map));
@@ -157,7 +157,7 @@ impl Live {
         Ok(())
     }
 
-    /// Every object that can be reached, from the root, as it is now.
+    /// The current state of every reachable object, from the root.
     pub fn present(&mut self) -> Result<Vec<(u32, Present)>, Reason> {
         if self.objects.is_empty() {
             self.objects.push(Object::new(ObjType::Map));
@@ -213,7 +213,7 @@ impl Live {
             .collect();
         let order = sequence::order(&nodes);
         if order.len() != elements.len() {
-            return Err("operations: an element follows one of another list".into());
+            return Err("operations: an element follows an element of another list".into());
         }
         let ranks = self.ranks();
         let mut now = Vec::new();
@@ -240,7 +240,7 @@ impl Live {
         Ok(now)
     }
 
-    /// What one key or element holds.
+    /// The content of a key or an element.
     fn item(&self, operations: &[u32], what: impl Fn() -> String) -> Result<Option<Item>, Reason> {
         let mut living = operations
             .iter()
@@ -293,7 +293,7 @@ impl Live {
     fn place(&self, id: &OpId) -> Result<u32, Reason> {
         let actor = self.numbers.get(id.actor().to_bytes());
         let found = actor.and_then(|actor| self.places.get(&(id.counter(), *actor)));
-        found.copied().ok_or_else(|| format!("operations: {} is not there", id.counter()))
+        found.copied().ok_or_else(|| format!("operations: {} is missing", id.counter()))
     }
 
     fn actor(&mut self, id: &[u8]) -> u32 {
@@ -306,7 +306,7 @@ impl Live {
         number
     }
 
-    /// Whether that actor has made a change.
+    /// Whether the actor has made a change.
     pub fn has_actor(&self, id: &[u8]) -> bool {
         self.numbers.contains_key(id)
     }

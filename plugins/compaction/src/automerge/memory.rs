@@ -1,8 +1,8 @@
-//! What a compaction will need in memory, known before anything is built.
+//! Estimates the memory that a compaction needs, before anything is built.
 //!
-//! Decides: whether it is tried. The library keeps a parsed change in about a kilobyte
-//! however short it is, and loading a document parses all of them at once; the figures below
-//! are measured with a counting allocator and rounded up (`examples/automerge_traces.rs`).
+//! Decides whether memory suffices. The library needs about a kilobyte for each parsed change,
+//! however short it is, and loading a document parses all of them at once. The figures below
+//! were measured with a counting allocator and rounded up (`examples/automerge_traces.rs`).
 
 use super::history::Facts;
 use crate::outcome::{Code, LeftAlone, Mode};
@@ -14,7 +14,7 @@ const PER_CHANGE: u64 = 900;
 /// Bytes for each operation.
 const PER_OPERATION: u64 = 500;
 
-/// Bytes for each operation that a reset reads by itself and may write anew.
+/// Bytes for each operation that a reset reads separately and may write again.
 const PER_OPERATION_OF_A_RESET: u64 = 450;
 
 /// Bytes for each row of any column.
@@ -23,17 +23,17 @@ const PER_CELL: u64 = 10;
 /// Bytes for each byte of inflated columns.
 const PER_COLUMN_BYTE: u64 = 8;
 
-/// What is needed whatever the document holds.
+/// Bytes for any document.
 const BASE: u64 = 12 << 20;
 
-/// What a compaction will need.
+/// The estimate for a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// Bytes beside the updates themselves: at most.
+    /// The bytes needed at most, in addition to the updates themselves.
     pub bytes: u64,
 }
 
-/// What the rows will need.
+/// The estimate for the rows.
 pub fn need_of(facts: &Facts, mode: Mode) -> Need {
     let operations = facts.operations;
     let bytes = [
@@ -45,7 +45,7 @@ pub fn need_of(facts: &Facts, mode: Mode) -> Need {
     ];
     let bytes = bytes.into_iter().fold(BASE, u64::saturating_add);
     let anew = match mode {
-        // Values are there once more while they are written.
+        // Values exist twice while they are written.
         Mode::Reset => operations
             .rows
             .saturating_mul(PER_OPERATION_OF_A_RESET)
@@ -55,22 +55,22 @@ pub fn need_of(facts: &Facts, mode: Mode) -> Need {
     Need { bytes: bytes.saturating_add(anew) }
 }
 
-/// What these updates will need in that mode.
+/// The estimate for these updates in this mode.
 ///
 /// # Errors
-/// Where they are no well-formed updates.
+/// The first update that is not well formed.
 pub fn need(updates: &[&[u8]], mode: Mode) -> Result<Need, LeftAlone> {
     super::history::read(updates).map(|log| need_of(&log.facts, mode))
 }
 
-/// Fails where there is not enough.
+/// Fails if memory does not suffice.
 pub fn require(facts: &Facts, mode: Mode) -> Result<(), LeftAlone> {
     let Need { bytes } = need_of(facts, mode);
     if usize::try_from(bytes).is_ok_and(has_room) {
         return Ok(());
     }
     let words = format!(
-        "{} changes with {} operations need up to {} MiB of memory, more than there is",
+        "{} changes with {} operations need up to {} MiB of memory, more than available",
         facts.changes,
         facts.operations.rows,
         bytes.div_ceil(1 << 20),

@@ -1,8 +1,8 @@
-//! Merge: all changes in one document chunk, identities stay.
+//! Merge: writes all changes into one document chunk, and keeps identities.
 //!
-//! Decides: that nothing leaves here unverified. The chunk is loaded again into a fresh document
-//! and has to hold the same changes (by their hashes, which cover every operation, time,
-//! message and dependency) and show the same content.
+//! Verifies every result: the chunk is loaded into a new document, which must contain the same
+//! changes (by their hashes, which cover every operation, time, message and dependency) and show
+//! the same content.
 
 use automerge::ReadDoc;
 use sha2::{Digest as _, Sha256};
@@ -14,7 +14,7 @@ use super::memory;
 use super::replay::{self, Built, guarded};
 use crate::outcome::{Code, Compacted, Digests, LeftAlone, Mode, Remark, Said};
 
-/// Compacts, or says why not. See [`super::compact`].
+/// Compacts a document. See [`super::compact`].
 pub fn merge(updates: &[&[u8]]) -> Result<Compacted, LeftAlone> {
     let log = history::read(updates)?;
     memory::require(&log.facts, Mode::Merge)?;
@@ -50,7 +50,7 @@ pub fn merged(
     })
 }
 
-/// Whether `after` says the same as the updates. See [`super::verify`].
+/// Checks that `after` is equivalent to the updates. See [`super::verify`].
 pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
     let log = history::read(updates)?;
     memory::require(&log.facts, Mode::Merge)?;
@@ -62,7 +62,7 @@ pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
     })
 }
 
-/// Reads a compacted update as everybody else's, and as one document.
+/// Reads a compacted update like any other, and checks that it is one document.
 pub fn read_back(update: &[u8]) -> Result<Built, LeftAlone> {
     let changed = |left: LeftAlone| {
         let words = format!("the compacted update cannot be read: {}", left.words);
@@ -75,7 +75,7 @@ pub fn read_back(update: &[u8]) -> Result<Built, LeftAlone> {
     replay::build(log).map_err(changed)
 }
 
-/// What has to be the same before and after.
+/// Compares everything that must be the same before and after.
 struct State {
     heads: Vec<Hash>,
     hashes: Vec<Hash>,

@@ -1,7 +1,7 @@
-//! Automerge documents: many changes become one chunk that says the same.
+//! Automerge documents: many changes become one equivalent chunk.
 //!
-//! Decides: whether a document can be compacted without losing anything, and if not, why it is
-//! left alone. Knows nothing of rows, tenants or stores.
+//! Decides whether a document can be compacted without losing anything, and if not, why it is
+//! left alone. Knows no rows, tenants or stores.
 //!
 //! ```text
 //! rows ──chunk──> heads of chunks ──history──> order, heads, hashes ──memory──> room?
@@ -28,19 +28,19 @@ pub use memory::{Need, need};
 
 use crate::outcome::{Compacted, Digests, Job, LeftAlone, Mode, Wish};
 
-/// What compacts: kept with the history of every compaction.
+/// The library that compacts, recorded in the history of every compaction.
 pub const LIBRARY: &str = "automerge 0.12.0";
 
-/// The modes that exist for Automerge documents: no history can be cut off.
+/// The modes of Automerge documents. A trim is not possible.
 pub const MODES: &[Mode] = &[Mode::Merge, Mode::Reset];
 
-/// Compacts the updates of a document, in the order of their rows, into one that says the same.
+/// Compacts the updates of a document, in the order of their rows, into one equivalent update.
 ///
 /// An update is one or more chunks: changes, deflated or not, and documents of former
-/// compactions. A reset falls back to a merge where something would be lost by it.
+/// compactions. A reset falls back to a merge if it would lose anything but history.
 ///
 /// # Errors
-/// The document is to be left as it is, with the reason.
+/// The reason why the document has to be left unchanged.
 pub fn compact(job: &Job<'_>) -> Result<Compacted, LeftAlone> {
     match job.wish {
         Wish::Merge => merge::merge(job.updates),
@@ -49,10 +49,10 @@ pub fn compact(job: &Job<'_>) -> Result<Compacted, LeftAlone> {
     }
 }
 
-/// Whether `after` says the same as the updates that it was made of: both are rebuilt.
+/// Checks that `after` is equivalent to its source updates, by rebuilding both.
 ///
 /// # Errors
-/// Where they differ, or why one of them cannot be read.
+/// The difference, or the reason why one of them cannot be read.
 pub fn verify(updates: &[&[u8]], after: &[u8], mode: Mode) -> Result<Digests, LeftAlone> {
     match mode {
         Mode::Merge => merge::verify(updates, after),

@@ -1,8 +1,7 @@
-//! What would be typed where marks begin and end: does it take the mark or not?
+//! Checks whether text inserted at the beginning or end of a mark gets the mark.
 //!
-//! That shows in no value of a document, only in what comes next. So it is tried: a
-//! character at every place where a mark begins or ends, in a transaction that is rolled
-//! back.
+//! This is not visible in any value of a document, only in later edits. So a character is inserted
+//! at every place where a mark begins or ends, in a transaction that is rolled back.
 
 use std::collections::VecDeque;
 
@@ -15,11 +14,11 @@ use super::live::{Item, Present};
 use super::sequence::Element;
 use crate::outcome::{Code, LeftAlone};
 
-/// The places of marks: for each object, in the order in which they are met, the positions,
+/// The places of marks: for each object, in the order in which a reader finds them, the positions,
 /// ascending.
 pub type Places = Vec<Vec<usize>>;
 
-/// Where marks begin and end.
+/// The places where marks begin and end.
 pub fn places(present: &[(u32, Present)]) -> Places {
     present
         .iter()
@@ -43,7 +42,7 @@ pub fn places(present: &[(u32, Present)]) -> Places {
         .collect()
 }
 
-/// The marks that there would be. The document is as before afterwards.
+/// The digest of the marks after the insertions. The document is unchanged afterwards.
 pub fn probe(doc: &mut Automerge, places: &Places) -> Result<Hash, LeftAlone> {
     let mut hash = Sha256::new();
     hash.update(b"automerge expansion 1");
@@ -71,7 +70,7 @@ pub fn probe(doc: &mut Automerge, places: &Places) -> Result<Hash, LeftAlone> {
             hash.update((mark.end as u64).to_le_bytes());
             hash.update((mark.name.len() as u64).to_le_bytes());
             hash.update(mark.name.as_bytes());
-            // Which value it is, the content says already.
+            // The content digest covers the value.
             hash.update(format!("{:?}", mark.value()).as_bytes());
         }
         hash.update([0xff]);
@@ -80,7 +79,7 @@ pub fn probe(doc: &mut Automerge, places: &Places) -> Result<Hash, LeftAlone> {
     Ok(hash.finalize().into())
 }
 
-/// Every object, as a reader meets them.
+/// Every object, in the order in which a reader finds them.
 fn objects(doc: &Automerge) -> Vec<(ObjId, ObjType)> {
     let mut met = Vec::new();
     let mut waiting = VecDeque::from([(ROOT, ObjType::Map)]);

@@ -1,9 +1,9 @@
-//! The present document as one change under an identity of its own.
+//! Writes the current document as one change with a new identity.
 //!
-//! Decides: in which order operations are written. Objects come one after the other as a
-//! reader meets them; marks follow the elements of their sequence, the oldest first, so
-//! that among overlapping ones the same prevails, and each stands at the same place between
-//! the same elements, so that what is typed there falls in or out as before.
+//! Decides the order of the operations. Objects are written as a reader meets them. Marks follow
+//! the elements of their sequence, oldest first, so that the same one prevails among overlapping
+//! marks. Each mark is between the same elements as before, so that inserted text gets the mark or
+//! not as before.
 
 use std::num::NonZeroU64;
 
@@ -13,14 +13,14 @@ use automerge::{ActorId, Change, ExpandedChange};
 use super::live::{Item, Present, Reason};
 use super::sequence::Element;
 
-/// One change with all of it.
+/// The change with the whole content.
 pub fn change(present: &[(u32, Present)], actor: &ActorId) -> Result<Change, Reason> {
     let mut writer = Writer { actor, operations: Vec::new(), made: Default::default() };
     for (index, now) in present {
         let object = match writer.made.get(index) {
             _ if *index == 0 => ObjectId::Root,
             Some(&counter) => ObjectId::Id(OpId::new(counter, actor)),
-            None => return Err("operations: an object is made by nothing that lives".into()),
+            None => return Err("operations: no live operation makes an object".into()),
         };
         match now {
             Present::Map(_, keys) => {
@@ -98,7 +98,7 @@ impl Writer<'_> {
     }
 }
 
-/// Where each mark begins and ends, the oldest first.
+/// The beginning and end of each mark, oldest first.
 fn marks(elements: &[Element<Item>]) -> Result<Vec<(usize, usize)>, Reason> {
     let mut begins = std::collections::BTreeMap::new();
     let mut ends = std::collections::BTreeMap::new();
@@ -110,7 +110,7 @@ fn marks(elements: &[Element<Item>]) -> Result<Vec<(usize, usize)>, Reason> {
         }
     }
     if !begins.keys().eq(ends.keys()) {
-        return Err("marks: one begins or ends alone".into());
+        return Err("marks: a mark has only a beginning or an end".into());
     }
     Ok(begins.into_values().zip(ends.into_values()).collect())
 }

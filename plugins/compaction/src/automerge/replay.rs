@@ -1,8 +1,8 @@
-//! The library builds the document, from nothing, out of what was read and ordered.
+//! Builds the document with the library from the ordered changes.
 //!
-//! Decides: that the library has understood exactly what was read: the same hashes, the same
-//! numbers of changes and operations, the same heads. It applies a few thousand changes at a
-//! time: a parsed change takes a kilobyte, and a log has hundreds of thousands.
+//! Decides that the library reads exactly what was read here: the same hashes, the same numbers of
+//! changes and operations, the same heads. It applies a few thousand changes at a time, because a
+//! parsed change needs a kilobyte and a log can have hundreds of thousands.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,34 +12,34 @@ use super::chunk::Hash;
 use super::history::{self, Document, Log, Plan, Step, hex};
 use crate::outcome::{Code, LeftAlone};
 
-/// Changes that are parsed and applied at a time.
+/// The number of changes that are parsed and applied at a time.
 const BATCH_CHANGES: usize = 4_096;
 
-/// Bytes of changes that are parsed and applied at a time, unless one alone has more.
+/// The bytes of changes that are parsed and applied at a time, unless a single one has more.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// A document, and what it holds.
+/// A document with its heads and changes.
 pub struct Built {
     /// The document.
     pub doc: Automerge,
-    /// Its heads, ascending.
+    /// The heads, ascending.
     pub heads: Vec<Hash>,
-    /// All its changes, ascending.
+    /// The hashes of all changes, ascending.
     pub hashes: Vec<Hash>,
 }
 
-/// Runs what calls the library: it has panicked on less than what was read here. Within a
-/// guest a panic ends the batch, and natively it is turned into a reason.
+/// Runs a call of the library, which has panicked on well-formed updates. In a guest a panic ends
+/// the batch; natively it becomes a reason.
 pub fn guarded<T>(run: impl FnOnce() -> Result<T, LeftAlone>) -> Result<T, LeftAlone> {
     catch_unwind(AssertUnwindSafe(run))
         .unwrap_or_else(|_| Err(LeftAlone::new(Code::Unsupported, "automerge panicked")))
 }
 
-/// Builds the document that the rows make together.
+/// Builds the document of all rows.
 pub fn build(mut log: Log<'_>) -> Result<Built, LeftAlone> {
     let documents = std::mem::take(&mut log.documents);
     let mut doc = empty();
-    // The largest is what the others are added to.
+    // The others are added to the largest document.
     let base = (0..documents.len()).max_by_key(|&i| (documents[i].changes, documents.len() - i));
     if let Some(base) = base {
         doc = load(&documents[base])?;
@@ -81,7 +81,7 @@ pub fn load(document: &Document<'_>) -> Result<Automerge, LeftAlone> {
     let stats = doc.stats();
     if (stats.num_changes, stats.num_ops) != (document.changes, document.operations) {
         return Err(unsupported(format!(
-            "automerge finds {} changes and {} operations, the columns hold {} and {}",
+            "automerge finds {} changes and {} operations, but the columns have {} and {}",
             stats.num_changes, stats.num_ops, document.changes, document.operations
         )));
     }
@@ -141,21 +141,21 @@ fn parse(known: &history::Change<'_>) -> Result<Change, LeftAlone> {
     if change.hash().0 != known.step.hash || change.len() as u64 != known.operations {
         let hash = hex(&known.step.hash);
         return Err(unsupported(format!(
-            "automerge reads change {hash} of update {row} otherwise"
+            "automerge reads change {hash} of update {row} differently"
         )));
     }
     Ok(change)
 }
 
 impl Built {
-    /// Whether the library's document holds what was planned.
+    /// Checks that the library's document equals the plan.
     fn check(&self) -> Result<(), LeftAlone> {
         let changed = |words: &str| Err(LeftAlone::new(Code::Changed, words));
         if !self.doc.get_missing_deps(&[]).is_empty() {
-            return changed("automerge waits for something that the updates do not hold");
+            return changed("automerge waits for a change that the updates do not contain");
         }
         if self.doc.stats().num_changes != self.hashes.len() as u64 {
-            return changed("automerge holds another number of changes than the updates");
+            return changed("automerge has another number of changes than the updates");
         }
         if !self.doc.get_heads().iter().map(|hash| &hash.0).eq(&self.heads) {
             return changed("automerge has other heads than the updates");

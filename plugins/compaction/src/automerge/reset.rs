@@ -1,9 +1,8 @@
-//! Reset: the present document as one change, under an identity that is derived from its
-//! content.
+//! Reset: writes the current document as one change, with an identity derived from its content.
 //!
-//! Decides: whether anything but history would be lost, and then a merge is done instead, with
-//! the reason. Whoever still has the former history must be kept away by the document's
-//! epoch: to the library the two are strangers, and it would show the content twice.
+//! Decides whether anything but history would be lost; then it merges instead, with the reason. The
+//! product has to reject clients with the former history by the document's epoch: to the library
+//! the two histories are unrelated, and it would show the content twice.
 
 use automerge::{ActorId, ReadDoc};
 use sha2::{Digest as _, Sha256};
@@ -17,16 +16,16 @@ use super::replay::{self, Built, guarded};
 use super::{memory, merge, rebuild};
 use crate::outcome::{Code, Compacted, Digests, LeftAlone, Mode, Remark, Said};
 
-/// The most identities that are tried until one is new.
+/// The maximum number of identities that are tried to find a new one.
 const IDENTITIES_MAX: u32 = 1_000;
 
-/// Compacts, or says why not. See [`super::compact`].
+/// Compacts a document. See [`super::compact`].
 pub fn reset(updates: &[&[u8]]) -> Result<Compacted, LeftAlone> {
     let log = history::read(updates)?;
     if memory::require(&log.facts, Mode::Reset).is_err() {
         memory::require(&log.facts, Mode::Merge)?;
         return guarded(|| {
-            let because = Some("memory: a reset needs more than there is".to_owned());
+            let because = Some("memory: a reset needs more memory than available".to_owned());
             merge::merged(replay::build(log)?, updates, because)
         });
     }
@@ -37,7 +36,7 @@ pub fn reset(updates: &[&[u8]]) -> Result<Compacted, LeftAlone> {
     }
 }
 
-/// Inner error: why nothing less than a merge says the same.
+/// The inner error is the reason for a merge instead.
 fn renewed(built: &mut Built, updates: &[&[u8]]) -> Result<Result<Compacted, Reason>, LeftAlone> {
     let before = content::walk(&built.doc, Identities::Left)?;
     if let Some(place) = &before.conflict {
@@ -59,14 +58,14 @@ fn renewed(built: &mut Built, updates: &[&[u8]]) -> Result<Result<Compacted, Rea
     let mut again = merge::read_back(&update)?;
     let after = content::walk(&again.doc, Identities::Left)?;
     if before != after {
-        return Ok(Err("content: what was written anew shows something else".into()));
+        return Ok(Err("content: the rewritten document differs".into()));
     }
     let digests = Digests {
         before: digest(&before, &mut built.doc, &places)?,
         after: digest(&after, &mut again.doc, &places)?,
     };
     if digests.before != digests.after {
-        return Ok(Err("expand: a mark would take in what is typed beside it otherwise".into()));
+        return Ok(Err("expand: a mark would expand differently".into()));
     }
     Ok(Ok(Compacted {
         update,
@@ -90,8 +89,8 @@ fn read(built: &Built) -> Result<(Vec<(u32, Present)>, Live), Reason> {
     Ok((live.present()?, live))
 }
 
-/// Writes it under the first identity that the document does not know. A document that is
-/// nothing but such a change already comes out as it is.
+/// Writes the change with the first identity that the document does not contain. A document that
+/// consists of such a change already stays unchanged.
 fn write(
     built: &Built,
     content: &Content,
@@ -117,10 +116,10 @@ fn write(
         })?;
         return Ok(Ok(doc.save()));
     }
-    Ok(Err("identities: the document knows all that were tried".into()))
+    Ok(Err("identities: every identity that was tried is in use".into()))
 }
 
-/// The actor of a content.
+/// The actor id derived from a content.
 fn identity(content: &Hash, attempt: u32) -> [u8; 16] {
     let mut hash = Sha256::new();
     hash.update(b"besom automerge reset 1");
@@ -135,7 +134,7 @@ fn actor_of(built: &Built) -> String {
     metas.first().map(|meta| hex(meta.actor.to_bytes())).unwrap_or_default()
 }
 
-/// Whether `after` says the same as the updates. See [`super::verify`].
+/// Checks that `after` is equivalent to the updates. See [`super::verify`].
 pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
     let log = history::read(updates)?;
     memory::require(&log.facts, Mode::Reset)?;
@@ -144,7 +143,7 @@ pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
         let mut again = merge::read_back(after)?;
         let changed = |words: String| LeftAlone::new(Code::Changed, words);
         if again.hashes.len() != 1 {
-            let words = format!("a reset holds one change, not {}", again.hashes.len());
+            let words = format!("a reset has one change, not {}", again.hashes.len());
             return Err(changed(words));
         }
         let before = content::walk(&former.doc, Identities::Left)?;
@@ -159,7 +158,7 @@ pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
             after: digest(&now, &mut again.doc, &places)?,
         };
         if digests.before != digests.after {
-            return Err(changed("the marks expand otherwise".into()));
+            return Err(changed("the marks expand differently".into()));
         }
         Ok(digests)
     })

@@ -1,5 +1,5 @@
-//! The order of a list: each element follows the one that it was inserted after, and among
-//! several there, the youngest comes first.
+//! Computes the order of a list: each element follows the one that it was inserted after, and of
+//! several such elements the newest comes first.
 
 use std::collections::HashMap;
 
@@ -8,17 +8,17 @@ use automerge::legacy::MarkData;
 /// An element to be ordered.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
-    /// What it is known by.
+    /// The index that identifies the element.
     pub index: u32,
-    /// The one that it was inserted after; none: the head.
+    /// The element that it was inserted after; none: the head.
     pub origin: Option<u32>,
-    /// Its operation's counter.
+    /// The counter of the inserting operation.
     pub counter: u64,
-    /// Its operation's actor.
+    /// The actor of the inserting operation.
     pub actor: &'a [u8],
 }
 
-/// What stands in a list.
+/// An entry of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Element<T> {
     /// A value.
@@ -29,7 +29,7 @@ pub enum Element<T> {
     End((u64, u32), bool),
 }
 
-/// The elements in their order. Those that follow an element which is not there are left out.
+/// The elements in their order, without those that follow a missing element.
 pub fn order(nodes: &[Node<'_>]) -> Vec<u32> {
     const NONE: u32 = u32::MAX;
     let mut youngest_last: Vec<usize> = (0..nodes.len()).collect();

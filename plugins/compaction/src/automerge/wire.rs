@@ -1,16 +1,16 @@
 //! Bytes of a chunk, read strictly: every fault has its place.
 //!
-//! Decides: what is a number (LEB128, shortest form only) and that nothing is read beyond the
-//! end. Knows nothing of what the numbers mean.
+//! Decides what is a number (LEB128, shortest form only), and never reads beyond the end. Knows
+//! nothing about the meaning of the numbers.
 
 use std::fmt;
 
-/// What is wrong, and at which byte of what is read.
+/// An error with its place in the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Offset in bytes.
+    /// The offset in bytes.
     pub at: usize,
-    /// Why.
+    /// The reason.
     pub what: String,
 }
 
@@ -20,7 +20,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Reads from the start to the end.
+/// A reader over bytes.
 #[derive(Clone, Debug)]
 pub struct Reader<'a> {
     bytes: &'a [u8],
@@ -28,32 +28,32 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// From the first byte.
+    /// A reader at the first byte.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
-    /// Where the next byte is.
+    /// The offset of the next byte.
     pub fn at(&self) -> usize {
         self.at
     }
 
-    /// Bytes that are left.
+    /// The number of bytes left.
     pub fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// Whether all was read.
+    /// Whether all bytes were read.
     pub fn is_done(&self) -> bool {
         self.left() == 0
     }
 
-    /// A fault here.
+    /// An error at the current offset.
     pub fn fault(&self, what: impl Into<String>) -> Fault {
         Fault { at: self.at, what: what.into() }
     }
 
-    /// That many bytes.
+    /// Reads `len` bytes.
     pub fn take(&mut self, len: u64, of: &str) -> Result<&'a [u8], Fault> {
         let left = self.left();
         match usize::try_from(len) {
@@ -66,13 +66,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An array of bytes.
+    /// Reads an array of bytes.
     pub fn array<const N: usize>(&mut self, of: &str) -> Result<[u8; N], Fault> {
         let taken = self.take(N as u64, of)?;
         Ok(taken.try_into().expect("as many bytes as were asked for"))
     }
 
-    /// An unsigned number.
+    /// Reads an unsigned number.
     pub fn number(&mut self, of: &str) -> Result<u64, Fault> {
         let start = self.at;
         let fault = |what: &str| Fault { at: start, what: format!("{of} {what}") };
@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
             number |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 if byte == 0 && shift > 0 {
-                    return Err(fault("is a number with needless bytes"));
+                    return Err(fault("is a number that is not in its shortest form"));
                 }
                 break;
             }
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         Ok(number)
     }
 
-    /// A signed number.
+    /// Reads a signed number.
     pub fn signed(&mut self, of: &str) -> Result<i64, Fault> {
         let start = self.at;
         let fault = |what: &str| Fault { at: start, what: format!("{of} {what}") };
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
                 let extends =
                     (byte == 0 && before & 0x40 == 0) || (byte == 0x7f && before & 0x40 != 0);
                 if shift > 0 && extends {
-                    return Err(fault("is a number with needless bytes"));
+                    return Err(fault("is a number that is not in its shortest form"));
                 }
                 if shift < 57 && byte & 0x40 != 0 {
                     number |= -1 << (shift + 7);
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
         Ok(number)
     }
 
-    /// Bytes after their length.
+    /// Reads bytes after their length.
     pub fn prefixed(&mut self, of: &str) -> Result<&'a [u8], Fault> {
         let len = self.number(of)?;
         self.take(len, of)

@@ -1,21 +1,21 @@
-//! What Loro's documents consist of, as pieces of a hash.
+//! Writes the parts of Loro documents as pieces of a hash.
 //!
-//! Decides: how a value is written, bit by bit. A float is its bits, so that -0 is not 0 and
-//! every NaN is itself; a map is in the order of its keys, which mean nothing by their order
-//! in Loro.
+//! Decides how each value is written, bit by bit. A float is written as its bits, so that -0
+//! differs from 0 and NaNs are distinct. A map is written in the order of its keys, because Loro
+//! does not order them.
 
 use loro::{ContainerID, ID, LoroValue, TreeID, TreeParentId};
 
 use crate::canon::Canon;
 
 impl Canon {
-    /// An operation's identity.
+    /// Adds the identity of an operation.
     pub fn id(&mut self, id: ID) {
         self.wide(id.peer);
         self.number(i64::from(id.counter));
     }
 
-    /// An identity that may be missing.
+    /// Adds an identity that may be missing.
     pub fn id_or_none(&mut self, id: Option<ID>) {
         self.tag(u8::from(id.is_some()));
         if let Some(id) = id {
@@ -23,7 +23,7 @@ impl Canon {
         }
     }
 
-    /// A peer that may be missing.
+    /// Adds a peer that may be missing.
     pub fn peer_or_none(&mut self, peer: Option<u64>) {
         self.tag(u8::from(peer.is_some()));
         if let Some(peer) = peer {
@@ -31,17 +31,17 @@ impl Canon {
         }
     }
 
-    /// A container's identity, with its type.
+    /// Adds the identity of a container, with its type.
     pub fn container(&mut self, id: &ContainerID) {
         self.bytes(&id.to_bytes());
     }
 
-    /// A tree node's identity.
+    /// Adds the identity of a tree node.
     pub fn node(&mut self, node: TreeID) {
         self.id(node.id());
     }
 
-    /// Where a tree node hangs.
+    /// Adds the parent of a tree node.
     pub fn parent(&mut self, parent: TreeParentId) {
         match parent {
             TreeParentId::Root => self.tag(0),
@@ -54,8 +54,8 @@ impl Canon {
         }
     }
 
-    /// A value with everything in it. A container within is its identity alone: what is in it
-    /// is said once, where the containers are listed.
+    /// A value with everything in it. A contained container is written as its identity only: its
+    /// content is written once, where the containers are listed.
     pub fn value(&mut self, value: &LoroValue) {
         match value {
             LoroValue::Null => self.tag(0),
@@ -97,7 +97,7 @@ impl Canon {
         }
     }
 
-    /// Entries in the order of their keys.
+    /// Adds entries in the order of their keys.
     pub fn entries<'a>(&mut self, entries: impl Iterator<Item = (&'a String, &'a LoroValue)>) {
         let mut entries: Vec<_> = entries.collect();
         entries.sort_unstable_by_key(|(key, _)| *key);

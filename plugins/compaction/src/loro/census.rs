@@ -1,8 +1,8 @@
-//! What the history of a document does, counted before its state is computed.
+//! Counts the operations of a document's history, before its state is computed.
 //!
-//! Decides: nothing; only what counts for the memory that the document will need
-//! ([`super::memory`]). The headers of the rows tell how many operations there are, but not of
-//! which kind, and a node of a tree takes ten times the memory of a letter.
+//! Decides nothing: the counts only estimate the memory that the document needs
+//! ([`super::memory`]). The headers of the rows contain the number of operations but not their
+//! kinds, and a tree node takes ten times the memory of a letter.
 
 use std::collections::BTreeSet;
 
@@ -16,31 +16,31 @@ use super::history;
 /// Counts over a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Changes.
+    /// The number of changes.
     pub changes: usize,
-    /// Of these those that build upon another one than their author's last.
+    /// Changes that depend on another change than their author's last one.
     pub turns: usize,
-    /// Operations; letters typed in a row are one.
+    /// Operations; consecutively typed letters are one.
     pub ops: usize,
     /// Letters inserted into texts.
     pub letters: usize,
-    /// Marks.
+    /// The number of marks.
     pub marks: usize,
     /// Distinct names of marks.
     pub mark_names: usize,
-    /// Stretches between the ends of marks, once for every mark that may lie over them: each
-    /// keeps all of its marks. Of each mark not more than the letters, and the ends of other
-    /// marks, that it was made over.
+    /// Segments between the ends of marks, once for every mark that may cover them, because each
+    /// segment stores all of its marks. For each mark at most the letters, and the ends of other
+    /// marks, that it was applied to.
     pub marked: usize,
     /// Items inserted into movable lists.
     pub movable: usize,
-    /// Nodes of trees.
+    /// Tree nodes.
     pub nodes: usize,
     /// Maps.
     pub maps: usize,
     /// Other containers.
     pub containers: usize,
-    /// Values, those within others included.
+    /// Values, including nested ones.
     pub values: usize,
     /// Bytes of texts and of binary values, and of the keys of maps.
     pub value_bytes: usize,
@@ -50,12 +50,12 @@ pub struct Census {
 #[derive(Default)]
 struct Marks {
     names: BTreeSet<String>,
-    /// Of each, over how many letters and ends of marks it was made.
+    /// The number of letters and ends of marks that each mark was applied to.
     lengths: Vec<usize>,
 }
 
 impl Census {
-    /// Of all that a document has in its history.
+    /// Counts the whole history of a document.
     pub fn of(doc: &LoroDoc) -> Census {
         let start = doc.shallow_since_vv().to_vv();
         let mut census = Census::default();

@@ -1,8 +1,8 @@
-//! One number for what a document says, whatever bytes it is written in.
+//! The digest of a document, independent of the bytes that it is written in.
 //!
-//! Decides: what counts in each mode. In both: the version vector and the frontiers, what the
-//! document shows ([`super::state`]), and its history ([`super::history`]) from where it
-//! begins after the compaction. For a merge that is where it began before.
+//! Decides what each mode covers. Both cover the version vector and the frontiers, the visible
+//! state ([`super::state`]), and the history ([`super::history`]) from its beginning after the
+//! compaction. For a merge that equals the beginning before it.
 
 use loro::{Frontiers, LoroDoc, VersionVector};
 
@@ -10,31 +10,31 @@ use super::{history, state};
 use crate::canon::Canon;
 use crate::outcome::LeftAlone;
 
-/// Where a document's history begins.
+/// The beginning of a document's history.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Start {
-    /// What is no longer in it.
+    /// The version of the removed history.
     pub vv: VersionVector,
-    /// The first operations in it, which the state at the start includes; empty when the
-    /// history is whole.
+    /// The first operations of the history, which the state at its beginning includes; empty if
+    /// the history is whole.
     pub frontiers: Frontiers,
 }
 
 impl Start {
-    /// Where that document begins.
+    /// The beginning of a document's history.
     pub fn of(doc: &LoroDoc) -> Start {
         let vv = doc.shallow_since_vv().to_vv();
         Start { vv, frontiers: doc.shallow_since_frontiers() }
     }
 
-    /// Whether nothing is missing.
+    /// Whether the history is whole.
     pub fn is_whole(&self) -> bool {
         self.vv.is_empty() && self.frontiers.is_empty()
     }
 
-    /// What a replica has to have so that it can go on with a document that begins here:
-    /// all that is gone, and the first operations as well, as what depends on something
-    /// before them is refused.
+    /// The version that a replica must include to continue with a document that begins here: the
+    /// removed history and the first operations, because Loro rejects changes that depend on
+    /// anything before them.
     pub fn needed(&self) -> VersionVector {
         let mut needed = self.vv.clone();
         for id in self.frontiers.iter() {
@@ -44,10 +44,10 @@ impl Start {
     }
 }
 
-/// SHA-256 of the document in hexadecimal, its history from `start` on.
+/// The SHA-256 of the document in hexadecimal, with its history from `start`.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// The reason why the document cannot be read.
 pub fn digest(doc: &LoroDoc, start: &Start) -> Result<String, LeftAlone> {
     let mut canon = Canon::new("loro 2");
     version(&mut canon, &doc.oplog_vv(), &doc.oplog_frontiers());
@@ -57,10 +57,10 @@ pub fn digest(doc: &LoroDoc, start: &Start) -> Result<String, LeftAlone> {
     Ok(canon.finish_hex())
 }
 
-/// SHA-256 of what the document shows as it stands, wherever it is checked out.
+/// The SHA-256 of the visible state at the version that is checked out.
 ///
 /// # Errors
-/// Where it cannot be read.
+/// The reason why the document cannot be read.
 pub fn shown(doc: &LoroDoc) -> Result<String, LeftAlone> {
     let mut canon = Canon::new("loro state");
     state::write(&mut canon, doc)?;
@@ -83,7 +83,7 @@ fn version(canon: &mut Canon, vv: &VersionVector, frontiers: &Frontiers) {
     }
 }
 
-/// A start in words, the same for the same one: `peer:counter` of its first operations.
+/// A start as text, equal for equal starts: `peer:counter` of its first operations.
 pub fn start_words(start: &Start) -> String {
     let mut heads: Vec<_> = start.frontiers.iter().collect();
     heads.sort_unstable();

@@ -1,20 +1,20 @@
-//! The heads of a version: its last operations, upon which nothing else of it builds.
+//! Finds the heads of a version: its last operations, on which no other operation depends.
 //!
-//! Decides nothing of its own. Loro finds them by asking for each peer's last operation whether
-//! any other's builds upon it, which takes minutes for thousands of peers; there one look at
-//! every change is enough.
+//! The result equals that of Loro, which checks for each peer's last operation whether any other
+//! depends on it. That takes minutes for thousands of peers; here one pass over all changes
+//! suffices.
 
 use std::collections::HashMap;
 
 use loro::{Frontiers, ID, LoroDoc, LoroError, PeerID, VersionVector};
 
-/// So many peers may be compared with each other.
+/// The number of peers up to which Loro's own function, which compares them in pairs, is used.
 const PEERS_COMPARED_MAX: usize = 64;
 
 /// The heads of a version of the document.
 ///
 /// # Errors
-/// Where it is none.
+/// The reason why it is not a version of the document.
 pub fn of(doc: &LoroDoc, version: &VersionVector) -> Result<Frontiers, LoroError> {
     if *version == doc.oplog_vv() {
         return Ok(doc.oplog_frontiers());
@@ -23,10 +23,10 @@ pub fn of(doc: &LoroDoc, version: &VersionVector) -> Result<Frontiers, LoroError
     found.map_or_else(|| doc.try_vv_to_frontiers(version), Ok)
 }
 
-/// The heads of a version that holds whatever its operations build upon; none if it does not.
+/// The heads of a version that includes all dependencies of its operations; none if it does not.
 ///
 /// In such a version the last operation of a peer is a head unless another peer's change
-/// depends on just that operation.
+/// depends on that operation.
 fn of_closed(doc: &LoroDoc, version: &VersionVector) -> Option<Frontiers> {
     let start = doc.shallow_since_vv().to_vv();
     let of = |vv: &VersionVector, peer: &PeerID| vv.get(peer).copied().unwrap_or(0);

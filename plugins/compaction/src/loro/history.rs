@@ -1,9 +1,9 @@
-//! A document's history, operation by operation.
+//! Hashes a document's history, operation by operation.
 //!
-//! Decides: when two histories are the same. Loro cuts changes and runs of operations where
-//! its blocks end, so what is written is the single operation: what it does to which
-//! container, and, wherever it is not implied by the one before, the change that it is part
-//! of: Lamport time, timestamp, message and dependencies.
+//! Decides when two histories are the same. Loro splits changes and runs of operations at the end
+//! of its blocks, so single operations are written: the effect and the container of each, and,
+//! unless implied by the previous operation, the data of its change: Lamport time, timestamp,
+//! message and dependencies.
 
 use loro::{
     ContainerID, ID, IdSpan, JsonChange, JsonFutureOp, JsonListOp, JsonMapOp, JsonMovableListOp,
@@ -13,11 +13,11 @@ use loro::{
 use crate::canon::Canon;
 use crate::outcome::{Code, LeftAlone};
 
-/// Operations that are held in memory at once.
+/// The number of operations held in memory at once.
 const SPAN_OPS: i32 = 4_096;
 
-/// The changes of a peer from counter `from` up to, but not with, `end`; they are cut where what is
-/// held in memory at once ends.
+/// The changes of a peer in the counters `from..end`, cut at the number of operations held in
+/// memory at once.
 pub fn changes(
     doc: &LoroDoc,
     peer: PeerID,
@@ -30,13 +30,13 @@ pub fn changes(
     })
 }
 
-/// Writes the operations that are in `until` and not in `from`, peer by peer.
+/// Hashes the operations in `until` that are not in `from`, peer by peer.
 ///
-/// The structures have JSON in their name as Loro's JSON export is made of them; here they
-/// are values with types, never written as JSON.
+/// The structures have JSON in their names because Loro's JSON export consists of them; here they
+/// are typed values, never written as JSON.
 ///
 /// # Errors
-/// History that cannot be read.
+/// The reason why the history cannot be read.
 pub fn write(
     canon: &mut Canon,
     doc: &LoroDoc,
@@ -69,19 +69,19 @@ pub fn write(
     Ok(())
 }
 
-/// Where the walk through one peer's operations stands.
+/// The position in the walk through one peer's operations.
 struct Walk {
     next: i32,
     before: Option<Head>,
     container: Option<ContainerID>,
 }
 
-/// What the operations of one change have in common.
+/// The data that the operations of one change share.
 #[derive(PartialEq, Eq)]
 struct Head {
     timestamp: i64,
     message: Option<String>,
-    /// Lamport time less counter: the same along a change.
+    /// The Lamport time minus the counter, which is constant in a change.
     lamport_offset: i64,
 }
 
@@ -118,7 +118,7 @@ impl Walk {
             canon.container(&op.container);
             self.container = Some(op.container);
         }
-        // A hole shows as operations that are fewer than the span.
+        // A gap shows as fewer operations than the span.
         if op.counter != self.next {
             return;
         }
@@ -207,7 +207,7 @@ impl Walk {
     }
 }
 
-/// A run of deletions, one by one. A negative length runs backwards, from the last element
+/// Hashes a run of deletions, one by one. A negative length runs backwards, from the last element
 /// at `pos` to the first, which is `start_id`; a single one has no direction.
 fn deletions(canon: &mut Canon, pos: i32, len: i32, start_id: ID) -> i32 {
     let count = i32::try_from(len.unsigned_abs()).unwrap_or(i32::MAX);

@@ -1,9 +1,9 @@
-//! How much memory a document will need, before it is built.
+//! Estimates the memory that a document needs, before it is built.
 //!
-//! Decides: whether there is room, in two steps. The headers of the rows tell how many changes
-//! and operations there are: that is enough for small documents, and for reading the history of
-//! large ones. What the history does ([`super::census`]) then tells what its state will take. The
-//! prices are above what was measured (example `loro_traces`).
+//! Decides whether memory suffices, in two steps. The headers of the rows contain the numbers of
+//! changes and operations, which suffices for small documents, and for reading the history of
+//! large ones. The operations of the history ([`super::census`]) then determine the size of the
+//! state. The prices are above the measured values (example `loro_traces`).
 
 use loro::LoroDoc;
 
@@ -12,9 +12,9 @@ use super::rows::Facts;
 use crate::outcome::{Code, LeftAlone};
 use crate::room::has_room;
 
-/// Bytes that anything needs.
+/// Bytes for any document.
 const BASE: usize = 2 << 20;
-/// A document that needs no more than this at the worst is not counted first.
+/// Documents that need at most this in the worst case are not counted first.
 const SMALL: usize = 32 << 20;
 
 /// A row has no fewer bytes than this, whatever it holds. What is above may be content, of which
@@ -30,7 +30,7 @@ mod reading {
     pub const OP: usize = 512;
 }
 
-/// Prices at the worst, whatever the operations do.
+/// Worst-case prices, independent of the kind of operations.
 mod worst {
     pub const BYTE: usize = 320;
     pub const CHANGE: usize = 3_072;
@@ -56,18 +56,18 @@ mod state {
     pub const VALUE_BYTE: usize = 16;
 }
 
-/// Whether there is room for looking at the rows.
+/// Checks that memory suffices for reading the rows.
 pub fn room_for_rows(updates: &[&[u8]]) -> Result<(), LeftAlone> {
     let longest = updates.iter().map(|update| update.len()).max().unwrap_or(0);
     room(BASE.saturating_add(longest.saturating_mul(reading::BYTE)))
 }
 
-/// Whether there is room for the history of those rows.
+/// Checks that memory suffices for the history of the rows.
 pub fn room_for_history(facts: &Facts) -> Result<(), LeftAlone> {
     room(at_most(facts).unwrap_or_else(|| of_history(facts)))
 }
 
-/// Whether there is room for the state of a document that holds the history of those rows.
+/// Checks that memory suffices for the state of a document with the history of the rows.
 pub fn room_for_state(doc: &LoroDoc, facts: &Facts) -> Result<(), LeftAlone> {
     match at_most(facts) {
         Some(_) => Ok(()),
@@ -75,19 +75,19 @@ pub fn room_for_state(doc: &LoroDoc, facts: &Facts) -> Result<(), LeftAlone> {
     }
 }
 
-/// Whether a document of those rows is small whatever is in it.
+/// Whether a document of the rows is small in the worst case.
 pub fn is_small(facts: &Facts) -> bool {
     at_most(facts).is_some()
 }
 
-/// What a small document of those rows needs at the worst.
+/// The bytes that a small document of the rows needs in the worst case.
 fn at_most(facts: &Facts) -> Option<usize> {
     let worst =
         sum(&[(facts.bytes, worst::BYTE), (facts.changes, worst::CHANGE), (facts.ops, worst::OP)]);
     (worst <= SMALL).then_some(worst)
 }
 
-/// What the history of those rows needs at most.
+/// The bytes that the history of the rows needs at most.
 pub fn of_history(facts: &Facts) -> usize {
     sum(&[
         (facts.bytes, reading::BYTE),
@@ -98,7 +98,7 @@ pub fn of_history(facts: &Facts) -> usize {
     ])
 }
 
-/// What a document with that history needs at most.
+/// The bytes that a document with this history needs at most.
 pub fn of_state(facts: &Facts, census: &Census) -> usize {
     sum(&[
         (facts.bytes, state::BYTE),
@@ -127,7 +127,7 @@ fn room(bytes: usize) -> Result<(), LeftAlone> {
     if has_room(bytes) {
         return Ok(());
     }
-    let words = format!("it needs up to {bytes} bytes of memory, which there are not");
+    let words = format!("the document needs up to {bytes} bytes of memory, more than available");
     Err(LeftAlone::new(Code::TooLarge, words))
 }
 

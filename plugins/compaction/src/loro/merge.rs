@@ -1,6 +1,6 @@
 //! Compaction in merge mode: all rows become one snapshot with the whole history.
 //!
-//! Decides: the order of the steps, and that nothing leaves here unverified.
+//! Decides the order of the steps, and verifies every result.
 //!
 //! ```text
 //! rows ──checksums──> facts ──room?──> document ──digest───────────────┐
@@ -15,10 +15,10 @@ use super::rows::Facts;
 use super::{memory, rows};
 use crate::outcome::{Code, Compacted, Digests, LeftAlone, Mode, Remark, Said};
 
-/// What is compared as a rule.
+/// The subject of most comparisons, for reasons.
 pub const DOCUMENT: &str = "the document";
 
-/// Compacts, or says why not. See [`super::compact`].
+/// Compacts a document. See [`super::compact`].
 pub fn merge(updates: &[&[u8]]) -> Result<Compacted, LeftAlone> {
     guarded(|| {
         let facts = facts(updates)?;
@@ -26,7 +26,7 @@ pub fn merge(updates: &[&[u8]]) -> Result<Compacted, LeftAlone> {
     })
 }
 
-/// What the rows hold, there being room for what they will need.
+/// The facts of the rows, after checking that memory suffices.
 pub fn facts(updates: &[&[u8]]) -> Result<Facts, LeftAlone> {
     memory::room_for_rows(updates)?;
     let facts = rows::check(updates)?;
@@ -41,7 +41,7 @@ pub fn merged(doc: &LoroDoc, facts: &Facts) -> Result<Compacted, LeftAlone> {
     let update = export(doc, ExportMode::Snapshot)?;
     let after = rebuild::loaded(&update)?;
     if Start::of(&after) != start {
-        return Err(LeftAlone::new(Code::Changed, "the history would begin elsewhere"));
+        return Err(LeftAlone::new(Code::Changed, "the history would begin at another version"));
     }
     let after = digest::digest(&after, &start)?;
     let digests = same(DOCUMENT, before, after)?;
@@ -55,27 +55,27 @@ pub fn merged(doc: &LoroDoc, facts: &Facts) -> Result<Compacted, LeftAlone> {
     })
 }
 
-/// Whether `after` says the same as the updates. See [`super::verify`].
+/// Checks that `after` is equivalent to the updates. See [`super::verify`].
 pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
     guarded(|| {
         let before = rebuild::build(updates, &facts(updates)?)?;
         let after = rebuild::loaded(after)?;
         let start = Start::of(&before);
         if Start::of(&after) != start {
-            return Err(LeftAlone::new(Code::Changed, "the history begins elsewhere"));
+            return Err(LeftAlone::new(Code::Changed, "the history begins at another version"));
         }
         same(DOCUMENT, digest::digest(&before, &start)?, digest::digest(&after, &start)?)
     })
 }
 
-/// The document in that form.
+/// Exports the document.
 pub fn export(doc: &LoroDoc, mode: ExportMode<'_>) -> Result<Vec<u8>, LeftAlone> {
     doc.export(mode).map_err(|error| {
         LeftAlone::new(Code::Unsupported, format!("Loro cannot write the document: {error}"))
     })
 }
 
-/// The digests of `what`, which are the same.
+/// Checks that the digests of `what` are equal.
 pub fn same(what: &str, before: String, after: String) -> Result<Digests, LeftAlone> {
     if before == after {
         return Ok(Digests { before, after });
@@ -84,7 +84,7 @@ pub fn same(what: &str, before: String, after: String) -> Result<Digests, LeftAl
     Err(LeftAlone::new(Code::Changed, words))
 }
 
-/// What the history keeps of a compaction to a document that begins there.
+/// The notes for the history about a document whose history begins at `start`.
 pub fn remarks(doc: &LoroDoc, start: &Start) -> Vec<Remark> {
     let count = |name, count: usize| Remark { name, said: Said::Count(count as u64) };
     let mut remarks = vec![

@@ -1,12 +1,11 @@
-//! Loro documents: many updates and snapshots become one snapshot that says the same.
+//! Loro documents: many updates and snapshots become one equivalent snapshot.
 //!
-//! Decides: whether a document can be compacted without changing one bit, how much of its
-//! history has to stay, and if it cannot, why it is left alone. Knows nothing of rows,
-//! tenants or stores.
+//! Decides whether a document can be compacted without changing a bit of its content, how much of
+//! its history has to stay, and if it cannot, why it is left alone. Knows no rows, tenants or
+//! stores.
 //!
-//! Loro writes the same document in different bytes each time, so nothing here compares
-//! bytes: what is compared is what a document says ([`digest`]). Nor does anything go through
-//! JSON, which knows no -0 and no NaN.
+//! Loro writes the same document in different bytes each time, so the content is compared
+//! ([`digest`]), not the bytes. JSON is not used, because it has no -0 and no NaN.
 
 mod canon;
 mod census;
@@ -25,18 +24,18 @@ mod vectors;
 
 use crate::outcome::{Compacted, Digests, Job, LeftAlone, Mode, Wish};
 
-/// What compacts: kept with the history of every compaction.
+/// The library that compacts, recorded in the history of every compaction.
 pub const LIBRARY: &str = "loro 1.17.1";
 
-/// The modes that exist for Loro documents.
+/// The modes of Loro documents.
 pub const MODES: &[Mode] = &[Mode::Merge, Mode::Trim];
 
-/// Compacts the updates of a document, in any order, into one snapshot that says the same.
-/// Its history stays whole ([`Mode::Merge`]) or begins where every attached client has
-/// arrived ([`Mode::Trim`]).
+/// Compacts the updates of a document, in any order, into one equivalent snapshot. Its history
+/// stays whole ([`Mode::Merge`]) or begins at a version that every attached client has
+/// ([`Mode::Trim`]).
 ///
 /// # Errors
-/// The document is to be left as it is, with the reason.
+/// The reason why the document has to be left unchanged.
 pub fn compact(job: &Job<'_>) -> Result<Compacted, LeftAlone> {
     match job.wish {
         Wish::Merge => merge::merge(job.updates),
@@ -45,11 +44,11 @@ pub fn compact(job: &Job<'_>) -> Result<Compacted, LeftAlone> {
     }
 }
 
-/// Whether `after` says the same as the updates that it was made of: both are rebuilt from
+/// Checks that `after` is equivalent to its source updates, by rebuilding both from
 /// nothing.
 ///
 /// # Errors
-/// Where they differ, or why one of them cannot be read.
+/// The difference, or the reason why one of them cannot be read.
 pub fn verify(updates: &[&[u8]], after: &[u8], mode: Mode) -> Result<Digests, LeftAlone> {
     match mode {
         Mode::Merge => merge::verify(updates, after),
@@ -62,7 +61,7 @@ pub fn verify(updates: &[&[u8]], after: &[u8], mode: Mode) -> Result<Digests, Le
 /// whole document.
 ///
 /// # Errors
-/// Updates that make no document.
+/// The reason why the updates are not a document.
 pub fn needed(updates: &[&[u8]]) -> Result<[usize; 2], LeftAlone> {
     let facts = rows::check(updates)?;
     let history = rebuild::history(updates, &facts)?;

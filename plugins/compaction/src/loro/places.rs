@@ -1,11 +1,11 @@
-//! Where an insertion goes.
+//! Checks where insertions go in a trimmed document.
 //!
-//! Decides: whether whoever edits the trimmed document makes the operations that they would
-//! have made in the whole one. When Loro writes a shallow snapshot it takes the values out of
-//! marks that have lost all of their text, and a mark without a value counts as one that was
-//! taken away: if it would have grown over what is written in front of it, a letter that came to
-//! stand behind it stands before it from then on. Everybody sees the letter in the same
-//! place, but which of two that are written there at the same time comes first may be another.
+//! Decides whether an edit of the trimmed document produces the same operation as in the whole
+//! one. When Loro writes a shallow snapshot, it removes the values of marks that have lost all of
+//! their text, and treats a mark without a value as removed. If that mark would have expanded over
+//! text inserted before it, an inserted letter is then placed before the mark instead of after it.
+//! All clients see the letter at the same place, but two letters inserted there at the same time
+//! may be ordered differently.
 
 use loro::cursor::PosType;
 use loro::{
@@ -16,11 +16,11 @@ use loro::{
 use super::{history, state};
 use crate::outcome::{Code, LeftAlone};
 
-/// Inserts into both documents, which stand at the same version, wherever a mark begins or ends,
-/// and compares the operations. Neither document is fit for anything else afterwards.
+/// Inserts into both documents, which must be at the same version, wherever a mark begins or ends,
+/// and compares the operations. Neither document can be used for anything else afterwards.
 ///
 /// # Errors
-/// Where an operation differs, or no text can be inserted.
+/// An operation that differs, or the reason why text cannot be inserted.
 pub fn same(before: &LoroDoc, after: &LoroDoc) -> Result<(), LeftAlone> {
     let unsupported = |error| {
         LeftAlone::new(Code::Unsupported, format!("no text can be inserted at the start: {error}"))
@@ -36,7 +36,10 @@ pub fn same(before: &LoroDoc, after: &LoroDoc) -> Result<(), LeftAlone> {
             continue;
         }
         let Some(Container::Text(other)) = after.get_container(id.clone()) else {
-            return Err(LeftAlone::new(Code::Changed, format!("text {id} is gone at the start")));
+            return Err(LeftAlone::new(
+                Code::Changed,
+                format!("text {id} is missing at the start"),
+            ));
         };
         let here = insertions(before, &text, &places).map_err(unsupported)?;
         let there = insertions(after, &other, &places).map_err(unsupported)?;
@@ -44,7 +47,7 @@ pub fn same(before: &LoroDoc, after: &LoroDoc) -> Result<(), LeftAlone> {
         if differs.is_some() || here.len() != there.len() {
             let place = differs.map_or(0, |(place, _)| *place);
             let words = format!(
-                "what is written at {place} of text {id} would go to the other side of a mark that \
+                "an insertion at {place} of text {id} would go to the other side of a mark that \
                  has lost its text"
             );
             return Err(LeftAlone::new(Code::Changed, words));

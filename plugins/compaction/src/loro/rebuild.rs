@@ -1,6 +1,6 @@
-//! A document built from its rows.
+//! Builds a document from its rows.
 //!
-//! Decides: that nothing is missing. What waits for something that no row holds is named.
+//! Decides that no change is missing, and names a row that depends on a missing one.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -11,18 +11,17 @@ use super::reused;
 use super::rows::{self, Facts};
 use crate::outcome::{Code, LeftAlone};
 
-/// The identity of documents that are only read. They make no change of their own, so it
-/// stands in none.
+/// The identity of documents that are only read. They make no change, so no change contains it.
 const READER: u64 = 1;
 
-/// Runs what asks Loro, which is given nothing but well-formed rows but may panic all the
-/// same: natively that is a reason here; within a guest a panic ends the batch.
+/// Runs a call of Loro, which receives only well-formed rows but may still panic. Natively the
+/// panic becomes a reason here; in a guest it ends the batch.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T, LeftAlone>) -> Result<T, LeftAlone> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(LeftAlone::new(Code::Unsupported, "Loro panicked")))
 }
 
-/// The document of rows that were checked.
+/// Builds the document of rows that were checked.
 pub fn build(updates: &[&[u8]], facts: &Facts) -> Result<LoroDoc, LeftAlone> {
     let doc = ordered(updates, facts)?;
     reused::check(&doc, updates, facts)?;
@@ -87,7 +86,7 @@ pub fn history(updates: &[&[u8]], facts: &Facts) -> Result<LoroDoc, LeftAlone> {
 fn applied(doc: LoroDoc, updates: &[&[u8]]) -> Result<LoroDoc, LeftAlone> {
     doc.checkout_to_latest();
     if doc.state_frontiers() != doc.oplog_frontiers() {
-        let words = "Loro has not applied everything that it took";
+        let words = "Loro has not applied all changes that it imported";
         return Err(LeftAlone::new(Code::Unsupported, words));
     }
     match doc.export_pending_updates() {
@@ -97,14 +96,14 @@ fn applied(doc: LoroDoc, updates: &[&[u8]]) -> Result<LoroDoc, LeftAlone> {
     }
 }
 
-/// The document that one payload builds, as whoever loads it has it.
+/// The document that a client builds when it loads this one payload.
 pub fn loaded(payload: &[u8]) -> Result<LoroDoc, LeftAlone> {
     let doc = empty()?;
     let changed = |words: String| LeftAlone::new(Code::Changed, words);
     rows::meta(payload).map_err(|left| changed(left.words))?;
     let status = doc.import(payload).map_err(|error| changed(rows::refused(&error).words))?;
     if status.pending.is_some() {
-        return Err(changed("something is missing in what was written".into()));
+        return Err(changed("the compacted update lacks a change".into()));
     }
     Ok(doc)
 }
@@ -115,7 +114,7 @@ fn empty() -> Result<LoroDoc, LeftAlone> {
     Ok(doc)
 }
 
-/// Names the first row that waits, and what for.
+/// Names the first row that depends on a missing change, and that change.
 fn missing(have: &VersionVector, updates: &[&[u8]]) -> LeftAlone {
     let has = |peer: &PeerID| have.get(peer).copied().unwrap_or(0);
     for (row, update) in updates.iter().enumerate() {
@@ -136,5 +135,5 @@ fn missing(have: &VersionVector, updates: &[&[u8]]) -> LeftAlone {
             return LeftAlone::new(Code::MissingDependency, words).at(row);
         }
     }
-    LeftAlone::new(Code::MissingDependency, "something waits for a change that is missing")
+    LeftAlone::new(Code::MissingDependency, "a change depends on a missing one")
 }

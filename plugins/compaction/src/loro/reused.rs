@@ -1,9 +1,8 @@
-//! Whether an operation was written twice, and not the same.
+//! Checks that no operation identity was used for two different operations.
 //!
-//! Decides: that rows which hold operations of the same identity say the same in them. Loro
-//! compares what a row repeats only where the row brings something new as well, and otherwise
-//! drops what came second: which of the two a client has, depends on what it heard first. So
-//! each row is shown to Loro once more, with a change added that is new.
+//! Loro compares operations that a row repeats only if the row also contains a new one, and
+//! otherwise drops the repeated ones: which of the two a client has then depends on which it
+//! received first. So each row is imported again, with a new change added.
 
 use std::collections::HashSet;
 
@@ -14,16 +13,16 @@ use super::{history, rebuild};
 use crate::canon::Canon;
 use crate::outcome::{Code, LeftAlone};
 
-/// Checks every row, if any holds what another one holds.
+/// Checks every row, if rows share operations.
 ///
 /// # Errors
-/// The first row that says otherwise than the document.
+/// The first row that contradicts the document.
 pub fn check(doc: &LoroDoc, updates: &[&[u8]], facts: &Facts) -> Result<(), LeftAlone> {
     let start = doc.shallow_since_vv().to_vv();
     let kept = |peer| start.get(peer).copied().unwrap_or(0);
     let once: i64 = doc.oplog_vv().iter().map(|(peer, end)| i64::from(*end - kept(peer))).sum();
     if i64::try_from(facts.ops) == Ok(once) {
-        // As many as there are: nothing is held twice.
+        // No more operations than distinct ones: rows share none.
         return Ok(());
     }
     let checker = Checker::of(doc)?;
@@ -34,7 +33,7 @@ pub fn check(doc: &LoroDoc, updates: &[&[u8]], facts: &Facts) -> Result<(), Left
     Ok(())
 }
 
-/// A copy of the document, which takes what it is shown, and an author of news.
+/// A copy of the document that imports the rows, and an author of new changes.
 struct Checker<'a> {
     doc: &'a LoroDoc,
     copy: LoroDoc,
@@ -45,7 +44,7 @@ impl<'a> Checker<'a> {
     fn of(doc: &'a LoroDoc) -> Result<Self, LeftAlone> {
         let snapshot = super::merge::export(doc, ExportMode::Snapshot)?;
         let copy = rebuild::loaded(&snapshot)?;
-        // What it takes need not be applied.
+        // Imported changes need not be applied.
         copy.detach();
         let news = LoroDoc::new();
         let peers = doc.oplog_vv();
@@ -66,14 +65,14 @@ impl<'a> Checker<'a> {
         let news = super::merge::export(&self.news, ExportMode::updates(&before))?;
         match self.copy.import(&rows::joined(update, &news)) {
             Ok(_) => Ok(()),
-            // What a trimmed document no longer has, cannot be compared.
+            // History that a trimmed document no longer has cannot be compared.
             Err(LoroError::ImportUpdatesThatDependsOnOutdatedVersion) => Ok(()),
             Err(LoroError::UsedOpID { id }) => Err(used(&id.to_string())),
             Err(error) => Err(rows::refused(&error)),
         }
     }
 
-    /// A snapshot stands by itself: its history has to be that of the document.
+    /// Checks a snapshot by comparing its history with that of the document.
     fn check_snapshot(&self, update: &[u8]) -> Result<(), LeftAlone> {
         let other = rebuild::loaded(update)?;
         let mut from = self.doc.shallow_since_vv().to_vv();

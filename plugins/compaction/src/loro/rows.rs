@@ -1,42 +1,43 @@
-//! The rows of a document, before anything is built of them.
+//! Checks the rows of a document, before anything is built from them.
 //!
-//! Decides: whether a row is a well-formed Loro payload. The checksum that every payload
-//! carries has to be right, and the bytes that it does not cover have to be what every writer
-//! leaves there: a flipped bit anywhere is a broken row, never a changed document.
+//! Decides whether a row is a well-formed Loro payload. Its checksum must match, and the bytes
+//! that the checksum does not cover must have the values that every writer sets: a flipped bit
+//! anywhere makes a broken row, never a changed document.
 
 use loro::{EncodedBlobMode, ImportBlobMetadata, LoroDoc, LoroError, VersionVector};
 
 use crate::outcome::{Code, LeftAlone};
 
-/// Cheap facts of all rows together, and in which order they are to be imported.
+/// Cheap facts of all rows together, and the order in which they are imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// How many.
+    /// The number of rows.
     pub rows: usize,
-    /// Their bytes.
+    /// The bytes of the rows.
     pub bytes: usize,
-    /// Operations in them, with repetitions.
+    /// Operations in the rows, with repetitions.
     pub ops: usize,
-    /// Changes in them, with repetitions.
+    /// Changes in the rows, with repetitions.
     pub changes: usize,
-    /// Rows that are snapshots, whole ones first, then the shallow ones. Within each kind the
-    /// one with the most changes comes first: it spares the others.
+    /// Rows that are snapshots: whole ones first, then shallow ones. Within each kind the one with
+    /// the most changes comes first, because it makes the others cheap.
     pub snapshots: Vec<usize>,
-    /// Of each row whether it is one.
+    /// Whether each row is a snapshot.
     pub is_snapshot: Vec<bool>,
-    /// There are only shallow snapshots, and updates that begin before the history of one, or
-    /// with it: the rows may hold more history than the snapshot. Equal counts, as a snapshot
-    /// whose history begins with the very first operation is shallow all the same.
+    /// Whether there are only shallow snapshots, and updates that begin before or with the history
+    /// of one, so that the rows may contain more history than the snapshot. An equal beginning
+    /// counts, because a snapshot can be shallow although its history begins with the first
+    /// operation.
     pub reaches_behind: bool,
 }
 
 impl Facts {
-    /// Whether that row is a snapshot.
+    /// Whether a row is a snapshot.
     pub fn is_snapshot(&self, row: usize) -> bool {
         self.is_snapshot.get(row).copied().unwrap_or(false)
     }
 
-    /// The rows that are none, in their order.
+    /// The rows that are not snapshots, in their order.
     pub fn others(&self) -> impl Iterator<Item = usize> + Clone + '_ {
         (0..self.rows).filter(|row| !self.is_snapshot(*row))
     }
@@ -44,10 +45,10 @@ impl Facts {
 
 const SHALLOW: EncodedBlobMode = EncodedBlobMode::ShallowSnapshot;
 
-/// Bytes before the checksum: `loro` and twelve that hold nothing since Loro 1.0.
+/// Bytes before the checksum: `loro`, and twelve bytes that are unused since Loro 1.0.
 const UNUSED: std::ops::Range<usize> = 4..16;
-/// Where the checksum ends and what it covers begins: two bytes that say what it is, and
-/// the body.
+/// The end of the checksum, and the beginning of the bytes that it covers: two bytes for the kind,
+/// and the body.
 const CHECKED: usize = 20;
 const BODY: usize = 22;
 
@@ -88,20 +89,20 @@ pub fn check(updates: &[&[u8]]) -> Result<Facts, LeftAlone> {
     Ok(facts)
 }
 
-/// What the header of one row says, its checksum being right.
+/// Reads the header of one row and verifies its checksum.
 pub fn meta(update: &[u8]) -> Result<ImportBlobMetadata, LeftAlone> {
     let undecodable = |words: String| LeftAlone::new(Code::Undecodable, words);
     let meta = LoroDoc::decode_import_blob_meta(update, true).map_err(|error| refused(&error))?;
     if let Some(at) = update[UNUSED].iter().position(|byte| *byte != 0) {
         let at = UNUSED.start + at;
-        return Err(undecodable(format!("byte {at} of the header is not 0, as Loro writes it")));
+        return Err(undecodable(format!("byte {at} of the header is not 0")));
     }
     match meta.mode {
         EncodedBlobMode::Updates | EncodedBlobMode::Snapshot | EncodedBlobMode::ShallowSnapshot => {
             Ok(meta)
         }
         EncodedBlobMode::OutdatedRle | EncodedBlobMode::OutdatedSnapshot => {
-            Err(LeftAlone::new(Code::Unsupported, format!("encoding {} of old", meta.mode)))
+            Err(LeftAlone::new(Code::Unsupported, format!("the old encoding {}", meta.mode)))
         }
     }
 }
@@ -114,8 +115,8 @@ fn ops(meta: &ImportBlobMetadata) -> usize {
     meta.partial_end_vv.iter().map(span).sum()
 }
 
-/// One update with the changes of two, which were checked. The body of an update is its
-/// blocks, one after the other.
+/// One update with the changes of two checked updates. The body of an update is the concatenation
+/// of its blocks.
 pub fn joined(one: &[u8], other: &[u8]) -> Vec<u8> {
     let mut joined = [one, &other[BODY..]].concat();
     let checksum = xxh32(&joined[CHECKED..]);
@@ -164,7 +165,7 @@ fn xxh32(bytes: &[u8]) -> u32 {
     hash ^ (hash >> 16)
 }
 
-/// Why Loro does not take a row.
+/// The reason why Loro rejects a row.
 pub fn refused(error: &LoroError) -> LeftAlone {
     let code = match error {
         LoroError::DecodeError(_)
@@ -177,7 +178,7 @@ pub fn refused(error: &LoroError) -> LeftAlone {
         LoroError::ImportUpdatesThatDependsOnOutdatedVersion => Code::MissingDependency,
         _ => Code::Unsupported,
     };
-    LeftAlone::new(code, format!("Loro does not take it: {error}"))
+    LeftAlone::new(code, format!("Loro rejects it: {error}"))
 }
 
 #[cfg(test)]

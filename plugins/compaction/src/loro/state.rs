@@ -1,8 +1,8 @@
-//! What a document shows: every container that can be reached, down to the bits of each
+//! Hashes the visible state of a document: every reachable container, down to the bits of each
 //! value and the identity of each element.
 //!
-//! Decides: when two states are the same. Containers are written by identity, in that order,
-//! each without those inside of it.
+//! Decides when two states are the same. Containers are written in the order of their identities,
+//! each without the containers inside it.
 
 use loro::cursor::Side;
 use loro::{
@@ -13,18 +13,18 @@ use loro::{
 use crate::canon::Canon;
 use crate::outcome::{Code, LeftAlone};
 
-/// Writes every living container.
+/// Writes every reachable container.
 ///
 /// # Errors
 /// A container of a type that this Loro does not know.
 pub fn write(canon: &mut Canon, doc: &LoroDoc) -> Result<(), LeftAlone> {
     for id in living(doc) {
         let Some(container) = doc.get_container(id.clone()) else {
-            let words = format!("container {id} is listed but cannot be had");
+            let words = format!("container {id} is listed but cannot be read");
             return Err(LeftAlone::new(Code::Unsupported, words));
         };
         if id.is_root() && is_empty(&container) {
-            // A root is there as soon as somebody has asked for it.
+            // A root exists as soon as it has been requested.
             continue;
         }
         canon.tag(0xfd);

@@ -1,10 +1,10 @@
-//! Compaction in trim mode: the history that every attached client has goes.
+//! Compaction in trim mode: removes history that every attached client has.
 //!
-//! Decides: where the history begins afterwards, and when a merge is all that can be done.
-//! Loro begins a history at a version that everything later builds upon, at or before the
-//! one asked for (but after the first half of a mark); so what every client must have is
-//! looked at again once it is written. A client that lacks some of it could never
-//! synchronise again, and would not be told.
+//! Decides where the history begins afterwards, and when only a merge is possible. Loro begins a
+//! history at a version that everything later depends on, at or before the requested one (but after
+//! the first half of a mark), so the history that every client must have is checked again after it
+//! was written. A client that lacks part of it could never synchronise again, and would not learn
+//! of it.
 //!
 //! ```text
 //! document ──merge──> snapshot ─────────────────────────────────> smaller? ──> the trimmed one
@@ -22,13 +22,13 @@ use super::rebuild::{self, guarded};
 use super::vectors::Vectors;
 use crate::outcome::{Code, Compacted, Digests, LeftAlone, Mode};
 
-/// Compacts, or says why not. See [`super::compact`].
+/// Compacts a document. See [`super::compact`].
 pub fn trim(updates: &[&[u8]], vectors: &[&[u8]]) -> Result<Compacted, LeftAlone> {
     guarded(|| {
         let facts = merge::facts(updates)?;
         let doc = rebuild::build(updates, &facts)?;
         let merged = merge::merged(&doc, &facts)?;
-        // What goes wrong from here on is no reason against the merge.
+        // A failure from here on does not affect the merge.
         let trimmed = guarded(|| match Vectors::decode(vectors) {
             Ok(vectors) => trimmed(&doc, &vectors, &merged),
             Err(why) => Ok(Err(format!("undecodable-vector: {why}"))),
@@ -41,7 +41,7 @@ pub fn trim(updates: &[&[u8]], vectors: &[&[u8]]) -> Result<Compacted, LeftAlone
     })
 }
 
-/// The trimmed document, verified. Inner error: why the merge is better.
+/// The trimmed and verified document. The inner error is the reason for a merge instead.
 fn trimmed(
     doc: &LoroDoc,
     vectors: &Vectors,
@@ -53,7 +53,7 @@ fn trimmed(
         return Ok(Err(because));
     }
     let version = heads::of(doc, &minimum).map_err(|error| {
-        LeftAlone::new(Code::Unsupported, format!("the minimum is no version: {error}"))
+        LeftAlone::new(Code::Unsupported, format!("the minimum is not a version: {error}"))
     })?;
 
     let update = merge::export(doc, ExportMode::shallow_snapshot(&version))?;
@@ -61,13 +61,13 @@ fn trimmed(
     let start = Start::of(&after);
     let needed = start.needed();
     if start.is_whole() || start == former {
-        let because = "nothing-to-trim: the latest version that everything builds upon is where \
-                       the history begins already";
+        let because = "nothing-to-trim: the history already begins at the latest version that \
+                       everything depends on";
         return Ok(Err(because.into()));
     }
     if let Some(client) = vectors.first_without(&needed) {
         return Ok(Err(format!(
-            "held-back: client {} would lack what the history begins with ({})",
+            "held-back: client {} would lack the beginning of the history ({})",
             client + 1,
             digest::start_words(&start)
         )));
@@ -75,13 +75,13 @@ fn trimmed(
     if let Some((client, peer)) = vectors.first_ahead(&doc.oplog_vv(), &start.vv) {
         return Ok(Err(format!(
             "held-back: client {} has changes of peer {peer} that the document does not have, \
-             which may build upon what would go",
+             which may depend on history to be removed",
             client + 1
         )));
     }
     if update.len() >= merged.update.len() {
         let (bytes, whole) = (update.len(), merged.update.len());
-        return Ok(Err(format!("nothing-to-trim: {bytes} bytes trimmed, {whole} with all of it")));
+        return Ok(Err(format!("nothing-to-trim: {bytes} bytes trimmed, {whole} merged")));
     }
 
     let digests =
@@ -94,53 +94,53 @@ fn trimmed(
         bytes_before: merged.bytes_before,
         remarks: merge::remarks(&after, &start),
     };
-    // Last, as both documents are elsewhere afterwards.
+    // Last, because it checks out another version of both documents.
     same_beginning(doc, &after, &start)?;
     Ok(Ok(compacted))
 }
 
-/// Why the minimum permits nothing.
+/// The reason why the minimum permits no trim, if there is one.
 fn held_back(vectors: &Vectors, minimum: &VersionVector, former: &Start) -> Option<String> {
     let needed = former.needed();
     if minimum.is_empty() {
-        let nobody = "held-back: there is nothing that all attached clients have";
+        let nobody = "held-back: the attached clients have no history in common";
         return Some(nobody.into());
     }
     if !minimum.includes_vv(&needed) {
         let who = vectors.first_without(&needed).map_or(0, |client| client + 1);
         return Some(format!(
-            "held-back: client {who} lacks what the history begins with already ({})",
+            "held-back: client {who} lacks the current beginning of the history ({})",
             digest::start_words(former)
         ));
     }
     (*minimum == needed).then(|| {
         format!(
-            "held-back: what all attached clients have is where the history begins already ({})",
+            "held-back: the attached clients share only the current beginning ({})",
             digest::start_words(former)
         )
     })
 }
 
-/// What the history begins with is the same as well: later changes are applied to it, and made
-/// in it.
+/// Checks that the state at the beginning is the same as well, because later changes are applied to
+/// it and made on it.
 fn same_beginning(before: &LoroDoc, after: &LoroDoc, start: &Start) -> Result<(), LeftAlone> {
     for doc in [before, after] {
         doc.checkout(&start.frontiers).map_err(|error| {
-            LeftAlone::new(Code::Unsupported, format!("the start cannot be looked at: {error}"))
+            LeftAlone::new(Code::Unsupported, format!("the start cannot be checked out: {error}"))
         })?;
     }
-    merge::same("what the history begins with", digest::shown(before)?, digest::shown(after)?)?;
+    merge::same("the state at the beginning", digest::shown(before)?, digest::shown(after)?)?;
     places::same(before, after)
 }
 
-/// Whether `after` says the same as the updates. See [`super::verify`].
+/// Checks that `after` is equivalent to the updates. See [`super::verify`].
 pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
     guarded(|| {
         let before = rebuild::build(updates, &merge::facts(updates)?)?;
         let after = rebuild::loaded(after)?;
         let start = Start::of(&after);
         if !start.needed().includes_vv(&Start::of(&before).needed()) {
-            let words = "the history begins before that of what it was made of";
+            let words = "the history begins before that of its source";
             return Err(LeftAlone::new(Code::Changed, words));
         }
         let digests = merge::same(

@@ -1,16 +1,19 @@
-//! What all attached clients have, by their version vectors.
+//! Computes which history all attached clients have, from their version vectors.
 //!
-//! Decides: how far history may be trimmed at most. Absent counts as nothing, and what cannot
-//! be read holds everything back.
+//! Decides how far history may be trimmed at most. An absent entry counts as 0, and a vector that
+//! cannot be read prevents any trim.
 
 use loro::{PeerID, VersionVector};
 
-/// Version vectors of clients.
+/// The version vectors of the attached clients.
 #[derive(Clone, Debug)]
 pub struct Vectors(Vec<VersionVector>);
 
 impl Vectors {
-    /// The vectors in the encoding of `VersionVector::encode`. Inner error: why not, in words.
+    /// Decodes vectors in the encoding of `VersionVector::encode`.
+    ///
+    /// # Errors
+    /// The first vector that is invalid, with the reason.
     pub fn decode(encoded: &[&[u8]]) -> Result<Vectors, String> {
         let all = encoded.len();
         let decode = |(nth, bytes): (usize, &&[u8])| {
@@ -19,7 +22,8 @@ impl Vectors {
         encoded.iter().enumerate().map(decode).collect::<Result<_, _>>().map(Vectors)
     }
 
-    /// What every client has of a document at version `doc`. Nobody attached: all of it.
+    /// The history of a document at version `doc` that every client has; all of it if there is no
+    /// client.
     pub fn minimum(&self, doc: &VersionVector) -> VersionVector {
         let least = |peer: &PeerID, end: i32| {
             let of = |vector: &VersionVector| vector.get(peer).copied().unwrap_or(0);
@@ -31,16 +35,16 @@ impl Vectors {
             .collect()
     }
 
-    /// The first client that does not have all of that.
+    /// The index of the first client that lacks part of `needed`.
     pub fn first_without(&self, needed: &VersionVector) -> Option<usize> {
         self.0.iter().position(|vector| !vector.includes_vv(needed))
     }
 
-    /// The first client with a change that the document does not have and that may have been
-    /// made before the client saw `start`, and that change's peer.
+    /// The index of the first client with a change that the document does not have and that may
+    /// have been made before the client saw `start`, and that change's peer.
     ///
-    /// Such a change depends on history that a trim would remove: nobody could take it any
-    /// more. Harmless is what goes on from an operation that the trimmed document keeps.
+    /// Such a change depends on history that a trim would remove, so no client could import it.
+    /// A change that continues from an operation that the trimmed document keeps is safe.
     pub fn first_ahead(
         &self,
         doc: &VersionVector,
@@ -57,13 +61,13 @@ impl Vectors {
 }
 
 fn decode(bytes: &[u8]) -> Result<VersionVector, String> {
-    let vector = VersionVector::decode(bytes).map_err(|error| format!("is none: {error}"))?;
+    let vector = VersionVector::decode(bytes).map_err(|error| format!("is invalid: {error}"))?;
     if let Some((peer, counter)) = vector.iter().find(|(_, counter)| **counter < 0) {
-        return Err(format!("says {counter} of peer {peer}"));
+        return Err(format!("has the counter {counter} for peer {peer}"));
     }
-    // Bytes that remain, or a peer named twice.
+    // Trailing bytes, or a peer that occurs twice.
     if vector.encode().len() != bytes.len() {
-        return Err(format!("has {} bytes more than it says", bytes.len()));
+        return Err(format!("has trailing bytes or a repeated peer in its {} bytes", bytes.len()));
     }
     Ok(vector)
 }

@@ -1,13 +1,13 @@
-//! Whether two models are the same document.
+//! Checks that two models are the same document.
 //!
-//! Decides: exactly what compaction may change. A deleted unit may lose its content, and
-//! inside of something deleted its place as well. Units may be deleted that Yjs deletes by
-//! itself when it integrates them: what lies inside of something deleted, and the entries
-//! of a key that a concurrent entry has replaced. Everything else has to be the same:
-//! state vector, deletions, kind, place and raw content of every unit.
+//! Decides exactly what compaction may change. A deleted unit may lose its content and, inside a
+//! deleted unit, its place as well. Units may be deleted that Yjs itself deletes when it
+//! integrates them: units inside a deleted one, and entries of a key that a concurrent entry has
+//! replaced. Everything else must be the same: state vector, deletions, and kind, place and raw
+//! content of every unit.
 //!
-//! A content that differs in its bytes alone is reported apart ([`Same::drift`]): the
-//! former bytes can be put back.
+//! A content that differs only in its bytes is reported separately ([`Same::drift`]), because the
+//! former bytes can be restored.
 
 use std::fmt;
 
@@ -16,24 +16,24 @@ use super::home::{Home, Homes};
 use super::model::{Model, Piece, Walk};
 use super::names::{Id, Names};
 
-/// What makes two models different documents.
+/// The kind of difference between two models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A client has more or fewer units.
     StateVector,
-    /// A deleted unit is not deleted any more.
+    /// A deleted unit is alive in the new model.
     Revived,
-    /// A unit is deleted that nobody has deleted.
+    /// A unit is deleted although neither an update nor Yjs deletes it.
     Deleted,
-    /// Another kind of content.
+    /// The kind of content differs.
     Kind,
-    /// Other origins, parent or key.
+    /// Origins, parent or key differ.
     Place,
-    /// A surrogate pair is cut, and half of it is alive.
+    /// A surrogate pair is split, and half of it is alive.
     SplitPair,
-    /// Deleted content is gone from a document that keeps it.
+    /// Deleted content is missing from a document that keeps it.
     Dropped,
-    /// A living unit has lost its place, because something it hangs on was collected.
+    /// A living unit has lost its place, because a unit that it depends on was collected.
     Unplaced,
 }
 
@@ -41,13 +41,13 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Change::StateVector => "the state vector differs",
-            Change::Revived => "a deleted unit came back",
-            Change::Deleted => "a unit is deleted that nobody deleted",
+            Change::Revived => "a deleted unit is alive again",
+            Change::Deleted => "a unit is deleted although no update deletes it",
             Change::Kind => "the kind of content differs",
             Change::Place => "the place in the document differs",
             Change::SplitPair => "half of a surrogate pair is deleted or moved",
-            Change::Dropped => "deleted content is gone though the document keeps it",
-            Change::Unplaced => "a living unit hangs on something collected",
+            Change::Dropped => "deleted content is missing although the document keeps it",
+            Change::Unplaced => "a living unit depends on a collected one",
         })
     }
 }
@@ -57,9 +57,9 @@ impl fmt::Display for Change {
 pub struct Difference {
     /// The client of the unit.
     pub client: u64,
-    /// Its clock.
+    /// The clock of the unit.
     pub clock: u32,
-    /// What differs.
+    /// The kind of difference.
     pub change: Change,
 }
 
@@ -69,14 +69,15 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The models are the same document, up to what is said here.
+/// The models are the same document, except for the differences given here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Same {
     /// The first unit whose content has other bytes, if any: client and clock.
     pub drift: Option<(u64, u32)>,
 }
 
-/// Compares what was with what shall be. With `keep_deleted` deleted content has to stay.
+/// Compares the former model with the compacted one. With `keep_deleted`, deleted content must
+/// stay.
 pub fn compare(
     names: &Names,
     old: &Model,
@@ -96,7 +97,7 @@ struct Comparison<'n> {
     names: &'n Names,
     keep_deleted: bool,
     drift: Option<(u64, u32)>,
-    /// Units deleted in the new model without anybody having said so: the first, how many.
+    /// Units deleted in the new model but in no update: the first, and their number.
     implied: Vec<(Id, u32)>,
 }
 
@@ -154,7 +155,7 @@ impl Comparison<'_> {
         None
     }
 
-    /// What Yjs deletes by itself while integrating.
+    /// Checks that Yjs itself deletes these units while it integrates.
     fn check_implied(&self, old: &Model, new: &Model) -> Result<(), Difference> {
         if self.implied.is_empty() {
             return Ok(());
@@ -182,7 +183,7 @@ impl Comparison<'_> {
         Ok(())
     }
 
-    /// Nothing that lives may hang on something collected.
+    /// Checks that no living unit depends on a collected one.
     fn check_placed(&self, new: &Model) -> Result<(), Difference> {
         let homes = Homes::of(new);
         for (number, client) in new.clients.iter().enumerate() {
@@ -198,14 +199,14 @@ impl Comparison<'_> {
     }
 }
 
-/// A piece that is alive or deleted as a whole.
+/// A piece that is entirely alive or entirely deleted.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'m> {
     pub piece: Piece<'m>,
     pub deleted: bool,
 }
 
-/// One of two models walked side by side.
+/// One of two models that are walked side by side.
 pub(super) struct Side<'m> {
     model: &'m Model,
     number: u32,

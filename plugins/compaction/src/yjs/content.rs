@@ -1,23 +1,23 @@
 //! The content of an item, as raw bytes.
 //!
-//! Decides: where a content ends, how many units (clock ticks) it has and how it is cut
-//! at a unit. Does not decide what a value means: the bytes are carried, never decoded,
-//! because decoding and encoding again is where values change.
+//! Decides where a content ends, how many units (clock ticks) it has and how it is split
+//! at a unit. Does not interpret values: the bytes are copied, never decoded, because decoding
+//! and encoding again can change a value.
 
 use super::json;
 use super::wire::{Cursor, Error, Malformed};
 
-/// How deep values may be nested: JavaScript recurses over them, and survives this many.
+/// The maximum nesting of values, which JavaScript's recursion still survives.
 pub const DEPTH_MAX: usize = 1000;
 
-/// How deep they may be nested where yrs reads them: it recurses on the guest's stack.
+/// The maximum nesting of values that yrs reads, because it recurses on the guest's stack.
 pub const DEPTH_READ_MAX: usize = 64;
 
 /// The kinds of content; the discriminants are those of the encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
-    /// A collected struct that has lost its place as well.
+    /// A collected struct without a place (GC).
     Gc = 0,
     /// A deleted item whose content was collected.
     Deleted = 1,
@@ -40,7 +40,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of an item with that number; none for GC and skips, which are no items.
+    /// The kind of an item with this number; none for GC and skips, which are not items.
     pub fn of_item(number: u8) -> Option<Kind> {
         Some(match number {
             1 => Kind::Deleted,
@@ -56,12 +56,12 @@ impl Kind {
         })
     }
 
-    /// Whether a run of this kind may be longer than one unit.
+    /// Whether a run of this kind may have more than one unit.
     pub fn is_run(self) -> bool {
         matches!(self, Kind::Gc | Kind::Deleted | Kind::Json | Kind::String | Kind::Any)
     }
 
-    /// Whether a value is there: not deleted by its own kind.
+    /// Whether the kind has a value, that is, does not itself mean deleted.
     pub fn has_content(self) -> bool {
         !matches!(self, Kind::Gc | Kind::Deleted)
     }
@@ -140,7 +140,7 @@ fn skip_element(kind: Kind, cursor: &mut Cursor<'_>) -> Result<(), Error> {
     }
 }
 
-/// Skips a text that has to be JSON.
+/// Skips a text that must be JSON.
 fn skip_json(cursor: &mut Cursor<'_>) -> Result<(), Error> {
     let offset = cursor.offset();
     json::check(cursor.string()?).map_err(|malformed| Error { offset, malformed })
@@ -158,7 +158,7 @@ fn skip_json_or_undefined(cursor: &mut Cursor<'_>) -> Result<(), Error> {
 /// The tag of an object in lib0.
 const OBJECT: u8 = 118;
 
-/// Skips one lib0 value, without recursion; says how deep it is nested.
+/// Skips one lib0 value without recursion, and returns its nesting.
 fn skip_value(cursor: &mut Cursor<'_>) -> Result<usize, Error> {
     let mut open = Open::default();
     let mut deepest = 0;
@@ -196,8 +196,8 @@ fn skip_value(cursor: &mut Cursor<'_>) -> Result<usize, Error> {
     }
 }
 
-/// How many elements each open array or object still has, and whether a key precedes each. Those
-/// that are usual take no memory of their own.
+/// The number of elements left in each open array or object, and whether a key precedes each.
+/// Usual depths need no allocation.
 struct Open {
     near: [(u64, bool); DEPTH_READ_MAX],
     far: Vec<(u64, bool)>,
@@ -232,7 +232,7 @@ impl Open {
     }
 }
 
-/// Whether values of a content that was read are nested deeper than yrs may read.
+/// Whether the values of a content are nested deeper than yrs may read.
 pub fn is_deep(kind: Kind, bytes: &[u8]) -> bool {
     // An array of one element takes two bytes.
     if !matches!(kind, Kind::Any | Kind::Doc) || bytes.len() <= 2 * DEPTH_READ_MAX {
@@ -258,8 +258,8 @@ pub fn utf16_len(text: &[u8]) -> usize {
     text.iter().map(|&b| usize::from(b & 0xc0 != 0x80) + usize::from(b >= 0xf0)).sum()
 }
 
-/// How many bytes of a run's content the next `units` take. `bytes` begins at a unit and
-/// is known to be well formed. None: the cut falls inside a surrogate pair.
+/// The number of bytes that the next `units` of a run's content take. `bytes` begins at a unit and
+/// must be well formed. None: the cut falls inside a surrogate pair.
 pub fn bytes_of_units(kind: Kind, bytes: &[u8], units: usize) -> Option<usize> {
     match kind {
         Kind::Gc | Kind::Deleted => Some(0),

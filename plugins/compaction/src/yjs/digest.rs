@@ -1,8 +1,7 @@
-//! One number for what a document says, whatever runs it is written in.
+//! The digest of a document's content, independent of the runs that it is written in.
 //!
-//! Covers the state vector, the deletions and of every living unit place, kind and raw
-//! content. Deleted content is left out, so the digest stays the same when it is
-//! collected.
+//! Covers the state vector, the deletions, and place, kind and raw content of every living unit.
+//! Deleted content is excluded, so the digest does not change when it is collected.
 
 use sha2::{Digest as _, Sha256};
 
@@ -11,8 +10,8 @@ use super::model::{Model, Parent, Place};
 use super::names::{Id, Names};
 use super::ranges::Ranges;
 
-/// SHA-256 of the document, in hexadecimal. `deleted` names the model whose deletions
-/// count: before a compaction, those that integration implies are not yet written down.
+/// The SHA-256 of the document, in hexadecimal. `deleted` is the model whose deletions count:
+/// before a compaction, those that integration implies are not yet recorded.
 pub fn digest(names: &Names, model: &Model, deleted: &Model) -> String {
     let mut hash = Sha256::new();
     for number in names.descending() {

@@ -1,7 +1,7 @@
-//! A model cut into units that stay together, whatever is inserted or deleted.
+//! Cuts a model into fragments: units that stay adjacent and have the same state.
 //!
-//! Decides: where runs are cut: wherever anything refers to a unit inside of them, and where
-//! a deletion begins or ends. Then integration only links fragments.
+//! Decides where runs are cut: wherever another unit refers to a unit inside a run, and where a
+//! deletion begins or ends. Integration then only links fragments.
 
 use super::content::Kind;
 use super::home::{Home, Homes};
@@ -9,17 +9,17 @@ use super::layout::Unfit;
 use super::model::{Cut, Model, Place};
 use super::names::Id;
 
-/// The most fragments of a document that is laid out; each takes some 150 bytes.
+/// The maximum number of fragments of a layout; each takes about 150 bytes.
 pub const FRAGMENTS_MAX: usize = 1024 * 1024;
 
-/// Units of one run that have the same fate.
+/// Units of one run that are adjacent and all deleted or all alive.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment<'m> {
     /// The client's number.
     pub client: u32,
     /// The first unit.
     pub clock: u32,
-    /// How many.
+    /// The number of units.
     pub len: u32,
     /// The kind of content.
     pub kind: Kind,
@@ -27,7 +27,7 @@ pub struct Fragment<'m> {
     pub bytes: Cut<'m>,
     /// The place of the first unit.
     pub place: Place,
-    /// The type and key that it is in.
+    /// The type and key that contain it.
     pub home: Home,
     /// Whether it is deleted.
     pub deleted: bool,
@@ -40,7 +40,7 @@ impl Fragment<'_> {
     }
 }
 
-/// The clocks at which each client's runs have to be cut.
+/// The clocks at which each client's runs are cut.
 fn cuts(model: &Model) -> Vec<Vec<u32>> {
     let mut cuts: Vec<Vec<u32>> = model.clients.iter().map(|_| Vec::new()).collect();
     for (number, client) in model.clients.iter().enumerate() {
@@ -62,7 +62,7 @@ fn cuts(model: &Model) -> Vec<Vec<u32>> {
     cuts
 }
 
-/// Cuts a model, in the order of clients and clocks.
+/// Cuts a model into fragments, in the order of clients and clocks.
 pub fn fragments(model: &Model) -> Result<Vec<Fragment<'_>>, Unfit> {
     let homes = Homes::of(model);
     let cuts = cuts(model);

@@ -1,8 +1,8 @@
-//! Where each run lives: its shared type and key, resolved through its origins.
+//! Resolves the home of each run: its shared type and key, found through its origins.
 //!
-//! Decides: what Yjs takes for the parent of an item that inherits it, and which items it
-//! cannot place. An item beside or inside of something collected has lost its place: Yjs
-//! turns it into a collected struct, whatever its content was.
+//! Decides which parent Yjs uses for an item that inherits it, and which items Yjs cannot
+//! place. An item beside or inside a collected one has lost its place: Yjs turns it into a
+//! collected struct, whatever its content is.
 
 use std::collections::HashMap;
 
@@ -10,19 +10,19 @@ use super::content::Kind;
 use super::model::{Model, Parent, Run};
 use super::names::{Id, Names, Text};
 
-/// Where a run lives.
+/// The home of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Home {
-    /// Nowhere.
+    /// The run has lost its place.
     Lost,
-    /// In a shared type of the document, under a key or in its list.
+    /// A shared type of the document, under a key or in its list.
     Root(Text, Text),
-    /// In the nested type that this unit holds, under a key or in its list.
+    /// The nested type that this unit contains, under a key or in its list.
     Item(Id, Text),
 }
 
 impl Home {
-    /// The key, where there is one.
+    /// The key; none for the list of the type.
     pub fn key(self) -> Option<Text> {
         match self {
             Home::Root(_, key) | Home::Item(_, key) if key.is_some() => Some(key),
@@ -31,7 +31,7 @@ impl Home {
     }
 }
 
-/// The homes of all runs of a model, and who holds which key.
+/// The homes of all runs of a model.
 pub struct Homes {
     /// By client number and index of the run.
     homes: Vec<Vec<Home>>,
@@ -62,7 +62,7 @@ impl Homes {
                                 open.push(first);
                                 continue;
                             }
-                            // References in a circle: Yjs waits for them for ever.
+                            // A cycle of references, for which Yjs waits forever.
                             known[slot.0][slot.1] = Some(Home::Lost);
                         }
                     }
@@ -76,7 +76,7 @@ impl Homes {
         Homes { homes: known.into_iter().map(settled).collect() }
     }
 
-    /// Where the unit lives.
+    /// The home of a unit.
     pub fn home(&self, model: &Model, id: Id) -> Home {
         match model.client(id.client).run_at(id.clock) {
             Some(index) => self.homes[id.client as usize][index],
@@ -84,17 +84,17 @@ impl Homes {
         }
     }
 
-    /// Where a run lives.
+    /// The home of a run.
     pub fn of_run(&self, number: u32, index: usize) -> Home {
         self.homes[number as usize][index]
     }
 
-    /// Of every key of every shared type, the unit that Yjs shows; none where it cannot be
-    /// told without integrating.
+    /// The unit that Yjs shows for every key of every shared type; none if it cannot be
+    /// determined without integrating.
     ///
-    /// Entries of a key are inserted behind the entry that was there, and with nothing to
-    /// their right. Then the order is a walk over the tree of origins, siblings by
-    /// ascending client, and the last one holds the key.
+    /// An entry of a key is inserted after the existing entry, with nothing to its right. Then
+    /// the order is a walk over the tree of origins, siblings by ascending client, and the last
+    /// entry is shown.
     pub fn holders(&self, names: &Names, model: &Model) -> HashMap<Home, Option<Id>> {
         let mut keys: HashMap<Home, Entries> = HashMap::new();
         for (number, client) in model.clients.iter().enumerate() {
@@ -112,13 +112,13 @@ impl Homes {
 /// The entries of one key.
 #[derive(Default)]
 struct Entries {
-    /// By what was there at the insertion.
+    /// By the entry that existed at the insertion.
     behind: HashMap<Id, Vec<Id>>,
     undecided: bool,
 }
 
 impl Entries {
-    /// Each unit on its own: others may stand behind one in the middle of the run.
+    /// Adds each unit separately, because others may follow a unit in the middle of the run.
     fn insert(&mut self, client: u32, run: &Run) {
         self.undecided |= run.place.right_origin.is_some();
         for clock in run.clock..run.end() {
@@ -142,7 +142,7 @@ impl Entries {
     }
 }
 
-/// The home of a run, or the run whose home has to be known first.
+/// The home of a run, or the run whose home must be resolved first.
 fn resolve(model: &Model, known: &[Vec<Option<Home>>], at: At) -> Result<Home, At> {
     let run = &model.client(at.0).runs[at.1];
     if run.kind == Kind::Gc {

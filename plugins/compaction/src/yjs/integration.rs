@@ -1,8 +1,8 @@
-//! Fragments linked into lists, as Yjs integrates structs.
+//! Links fragments into lists, as Yjs integrates structs.
 //!
-//! Decides: who stands where two were inserted at the same place, by the conflict resolution
-//! of YATA in the variant of Yjs 13. Fragments are integrated client by client, a client
-//! waiting for those it refers to.
+//! Decides the order of units inserted at the same place, by the conflict resolution of YATA in the
+//! variant of Yjs 13. Fragments are integrated client by client; a client waits for those that it
+//! refers to.
 
 use std::collections::HashMap;
 
@@ -15,10 +15,10 @@ use super::names::{Id, Names};
 /// No fragment.
 pub const NONE: u32 = u32::MAX;
 
-/// Fragments by client and clock, found by any unit.
+/// Finds fragments by client and the clock of any unit.
 struct Pool<'m> {
     fragments: Vec<Fragment<'m>>,
-    /// Where each client's begin; one more for the end.
+    /// The first fragment of each client, and the end.
     starts: Vec<u32>,
 }
 
@@ -35,25 +35,25 @@ impl Pool<'_> {
     }
 }
 
-/// Fragments as they are linked into lists.
+/// The fragments, linked into lists.
 pub struct Integration<'n, 'm> {
     names: &'n Names,
     pool: Pool<'m>,
-    /// Of each client the next fragment to be integrated.
+    /// The next fragment to be integrated of each client.
     waiting: Vec<u32>,
     /// The fragment to the right of each, or [`NONE`].
     pub next: Vec<u32>,
-    /// The first of each list.
+    /// The first fragment of each list.
     pub first: HashMap<Home, u32>,
-    /// Of each fragment the last integration that has passed it, and the last stretch of
-    /// conflicting fragments that it was in: sets that are emptied by a new number.
+    /// For each fragment, the last integration that has passed it and the last range of
+    /// conflicting fragments that contained it. A new number empties such a set.
     passed: Vec<u32>,
     conflicting: Vec<u32>,
     stretch: u32,
 }
 
 impl<'n, 'm> Integration<'n, 'm> {
-    /// Nothing is linked yet.
+    /// Fragments without links.
     pub fn new(names: &'n Names, fragments: Vec<Fragment<'m>>) -> Self {
         let clients = names.clients() as u32;
         let starts: Vec<u32> = (0..=clients)
@@ -72,7 +72,7 @@ impl<'n, 'm> Integration<'n, 'm> {
         }
     }
 
-    /// The fragments, as they were given.
+    /// The fragments, in their original order.
     pub fn into_fragments(self) -> Vec<Fragment<'m>> {
         self.pool.fragments
     }
@@ -86,13 +86,13 @@ impl<'n, 'm> Integration<'n, 'm> {
         Ok(())
     }
 
-    /// Integrates units as they have come, those that something was missing for as soon as
-    /// it is there.
+    /// Integrates units in the order of their arrival; a unit with a missing dependency as soon as
+    /// that is integrated.
     pub fn run_as_come(&mut self, arrivals: &[(u32, u32)]) -> Result<(), Unfit> {
         let mut here = self.pool.starts[..self.pool.starts.len() - 1].to_vec();
         let mut stalled: Vec<u32> = Vec::new();
         for &(number, clock) in arrivals {
-            // The fragment that holds the last unit: whatever else it holds only goes on.
+            // The fragment of the last unit; its later units only continue it.
             let behind = self.pool.at(Id { client: number, clock: clock - 1 }) + 1;
             let end = &mut here[number as usize];
             *end = behind.max(*end);
@@ -110,15 +110,15 @@ impl<'n, 'm> Integration<'n, 'm> {
         self.run()
     }
 
-    /// Integrates a client's fragments before `end`, and what they need before. False: some of
-    /// that is not here.
+    /// Integrates a client's fragments before `end`, after their dependencies. Returns false if a
+    /// dependency has not arrived.
     fn advance(
         &mut self,
         number: u32,
         end: u32,
         is_here: impl Fn(u32, u32) -> bool,
     ) -> Result<bool, Unfit> {
-        // Clients, and up to which fragment each is wanted.
+        // Clients, with the fragment up to which each is needed.
         let mut wanted = vec![(number, end)];
         while let Some(&(number, until)) = wanted.last() {
             let index = self.waiting[number as usize];
@@ -146,7 +146,7 @@ impl<'n, 'm> Integration<'n, 'm> {
         Ok(true)
     }
 
-    /// A fragment that has to be there before this one and is not.
+    /// A dependency of the fragment that is not integrated yet.
     fn missing(&self, index: u32) -> Option<u32> {
         let fragment = &self.pool.fragments[index as usize];
         let parent = match fragment.place.parent {

@@ -1,13 +1,12 @@
-//! Whether a text is JSON, as JavaScript's `JSON.parse` reads it.
+//! Checks whether a text is JSON, as JavaScript's `JSON.parse` reads it.
 //!
-//! Decides: yes or no, and nothing about what it means. Yjs parses the JSON of an embedded
-//! object, of a mark's value and of old contents as soon as it reads an update; where that
-//! throws, the rest of the update is not read either. Without recursion and without
-//! allocating for flat values.
+//! Does not interpret the text. Yjs parses the JSON of embedded objects, of mark values and of old
+//! contents while it reads an update; if that throws, Yjs does not read the rest of the update.
+//! The check does not recurse, and does not allocate for flat values.
 
 use super::wire::Malformed;
 
-/// How deep arrays and objects may be nested.
+/// The maximum nesting of arrays and objects.
 pub const DEPTH_MAX: usize = 512;
 
 /// Checks that the text is one JSON value.
@@ -33,7 +32,7 @@ pub fn check(text: &str) -> Result<(), Malformed> {
             }
             first => json.scalar(first)?,
         }
-        // A value has ended: so do those that it was the last of.
+        // A value has ended, and with it every array or object of which it was the last.
         loop {
             json.space();
             let Some(&closing) = open.last() else {
@@ -84,7 +83,7 @@ impl Json<'_> {
         }
     }
 
-    /// The key before a value, within an object.
+    /// Reads the key before a value in an object.
     fn key(&mut self, closing: u8) -> Result<(), Malformed> {
         if closing == b'}' {
             self.expect(b"\"")?;
@@ -109,7 +108,7 @@ impl Json<'_> {
         }
     }
 
-    /// Behind the opening quote. Halves of surrogate pairs may be escaped alone.
+    /// Reads a string after its opening quote. Single halves of surrogate pairs may be escaped.
     fn string(&mut self) -> Result<(), Malformed> {
         loop {
             match self.next()? {

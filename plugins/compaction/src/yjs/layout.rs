@@ -1,8 +1,8 @@
-//! The order in which a document shows what it holds: a model integrated as Yjs does it.
+//! Computes the order in which a document shows its content, by integrating a model as Yjs does.
 //!
-//! Decides: of every shared type the order of its list, and who holds each of its keys.
-//! Does not decide what a unit says, and trusts nobody: yrs is asked for its own order
-//! beside this one ([`super::library::misplaced`]).
+//! Decides, for every shared type, the order of its list and the unit shown for each of its keys.
+//! Does not interpret contents. The result is compared with the order that yrs computes
+//! ([`super::library::misplaced`]).
 //!
 //! ```text
 //! Model ──cut──> fragments ──integrate──> a list per type and key ──walk──> steps:
@@ -18,28 +18,28 @@ use super::integration::{Integration, NONE};
 use super::model::Model;
 use super::names::{Id, Names, Text};
 
-/// Why a model cannot be laid out.
+/// The reason why a model cannot be laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// More than [`super::fragment::FRAGMENTS_MAX`].
+    /// The model has more than [`super::fragment::FRAGMENTS_MAX`] fragments.
     TooLarge,
-    /// Changes wait for each other.
+    /// Changes depend on each other in a cycle.
     Circle,
 }
 
 /// A shared type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
-    /// Of the document, by name.
+    /// A root of the document, by name.
     Root(Text),
-    /// Nested, by the unit that holds it.
+    /// A nested type, by the unit that contains it.
     Item(Id),
 }
 
-/// What is met on the way through a document.
+/// A step of the walk through a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A shared type. Nested ones come in the order in which they were met.
+    /// A shared type. Nested types follow in the order in which the walk finds them.
     Parent(Holder),
     /// The list of the type, or one of its keys.
     Slot(Text),
@@ -47,14 +47,14 @@ pub enum Step {
     Content(u32),
 }
 
-/// A model laid out.
+/// A model with its order.
 pub struct Layout<'m> {
     fragments: Vec<Fragment<'m>>,
     steps: Vec<Step>,
 }
 
 impl<'m> Layout<'m> {
-    /// Lays a model out.
+    /// Integrates a model and walks through the result.
     pub fn of(names: &Names, model: &'m Model) -> Result<Layout<'m>, Unfit> {
         let fragments = fragments(model)?;
         let mut integration = Integration::new(names, fragments);
@@ -66,12 +66,12 @@ impl<'m> Layout<'m> {
         Ok(Layout { fragments, steps })
     }
 
-    /// Whether it is laid out the same in the order in which its units came: what is bound to
-    /// happen as long as nothing has changed them since they were inserted. Where it is not,
-    /// every replica shows what it was sent first.
+    /// Whether integrating the units in the order of their arrival gives the same layout. This
+    /// holds unless a unit was modified after its insertion; otherwise each replica shows the
+    /// version that it received first.
     pub fn is_settled(names: &Names, model: &'m Model) -> Result<bool, Unfit> {
         if let [] | [_] = model.arrivals[..] {
-            // Of one client there is one order.
+            // The units of one client have only one order.
             return Ok(true);
         }
         let mut fresh = Integration::new(names, fragments(model)?);
@@ -83,7 +83,7 @@ impl<'m> Layout<'m> {
         Ok(come.next == next && come.first == first)
     }
 
-    /// All that lives, in order.
+    /// All steps to living content, in order.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
@@ -93,7 +93,7 @@ impl<'m> Layout<'m> {
         &self.fragments[index as usize]
     }
 
-    /// How many units live.
+    /// The number of living units.
     pub fn units(&self) -> u64 {
         let len = |step: &Step| match *step {
             Step::Content(index) => u64::from(self.fragment(index).len),
@@ -103,7 +103,7 @@ impl<'m> Layout<'m> {
     }
 }
 
-/// From the roots, by name, through everything that lives; of each type first its list,
+/// Walks from the roots, by name, through all living content: of each type first its list,
 /// then its keys, by name.
 fn walk(
     names: &Names,
@@ -159,7 +159,7 @@ fn walk(
                 steps.pop();
             }
         }
-        // A root is only what is in it; a nested type is there, whatever it holds.
+        // An empty root does not exist; an empty nested type does.
         if steps.len() == before + 1 && matches!(holder, Holder::Root(_)) {
             steps.pop();
         }

@@ -1,8 +1,8 @@
-//! What yrs makes of updates: what it collects, and in which order it has placed the rest.
+//! Calls yrs: what it collects from updates, and in which order it places the rest.
 //!
-//! Decides: nothing about the document; only that yrs cannot take the process with it. yrs
-//! is given only what the reader has understood, but it has panicked on less; within a
-//! guest a panic ends the batch, and natively it is turned into a reason here.
+//! Decides nothing about the document, and contains panics. yrs receives only updates that the
+//! reader has accepted, but it has panicked on such updates. In a guest a panic ends the batch;
+//! natively it becomes a reason here.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,11 +34,11 @@ pub fn rebuild(updates: &[&[u8]], skip_gc: bool) -> Result<Vec<u8>, LeftAlone> {
     })
 }
 
-/// The first living unit that yrs has placed elsewhere than the layout of the model, if
+/// The first living unit that yrs places differently from the layout of the model, if
 /// there is one.
 ///
-/// The model is given to yrs with its units' numbers for contents, so that whatever they
-/// are, yrs can say where each of them is.
+/// yrs receives the model with the units' numbers as contents, so that it can report the place of
+/// each unit, whatever its content is.
 pub fn misplaced(
     names: &Names,
     model: &Model,
@@ -61,12 +61,12 @@ fn guarded<T>(build: impl FnOnce() -> Result<T, String>) -> Result<T, LeftAlone>
 }
 
 fn integrated(updates: &[&[u8]], skip_gc: bool) -> Result<Doc, String> {
-    // Any fixed identity will do: the document makes no change of its own.
+    // Any fixed identity works, because the document makes no change of its own.
     let identity = Options::with_guid_and_client_id(Arc::from("besom"), ClientID::new(0));
     let doc = Doc::with_options(Options {
         offset_kind: OffsetKind::Utf16,
         skip_gc,
-        // Cleaning up would delete marks that the document still has.
+        // A clean-up would delete marks that the document still has.
         cleanup_formatting: false,
         ..identity
     });
@@ -79,13 +79,13 @@ fn integrated(updates: &[&[u8]], skip_gc: bool) -> Result<Doc, String> {
     }
     let txn = doc.transact();
     if txn.store().pending_update().is_some() || txn.store().pending_ds().is_some() {
-        return Err("yrs waits for something that the updates do not hold".into());
+        return Err("yrs waits for a change that the updates do not contain".into());
     }
     drop(txn);
     Ok(doc)
 }
 
-/// The order of a document of numbers beside a layout.
+/// Compares the order of a document of numbers with a layout.
 struct Order<'a, 'm, T> {
     names: &'a Names,
     numbers: Numbers,
@@ -121,7 +121,7 @@ impl<T: ReadTxn> Order<'_, '_, T> {
         self.close(parent.as_ref(), slot)
     }
 
-    /// Compares a list or the entry of a key with what yrs has there.
+    /// Compares a list or the entry of a key with that of yrs.
     fn close(
         &mut self,
         parent: Option<&ArrayRef>,
@@ -147,11 +147,11 @@ impl<T: ReadTxn> Order<'_, '_, T> {
                 }
             }
         }
-        // One too many stands behind the last.
+        // yrs has more units than the layout.
         found.next().and(fragments.last()).map(|last| last.id())
     }
 
-    /// Whether yrs has found that unit.
+    /// Whether yrs has this unit at this place.
     fn is(&mut self, found: Option<Out>, fragment: &Fragment<'_>, id: Id) -> bool {
         match found {
             Some(Out::Any(Any::Number(Number::Int(number)))) => {

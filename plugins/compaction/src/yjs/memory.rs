@@ -1,23 +1,23 @@
-//! How much memory a document will need, before it is built.
+//! Estimates the memory that a document needs, before it is built.
 //!
-//! Decides: whether there is room, by counts ([`super::tally`]). The prices are above what was
+//! Decides whether memory suffices, by counts ([`super::tally`]). The prices are above the values
 //! measured natively (example `yjs_memory`), where pointers are twice as long as in the sandbox.
 
 use super::tally::Facts;
 use crate::outcome::{Code, LeftAlone};
 use crate::room::has_room;
 
-/// Bytes that anything needs.
+/// Bytes for any document.
 const BASE: usize = 1 << 20;
 /// Bytes for each byte of updates.
 const PER_BYTE: usize = 10;
-/// Bytes for each byte of values besides: the shortest objects are hash maps to yrs.
+/// Further bytes for each byte of values: yrs stores even the shortest objects as hash maps.
 const PER_VALUE_BYTE: usize = 96;
-/// Bytes for each struct of one row, and of all rows where some have to wait.
+/// Bytes for each struct of one row, or of all rows if some have to wait.
 const PER_STRUCT_AT_ONCE: usize = 320;
-/// Bytes for each run and for each piece that one is cut into.
+/// Bytes for each run and for each piece of a cut run.
 const PER_PIECE: usize = 560;
-/// Bytes for each shared type besides.
+/// Further bytes for each shared type.
 const PER_TYPE: usize = 400;
 /// Bytes for each client.
 const PER_CLIENT: usize = 1_024;
@@ -27,7 +27,7 @@ const PER_PIECE_OF_A_RESET: usize = 560;
 /// Bytes for each unit that a reset gives a number.
 const PER_UNIT_OF_A_RESET: usize = 64;
 
-/// The bytes that a merge of what was counted needs at most.
+/// The bytes that a merge needs at most.
 pub fn needed(facts: &Facts) -> usize {
     sum(&[
         (1, BASE),
@@ -41,7 +41,7 @@ pub fn needed(facts: &Facts) -> usize {
     ])
 }
 
-/// The bytes that a reset needs at most beside what the merge before it has left.
+/// The bytes that a reset needs at most, in addition to the result of the merge.
 pub fn needed_for_reset(facts: &Facts) -> usize {
     sum(&[
         (1, BASE),
@@ -57,14 +57,14 @@ fn sum(parts: &[(usize, usize)]) -> usize {
         .fold(0, |sum: usize, (count, bytes)| sum.saturating_add(count.saturating_mul(*bytes)))
 }
 
-/// Fails where there is no room for a merge.
+/// Fails if memory does not suffice for a merge.
 pub fn require(facts: &Facts) -> Result<(), LeftAlone> {
     let bytes = needed(facts);
     if has_room(bytes) {
         return Ok(());
     }
     let words = format!(
-        "{} structs in {} rows need up to {bytes} bytes of memory, which there are not",
+        "{} structs in {} rows need up to {bytes} bytes of memory, more than available",
         facts.structs, facts.rows
     );
     Err(LeftAlone::new(Code::TooLarge, words))

@@ -1,8 +1,8 @@
 //! Compaction in merge mode: many updates become one, identities stay.
 //!
-//! Decides: the order of the steps, and that nothing leaves here unverified. yrs applies
-//! the updates and decides what is collected; the independent reader of this crate says
-//! whether the result is the same document. yrs is never asked about its own work.
+//! Decides the order of the steps, and verifies every result. yrs applies the updates and decides
+//! what is collected; the independent reader of this crate decides whether the result is the same
+//! document. yrs never verifies its own work.
 //!
 //! ```text
 //! rows ──tally──> room?
@@ -13,9 +13,9 @@
 //!                                                             └──yrs, from nothing──> compare
 //! ```
 //!
-//! Where yrs cannot read the rows, or would cut what cannot be cut, it is asked once more
-//! with stand-ins for all contents ([`stand_in`]): what is collected does not depend on
-//! them, and every content is copied from the former model anyway.
+//! If yrs cannot read the rows, or would split what cannot be split, it is called again with
+//! stand-ins for all contents ([`stand_in`]): what is collected does not depend on contents, and
+//! every content is copied from the former model anyway.
 
 use super::compare::{self, Change, Difference};
 use super::content::{self, Kind};
@@ -34,22 +34,22 @@ use crate::outcome::{Code, Compacted, Digests, Job, KeepDeleted, LeftAlone, Mode
 pub struct Merged {
     /// The names of both models.
     pub names: Names,
-    /// What the rows say.
+    /// The model of the rows.
     pub old: Model,
-    /// What the one update says.
+    /// The model of the one update.
     pub new: Model,
     /// The one update.
     pub update: Vec<u8>,
     /// Whether deleted content was kept.
     pub keep_deleted: bool,
-    /// What was counted in the rows.
+    /// The counts over the rows.
     pub facts: Facts,
     digests: Digests,
     spliced: bool,
     stood_in: Option<LeftAlone>,
 }
 
-/// Compacts, or says why not. See [`super::compact`].
+/// Compacts a document. See [`super::compact`].
 pub fn merge(job: &Job<'_>) -> Result<Merged, LeftAlone> {
     let facts = tally::tally(job.updates)?;
     memory::require(&facts)?;
@@ -74,7 +74,7 @@ pub fn merge(job: &Job<'_>) -> Result<Merged, LeftAlone> {
                     stood_in = Some(left);
                     verified
                 }
-                // What the rows themselves have shown is the plainer reason.
+                // A difference in the rows themselves is the clearer reason.
                 Err(_) => return Err(left),
             }
         }
@@ -102,7 +102,7 @@ pub fn merge(job: &Job<'_>) -> Result<Merged, LeftAlone> {
 }
 
 impl Merged {
-    /// The outcome; with the reason, where another mode was wanted.
+    /// The outcome, with the reason if another mode was requested.
     pub fn compacted(self, because: Option<String>) -> Compacted {
         Compacted {
             remarks: self.remarks(),
@@ -114,7 +114,7 @@ impl Merged {
         }
     }
 
-    /// What the history keeps of the merge.
+    /// The notes of the merge for the history.
     pub fn remarks(&self) -> Vec<Remark> {
         let mut remarks = vec![
             Remark { name: "spliced", said: Said::Flag(self.spliced) },
@@ -129,13 +129,13 @@ impl Merged {
     }
 }
 
-/// Every replica has to show the same, whatever it was sent first: for what a row was changed
-/// in after it was written, that is no matter of course.
+/// Checks that every replica shows the same content, whichever row it received first. A row that
+/// was modified after it was written can violate this.
 fn check_settled(names: &Names, old: &Model) -> Result<(), LeftAlone> {
     match Layout::is_settled(names, old) {
         Ok(true) => Ok(()),
         Ok(false) => {
-            let words = "what stands where depends on the order of the rows";
+            let words = "the order of the content depends on the order of the rows";
             Err(LeftAlone::new(Code::Changed, words))
         }
         Err(Unfit::TooLarge) => {
@@ -144,13 +144,13 @@ fn check_settled(names: &Names, old: &Model) -> Result<(), LeftAlone> {
             Err(LeftAlone::new(Code::TooLarge, words))
         }
         Err(Unfit::Circle) => {
-            Err(LeftAlone::new(Code::MissingDependency, "changes wait for each other"))
+            Err(LeftAlone::new(Code::MissingDependency, "changes depend on each other in a cycle"))
         }
     }
 }
 
-/// What yrs is known to misread: it goes on in the wrong place, and may panic on what it
-/// takes for lengths there; or it comes to the end of its stack.
+/// Contents that yrs is known to misread: it continues at the wrong byte and may panic on the
+/// lengths that it reads there, or it exhausts its stack.
 fn unreadable(old: &Model) -> Option<&'static str> {
     const HOOK: u8 = 5;
     let runs = old.clients.iter().flat_map(|client| client.runs.iter().map(move |r| (client, r)));
@@ -166,7 +166,7 @@ fn unreadable(old: &Model) -> Option<&'static str> {
                     &client.arena[run.bytes.0 as usize..run.bytes.1 as usize],
                 ) =>
             {
-                return Some("yrs has no stack for values that are nested so deep");
+                return Some("yrs has too little stack for values nested this deep");
             }
             _ => {}
         }
@@ -174,7 +174,7 @@ fn unreadable(old: &Model) -> Option<&'static str> {
     None
 }
 
-/// A model that says the same as the former one, as the update that it was read from.
+/// A model equivalent to the former one, with the update that it was read from.
 struct Verified {
     new: Model,
     update: Vec<u8>,
@@ -192,7 +192,7 @@ fn by_rows(
     let spliced = compare::compare(names, old, &collected, keep_deleted)?.drift.is_some();
     let (new, update) = spliced_and_read(names, old, &collected, keep_deleted)?;
 
-    // What others will do with the row: build the document from nothing.
+    // Clients will build the document from this row alone.
     let again = read_collected(names, &rebuild(&[&update], keep_deleted)?)?;
     compare::compare(names, &new, &again, keep_deleted)?;
     Ok(Verified { new, update, spliced })
@@ -209,8 +209,8 @@ fn by_stand_ins(names: &mut Names, old: &Model, keep_deleted: bool) -> Result<Ve
     Ok(Verified { new, update, spliced: true })
 }
 
-/// Whether yrs builds the same from nothing: from the update, or from stand-ins where it
-/// cannot read that.
+/// Checks that yrs builds the same document from the update alone, or from stand-ins if it cannot
+/// read the update.
 pub fn from_nothing(names: &mut Names, new: &Model, update: &[u8]) -> Result<(), LeftAlone> {
     if unreadable(new).is_none()
         && let Ok(again) = rebuild(&[update], false)
@@ -222,7 +222,7 @@ pub fn from_nothing(names: &mut Names, new: &Model, update: &[u8]) -> Result<(),
     from_stand_ins(names, new, false)
 }
 
-/// Whether yrs builds the document from nothing, but for its contents.
+/// Checks that yrs builds the document from the update alone, except for its contents.
 fn from_stand_ins(names: &mut Names, new: &Model, keep_deleted: bool) -> Result<(), LeftAlone> {
     let letters = stand_in::letters(new);
     let again = rebuild(&[&writer::write(names, &letters)], keep_deleted)?;
@@ -243,7 +243,7 @@ fn spliced_and_read(
     Ok((new, update))
 }
 
-/// Whether `after` says the same as the updates. See [`super::verify`].
+/// Checks that `after` is equivalent to the updates. See [`super::verify`].
 pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
     memory::require(&tally::tally(updates)?)?;
     let names = &mut Names::default();
@@ -253,7 +253,7 @@ pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
     Ok(Digests { before: digest(names, &old, &new), after: digest(names, &new, &new) })
 }
 
-/// No difference at all: no value has other bytes.
+/// Checks that there is no difference, not even in the bytes of a value.
 fn same(names: &Names, old: &Model, new: &Model, keep_deleted: bool) -> Result<(), LeftAlone> {
     match compare::compare(names, old, new, keep_deleted)?.drift {
         None => Ok(()),
@@ -268,7 +268,7 @@ fn read_collected(names: &mut Names, update: &[u8]) -> Result<Model, LeftAlone> 
     read_own(names, update, "yrs wrote an update that cannot be read")
 }
 
-/// Reads an update that was written here.
+/// Reads an update that this crate or yrs wrote.
 pub fn read_own(names: &mut Names, update: &[u8], what: &str) -> Result<Model, LeftAlone> {
     union::read(names, [update]).map_err(|fault| {
         let words = format!("{what}: {}", LeftAlone::from(fault).words);
@@ -289,7 +289,7 @@ impl From<Fault> for LeftAlone {
             }
             Fault::Missing { client, clock } => (
                 Code::MissingDependency,
-                format!("something depends on client {client}, clock {clock}, which is missing"),
+                format!("a change depends on client {client}, clock {clock}, which is missing"),
             ),
             Fault::Conflict { client, clock } => (
                 Code::Conflict,

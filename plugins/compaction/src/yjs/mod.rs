@@ -1,7 +1,7 @@
-//! Yjs documents: many V1 updates become one that says the same.
+//! Yjs documents: many V1 updates become one equivalent update.
 //!
-//! Decides: whether a document can be compacted without changing one bit, and if not, why
-//! it is left alone. Knows nothing of rows, tenants or stores.
+//! Decides whether a document can be compacted without changing a bit of its content, and if not,
+//! why it is left alone. Knows no rows, tenants or stores.
 
 pub mod compare;
 pub mod content;
@@ -29,17 +29,17 @@ pub mod writer;
 
 use crate::outcome::{Compacted, Digests, Job, LeftAlone, Mode, Wish};
 
-/// What compacts: kept with the history of every compaction.
+/// The library that compacts, recorded in the history of every compaction.
 pub const LIBRARY: &str = "yrs 0.28.1";
 
-/// The modes that exist for Yjs documents.
+/// The modes of Yjs documents. A trim is not possible.
 pub const MODES: &[Mode] = &[Mode::Merge, Mode::Reset];
 
-/// Compacts the updates of a document, in the order of their rows, into one that says the
-/// same, verified by a reader that is independent of yrs.
+/// Compacts the updates of a document, in the order of their rows, into one equivalent update,
+/// verified by a reader that is independent of yrs.
 ///
 /// # Errors
-/// The document is to be left as it is, with the reason.
+/// The reason why the document has to be left unchanged.
 pub fn compact(job: &Job<'_>) -> Result<Compacted, LeftAlone> {
     let merged = merge::merge(job)?;
     Ok(match job.wish {
@@ -48,17 +48,14 @@ pub fn compact(job: &Job<'_>) -> Result<Compacted, LeftAlone> {
             Ok(reset) => reset,
             Err(unfit) => merged.compacted(Some(unfit.to_string())),
         },
-        Wish::Trim(_) => {
-            merged.compacted(Some("no-trim: the history of Yjs documents has no past".into()))
-        }
+        Wish::Trim(_) => merged.compacted(Some("no-trim: Yjs documents cannot be trimmed".into())),
     })
 }
 
-/// Whether `after` says the same as the updates that it was made of, read by the same
-/// independent reader.
+/// Checks that `after` is equivalent to its source updates, with the same independent reader.
 ///
 /// # Errors
-/// Where they differ, or why one of them cannot be read.
+/// The difference, or the reason why one of them cannot be read.
 pub fn verify(updates: &[&[u8]], after: &[u8], mode: Mode) -> Result<Digests, LeftAlone> {
     match mode {
         Mode::Merge => merge::verify(updates, after),

@@ -1,9 +1,9 @@
-//! What a set of updates says, canonically: per client the runs of units from clock 0 on,
-//! and what of them is deleted.
+//! The canonical form of a set of updates: per client, the runs of units from clock 0, and their
+//! deletions.
 //!
-//! Decides: how runs join and how they are cut, so that two models can be walked side by
-//! side whatever runs their updates were written in. A run keeps its content as raw bytes
-//! in its client's arena; nothing is allocated per unit.
+//! Decides how runs are joined and cut, so that two models can be walked side by side, independent
+//! of the runs in their updates. A run keeps its content as raw bytes in its client's arena;
+//! nothing is allocated per unit.
 //!
 //! ```text
 //! update rows ──reader──> union ──> Model ──┬── compare ──> the same / where not
@@ -15,32 +15,32 @@ use super::content::{self, Kind};
 use super::names::{Id, Text};
 use super::ranges::Ranges;
 
-/// What a run is part of, where its encoding says so.
+/// The parent of a run, if its encoding contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Parent {
-    /// It has an origin and inherits from it.
+    /// The run inherits the parent of its origin.
     Inherited,
     /// A shared type of the document.
     Root(Text),
-    /// The nested type that this item holds.
+    /// The nested type that this item contains.
     Item(Id),
 }
 
-/// How a unit hangs in the document; exactly what its encoding says.
+/// The place of a unit in the document, exactly as encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What was to the left at the insertion.
+    /// The unit to the left at the insertion.
     pub origin: Id,
-    /// What was to the right at the insertion.
+    /// The unit to the right at the insertion.
     pub right_origin: Id,
-    /// What it is part of.
+    /// The parent of the unit.
     pub parent: Parent,
     /// The key in a map or the name of an attribute.
     pub parent_sub: Text,
 }
 
 impl Place {
-    /// Of a collected struct: none.
+    /// The place of a collected struct, which has none.
     pub const LOST: Place = Place {
         origin: Id::NONE,
         right_origin: Id::NONE,
@@ -48,7 +48,7 @@ impl Place {
         parent_sub: Text::NONE,
     };
 
-    /// Of the unit at `clock`, where this is the place of the run that it goes on with.
+    /// The place of the unit at `clock`, inside the run whose first place this is.
     fn inside(&self, client: u32, clock: u32) -> Place {
         Place {
             origin: Id { client, clock: clock - 1 },
@@ -64,18 +64,18 @@ impl Place {
 pub struct Run {
     /// The clock of the first unit.
     pub clock: u32,
-    /// How many units.
+    /// The number of units.
     pub len: u32,
     /// The place of the first; each further one has its predecessor as origin.
     pub place: Place,
     /// The kind of content.
     pub kind: Kind,
-    /// Where the content is in the client's arena.
+    /// The range of the content in the client's arena.
     pub bytes: (u32, u32),
 }
 
 impl Run {
-    /// The clock behind the last unit.
+    /// The clock after the last unit.
     #[inline]
     pub fn end(&self) -> u32 {
         self.clock + self.len
@@ -90,7 +90,7 @@ impl Run {
         self.place.inside(client, clock)
     }
 
-    /// Whether `next` only goes on with this run.
+    /// Whether `next` only continues this run.
     #[inline]
     pub fn joins(&self, client: u32, next: &Run) -> bool {
         self.end() == next.clock
@@ -104,29 +104,29 @@ impl Run {
 /// One client's part of a model.
 #[derive(Debug, Default)]
 pub struct Client {
-    /// In order, disjoint.
+    /// The runs, in order and disjoint.
     pub runs: Vec<Run>,
     /// The content of all runs.
     pub arena: Vec<u8>,
-    /// What delete sets name.
+    /// The clocks that delete sets name.
     pub explicit: Ranges,
-    /// What delete sets name or the kind of a struct says.
+    /// The clocks deleted by delete sets or by the kind of a struct.
     pub deleted: Ranges,
 }
 
 impl Client {
-    /// The clock behind the last unit: the client's entry in the state vector.
+    /// The clock after the last unit: the client's entry in the state vector.
     pub fn end(&self) -> u32 {
         self.runs.last().map_or(0, Run::end)
     }
 
-    /// The run that holds `clock`.
+    /// The index of the run that contains `clock`.
     pub fn run_at(&self, clock: u32) -> Option<usize> {
         let index = self.runs.partition_point(|run| run.end() <= clock);
         self.runs.get(index).filter(|run| run.clock <= clock).map(|_| index)
     }
 
-    /// Adds a run behind the last, joining them where the next only goes on.
+    /// Appends a run, and joins it to the last one if it only continues it.
     pub fn push(&mut self, client: u32, run: Run) {
         match self.runs.last_mut() {
             Some(last) if last.joins(client, &run) => {
@@ -138,21 +138,21 @@ impl Client {
     }
 }
 
-/// What a set of updates says. Complete: no holes, nothing missing.
+/// The content of a complete set of updates, without holes and missing units.
 #[derive(Debug, Default)]
 pub struct Model {
-    /// By the client's number in the [`super::names::Names`] the model was built with.
+    /// The clients, by their number in the [`super::names::Names`] of the model.
     pub clients: Vec<Client>,
     /// Whether an update carried content together with its deletion. Only a document that
-    /// does not collect garbage (`gc: false`) or an undo manager writes such a thing.
+    /// does not collect garbage (`gc: false`) or an undo manager writes such an update.
     pub keeps_deleted: bool,
-    /// In which order units came: a client's number, and the clock up to which it then had
-    /// sent some. Rows of one client after another are one arrival.
+    /// The order in which units arrived: a client's number, and the clock up to which its units
+    /// had arrived. Consecutive rows of one client are one arrival.
     pub arrivals: Vec<(u32, u32)>,
 }
 
 impl Model {
-    /// A client's part; empty for one that has none.
+    /// A client's part; empty for a client without units.
     pub fn client(&self, number: u32) -> &Client {
         static NOBODY: Client = Client {
             runs: Vec::new(),
@@ -163,12 +163,12 @@ impl Model {
         self.clients.get(number as usize).unwrap_or(&NOBODY)
     }
 
-    /// How many runs there are.
+    /// The number of runs.
     pub fn runs(&self) -> usize {
         self.clients.iter().map(|client| client.runs.len()).sum()
     }
 
-    /// From a client's first unit on.
+    /// A walk from the client's first unit.
     pub fn walk(&self, number: u32) -> Walk<'_> {
         Walk { number, client: self.client(number), run: 0, unit: 0, byte: 0, inside_pair: false }
     }
@@ -179,7 +179,7 @@ impl Model {
 pub struct Piece<'m> {
     /// The clock of the first unit.
     pub clock: u32,
-    /// How many units.
+    /// The number of units.
     pub len: u32,
     /// The place of the first.
     pub place: Place,
@@ -199,19 +199,19 @@ impl Piece<'_> {
     }
 }
 
-/// The content of a piece. A pair of surrogates that an end of the piece falls into is in
-/// neither part of it: no update can hold half a pair.
+/// The content of a piece. A surrogate pair that an end of the piece splits is separate, because an
+/// update cannot contain half a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut<'m> {
     /// The pair whose second half is the first unit, or nothing.
     pub before: &'m [u8],
-    /// What lies wholly inside.
+    /// The bytes that are entirely inside the piece.
     pub whole: &'m [u8],
     /// The pair whose first half is the last unit, or nothing.
     pub after: &'m [u8],
 }
 
-/// What Yjs makes of half a pair: U+FFFD.
+/// The character that Yjs writes for half a pair: U+FFFD.
 const HALF: &[u8] = "\u{fffd}".as_bytes();
 
 impl<'m> Cut<'m> {
@@ -219,7 +219,7 @@ impl<'m> Cut<'m> {
         Cut { whole: bytes, ..Cut::default() }
     }
 
-    /// Whether neither end falls into a pair.
+    /// Whether neither end splits a pair.
     pub fn is_whole(&self) -> bool {
         self.before.is_empty() && self.after.is_empty()
     }
@@ -237,23 +237,23 @@ pub struct Walk<'m> {
     number: u32,
     client: &'m Client,
     run: usize,
-    /// Units of the run already taken.
+    /// The number of units of the run already taken.
     unit: u32,
-    /// Bytes of the run's content already taken.
+    /// The number of bytes of the run's content already taken.
     byte: usize,
     /// The next unit is the second half of a surrogate pair, whose bytes begin at `byte`.
     inside_pair: bool,
 }
 
 impl<'m> Walk<'m> {
-    /// The clock of the next unit, and how many of its run are left.
+    /// The clock of the next unit, and the number of units left in its run.
     #[inline]
     pub fn next_units(&self) -> Option<(u32, u32)> {
         let run = self.client.runs.get(self.run)?;
         Some((run.clock + self.unit, run.len - self.unit))
     }
 
-    /// Takes the next `units`, which are not more than the run has left.
+    /// Takes the next `units`, at most as many as the run has left.
     pub fn take(&mut self, units: u32) -> Piece<'m> {
         let run = &self.client.runs[self.run];
         let clock = run.clock + self.unit;

@@ -1,13 +1,13 @@
-//! Small numbers for clients and texts, shared by the models that are compared.
+//! Assigns small numbers to clients and texts, shared by the models that are compared.
 
 use std::collections::HashMap;
 
 /// A unit: the number of its client in [`Names`], and its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Id {
-    /// The client's number; [`Id::NONE`] has one that no client has.
+    /// The client's number; that of [`Id::NONE`] belongs to no client.
     pub client: u32,
-    /// The clock.
+    /// The clock of the unit.
     pub clock: u32,
 }
 
@@ -42,12 +42,12 @@ pub struct Names {
     client_numbers: HashMap<u64, u32>,
     texts: Vec<Box<str>>,
     text_numbers: HashMap<Box<str>, Text>,
-    /// Consecutive rows mostly come from the same client.
+    /// The last client, because consecutive rows are usually from the same one.
     last: Option<(u64, u32)>,
 }
 
 impl Names {
-    /// The number of a client.
+    /// The number of a client, which is assigned at the first call.
     #[inline]
     pub fn client(&mut self, client: u64) -> u32 {
         if let Some((last, number)) = self.last
@@ -74,12 +74,12 @@ impl Names {
         self.client_numbers.contains_key(&client)
     }
 
-    /// How many clients have a number.
+    /// The number of clients.
     pub fn clients(&self) -> usize {
         self.clients.len()
     }
 
-    /// The number of a text.
+    /// The number of a text, which is assigned at the first call.
     pub fn text(&mut self, text: &str) -> Text {
         if let Some(&number) = self.text_numbers.get(text) {
             return number;

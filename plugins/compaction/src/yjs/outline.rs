@@ -1,8 +1,8 @@
-//! What a document says, without saying who wrote it when.
+//! The content of a document without identities.
 //!
-//! Decides: what a reset keeps. In order: every shared type, every content of its list and
-//! of its keys, by kind and raw bytes. Left out are identities, what is deleted, and how
-//! contents were cut into runs. Two documents with the same outline show the same.
+//! Decides what a reset keeps. In order: every shared type, every content of its list and
+//! of its keys, by kind and raw bytes. Identities, deleted units and the division into runs are
+//! excluded. Two documents with the same outline show the same content.
 
 use sha2::{Digest as _, Sha256};
 
@@ -11,7 +11,7 @@ use super::layout::{Holder, Layout, Step};
 use super::names::Names;
 use super::wire::{write_string, write_var_uint};
 
-/// The outline of a document, as bytes that are the same for the same document alone.
+/// The outline of a document, as bytes that are equal only for equal content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outline(Vec<u8>);
 
@@ -23,7 +23,7 @@ const KEY: u8 = 4;
 const CONTENT: u8 = 5;
 
 impl Outline {
-    /// Of a model that is laid out.
+    /// The outline of a model with its layout.
     pub fn of(names: &Names, layout: &Layout<'_>) -> Outline {
         let mut out = Vec::new();
         let mut run: Option<OpenRun> = None;
@@ -48,7 +48,7 @@ impl Outline {
         Outline(out)
     }
 
-    /// Its SHA-256, salted with a number. The digest of a document has the salt 0.
+    /// The SHA-256 with a salt; the digest of a document has the salt 0.
     pub fn sha256(&self, salt: u8) -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update([salt]);
@@ -83,7 +83,7 @@ fn mark(names: &Names, step: &Step, out: &mut Vec<u8>) {
             out.push(ROOT);
             write_string(out, names.text_of(name));
         }
-        // Nested types come in the order in which they were met.
+        // Nested types follow in the order in which the walk finds them.
         Step::Parent(Holder::Item(_)) => out.push(NESTED),
         Step::Slot(key) if key.is_some() => {
             out.push(KEY);

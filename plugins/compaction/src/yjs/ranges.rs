@@ -1,4 +1,4 @@
-//! Sets of clocks as sorted, disjoint ranges: deletions.
+//! Sets of clocks as sorted, disjoint ranges, used for deletions.
 
 /// A set of clocks of one client. Filled in any order, then put in order once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Nothing.
+    /// The empty set.
     pub const EMPTY: Ranges = Ranges { ranges: Vec::new() };
 
     /// Adds `[start, end)`.
@@ -20,7 +20,7 @@ impl Ranges {
         }
     }
 
-    /// Sorts and joins; everything below needs it.
+    /// Sorts and joins the ranges; the functions below require it.
     pub fn settle(&mut self) {
         self.ranges.sort_unstable();
         self.ranges.dedup_by(|next, kept| {
@@ -37,17 +37,17 @@ impl Ranges {
         self.ranges.iter().copied()
     }
 
-    /// Whether nothing is in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// The first clock behind everything in it.
+    /// The first clock after the last range.
     pub fn end(&self) -> u32 {
         self.ranges.last().map_or(0, |last| last.1)
     }
 
-    /// Whether `clock` is in it, and up to where (exclusive) the answer stays the same.
+    /// Whether the set contains `clock`, and the next clock at which the answer changes.
     #[inline]
     pub fn at(&self, clock: u32) -> (bool, u32) {
         let index = self.ranges.partition_point(|range| range.1 <= clock);
@@ -58,7 +58,7 @@ impl Ranges {
         }
     }
 
-    /// Whether all of `[start, end)` is in it.
+    /// Whether the set contains all of `[start, end)`.
     pub fn covers(&self, start: u32, end: u32) -> bool {
         let (inside, until) = self.at(start);
         inside && until >= end

@@ -1,7 +1,7 @@
 //! Reads a Yjs V1 update into structs and deletions, independently of yrs.
 //!
-//! Decides: which bytes are a well-formed update, strictly (nothing may remain, nothing
-//! may be unknown). Does not decide what the structs mean together: that is the model.
+//! Decides strictly which bytes are a well-formed update (no trailing bytes, nothing unknown). Does
+//! not combine structs, which the model does.
 //!
 //! ```text
 //! update   = count { section } deletions
@@ -28,18 +28,18 @@ const SKIP: u8 = 10;
 /// The identity of one unit: the client that made it and its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WireId {
-    /// The client.
+    /// The id of the client.
     pub client: u64,
-    /// The clock.
+    /// The clock of the unit.
     pub clock: u32,
 }
 
-/// What an item is part of, where the encoding says so (an item with an origin inherits).
+/// The parent of an item, if it is encoded (an item with an origin inherits it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WireParent<'a> {
     /// A shared type of the document, by name.
     Root(&'a str),
-    /// The nested type that this item holds.
+    /// The nested type that this item contains.
     Item(WireId),
 }
 
@@ -48,14 +48,14 @@ pub enum WireParent<'a> {
 pub struct Struct<'a> {
     /// The first unit.
     pub id: WireId,
-    /// How many.
+    /// The number of units.
     pub len: u32,
-    /// What was to the left when the first was inserted; each further unit follows the one
-    /// before it.
+    /// The unit to the left when the first was inserted; each further unit follows the previous
+    /// one.
     pub origin: Option<WireId>,
-    /// What was to the right when they were inserted.
+    /// The unit to the right when they were inserted.
     pub right_origin: Option<WireId>,
-    /// Only without any origin.
+    /// The parent, present only without any origin.
     pub parent: Option<WireParent<'a>>,
     /// The key in a map or the name of an attribute; only with `parent`.
     pub parent_sub: Option<&'a str>,
@@ -70,20 +70,20 @@ pub struct Struct<'a> {
 pub struct Deletion {
     /// The first unit.
     pub id: WireId,
-    /// How many.
+    /// The number of units.
     pub len: u32,
 }
 
-/// Takes what an update holds, in its order. Skips (announced holes) are not reported:
-/// what nobody fills is missing all the same.
+/// Receives the content of an update, in its order. Skips (announced gaps) are not reported,
+/// because units that no update contains are missing in any case.
 pub trait Sink<'a> {
-    /// A struct.
+    /// Receives a struct.
     fn structure(&mut self, structure: &Struct<'a>);
-    /// A deletion.
+    /// Receives a deletion.
     fn deletion(&mut self, deletion: Deletion);
 }
 
-/// Reads one update. After an error the sink may have been given a part of it.
+/// Reads one update. After an error the sink may have received part of it.
 pub fn read<'a>(bytes: &'a [u8], sink: &mut impl Sink<'a>) -> Result<(), Error> {
     let cursor = &mut Cursor::new(bytes);
     let mut clients = DistinctClients::default();
@@ -199,8 +199,8 @@ fn advance(clock: u32, len: u64) -> Result<u32, Malformed> {
     }
 }
 
-/// Writers put the sections in descending order of the clients; only for another order is
-/// a set kept.
+/// Checks that clients are unique. Writers order the sections by descending client; only another
+/// order needs a set.
 #[derive(Default)]
 struct DistinctClients {
     last: Option<u64>,
@@ -209,7 +209,7 @@ struct DistinctClients {
 }
 
 impl DistinctClients {
-    /// False: the client was there before.
+    /// Returns false if the client occurred before.
     fn insert(&mut self, client: u64) -> bool {
         if self.unordered.is_none() && self.last.is_some_and(|last| client >= last) {
             self.unordered = Some(self.seen.drain(..).collect());

@@ -1,8 +1,8 @@
-//! Compaction in reset mode: the history becomes one initial change of one fresh client.
+//! Compaction in reset mode: the history becomes one initial change of one new client.
 //!
-//! Decides: which identities the living units get, and that nothing leaves here unverified.
-//! Works on a verified merge, on units and their raw contents: a root does not say what
-//! type it is, so nobody could walk it as JSON.
+//! Decides which identities the living units get, and verifies every result. Works on a verified
+//! merge, on units and their raw contents: a root does not record its type, so it cannot be
+//! walked as JSON.
 //!
 //! ```text
 //! former model ──layout──> outline ───────────────────────────────────┬─────────┐
@@ -12,8 +12,8 @@
 //!                                                        └──yrs, from nothing ──> places
 //! ```
 //!
-//! Who still has the former identities has to be refused by the document's epoch: his
-//! copy, brought together with the new one, would show everything twice.
+//! The product has to reject clients with the former identities by the document's epoch: a former
+//! copy merged with the new one would show everything twice.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,24 +27,24 @@ use super::outline::Outline;
 use super::{library, memory, stand_in, tally, union, writer};
 use crate::outcome::{Code, Compacted, Digests, LeftAlone, Mode};
 
-/// How many client ids are tried before a reset is given up; each is taken with a
-/// probability of one in four thousand millions.
+/// The number of client ids that are tried. Each is in use with a probability of about one in 2^32
+/// per client of the document.
 const CLIENT_IDS_MAX: u8 = 16;
 
-/// Why a document is merged though a reset was wanted.
+/// Why a document is merged although a reset was requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Because {
-    /// It keeps what is deleted.
+    /// The document keeps deleted content.
     KeptDeleted,
-    /// It is too large to be laid out.
+    /// The document has too many fragments or units to be laid out.
     TooLarge,
-    /// There is not so much memory, in bytes.
+    /// Memory does not suffice for this estimate in bytes.
     NoRoom(usize),
-    /// Its units cannot be brought into an order, or two ways to it differ.
+    /// The units cannot be ordered, or the two computed orders differ.
     Order(String),
-    /// The reset document would not be the same.
+    /// The reset document would differ.
     Changed(String),
-    /// No client id is free.
+    /// Every client id that was tried is in use.
     ClientId,
 }
 
@@ -52,8 +52,8 @@ impl fmt::Display for Because {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Because::KeptDeleted => f.write_str(
-                "kept-deleted: the document keeps what is deleted (gc: false), and a reset \
-                 would drop it; deleted_content = \"collect\" permits that",
+                "kept-deleted: the document keeps deleted content (gc: false), and a reset \
+                 would remove it; deleted_content = \"collect\" permits that",
             ),
             Because::TooLarge => write!(
                 f,
@@ -62,11 +62,11 @@ impl fmt::Display for Because {
                 stand_in::UNITS_MAX
             ),
             Because::NoRoom(bytes) => {
-                write!(f, "too-large: a reset needs up to {bytes} bytes more, which there are not")
+                write!(f, "too-large: a reset needs up to {bytes} bytes more than available")
             }
             Because::Order(words) => write!(f, "order: {words}"),
             Because::Changed(words) => write!(f, "changed: {words}"),
-            Because::ClientId => f.write_str("client-id: every fresh client id is taken"),
+            Because::ClientId => f.write_str("client-id: every client id that was tried is in use"),
         }
     }
 }
@@ -75,12 +75,15 @@ impl From<Unfit> for Because {
     fn from(unfit: Unfit) -> Self {
         match unfit {
             Unfit::TooLarge => Because::TooLarge,
-            Unfit::Circle => Because::Order("changes wait for each other".into()),
+            Unfit::Circle => Because::Order("changes depend on each other in a cycle".into()),
         }
     }
 }
 
-/// Makes a verified merge a reset, or says why it stays a merge.
+/// Turns a verified merge into a reset.
+///
+/// # Errors
+/// The reason why it stays a merge.
 pub fn reset(merged: &Merged) -> Result<Compacted, Because> {
     let Merged { names, old, new, .. } = merged;
     if merged.keep_deleted && has_deleted_content(new) {
@@ -96,7 +99,7 @@ pub fn reset(merged: &Merged) -> Result<Compacted, Because> {
     let outline = Outline::of(names, &layout);
     let before = Outline::of(names, &Layout::of(names, old)?);
     if outline != before || layout.units() != living_units(new) {
-        return Err(Because::Order("the rows and the merged update are laid out apart".into()));
+        return Err(Because::Order("the rows and the merged update differ in order".into()));
     }
     check_places(names, new, &layout)?;
 
@@ -104,7 +107,7 @@ pub fn reset(merged: &Merged) -> Result<Compacted, Because> {
     let layout = Layout::of(&names, &model)?;
     let after = Outline::of(&names, &layout);
     if after != before {
-        return Err(Because::Changed("the initial change says something else".into()));
+        return Err(Because::Changed("the initial change differs".into()));
     }
     check_places(&names, &model, &layout)?;
     Ok(Compacted {
@@ -117,7 +120,7 @@ pub fn reset(merged: &Merged) -> Result<Compacted, Because> {
     })
 }
 
-/// Whether `after` is one initial change that says the same as the updates. See
+/// Checks that `after` is one initial change equivalent to the updates. See
 /// [`super::verify`].
 pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
     let unfit = |unfit| LeftAlone::new(Code::TooLarge, Because::from(unfit).to_string());
@@ -130,18 +133,16 @@ pub fn verify(updates: &[&[u8]], after: &[u8]) -> Result<Digests, LeftAlone> {
     let mut fresh = Names::default();
     let new = merge::read_own(&mut fresh, after, "the initial change cannot be read")?;
     if fresh.clients() > 1 || new.clients.iter().any(|client| !client.deleted.is_empty()) {
-        return Err(changed(
-            "more than one client, or something deleted, is in the initial change",
-        ));
+        return Err(changed("the initial change has more than one client, or a deletion"));
     }
     let reused = (0..fresh.clients() as u32).any(|n| names.knows_client(fresh.client_id(n)));
-    // A reset of what is one initial change already is that change.
+    // A reset of a single initial change is that change.
     if reused && merge::verify(updates, after).is_err() {
         return Err(changed("the initial change uses a client id of the former document"));
     }
     let after = Outline::of(&fresh, &Layout::of(&fresh, &new).map_err(unfit)?);
     if before != after {
-        return Err(changed("the initial change says something else than the updates"));
+        return Err(changed("the initial change differs from the updates"));
     }
     Ok(Digests { before: before.digest(), after: after.digest() })
 }
@@ -164,12 +165,12 @@ fn living_units(model: &Model) -> u64 {
     model.clients.iter().map(units).sum()
 }
 
-/// yrs has to place every unit where the layout has it.
+/// Checks that yrs places every unit as the layout does.
 fn check_places(names: &Names, model: &Model, layout: &Layout<'_>) -> Result<(), Because> {
     match library::misplaced(names, model, layout) {
         Ok(None) => Ok(()),
         Ok(Some(id)) => Err(Because::Order(format!(
-            "yrs has placed client {}, clock {} elsewhere",
+            "yrs has placed client {}, clock {} differently",
             names.client_id(id.client),
             id.clock
         ))),
@@ -177,11 +178,10 @@ fn check_places(names: &Names, model: &Model, layout: &Layout<'_>) -> Result<(),
     }
 }
 
-/// The initial change, and what is read from it.
+/// The initial change, and the model that is read from it.
 ///
-/// The client id is derived from the outline and no client's of the document; so a reset
-/// of the same content is the same bytes wherever it is made, and a reset of a reset is
-/// itself.
+/// The client id is derived from the outline and not used in the document. So a reset of the
+/// same content produces the same bytes everywhere, and a reset of a reset is itself.
 fn initial_change(
     merged: &Merged,
     layout: &Layout<'_>,
@@ -210,11 +210,11 @@ fn initial_change(
     Err(Because::ClientId)
 }
 
-/// All that lives, under one client's clocks from 0 on.
+/// All living units, as one client's units with clocks from 0.
 fn rewrite(names: &mut Names, id: u64, old_names: &Names, layout: &Layout<'_>) -> Model {
     let number = names.client(id);
     let mut client = Client::default();
-    // Where the nested types have gone.
+    // The new identities of the nested types.
     let mut moved: HashMap<Id, Id> = HashMap::new();
     let mut start = Place::LOST;
     let mut text = |text: Text| match text {
@@ -229,7 +229,7 @@ fn rewrite(names: &mut Names, id: u64, old_names: &Names, layout: &Layout<'_>) -
                 continue;
             }
             Step::Parent(Holder::Item(id)) => {
-                // A type comes before what is in it.
+                // A type comes before its content.
                 start.parent = moved.get(&id).map_or(Parent::Inherited, |&id| Parent::Item(id));
                 continue;
             }

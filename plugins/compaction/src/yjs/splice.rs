@@ -1,14 +1,13 @@
-//! Takes from the model that yrs has written what is collected, and everything else from
-//! the former one.
+//! Combines two models: which units are collected comes from the model that yrs has written,
+//! everything else from the former one.
 //!
-//! yrs reads a value into its own types and writes it again, and some values come out in
-//! other bytes (a BigInt, -0, the order of an object's keys). So no content is taken from
-//! it: every one is copied from the former model, byte by byte. The result is also the
-//! same whenever it is made again, which yrs's own encoding is not. It is verified like
-//! any other.
+//! yrs decodes values into its own types and encodes them again, which changes the bytes of some
+//! values (a BigInt, -0, the order of an object's keys). So every content is copied from the former
+//! model, byte by byte. The result is also deterministic, unlike the encoding of yrs. It is
+//! verified like any other.
 //!
-//! A pair of surrogates of which one half is deleted keeps both: Yjs cuts it where it
-//! applies the deletion, and no update could hold the half that is left.
+//! A surrogate pair with one deleted half keeps both halves: Yjs splits it when it applies the
+//! deletion, and an update cannot contain the remaining half.
 
 use super::compare::{Pairs, Part, Side};
 use super::content::Kind;

@@ -1,17 +1,17 @@
-//! Models whose contents stand in for others of the same length.
+//! Builds models with stand-in contents of the same length.
 //!
-//! Decides: nothing about the document. Where a unit is and whether it is deleted does not
-//! depend on what it says, so yrs can be asked about both with contents that it reads
-//! without fail, whatever the document holds: JSON texts, hooks, halves of pairs.
+//! Decides nothing about the document. The place of a unit and its deletion do not depend on its
+//! content, so yrs can compute both with contents that it always reads, whatever the
+//! document contains: JSON texts, hooks, halves of surrogate pairs.
 
 use super::content::Kind;
 use super::model::{Client, Model, Run};
 use super::names::Id;
 
-/// The most units that are given stand-ins: yrs keeps a value for each.
+/// The maximum number of units with stand-ins: yrs keeps a value for each.
 pub const UNITS_MAX: u64 = 4 * 1024 * 1024;
 
-/// How many units have a content.
+/// The number of units with a content.
 pub fn units(model: &Model) -> u64 {
     let runs = model.clients.iter().flat_map(|client| &client.runs);
     runs.filter(|run| run.kind.has_content()).map(|run| u64::from(run.len)).sum()
@@ -39,7 +39,7 @@ pub fn numbers(model: &Model, numbers: &Numbers) -> Model {
 pub struct Numbers(Vec<u64>);
 
 impl Numbers {
-    /// By client and clock.
+    /// The numbers of all units, by client and clock.
     pub fn new(model: &Model) -> Numbers {
         let mut next = 0;
         let first = |client: &Client| {
@@ -50,7 +50,7 @@ impl Numbers {
         Numbers(model.clients.iter().map(first).collect())
     }
 
-    /// Of that unit.
+    /// The number of a unit.
     pub fn of(&self, id: Id) -> u64 {
         self.0[id.client as usize] + u64::from(id.clock)
     }

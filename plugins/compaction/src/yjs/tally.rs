@@ -1,7 +1,7 @@
-//! What the rows of a document hold, counted before anything is built of them.
+//! Counts the content of a document's rows, before anything is built from them.
 //!
-//! Decides: nothing about the document; only what counts for the memory that it will need
-//! ([`super::memory`]). One pass, which keeps something of each client alone.
+//! Decides nothing about the document: the counts only estimate the memory that it needs
+//! ([`super::memory`]). One pass, which keeps state per client only.
 
 use std::collections::HashMap;
 
@@ -12,34 +12,34 @@ use super::union::Fault;
 /// Counts over all rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// Rows.
+    /// The number of rows.
     pub rows: usize,
-    /// Their bytes.
+    /// The bytes of the rows.
     pub bytes: usize,
-    /// Of these the bytes of values: what is no text, but numbers, objects, marks.
+    /// The bytes of values other than text: numbers, objects, marks.
     pub value_bytes: usize,
     /// Structs, with repetitions.
     pub structs: usize,
     /// Structs that yrs holds before it can place the first of them: those of one row, or all
-    /// of them where a row came before what it builds upon.
+    /// structs if a row precedes one that it depends on.
     pub at_once: usize,
-    /// Runs: structs that do not only go on with the one before of their client.
+    /// Runs: structs that do not just continue the previous one of their client.
     pub runs: usize,
     /// Runs of shared types and sub-documents.
     pub types: usize,
-    /// At how many places runs may have to be cut, because another one was inserted there or a
-    /// deletion begins or ends there.
+    /// Places where runs may have to be cut, because another run was inserted or a deletion begins
+    /// or ends there.
     pub cuts: usize,
     /// Units with a content, with repetitions.
     pub units: usize,
-    /// Clients.
+    /// The number of clients.
     pub clients: usize,
 }
 
-/// Counts.
+/// Counts the content of all rows.
 ///
 /// # Errors
-/// The first row that is no update.
+/// The first row that is not a well-formed update.
 pub fn tally(updates: &[&[u8]]) -> Result<Facts, Fault> {
     let mut tally = Tally::default();
     for (row, update) in updates.iter().enumerate() {
@@ -62,20 +62,20 @@ struct Tally {
     clients: HashMap<u64, Latest>,
     /// Structs of the row that is being read.
     row_structs: usize,
-    /// What the row refers to and nobody has sent yet.
+    /// Referenced units that have not arrived yet.
     missing: Vec<WireId>,
-    /// Whether a row came before something that it builds upon.
+    /// Whether a row arrived before one that it depends on.
     is_late: bool,
 }
 
-/// What came last of a client.
+/// The last units of a client.
 #[derive(Default)]
 struct Latest {
-    /// The clock behind its last unit.
+    /// The clock after the last unit.
     end: u32,
     kind: Option<Kind>,
     right_origin: Option<WireId>,
-    /// The clocks of its last deletion.
+    /// The clocks of the last deletion.
     deleted: (u32, u32),
 }
 
@@ -138,7 +138,7 @@ impl<'a> Sink<'a> for Tally {
     fn deletion(&mut self, deletion: Deletion) {
         let latest = self.clients.entry(deletion.id.client).or_default();
         let (start, end) = (deletion.id.clock, deletion.id.clock + deletion.len);
-        // Whoever holds a key down deletes one letter after the other, in either direction.
+        // A key that is held down deletes adjacent letters, in either direction.
         let (first, last) = latest.deleted;
         if start == last && last > 0 || end == first {
             latest.deleted = (start.min(first), end.max(last));

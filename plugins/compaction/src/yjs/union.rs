@@ -1,12 +1,12 @@
-//! Brings the structs and deletions of many updates together into one model.
+//! Combines the structs and deletions of many updates into one model.
 //!
-//! Decides: what is the same unit said twice, what contradicts, what is missing. A unit
-//! may come any number of times, in runs cut differently, before or after its content was
-//! collected; it may not come with two contents (a client id used twice).
+//! Decides which units are repeated, which contradict each other, and which are missing. A unit may
+//! occur any number of times, in runs that are cut differently, before or after its content was
+//! collected. It may not occur with two contents (a client id used twice).
 //!
-//! Rows mostly follow each other, so a struct is appended to its client's last run as it
-//! is read. Only where a client's structs came out of order or overlap, they are sorted
-//! and swept once at the end.
+//! Rows are usually consecutive, so each struct is appended to its client's last run while it is
+//! read. Only structs of a client that arrive out of order or overlap are sorted and swept once at
+//! the end.
 
 use super::content::Kind;
 use super::model::{Client, Model, Parent, Place, Run};
@@ -14,35 +14,35 @@ use super::names::{Id, Names, Text};
 use super::reader::{self, Deletion, Sink, Struct, WireId, WireParent};
 use super::{content, wire};
 
-/// Why updates do not make a complete document.
+/// Why updates are not a complete document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A row is no update.
+    /// A row is not a well-formed update.
     Malformed {
-        /// Its index.
+        /// The index of the row.
         row: usize,
-        /// Where and why.
+        /// The place and the reason.
         error: wire::Error,
     },
     /// A client's clocks have a hole.
     Hole {
-        /// The client.
+        /// The id of the client.
         client: u64,
         /// The first clock that is missing.
         clock: u32,
     },
-    /// Something refers to a unit that is not there.
+    /// A unit refers to a missing unit.
     Missing {
         /// The client whose unit is missing.
         client: u64,
-        /// Its clock.
+        /// The clock of the missing unit.
         clock: u32,
     },
-    /// A unit came with two contents, or at two places.
+    /// A unit occurs with two contents, or at two places.
     Conflict {
-        /// The client.
+        /// The id of the client.
         client: u64,
-        /// The clock.
+        /// The clock of the unit.
         clock: u32,
     },
 }
@@ -85,14 +85,14 @@ struct Union<'n> {
     arrivals: Vec<(u32, u32)>,
 }
 
-/// A client's structs as they came.
+/// A client's structs in the order of their arrival.
 #[derive(Default)]
 struct Part {
     client: Client,
     disordered: bool,
 }
 
-/// The content that the row being read carries, to be seen beside its deletions.
+/// The content of the current row, to be compared with its deletions.
 #[derive(Default)]
 struct Row {
     /// Client, and where its structs begin in `structs`.
@@ -174,7 +174,7 @@ impl<'a> Sink<'a> for Union<'_> {
     }
 }
 
-/// The clock of a unit that came with two contents.
+/// The clock of a unit with two contents.
 struct Conflict(u32);
 
 fn settle(number: u32, part: Part) -> Result<Client, Conflict> {
@@ -196,7 +196,7 @@ fn settle(number: u32, part: Part) -> Result<Client, Conflict> {
     Ok(client)
 }
 
-/// Lays runs over each other, in ascending order of their clocks.
+/// Overlays runs in ascending order of their clocks.
 struct Sweep<'c> {
     number: u32,
     client: &'c mut Client,
@@ -228,8 +228,8 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Whether `run` says more of `[start, end)` than what is laid: content more than a
-    /// deleted item, that more than a collected struct.
+    /// Whether `run` has more information about `[start, end)` than the existing run: content has
+    /// more than a deleted item, which has more than a collected struct.
     fn says_more(&self, laid: &Run, run: &Run, start: u32, end: u32) -> Result<bool, Conflict> {
         let weight = |kind: Kind| match kind {
             Kind::Gc => 0,
@@ -260,7 +260,7 @@ impl Sweep<'_> {
         Ok(a.kind == b.kind && bytes(&a) == bytes(&b))
     }
 
-    /// Lays `run` where it says more.
+    /// Overlays `run` wherever it has more information.
     fn replace(&mut self, first: usize, run: &Run) -> Result<(), Conflict> {
         for laid in self.client.runs.split_off(first) {
             let (start, end) = (laid.clock.max(run.clock), laid.end().min(run.end()));
@@ -280,8 +280,8 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// The part `[start, end)` of a run. Cutting a surrogate pair is a conflict: no update
-    /// can hold half a pair.
+    /// The part `[start, end)` of a run. Splitting a surrogate pair is a conflict, because an
+    /// update cannot contain half a pair.
     fn cut(&self, run: &Run, start: u32, end: u32) -> Result<Run, Conflict> {
         let content = &self.client.arena[run.bytes.0 as usize..run.bytes.1 as usize];
         let at = |bytes: &[u8], units: u32| {
@@ -306,7 +306,7 @@ impl Sweep<'_> {
     }
 }
 
-/// No holes, and everything referred to is there.
+/// Checks that there are no holes and that every referenced unit exists.
 fn check_complete(names: &Names, model: &Model) -> Result<(), Fault> {
     let missing = |id: Id| Fault::Missing { client: names.client_id(id.client), clock: id.clock };
     for (number, client) in model.clients.iter().enumerate() {

@@ -1,17 +1,17 @@
 //! The lib0 primitives of a Yjs V1 update: bytes, variable-length integers, strings.
 //!
-//! Decides: what is well formed, strictly. Every error names the byte at which reading
-//! failed. Allocates nothing; a declared length is believed only as far as bytes remain.
+//! Decides strictly what is well formed. Every error names the byte at which reading failed.
+//! Allocates nothing; a declared length is accepted only if enough bytes remain.
 
 use std::fmt;
 
 /// The largest integer that lib0 reads: JavaScript's `Number.MAX_SAFE_INTEGER`.
 pub const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// What is wrong with the bytes.
+/// Why bytes are not a well-formed update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// The bytes end inside of what was announced.
+    /// The bytes end before a declared length.
     Truncated,
     /// Bytes remain after the update's end.
     Trailing,
@@ -25,9 +25,9 @@ pub enum Malformed {
     TypeKind(u64),
     /// A value tag that lib0 does not know.
     ValueTag(u8),
-    /// A text that should be JSON and is not.
+    /// A text that is not JSON where JSON is required.
     Json,
-    /// Options of a sub-document that are no object.
+    /// Options of a sub-document that are not an object.
     DocOptions,
     /// Values nested deeper than [`super::content::DEPTH_MAX`], or JSON than
     /// [`super::json::DEPTH_MAX`].
@@ -43,15 +43,17 @@ pub enum Malformed {
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Malformed::Truncated => f.write_str("the update ends too early"),
+            Malformed::Truncated => f.write_str("the update is truncated"),
             Malformed::Trailing => f.write_str("bytes remain after the end of the update"),
             Malformed::Overflow => f.write_str("an integer above 2^53 - 1"),
             Malformed::Utf8 => f.write_str("a string that is not UTF-8"),
-            Malformed::ContentKind(kind) => write!(f, "an unknown kind of content, {kind}"),
-            Malformed::TypeKind(kind) => write!(f, "an unknown shared type, {kind}"),
-            Malformed::ValueTag(tag) => write!(f, "an unknown value tag, {tag}"),
+            Malformed::ContentKind(kind) => write!(f, "unknown kind of content {kind}"),
+            Malformed::TypeKind(kind) => write!(f, "unknown shared type {kind}"),
+            Malformed::ValueTag(tag) => write!(f, "unknown value tag {tag}"),
             Malformed::Json => f.write_str("a text that is not JSON"),
-            Malformed::DocOptions => f.write_str("options of a sub-document that are no object"),
+            Malformed::DocOptions => {
+                f.write_str("options of a sub-document that are not an object")
+            }
             Malformed::Depth => f.write_str("values nested too deeply"),
             Malformed::Empty => f.write_str("a struct of length 0"),
             Malformed::Clock => f.write_str("a clock beyond 2^31 - 1"),
@@ -60,12 +62,12 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// What is wrong, and at which byte.
+/// An error with its place in the update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     /// The offset in bytes at which reading failed.
     pub offset: usize,
-    /// What is wrong there.
+    /// The reason.
     pub malformed: Malformed,
 }
 
@@ -85,17 +87,17 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At the first byte.
+    /// A position at the first byte.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 
-    /// How many bytes were read.
+    /// The number of bytes read so far.
     pub fn offset(&self) -> usize {
         self.at
     }
 
-    /// How many bytes are left.
+    /// The number of bytes left.
     pub fn remaining(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -110,7 +112,7 @@ impl<'a> Cursor<'a> {
         Err(Error { offset: self.at, malformed })
     }
 
-    /// One byte.
+    /// Reads one byte.
     #[inline]
     pub fn byte(&mut self) -> Result<u8, Error> {
         match self.bytes.get(self.at) {
@@ -122,7 +124,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// That many bytes.
+    /// Reads `len` bytes.
     #[inline]
     pub fn take(&mut self, len: u64) -> Result<&'a [u8], Error> {
         if len > self.remaining() as u64 {
@@ -133,7 +135,7 @@ impl<'a> Cursor<'a> {
         Ok(&self.bytes[start..self.at])
     }
 
-    /// A variable-length unsigned integer, at most [`INTEGER_MAX`].
+    /// Reads a variable-length unsigned integer, at most [`INTEGER_MAX`].
     #[inline]
     pub fn var_uint(&mut self) -> Result<u64, Error> {
         let start = self.at;
@@ -152,8 +154,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A variable-length signed integer: sign and six bits in the first byte. The value
-    /// itself is of no interest, only where it ends.
+    /// Skips a variable-length signed integer, with the sign and six bits in the first byte.
     pub fn skip_var_int(&mut self) -> Result<(), Error> {
         let start = self.at;
         let first = self.byte()?;
@@ -172,7 +173,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// How many elements follow, each of at least one byte.
+    /// Reads the number of elements that follow, each of at least one byte.
     pub fn count(&mut self) -> Result<u64, Error> {
         let start = self.at;
         let count = self.var_uint()?;
@@ -182,7 +183,7 @@ impl<'a> Cursor<'a> {
         Ok(count)
     }
 
-    /// A string, after its length in bytes.
+    /// Reads a string, after its length in bytes.
     #[inline]
     pub fn string(&mut self) -> Result<&'a str, Error> {
         let len = self.var_uint()?;

@@ -1,14 +1,13 @@
 //! Writes a model as one V1 update.
 //!
-//! Decides: nothing about the document; only how runs are encoded. The inverse of the
-//! reader, held to it by tests.
+//! Decides only how runs are encoded. It is the inverse of the reader, which tests verify.
 
 use super::content::Kind;
 use super::model::{Model, Parent, Run};
 use super::names::{Id, Names};
 use super::wire::{write_string, write_var_uint};
 
-/// The update that says what the model says.
+/// The update with the content of the model.
 pub fn write(names: &Names, model: &Model) -> Vec<u8> {
     let mut out = Vec::new();
     let with_runs: Vec<u32> =

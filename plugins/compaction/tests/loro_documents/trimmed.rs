@@ -283,7 +283,7 @@ fn a_mark_without_text_still_says_where_an_insertion_goes() {
             // Loro forgets the value of such a mark, and takes it for one that was removed.
             let moves = expand == ExpandType::Before;
             let because = compacted.merged_because.unwrap_or_default();
-            let words = format!("what is written at {at} of text cid:root-text:Text");
+            let words = format!("an insertion at {at} of text cid:root-text:Text");
             assert_eq!(because.contains(&words), moves, "{name} behind {around:?}: {because}");
             assert_eq!(compacted.mode == Mode::Merge, moves, "{name} behind {around:?}");
 

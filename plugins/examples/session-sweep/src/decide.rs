@@ -1,22 +1,22 @@
-//! Whether a session may go.
+//! Decides whether a session is deleted, without reading anything.
 
 use besom_sdk::Time;
 
-/// What is to become of a session.
+/// The outcome for one session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Delete it, if it still expires at that instant.
+    /// Delete the session if its row still has this expiry.
     Delete(Time),
-    /// Leave it, for that reason.
+    /// Keep the session, for this reason.
     Leave(&'static str),
 }
 
-/// Decides about a session as it was read: none if its row is gone, and within, none if it
-/// never expires.
+/// Decides on a session as it was read. The outer `None` means that the row is gone, the inner
+/// `None` that the session never expires. A session is deleted `keep_ms` after its expiry.
 pub fn decide(expiry: Option<Option<Time>>, now: Time, keep_ms: u64) -> Decision {
     match expiry {
-        None => Decision::Leave("deleted already"),
-        Some(None) => Decision::Leave("it does not expire any more"),
+        None => Decision::Leave("already deleted"),
+        Some(None) => Decision::Leave("no longer expires"),
         Some(Some(expires_at)) if expires_at <= now.minus_ms(keep_ms) => {
             Decision::Delete(expires_at)
         }
@@ -36,8 +36,8 @@ mod tests {
             (Some(Some(Time(10_000_001))), 0, Decision::Leave("extended")),
             (Some(Some(Time(9_000_000))), 1_000, Decision::Delete(Time(9_000_000))),
             (Some(Some(Time(9_000_001))), 1_000, Decision::Leave("extended")),
-            (Some(None), 0, Decision::Leave("it does not expire any more")),
-            (None, 0, Decision::Leave("deleted already")),
+            (Some(None), 0, Decision::Leave("no longer expires")),
+            (None, 0, Decision::Leave("already deleted")),
         ] {
             assert_eq!(decide(expiry, now, keep_ms), expected, "{expiry:?}, {keep_ms} ms");
         }

@@ -1,6 +1,6 @@
-//! A drop-in task: deletes rows that have expired, such as login sessions or tokens for
-//! resetting a password. The table is whatever `besom.toml` maps as the collection
-//! `sessions`; its key and its column of expiry are named in the settings.
+//! A drop-in task that deletes expired rows, such as login sessions or password reset tokens.
+//! `besom.toml` maps a table of yours as the collection `sessions`; the settings name its key
+//! column and its expiry column.
 
 mod decide;
 
@@ -15,14 +15,14 @@ impl Task for SessionSweep {
         Manifest::new("session-sweep", env!("CARGO_PKG_VERSION"))
             .doc("Deletes sessions that expired longer ago than `keep`.")
             .setting(Setting::duration("keep", "0s").doc("How long an expired session is kept."))
-            .setting(Setting::text("key", "session_id").doc("The column that is the key."))
+            .setting(Setting::text("key", "session_id").doc("The key column."))
             .setting(Setting::text("expiry", "expires_at").doc("A timestamp; null never expires."))
             .setting(Setting::text("index", "by_expiry").doc("An index that begins with `expiry`."))
             .collection(Access::to("sessions").read().delete())
             .over_all_tenants()
     }
 
-    /// One range finds the candidates: what is not in it costs nothing to leave out.
+    /// Selects the candidates by an index range, so rows outside it are never read.
     fn candidates(ctx: &Context) -> Result<Range> {
         let latest = ctx.now.minus_ms(ctx.duration_ms("keep")?);
         let (key, expiry) = (text(ctx, "key")?, text(ctx, "expiry")?);
@@ -38,8 +38,8 @@ impl Task for SessionSweep {
         Ok(Some(Candidate::of(&[row.value(&text(ctx, "key")?)?])?.version(expiry)))
     }
 
-    /// Reads every row again, in one call, and proposes to delete it as it was read: a
-    /// session that is extended before the commit is kept.
+    /// Reads all rows again in one call and guards each deletion with the expiry that it read:
+    /// a session that is extended before the commit is kept.
     fn act(ctx: &Context, items: &[Item]) -> Result<Vec<Verdict>> {
         let (expiry, keep_ms) = (text(ctx, "expiry")?, ctx.duration_ms("keep")?);
         let rows = store::get_each(items, "sessions", &[&*expiry], Item::key_values)?;
@@ -52,7 +52,7 @@ impl Task for SessionSweep {
                     Proposal::new()
                         .guard(Guard::row("sessions", key.clone()).equal(&expiry, expired_at))
                         .delete("sessions", key)
-                        .or_skip("extended meanwhile")
+                        .or_skip("extended since it was read")
                         .note("expired_at", expired_at)
                         .into()
                 }

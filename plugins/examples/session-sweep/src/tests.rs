@@ -1,4 +1,4 @@
-//! The task against a host in memory: no WebAssembly, no database.
+//! Runs the task against the in-memory host, without WebAssembly or a database.
 
 use besom_sdk::Change;
 use besom_sdk::testing::Fixture;
@@ -44,7 +44,7 @@ fn extended_and_deleted_sessions_are_left_and_their_neighbours_go_on() {
     let items = ["a", "b", "c", "d"].map(|id| ("", Candidate::new(id)));
     let verdicts = fixture.act::<SessionSweep>(&items).unwrap();
     assert!(matches!(verdicts[0], Verdict::Propose(_)));
-    let skips = ["extended", "it does not expire any more", "deleted already"].map(Verdict::skip);
+    let skips = ["extended", "no longer expires", "already deleted"].map(Verdict::skip);
     assert_eq!(verdicts[1..], skips);
     assert_eq!(fixture.calls(), 1);
 }
