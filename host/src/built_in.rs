@@ -1,12 +1,11 @@
-//! The built-in plugins, as components inside the binary.
+//! The built-in plugins, embedded in the binary as components.
 //!
-//! They are compiled by a build step of their own (`cargo plugins`), because a build script
-//! that calls cargo waits for its own lock. A binary that was built before them says so
-//! when a task names one. They are packed (zstd), because their line tables are several times
-//! their code, and unpacked where they have to be compiled.
+//! A separate build step (`cargo plugins`) builds them, because a build script that calls cargo would wait
+//! for its own lock. A binary built without them reports an error when a task names one. Components are
+//! compressed with zstd, because their line tables are several times larger than their code.
 //!
-//! Beside a component lies what it compiles to, so that a first start does not compile. Only a build
-//! that is optimised has it for all of them: elsewhere the compiler would take longer than all starts do.
+//! The compiled code of a component is embedded too, so that the first start does not compile. Only an
+//! optimized build has it for all components; in other builds, compiling would take longer than it saves.
 
 mod table;
 
@@ -14,31 +13,31 @@ use std::sync::OnceLock;
 
 pub use self::table::{Entry, TABLE};
 
-/// Their names, as a task gives them.
+/// Returns the names of the built-in plugins, as used in tasks.
 pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     TABLE.iter().map(|entry| entry.name)
 }
 
-/// Whether a task of that plugin has no limit of fuel by default.
+/// Whether a task with this plugin has no fuel limit by default.
 pub fn is_uncounted(name: &str) -> bool {
     TABLE.iter().any(|entry| entry.name == name && !entry.counts)
 }
 
-/// How to get a binary that has them.
+/// The fix for a binary without the built-in plugins.
 pub const FIX: &str =
     "run `cargo plugins` (after `rustup target add wasm32-wasip2`), then build again";
 
 include!(concat!(env!("OUT_DIR"), "/built_in.rs"));
 
-/// A built-in plugin.
+/// A built-in plugin with its component.
 pub struct BuiltIn {
-    /// Its name, as a task gives it.
+    /// Name of the plugin, as used in tasks.
     pub name: &'static str,
     /// SHA-256 of the component, in hexadecimal.
     pub digest: &'static str,
-    /// Whether the code that is with it counts instructions.
+    /// Whether the embedded code counts instructions.
     counts: bool,
-    /// The code, if there is any, and the component behind it.
+    /// The compiled code, if any, followed by the component; compressed.
     packed: &'static [u8],
     code_bytes: usize,
     component_bytes: usize,
@@ -46,13 +45,13 @@ pub struct BuiltIn {
 }
 
 impl BuiltIn {
-    /// The component.
+    /// Returns the component, which is decompressed once.
     pub fn component(&self) -> &[u8] {
         self.unpacked.get_or_init(|| self.unpack().split_off(self.code_bytes))
     }
 
-    /// What the compiler has made of it when this binary was built, if it counts instructions or not
-    /// as is asked. Nothing but the build script of this binary can have written it.
+    /// Returns the embedded compiled code if it counts instructions as requested. The code is trusted,
+    /// because only the build script of this binary can have written it.
     pub(crate) fn code(&self, counts: bool) -> Option<Vec<u8>> {
         if self.code_bytes == 0 || self.counts != counts {
             return None;
@@ -65,7 +64,7 @@ impl BuiltIn {
     fn unpack(&self) -> Vec<u8> {
         let size = self.code_bytes + self.component_bytes;
         let both = zstd::bulk::decompress(self.packed, size);
-        // Packed by the build script of this very binary.
+        // Compressed by the build script of this binary.
         both.ok().filter(|both| both.len() == size).expect("this binary is damaged")
     }
 }
@@ -76,10 +75,13 @@ impl AsRef<[u8]> for BuiltIn {
     }
 }
 
-/// A built-in plugin; an error where this binary has none; none for a name that is not built in.
+/// Returns a built-in plugin by name, or `None` if the name is not that of a built-in plugin.
+///
+/// # Errors
+/// The inner result is an error if this binary was built without the built-in plugins.
 pub fn find(name: &str) -> Option<Result<&'static BuiltIn, &'static str>> {
     let index = names().position(|n| n == name)?;
-    Some(PLUGINS[index].as_ref().ok_or("the built-in plugins are not in this binary"))
+    Some(PLUGINS[index].as_ref().ok_or("this binary was built without the built-in plugins"))
 }
 
 #[cfg(test)]

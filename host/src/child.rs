@@ -1,8 +1,9 @@
-//! Work on the bytes of strangers, in a process of its own.
+//! Processes untrusted bytes in a child process with limits.
 //!
-//! A compiler takes what time and memory its input makes it take, and has no handle by which it
-//! could be stopped. The kernel has: a child with limits, without an environment, that is killed
-//! when its time is over. It is this same program, called with [`WORD`] before everything else.
+//! A compiler may use any amount of time and memory for a malicious input, and cannot be interrupted
+//! from inside the process. Therefore it runs in a child process with kernel limits and an almost empty
+//! environment, which is killed when its time is over. The child is the same program, called with
+//! [`WORD`] as its first argument.
 
 use std::io::{self, Read, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -17,69 +18,69 @@ use rustix::process::{
     waitid,
 };
 
-/// The first argument of a child.
+/// The first argument of a child process.
 pub const WORD: &str = "__child";
-/// Of what a child says of its failure, so much is taken.
+/// Maximum size of the error message that is read from a child, in bytes.
 const WORDS_BYTES_MAX: u64 = 4 * 1024;
-/// Beyond its time of a processor, a child may take so many times that by the clock.
+/// Wall-clock limit of a child, as a multiple of its CPU time limit.
 const WALL_FACTOR: u32 = 4;
-/// Threads that a compiler in a child computes with. With one for each processor, their stacks and
-/// arenas alone would take the address space on a machine with many.
+/// Maximum number of compiler threads in a child. With one per processor, their stacks and arenas alone
+/// could exceed the address space limit on a large machine.
 const THREADS_MAX: usize = 4;
-/// Arenas of glibc's allocator in a child: each reserves 64 MiB of its address space.
+/// Maximum number of glibc allocator arenas in a child; each reserves 64 MiB of address space.
 const ARENAS_MAX: usize = 2;
 
-/// What a child does.
+/// A kind of work that a child can do.
 #[derive(Debug, Clone, Copy)]
 pub struct Work {
-    /// By this it is asked for.
+    /// Name of the work, passed as an argument.
     pub name: &'static str,
-    /// The most that its output may have, in bytes: the host holds it in memory.
+    /// Maximum size of the output, in bytes; the host holds it in memory.
     pub output_bytes_max: u64,
-    /// What it runs.
+    /// The function that the child runs.
     pub function: Function,
 }
 
-/// From arguments and input to output, or what is wrong with the input.
+/// Computes the output from arguments and input, or describes what is wrong with the input.
 pub type Function = fn(&[String], Vec<u8>) -> Result<Vec<u8>, String>;
 
-/// The bounds of a child, and where its program is.
+/// The program of a child, and its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// The program: a Besom of the same version.
+    /// Path of the program, a Besom of the same version.
     pub program: PathBuf,
-    /// Its address space, in bytes.
+    /// Maximum address space, in bytes.
     pub memory_bytes: u64,
-    /// Its time of a processor, all threads together; rounded up to a second.
+    /// Maximum CPU time of all threads together; rounded up to a second.
     pub processor: Duration,
 }
 
 impl Limits {
-    /// The bounds of a child of this very program, even where its file was replaced meanwhile.
+    /// Limits for a child of the running program, even if its file was replaced since it started.
     pub fn of_this_program(memory_bytes: u64, processor: Duration) -> Limits {
         Limits { program: "/proc/self/exe".into(), memory_bytes, processor }
     }
 }
 
-/// Why there is no output.
+/// Why a child returned no output.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The work has failed, by its input.
+    /// The work failed because of its input.
     #[error("{0}")]
     Refused(String),
-    /// It wanted more than it may have.
+    /// The work exceeded a limit.
     #[error("{0}")]
     Limit(String),
-    /// The child could not be started, bounded or spoken to, or somebody else has ended it: that says
-    /// nothing of the input, and the same may succeed another time.
-    #[error("a process of its own: {0}")]
+    /// The child could not be started, limited or read from, or was killed by another process. The input
+    /// is not to blame, and a retry may succeed.
+    #[error("child process: {0}")]
     Failed(String),
 }
 
-/// Has a piece of work done by a child, and waits for it.
+/// Runs work in a child process and waits for its output.
 ///
 /// # Errors
-/// The work's own, its limits', or those of starting a process.
+/// A refused input, an exceeded limit, or a child that failed or could not be started.
 pub fn run(limits: &Limits, work: &Work, args: &[&str], input: &[u8]) -> Result<Vec<u8>, Failure> {
     let failed = |error: io::Error| Failure::Failed(error.to_string());
     let threads = thread::available_parallelism().map_or(1, |n| n.get().min(THREADS_MAX));
@@ -97,41 +98,41 @@ pub fn run(limits: &Limits, work: &Work, args: &[&str], input: &[u8]) -> Result<
         .map_err(failed)?;
     let heard = hear(&mut child, limits, work, input);
     if heard.is_err() {
-        // Nobody listens to it any more. That it has ended already is no failure.
+        // Nothing reads its output any more. Killing fails only if it has already ended.
         let _ = child.kill();
     }
     let status = child.wait().map_err(failed)?;
     judge(limits, work, heard.map_err(failed)?, status)
 }
 
-/// Its time of a processor, as the kernel counts it.
+/// Returns the CPU time limit in whole seconds, as the kernel expects it.
 fn seconds(limits: &Limits) -> u64 {
     let seconds = limits.processor.as_millis().div_ceil(1_000).max(1);
     u64::try_from(seconds).unwrap_or(u64::MAX)
 }
 
-/// By the clock, how long a child may take.
+/// Returns the wall-clock limit of a child.
 fn wall(limits: &Limits) -> Duration {
     limits.processor.saturating_mul(WALL_FACTOR)
 }
 
-/// What was heard of a child.
+/// What a child has written, before its exit status is known.
 struct Heard {
-    /// Up to a byte more than it may have.
+    /// Its output, up to one byte more than the limit.
     output: Vec<u8>,
     words: String,
-    /// Whether it was killed because its time by the clock was over.
+    /// Whether it was killed for exceeding the wall-clock limit.
     late: bool,
 }
 
-/// Gives a child its input, and hears it until it has ended. It is still to be waited for.
+/// Writes the input to a child and reads its output until it has ended. The caller must still reap it.
 fn hear(child: &mut Child, limits: &Limits, work: &Work, input: &[u8]) -> io::Result<Heard> {
     let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(mut stdin), Some(stdout), Some(stderr)) = pipes else {
         return Err(io::Error::other("its pipes are missing"));
     };
-    // Until it is waited for, its number is no other process's. A handle of the process would be no
-    // safer, and some kernels and containers have none.
+    // The process ID cannot be reused until the child is reaped. A pidfd would be no safer, and is not
+    // available in some kernels and containers.
     let pid = Pid::from_child(child);
     let kill = move || kill_process(pid, Signal::KILL).is_ok();
     let wall = wall(limits);
@@ -141,7 +142,7 @@ fn hear(child: &mut Child, limits: &Limits, work: &Work, input: &[u8]) -> io::Re
         let watch = start().spawn_scoped(scope, move || {
             matches!(end.recv_timeout(wall), Err(mpsc::RecvTimeoutError::Timeout)) && kill()
         })?;
-        // A child that fails reads no further: what it says counts.
+        // A write error is ignored: a child that fails stops reading and reports the reason itself.
         start().spawn_scoped(scope, move || stdin.write_all(input))?;
         let words = start().spawn_scoped(scope, move || taken(stderr, WORDS_BYTES_MAX))?;
         let output = taken(stdout, work.output_bytes_max.saturating_add(1));
@@ -149,7 +150,7 @@ fn hear(child: &mut Child, limits: &Limits, work: &Work, input: &[u8]) -> io::Re
             kill();
         }
         let words = words.join().unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default();
-        // It may have closed its pipes and go on: the clock runs until it has ended.
+        // A child may close its pipes and keep running, so the time limit applies until it has ended.
         let until_ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), until_ended))?;
         drop(ended);
@@ -159,14 +160,14 @@ fn hear(child: &mut Child, limits: &Limits, work: &Work, input: &[u8]) -> io::Re
     })
 }
 
-/// What a child's end means.
+/// Maps the output and the exit status of a child to a result.
 fn judge(
     limits: &Limits,
     work: &Work,
     heard: Heard,
     status: ExitStatus,
 ) -> Result<Vec<u8>, Failure> {
-    /// By these a process ends that does wrong itself, as one that gets no more memory.
+    /// Signals that a process causes by itself, for example when it runs out of memory.
     const OWN: [Signal; 7] = [
         Signal::ABORT,
         Signal::SEGV,
@@ -179,13 +180,13 @@ fn judge(
     let Heard { output, words, late } = heard;
     if output.len() as u64 > work.output_bytes_max {
         let max = work.output_bytes_max;
-        return Err(Failure::Limit(format!("its output has more than {max} bytes")));
+        return Err(Failure::Limit(format!("its output exceeds {max} bytes")));
     }
     let ended_by = |signal: Signal| status.signal() == Some(signal.as_raw());
     if late && ended_by(Signal::KILL) || ended_by(Signal::XCPU) {
         let (seconds, wall) = (seconds(limits), wall(limits));
         let what =
-            format!("it takes more than {seconds} s of a processor, or {wall:?} by the clock");
+            format!("it takes more than {seconds} s of CPU time or {wall:?} of wall-clock time");
         return Err(Failure::Limit(what));
     }
     match (status.code(), status.signal()) {
@@ -194,35 +195,34 @@ fn judge(
         (Some(UNABLE), _) => Err(Failure::Failed(words)),
         (None, Some(signal)) if !OWN.iter().any(|own| own.as_raw() == signal) => {
             let what = format!(
-                "signal {signal} has ended it, sent by somebody else: by the kernel, where the \
-                 machine or the container has no memory left"
+                "it was killed by signal {signal} from outside; the kernel does this if the machine \
+                 or the container is out of memory"
             );
             Err(Failure::Failed(what))
         }
         _ => {
             let mib = limits.memory_bytes >> 20;
-            let what =
-                format!("it takes more than {mib} MiB of memory, or ends by itself: {words}");
+            let what = format!("it takes more than {mib} MiB of memory, or crashed: {words}");
             Err(Failure::Limit(what))
         }
     }
 }
 
-/// What comes, up to a bound; the rest is left.
+/// Reads at most `max` bytes.
 fn taken(from: impl Read, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(max).read_to_end(&mut bytes).map(|_| bytes)
 }
 
-/// How a child ends whose work has failed by its input.
+/// Exit code of a child whose work failed because of its input.
 const REFUSED: i32 = 3;
-/// How a child ends that could not begin its work, or hand over what came of it.
+/// Exit code of a child that could not start its work or write its output.
 const UNABLE: i32 = 4;
-/// How a child ends that has no memory for its input.
+/// Exit code of a child that has no memory for its input.
 const OVER: i32 = 5;
 
-/// The whole of a child: bounds itself, reads its input, works, writes its output. None: this
-/// process is none.
+/// Runs the child process: sets its limits, reads its input, works, and writes its output. Returns `None` if
+/// this process is not a child.
 pub fn main(known: &[Work]) -> Option<ExitCode> {
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() != Some(WORD) {
@@ -235,7 +235,7 @@ pub fn main(known: &[Work]) -> Option<ExitCode> {
         Err(Failure::Limit(words)) => (OVER, words),
         Err(Failure::Failed(words)) => (UNABLE, words),
     };
-    // Nobody may read it any more.
+    // The parent may no longer read it.
     let _ = writeln!(io::stderr(), "{words}");
     Some(ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)))
 }
@@ -246,10 +246,10 @@ fn work(known: &[Work], args: &[String]) -> Result<(), Failure> {
         _ => Failure::Failed(error.to_string()),
     };
     let [name, memory, seconds, rest @ ..] = args else {
-        return Err(Failure::Failed("work, memory and time are missing".into()));
+        return Err(Failure::Failed("the arguments for work, memory and time are missing".into()));
     };
     let Some(work) = known.iter().find(|work| work.name == name) else {
-        return Err(Failure::Failed(format!("there is no work `{name}`")));
+        return Err(Failure::Failed(format!("unknown work `{name}`")));
     };
     bound(memory, seconds).map_err(Failure::Failed)?;
     let input = taken(io::stdin(), u64::MAX).map_err(unable)?;
@@ -258,7 +258,7 @@ fn work(known: &[Work], args: &[String]) -> Result<(), Failure> {
     out.write_all(&output).and_then(|()| out.flush()).map_err(unable)
 }
 
-/// The kernel's bounds of this process, from here on.
+/// Sets the kernel limits of this process.
 fn bound(memory: &str, seconds: &str) -> Result<(), String> {
     let number = |text: &str| text.parse().map_err(|_| format!("`{text}` is not a number"));
     let (memory, seconds) = (number(memory)?, number(seconds)?);
@@ -270,15 +270,16 @@ fn bound(memory: &str, seconds: &str) -> Result<(), String> {
     ];
     for (resource, most) in limits {
         setrlimit(resource, lowered(getrlimit(resource), most))
-            .map_err(|error| format!("its limit of {resource:?}: {error}"))?;
+            .map_err(|error| format!("cannot set the limit {resource:?}: {error}"))?;
     }
     Ok(())
 }
 
-/// A limit of that much, or of what there is where that is less: only a privileged process may raise
-/// the greater one of the two numbers, as they stand in a service that allows no dumps.
+/// Returns a limit of `most`, or of the current hard limit if that is lower: only a privileged process may
+/// raise a hard limit, and a service may have set one (for example to 0 for core dumps).
 fn lowered(now: Rlimit, most: u64) -> Rlimit {
-    // At the greater one of the processor's time the kernel kills without saying why.
+    // At the hard limit of CPU time the kernel sends SIGKILL, which does not reveal the cause; the soft
+    // limit sends SIGXCPU.
     let above = most.saturating_add(2);
     let maximum = now.maximum.map_or(above, |maximum| maximum.min(above));
     Rlimit { current: Some(most.min(maximum.saturating_sub(1))), maximum: Some(maximum) }
@@ -290,8 +291,8 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A program for the shell. Another process writes it: a file that one thread of this process
-    /// has open for writing could not be run by another one.
+    /// Writes an executable shell script. A separate process writes it, because a file that one thread of
+    /// this process has open for writing cannot be executed by another thread.
     pub(crate) fn script(directory: &Path, text: &str) -> PathBuf {
         let program = directory.join("program");
         let line = r#"printf '#!/bin/sh\n%s\n' "$2" >"$1" && chmod 700 "$1""#;
@@ -306,7 +307,7 @@ pub(crate) mod tests {
 
     const WORK: Work = Work { name: "nothing", output_bytes_max: 1_000, function: nothing };
 
-    /// What a child is said to have done that is a line of the shell.
+    /// Runs a line of the shell as a child.
     fn ran(line: &str, processor: Duration) -> Result<String, Failure> {
         let directory = tempfile::tempdir().unwrap();
         let program = script(directory.path(), line);
@@ -336,7 +337,7 @@ pub(crate) mod tests {
 
     #[test]
     fn an_environment_of_few_threads_and_arenas_is_all_that_a_child_gets() {
-        // What the shell adds by itself.
+        // Variables that the shell itself adds are left out.
         let line = "cat >/dev/null; env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD= | sort";
         let said = ran(&format!("PATH=/usr/bin:/bin; {line}"), LONG).unwrap();
         let (arenas, threads) = said.trim().split_once('\n').unwrap();
@@ -347,11 +348,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_child_that_writes_without_end_is_ended_by_name() {
-        let limit = Failure::Limit("its output has more than 1000 bytes".into());
+        let limit = Failure::Limit("its output exceeds 1000 bytes".into());
         assert_eq!(ran("exec yes", LONG), Err(limit));
         let most = ran("cat >/dev/null; printf %01000d 0", LONG).unwrap();
         assert_eq!(most.len(), 1_000);
-        // What it says beside its output is taken up to a bound, and hinders nobody.
+        // Its error output is read up to a limit and does not block it.
         assert_eq!(ran("yes | head -c 1000000 >&2; exit 0", LONG), Ok(String::new()));
     }
 
@@ -360,7 +361,7 @@ pub(crate) mod tests {
         let little = Duration::from_millis(10);
         for line in ["exec tail -f /dev/null", "exec >/dev/null 2>&1; exec tail -f /dev/null"] {
             let Err(Failure::Limit(why)) = ran(line, little) else { panic!("{line}") };
-            assert!(why.contains("40ms by the clock"), "{line}: {why}");
+            assert!(why.contains("40ms of wall-clock time"), "{line}: {why}");
         }
     }
 
@@ -377,7 +378,7 @@ pub(crate) mod tests {
             ("kill -ABRT $$", &limit),
             ("kill -SEGV $$", &limit),
             ("kill -XCPU $$", &limit),
-            // As the kernel does where there is no memory, and a terminal to all of its group.
+            // The kernel sends KILL when memory is exhausted; a terminal sends INT to its whole group.
             ("kill -KILL $$", &failed),
             ("kill -INT $$", &failed),
         ];

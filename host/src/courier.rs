@@ -1,10 +1,10 @@
-//! The courier over HTTP: one POST for one attempt, to the address that the configuration gives
-//! the message's topic, and to no other.
+//! The courier over HTTP: one POST per attempt, to the URL that the configuration assigns to the
+//! message's topic.
 //!
-//! Decided here: what a request looks like, how long it may take, how much of an answer is
-//! taken. Redirects are answers like any other: a receiver cannot send the courier to a host
-//! that the operator has not listed. There is no proxy and no cookie. Each attempt has a
-//! connection of its own, so that a slow receiver holds nothing but its own attempts.
+//! This module decides the form of a request, its maximum duration, and how much of a response is
+//! read. Redirects are not followed, so that a receiver cannot send the courier to a host that the
+//! operator has not listed. There are no proxies and no cookies. Each attempt has its own
+//! connection, so that a slow receiver delays only its own attempts.
 
 mod request;
 pub mod tls;
@@ -29,7 +29,7 @@ use crate::config::Config;
 use crate::config::delivery::Target;
 use crate::ports::courier::Courier;
 
-/// A topic's way, ready to be gone.
+/// The prepared route of a topic.
 struct Way {
     target: Target,
     token_file: Option<PathBuf>,
@@ -41,11 +41,11 @@ struct Way {
 /// The courier of a configuration.
 pub struct HttpCourier {
     ways: BTreeMap<String, Way>,
-    /// None: no way needs it.
+    /// `None`: no route needs TLS.
     tls: Option<TlsConnector>,
 }
 
-/// Looks whether the token of a file could be sent.
+/// Checks that the token of a file can be sent.
 ///
 /// # Errors
 /// Why not, with the file.
@@ -54,10 +54,11 @@ pub fn look_at_token(file: &Path) -> Result<(), String> {
 }
 
 impl HttpCourier {
-    /// The courier for the topics of a configuration, whose URLs were judged with it.
+    /// Creates the courier for the topics of a configuration. Their URLs were validated with the
+    /// configuration.
     ///
     /// # Errors
-    /// A URL that is none, a token that cannot be read, certificates that cannot be used.
+    /// An invalid URL, a token that cannot be read, or certificates that cannot be used.
     pub fn new(config: &Config) -> anyhow::Result<HttpCourier> {
         let mut ways = BTreeMap::new();
         for (topic, route) in &config.topics {
@@ -86,7 +87,7 @@ impl HttpCourier {
         let stream = TcpStream::connect((host.as_str(), way.target.port))
             .await
             .map_err(|error| format!("cannot connect to {host}:{}: {error}", way.target.port))?;
-        // One small request: nothing is gained by waiting for more of it.
+        // The request is small: do not wait to combine it with more data.
         let _ = stream.set_nodelay(true);
         let Some(tls) = self.tls.as_ref().filter(|_| way.target.secure) else {
             return exchange(stream, request, way).await;
@@ -128,24 +129,24 @@ async fn exchange(
         let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
         taken(response, way.reply_bytes_max).await
     });
-    // The connection moves only while it is looked at, and is gone with this attempt.
+    // The connection makes progress only while it is polled, and is dropped with this attempt.
     tokio::select! {
         biased;
         answer = &mut answered => answer,
         ended = &mut connection => match ended {
-            // It may end as soon as the answer is whole.
+            // The connection may close as soon as the response is complete.
             Ok(()) => answered.await,
             Err(error) => Err(error.to_string()),
         },
     }
 }
 
-/// The answer, of which at most `bytes_max` are read.
+/// The response, of which at most `bytes_max` bytes are read.
 async fn taken(response: Response<Incoming>, bytes_max: usize) -> Result<Answer, String> {
     let (head, mut rest) = response.into_parts();
     let (mut body, mut cut) = (Vec::new(), false);
     while let Some(frame) = rest.frame().await {
-        let frame = frame.map_err(|error| format!("the answer broke off: {error}"))?;
+        let frame = frame.map_err(|error| format!("the response was interrupted: {error}"))?;
         let Some(data) = frame.data_ref() else { continue };
         let left = bytes_max - body.len();
         body.extend_from_slice(&data[..data.len().min(left)]);

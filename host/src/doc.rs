@@ -1,8 +1,8 @@
-//! Documents from outside: update logs in, update logs out, and what is stored of one.
+//! Imports and exports documents as update logs, and describes a stored document.
 //!
-//! An update log is a little-endian `u32` count, then per update a `u32` length and the bytes
-//! of an update of the document's format. Nothing here understands a document beyond the client
-//! id that the first struct of a Yjs update names: what updates mean is the compaction's to judge.
+//! An update log is a little-endian `u32` count, followed by a `u32` length and the bytes of each
+//! update in the document's format. This module interprets only the client id in the first struct
+//! of a Yjs update; the meaning of updates is left to the compaction.
 
 mod attached;
 mod history;
@@ -25,46 +25,49 @@ pub use words::{LeftAlone, Words, left_alone};
 use crate::model::TENANT;
 use crate::ports::store::{self, Range, Snapshot, Store};
 
-/// The largest update log that is imported, in bytes.
+/// Maximum size of an update log to import, in bytes.
 pub const LOG_BYTES_MAX: u64 = 1 << 30;
-/// The actor of an update that names no client: one that only deletes, or of another format
+/// The actor of an update that names no client: one that only deletes, or one of another format
 /// than Yjs.
 pub const IMPORT_ACTOR: &str = "import";
-/// Rows of one page of a read.
+/// Number of rows per page of a read.
 const PAGE_ROWS: u32 = 4096;
-/// Bytes of one page of a read.
+/// Number of bytes per page of a read.
 const PAGE_BYTES: usize = 8 << 20;
 /// How long an export may hold its snapshot.
 const SNAPSHOT_MAX: Duration = Duration::from_secs(600);
 
-/// Why a file is no update log.
+/// Why a file is not a valid update log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("byte {offset}: {message}")]
 pub struct LogError {
-    /// Where, in bytes from the beginning.
+    /// The position of the error, in bytes from the beginning.
     pub offset: usize,
     /// What is wrong there.
     pub message: String,
 }
 
-/// Why something could not be done with a document.
+/// Why an operation on a document failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// It is there already.
-    #[error("the document {0} exists already; export it or choose another tenant")]
+    /// The document already exists.
+    #[error("the document {0} already exists; export it, or choose another tenant")]
     Exists(String),
-    /// It is not there.
-    #[error("there is no document {0}")]
+    /// The document does not exist.
+    #[error("the document {0} does not exist")]
     Missing(String),
-    /// Several tenants have one of that name.
-    #[error("{} has several tenants: {}; name it as TENANT/{}", .0, .1.join(", "), .0)]
+    /// Several tenants have a document with this name.
+    #[error("{} exists in several tenants: {}; write TENANT/{}", .0, .1.join(", "), .0)]
     Ambiguous(String, Vec<String>),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] store::Error),
 }
 
-/// Reads an update log. Every byte of the file is accounted for.
+/// Reads an update log. Every byte of the file must belong to it.
+///
+/// # Errors
+/// The file is truncated or has trailing bytes.
 pub fn read_log(bytes: &[u8]) -> Result<Vec<&[u8]>, LogError> {
     let fail = |offset, message: String| Err(LogError { offset, message });
     let number = |offset: usize| -> Option<usize> {
@@ -72,31 +75,40 @@ pub fn read_log(bytes: &[u8]) -> Result<Vec<&[u8]>, LogError> {
         Some(u32::from_le_bytes(four.try_into().ok()?) as usize)
     };
     let Some(count) = number(0) else {
-        return fail(bytes.len(), "the file ends within its count of updates".into());
+        return fail(bytes.len(), "the file is truncated within its update count".into());
     };
-    // An update has at least its length: a count beyond that is refused before it is believed.
+    // Each update occupies at least the 4 bytes of its length, so a larger count is rejected before
+    // memory is reserved.
     if count > (bytes.len() - 4) / 4 {
-        let message = format!("{count} updates are announced, the file has room for fewer");
+        let message = format!("the file announces {count} updates but is too short for them");
         return fail(0, message);
     }
     let (mut updates, mut at) = (Vec::with_capacity(count), 4);
     for n in 1..=count {
         let Some(length) = number(at) else {
-            return fail(at, format!("the file ends within the length of update {n} of {count}"));
+            return fail(
+                at,
+                format!("the file is truncated within the length of update {n} of {count}"),
+            );
         };
         let Some(update) = (at + 4).checked_add(length).and_then(|end| bytes.get(at + 4..end))
         else {
             let left = bytes.len() - at - 4;
             return fail(
                 at,
-                format!("update {n} of {count} has {length} bytes, the file has {left} left"),
+                format!(
+                    "update {n} of {count} has {length} bytes, but only {left} are left in the file"
+                ),
             );
         };
         updates.push(update);
         at += 4 + length;
     }
     if at < bytes.len() {
-        return fail(at, format!("{} bytes follow the last of {count} updates", bytes.len() - at));
+        return fail(
+            at,
+            format!("{} unexpected bytes follow the last of {count} updates", bytes.len() - at),
+        );
     }
     Ok(updates)
 }
@@ -104,7 +116,7 @@ pub fn read_log(bytes: &[u8]) -> Result<Vec<&[u8]>, LogError> {
 /// Writes an update log.
 ///
 /// # Panics
-/// Beyond 2^32 updates or bytes of one of them, which no store holds.
+/// If there are 2^32 or more updates, or an update has 2^32 or more bytes. No store holds that.
 pub fn write_log(updates: &[impl AsRef<[u8]>]) -> Vec<u8> {
     let length = |n: usize| u32::try_from(n).expect("fits the format").to_le_bytes();
     let mut out =
@@ -117,9 +129,9 @@ pub fn write_log(updates: &[impl AsRef<[u8]>]) -> Vec<u8> {
     out
 }
 
-/// The client that a V1 update's first struct is of: it begins with the number of clients,
-/// then for the first the number of its structs and the client, each a variable-length
-/// integer.
+/// The client of the first struct of a V1 update. The update begins with the number of clients,
+/// followed for the first client by the number of its structs and the client id, each a
+/// variable-length integer.
 fn first_client(update: &[u8]) -> Option<u64> {
     let mut rest = update.iter();
     let mut number = || {
@@ -138,12 +150,12 @@ fn first_client(update: &[u8]) -> Option<u64> {
     number()
 }
 
-/// A document's place.
+/// The name of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
-    /// Its tenant.
+    /// The tenant of the document.
     pub tenant: Tenant,
-    /// Its key.
+    /// The key of the document.
     pub key: String,
 }
 
@@ -153,12 +165,12 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// What an import has written.
+/// The size of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
-    /// Updates.
+    /// Number of updates written.
     pub updates: u64,
-    /// Their bytes.
+    /// Size of the updates, in bytes.
     pub bytes: u64,
 }
 
@@ -174,8 +186,11 @@ fn columns(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// Imports the updates of one document in one transaction; creates its project where it is
-/// missing. A document that exists is left alone.
+/// Imports the updates of one document in one transaction, and creates its project if it is
+/// missing. An existing document is not changed.
+///
+/// # Errors
+/// [`Error::Exists`] for an existing document, or an error of the store.
 pub async fn import(
     store: &dyn Store,
     name: &Name,
@@ -243,8 +258,8 @@ pub async fn import(
     Ok(Imported { updates: updates.len() as u64, bytes })
 }
 
-/// Finds a document by `TENANT/KEY` or by `KEY` alone, which has to be unique. A key may
-/// contain slashes: whatever exists counts.
+/// Finds a document by `TENANT/KEY`, or by `KEY` alone if it is unique. A key may contain slashes,
+/// so that every possible split is tried.
 pub async fn find(store: &dyn Store, name: &str) -> Result<Name, Error> {
     let view = store.snapshot(SNAPSHOT_MAX).await?;
     let mut found = Vec::new();
@@ -273,16 +288,16 @@ pub async fn find(store: &dyn Store, name: &str) -> Result<Name, Error> {
     }
 }
 
-/// A document's row.
+/// The row of a document.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Document {
-    /// The library its updates belong to.
+    /// The library of its updates: `yjs`, `loro` or `automerge`.
     pub format: String,
-    /// The last sequence number given out.
+    /// The last sequence number assigned.
     pub server_seq: u64,
-    /// Up to which its changes are folded into one.
+    /// The sequence number up to which its changes have been compacted.
     pub compacted_seq: u64,
-    /// How often it was begun anew.
+    /// How often the document was reset.
     pub epoch: u64,
     /// When it was last compacted.
     pub compacted_at: Option<Time>,
@@ -322,7 +337,7 @@ fn count(value: &Value) -> u64 {
     }
 }
 
-/// A stored row of a document.
+/// A row of a document's changes or snapshots.
 struct Stored {
     seq: u64,
     edit: bool,
@@ -361,8 +376,8 @@ async fn stored(view: &dyn Snapshot, name: &Name, collection: &str) -> store::Re
     }
 }
 
-/// The updates that make up a document now: its base and the edits after it. The base is
-/// the last edit at or below `compacted_seq`, or a later snapshot; presence is left out.
+/// The updates that make up a document: its base and the edits after it. The base is the last edit
+/// at or below `compacted_seq`, or a later snapshot. Presence is omitted.
 pub async fn export(store: &dyn Store, name: &Name) -> Result<Vec<Vec<u8>>, Error> {
     let view = store.snapshot(SNAPSHOT_MAX).await?;
     let Some(document) = document(&*view, name).await? else {

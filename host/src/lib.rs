@@ -1,4 +1,4 @@
-//! The besom host: adapters, runtime, API and their wiring.
+//! The Besom host: configuration, adapters, runtime, API and command line.
 pub mod activity;
 pub mod api;
 pub mod built_in;

@@ -1,9 +1,8 @@
-//! The entity model that the built-in tasks speak of: documents and their changes, clients,
-//! shares, workspaces.
+//! The entity model of the built-in tasks: documents and their changes, clients, shares and workspaces.
 //!
-//! This module decides the default mapping, names and types. The store adapters create the
-//! tables (`create_entity_model`); a product with other tables maps its own under the same
-//! collection names in `besom.toml`, and then nothing here applies to it.
+//! This module decides the default mapping with its names and types. The store adapters create the
+//! tables (`create_entity_model`). A product with other tables maps them under the same collection names
+//! in `besom.toml`, which replaces the mapping defined here.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +14,9 @@ pub const TENANT: &str = "project_id";
 
 /// The default mapping of the entity model, by collection name (which is the table's name).
 ///
-/// Instants are whole microseconds, `checksum` columns hold the CRC-32 (IEEE) of `payload`
-/// where the product writes one. `pending` and `unsettled` are generated columns and never
-/// written: an index finds by them what a task has to look at.
+/// Instants are whole microseconds. `checksum` columns contain the CRC-32 (IEEE) of `payload` if the
+/// product writes one. `pending` and `unsettled` are generated columns that are never written; tasks find
+/// their candidates through indexes on them.
 pub fn default_collections() -> Collections {
     use Kind::{Bytes, Integer, Json, Text, Timestamp};
     let documents = ("documents", "doc_id");
@@ -163,21 +162,22 @@ pub fn default_collections() -> Collections {
     .collect()
 }
 
-/// What a built-in task asks to be absent by more than the key and an anchor of the collection.
+/// A guard of a built-in task for the absence of rows, by a column that the anchor of the collection does not
+/// cover.
 pub struct Absence {
-    /// The plugin.
+    /// Name of the plugin.
     pub plugin: &'static str,
-    /// The modes (its settings `mode_FORMAT`) in which it asks; none: always.
+    /// The modes (settings `mode_FORMAT`) that use the guard; empty means all.
     pub modes: &'static [&'static str],
-    /// Whose rows.
+    /// The collection whose rows must be absent.
     pub collection: &'static str,
-    /// The column that says which of them.
+    /// The column that the guard compares.
     pub column: &'static str,
-    /// Whose row the guard locks meanwhile.
+    /// The collection whose row the guard locks.
     pub anchor: &'static str,
 }
 
-/// All of them.
+/// All such guards of the built-in tasks.
 pub const ABSENCES: [Absence; 2] = [
     Absence {
         plugin: "client-deactivation",
@@ -198,8 +198,8 @@ pub const ABSENCES: [Absence; 2] = [
 /// The collection, the column and the index that only the reconciler needs.
 const RECONCILED: (&str, &str, &str) = ("workspaces", "unsettled", "by_unsettled");
 
-/// The default mapping for tasks with these plugins: a product's table need not have what none
-/// of them reads.
+/// Returns the default mapping for tasks with these plugins, without columns and indexes that none of them
+/// reads.
 pub fn collections_for(plugins: &[&str]) -> Collections {
     let mut all = default_collections();
     let (name, column, index) = RECONCILED;
@@ -236,7 +236,7 @@ fn collection(
     }
 }
 
-/// Whoever inserts into the collection locks these rows as well: `(collection, column)`.
+/// Adds anchors to a collection, as `(collection, column)`: every INSERT locks the rows that they name.
 fn anchored(anchors: &[(&str, &str)], collection: Collection) -> Collection {
     let anchors = anchors.iter().map(|(name, column)| Anchor {
         collection: (*name).to_owned(),

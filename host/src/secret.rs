@@ -1,4 +1,4 @@
-//! Secrets: how they are read from files, and how they stay out of everything that is shown.
+//! Secrets: reads them from files, and masks them in everything that is shown.
 
 use std::borrow::Cow;
 use std::fs::{File, Metadata, OpenOptions};
@@ -11,22 +11,22 @@ use rustix::fs::OFlags;
 use rustix::process::{getegid, geteuid, getgroups};
 use serde::Serializer;
 
-/// The largest file of a secret, in bytes: a chain of certificates with its key fits.
+/// Maximum size of a secret file, in bytes; enough for a certificate chain with its key.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Said of what is no file, where one has to be.
-pub const NOT_REGULAR: &str = "it is no regular file";
+/// Error message for a path that is not a regular file.
+pub const NOT_REGULAR: &str = "it is not a regular file";
 
-/// Opens a file to read it, without waiting for somebody who writes into a pipe of that name.
+/// Opens a file for reading. Does not block on a named pipe without a writer.
 ///
 /// # Errors
-/// The system's.
+/// The error of the system.
 pub fn open(path: &Path) -> io::Result<File> {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     OpenOptions::new().read(true).custom_flags(nonblocking).open(path)
 }
 
-/// Whose a file or a directory is, and who may do what with it.
+/// Owner and mode of a file or directory.
 #[derive(Debug, Clone, Copy)]
 struct Owned {
     uid: u32,
@@ -40,7 +40,7 @@ impl Owned {
     }
 }
 
-/// As whom this process reads files.
+/// The user and groups of this process.
 struct Reader {
     uid: u32,
     groups: Vec<u32>,
@@ -53,14 +53,14 @@ impl Reader {
         Reader { uid: geteuid().as_raw(), groups }
     }
 
-    /// Judges who else can read a secret. Nobody but its owner, where that is this user or where
-    /// this user is root: both can set the mode. A secret that an orchestrator mounts belongs to root,
-    /// and this user cannot change it:
+    /// Checks that no one else can read a secret. If this user owns the file or is root, only its owner may
+    /// read it, because this user can set the mode. A secret mounted by an orchestrator belongs to root,
+    /// and this user cannot change its mode, so two exceptions apply:
     ///
-    /// * its group may read it, if that is one of this process's (`fsGroup`, mode 0440);
-    /// * everybody may (mode 0444), if nobody else can search the directory that holds it.
+    /// * the group may read it, if it is one of the groups of this process (`fsGroup`, mode 0440);
+    /// * everyone may read it (mode 0444), if no one else can search its directory.
     ///
-    /// What a group or everybody can write is never a secret.
+    /// A file that the group or everyone can write is always refused.
     fn judge(&self, file: Owned, directory: Option<Owned>) -> Result<(), String> {
         let mode = file.mode;
         if mode & 0o077 == 0 {
@@ -74,32 +74,32 @@ impl Reader {
         let written = mode & 0o022 != 0;
         let by_group = mode & 0o040 == 0 || ours(file);
         let closed = |of: Owned| {
-            // Its group reaches what is in it; whoever can write it puts another file there.
+            // The group of the directory can reach the file, and could replace it with write access.
             let group = of.mode & 0o030 == 0 || (ours(of) && of.mode & 0o020 == 0);
             [0, self.uid].contains(&of.uid) && of.mode & 0o003 == 0 && group
         };
         match mode & 0o004 == 0 {
-            _ if written => said("others can write it as well: mount it with mode 0440"),
+            _ if written => said("others can also write it: mount it with mode 0440"),
             true if by_group => Ok(()),
             false if directory.is_some_and(closed) => Ok(()),
             true | false => said(
-                "root owns it: mount it with mode 0440 and a group of this process, or in a \
-                 directory that nobody else can search",
+                "it is owned by root: mount it with mode 0440 and a group of this process, or in a \
+                 directory that no one else can search",
             ),
         }
     }
 }
 
-/// The directory that holds a file, behind symbolic links.
+/// Returns the directory that contains a file, after symbolic links are resolved.
 fn directory_of(path: &Path) -> Option<Owned> {
     let whole = path.canonicalize().ok()?;
     std::fs::metadata(whole.parent()?).ok().as_ref().map(Owned::of)
 }
 
-/// Reads a secret from a regular file that nobody else can read, see [`Reader::judge`].
+/// Reads a secret from a regular file that no one else can read; see [`Reader::judge`].
 ///
 /// # Errors
-/// Says what is wrong with the file, without its name.
+/// What is wrong with the file, without its name.
 pub fn read(path: &Path) -> Result<Vec<u8>, String> {
     let file = open(path).map_err(|error| format!("{error}; check its path and permissions"))?;
     let found = file.metadata().map_err(|error| error.to_string())?;
@@ -110,15 +110,15 @@ pub fn read(path: &Path) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("it has more than {FILE_BYTES_MAX} bytes: it is no secret"));
+        return Err(format!("it is larger than {FILE_BYTES_MAX} bytes and cannot be a secret"));
     }
     Ok(bytes)
 }
 
-/// Reads a line of text, a password or a token, without what ends the line. Not empty.
+/// Reads a password or a token that is not empty, without its line ending.
 ///
 /// # Errors
-/// Says what is wrong with the file, without its name.
+/// What is wrong with the file, without its name.
 pub fn line(path: &Path) -> Result<String, String> {
     let text = String::from_utf8(read(path)?).map_err(|_| "it is not UTF-8".to_owned())?;
     match text.trim().is_empty() {
@@ -127,15 +127,15 @@ pub fn line(path: &Path) -> Result<String, String> {
     }
 }
 
-/// What stands in place of each character of a secret: the columns of the text stay.
+/// Replaces each character of a secret, so that columns do not change.
 const MASK: char = '*';
 
-/// The word before a password, in parameters of a URL and in `key = value` texts.
+/// The name of a password in URL parameters and in `key = value` texts.
 const WORD: &str = "password";
 
-/// A text without the passwords that stand in it: `***` in `scheme://user:***@host`, and behind
-/// `password=`. As many characters as before, so that places in the text stay right. Where it is not
-/// clear how far a password goes, the more is masked, the better.
+/// Masks the passwords in a text: `***` in `scheme://user:***@host` and after `password=`. The number of
+/// characters does not change, so that places in the text stay valid. If the end of a password is
+/// ambiguous, more is masked rather than less.
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut spans = Vec::new();
     for (at, _) in text.match_indices("://") {
@@ -160,10 +160,10 @@ pub fn redact(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.char_indices().map(masked).collect())
 }
 
-/// Shows a URL without its password.
+/// Serializes a URL with its password masked.
 ///
 /// # Errors
-/// The serializer's.
+/// The error of the serializer.
 pub fn masked<S: Serializer>(url: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
     match url {
         Some(url) => serializer.serialize_some(&redact(url)),
@@ -173,11 +173,11 @@ pub fn masked<S: Serializer>(url: &Option<String>, serializer: S) -> Result<S::O
 
 const QUOTES: [char; 3] = ['"', '\'', '`'];
 
-/// What stands behind a text that has ended.
+/// Characters that may follow the closing quote of a text.
 const CLOSING: &str = ",;)]}>";
 
-/// How far a URL may go, from behind its `://`: to the end of the line, to a quote that ends a text
-/// (one within a password is followed by more of it), or to the next URL.
+/// Returns the length of a URL after its `://`. It ends at the end of the line, at a closing quote (a quote
+/// inside a password is followed by more of it), or before the next URL.
 fn url_len(rest: &str) -> usize {
     let ends = |(at, c): (usize, char)| {
         let next = rest[at + c.len_utf8()..].chars().next();
@@ -188,7 +188,7 @@ fn url_len(rest: &str) -> usize {
     let next = rest[..end].match_indices("://").find_map(|(at, _)| {
         let scheme =
             rest[..at].trim_end_matches(|c: char| c.is_alphanumeric() || "+-.".contains(c));
-        // What stands before a scheme is no part of the URL before it.
+        // The scheme of the next URL is not part of this one.
         let before = scheme.chars().next_back()?;
         (before.is_whitespace() || QUOTES.contains(&before) || "<(,[".contains(before))
             .then_some(scheme.len())
@@ -196,11 +196,11 @@ fn url_len(rest: &str) -> usize {
     next.unwrap_or(end)
 }
 
-/// Where the password of a URL's user stands, from behind its `://`.
+/// Returns the range of the password in a URL, given what follows its `://`.
 fn in_authority(url: &str) -> Option<Range<usize>> {
     let word = url.find(char::is_whitespace).unwrap_or(url.len());
     let path = url[..word].find('?').unwrap_or(word);
-    // An `@` behind the first `/` is one of a path, unless a password holds the `/`.
+    // An `@` after the first `/` belongs to the path, unless the password contains the `/`.
     let host = url[..path].rfind('@').or_else(|| {
         let colon = url.find(':')?;
         let rest = &url[colon + 1..];
@@ -210,14 +210,14 @@ fn in_authority(url: &str) -> Option<Range<usize>> {
             && behind.is_none_or(|c| {
                 c == '/' || c.is_whitespace() || QUOTES.contains(&c) || CLOSING.contains(c)
             });
-        // A password that holds a `?`, or a blank.
+        // The password contains a `?` or a blank.
         if port { None } else { url[..word].rfind('@').or_else(|| url.find('@')) }
     })?;
     let colon = url[..host].find(':')?;
     Some(colon + 1..host)
 }
 
-/// How long the word is that a text begins with, where it is `password`; a letter of it may stand as
+/// Returns the length of `password` at the beginning of a text; its letters may be percent-encoded, such as
 /// `%70`.
 fn word_len(text: &str) -> Option<usize> {
     let mut len = 0;
@@ -240,7 +240,7 @@ fn word_len(text: &str) -> Option<usize> {
     Some(len)
 }
 
-/// Where the value stands behind `password`, if one is given there.
+/// Returns the range of the value after `password`, if there is one.
 fn value(rest: &str, in_url: bool) -> Option<Range<usize>> {
     let value = rest.trim_start().strip_prefix('=')?;
     if in_url {
@@ -251,14 +251,14 @@ fn value(rest: &str, in_url: bool) -> Option<Range<usize>> {
     let value = value.trim_start_matches(|c: char| c.is_whitespace() && c != '\n');
     let begin = rest.len() - value.len();
     let line = &value[..value.find('\n').unwrap_or(value.len())];
-    // A quote, three of them, or one that is itself within quotes.
+    // The value may start with a quote, with three quotes, or with an escaped quote inside a quoted text.
     let quote = line.strip_prefix('\\').unwrap_or(line).chars().next();
     if let Some(quote) = quote.filter(|quote| QUOTES.contains(quote)) {
         let escaped = line.starts_with('\\');
         let inner = line.trim_start_matches(['\\', quote]);
         let opening = line.len() - inner.len();
         if opening == 2 && !escaped {
-            // Nothing stands between them.
+            // The value is empty.
             return None;
         }
         let end = closing(inner, quote, escaped).unwrap_or(inner.len());
@@ -268,7 +268,7 @@ fn value(rest: &str, in_url: bool) -> Option<Range<usize>> {
     Some(begin..begin + word.trim_end_matches(QUOTES).len())
 }
 
-/// Where a quoted value ends: at the quote that is escaped as the opening one was.
+/// Returns where a quoted value ends: at a quote that is escaped like the opening one.
 fn closing(inner: &str, quote: char, escaped: bool) -> Option<usize> {
     let mut chars = inner.char_indices();
     while let Some((at, c)) = chars.next() {
@@ -335,13 +335,13 @@ mod tests {
         let of = |uid, gid, mode| Owned { uid, gid, mode };
         let open = of(0, 0, 0o755);
         for (file, directory, fine) in [
-            // Kubernetes with an fsGroup, whose directory everybody can search.
+            // Kubernetes with an fsGroup; everyone can search the directory.
             (of(0, 2000, 0o440), of(0, 2000, 0o777), true),
             (of(0, 2000, 0o640), open, true),
             (of(0, 3000, 0o440), open, false),
             (of(0, 2000, 0o460), open, false),
             (of(0, 2000, 0o444), open, false),
-            // Its owner is no orchestrator: whoever it is can set the mode.
+            // Not owned by root: the owner can set the mode.
             (of(1000, 2000, 0o440), open, false),
             (of(1001, 2000, 0o440), open, false),
             // Docker, in its own directory and in a closed one.

@@ -13,89 +13,87 @@ use serde::{Deserialize, Serialize};
 
 use crate::ports::guests::{Lane, Limits};
 
-/// A plugin's names of collections, and the collections of the configuration that they stand
-/// for. A name that is not among them stands for itself.
+/// Maps a plugin's names of collections to collections of the configuration. A name that is not in the map
+/// refers to the collection of the same name.
 pub type Aliases = BTreeMap<String, String>;
 
-/// Columns that a task may name, by collection.
+/// Columns that a task may use, by collection.
 pub type Columns = BTreeMap<String, Vec<String>>;
 
-/// A task, ready to run.
+/// A validated task with its plugin.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskDefinition {
-    /// Its name.
+    /// Name of the task.
     pub name: TaskName,
-    /// The plugin as configured: a built-in name, or a file of `plugins.d`.
+    /// The plugin as configured: a built-in name, or a file in the plugin directory.
     pub plugin: String,
     /// SHA-256 of the plugin's component, in hexadecimal.
     pub digest: String,
-    /// The schedule's expression; none: only by trigger.
+    /// The schedule; `None` for a task that runs only when triggered.
     pub schedule: Option<String>,
-    /// The IANA time zone the schedule is read in.
+    /// IANA time zone of the schedule.
     pub timezone: String,
-    /// What happens to a slot while the run before is active.
+    /// What to do with a slot while the previous run is active.
     pub overlap: Overlap,
-    /// What happens to slots that passed while nobody led.
+    /// What to do with slots that passed while no host led.
     pub catch_up: CatchUp,
-    /// A run starts up to so much after its slot, evenly spread.
+    /// Maximum delay of a run after its slot; delays are distributed evenly.
     pub jitter: Duration,
-    /// Run at once when a leader starts or the settings change (share planning).
+    /// Whether the task also runs when a leader starts or its settings change.
     pub at_start: bool,
-    /// How far ahead due items are planned. A schedule that is sparser is refused.
+    /// How far ahead due items are planned; at least the widest gap of the schedule.
     pub horizon: Duration,
-    /// The plugin's settings, complete, as the guest gets them.
+    /// All settings of the plugin, as passed to the guest.
     pub settings: Vec<Field>,
-    /// The bounds of a call.
+    /// Limits of one call.
     pub limits: Limits,
-    /// What it may do.
+    /// Operations that the task may perform, by collection.
     pub grants: Grants,
-    /// Of a collection, the columns that it may name beside those of the key; a collection that is
-    /// not among them: all that its plugin asks for.
+    /// Columns that the task may use in addition to the key, by collection. For a collection that is not
+    /// listed, it may use all columns that its plugin requests.
     #[serde(default)]
     pub columns: Columns,
-    /// Whether it may see all tenants at once: a scan over them, items of several in one call.
+    /// Whether one scan may cover all tenants, and one call the items of several tenants.
     #[serde(default)]
     pub all_tenants: bool,
-    /// What its plugin calls by another name: the plugin's name of a collection, and the
-    /// collection of the configuration that it stands for.
+    /// Collections that the plugin uses under other names.
     #[serde(default)]
     pub aliases: Aliases,
-    /// The topics it may emit to.
+    /// Topics that the task may emit to.
     pub topics: Vec<String>,
-    /// Optional columns of its plugin, as `collection.column`, that are not mapped.
+    /// Optional columns of the plugin that are not mapped, as `collection.column`.
     #[serde(default)]
     pub unmapped: Vec<String>,
-    /// Whether it is scanned per tenant: its plugin wants to be, and a collection has one.
+    /// Whether each tenant is scanned separately: the plugin requests it, and a collection has tenants.
     pub per_tenant: bool,
-    /// Whether it guards on activity.
+    /// Whether the task may read activity.
     pub activity: bool,
-    /// The lane of its work.
+    /// Lane in which the task is executed.
     pub lane: Lane,
-    /// Tenants that one run visits (`projects_per_run`).
+    /// Maximum number of tenants that one run visits (`projects_per_run`).
     pub tenants_per_run: u32,
-    /// Items that one run plans per tenant (`candidates_per_project`); a task with due
-    /// items goes on until its window is complete.
+    /// Maximum number of items that one run plans per tenant (`candidates_per_project`). A task with due
+    /// items continues until its window is complete.
     pub candidates_per_tenant: u32,
-    /// How failures are tried again.
+    /// How failures are retried.
     pub retry: RetryPolicy,
-    /// How long before-images are kept; zero: not at all.
+    /// How long before-images are kept; zero keeps none.
     pub undo_retention: Duration,
-    /// Items that may wait in its log: above it the leader plans nothing more until the owners
+    /// Maximum number of items waiting in the log. Above it, the leader plans nothing more until the owners
     /// have caught up.
     #[serde(default = "queue_max_default")]
     pub queue_max: u32,
-    /// Timers and retries that may wait: at so many the leader plans nothing more.
+    /// Maximum number of timers and retries. At the limit, the leader plans nothing more.
     #[serde(default = "timers_max_default")]
     pub timers_max: u32,
-    /// Rows that all nodes together change in a second on its behalf; none: as many as there
-    /// are.
+    /// Maximum number of rows that all nodes together change per second for the task; `None` means no limit.
     #[serde(default)]
     pub rows_per_second: Option<NonZeroU32>,
 }
 
 impl TaskDefinition {
-    /// The same with no more rights than `current` has: what was taken away counts for runs that
-    /// began before as well.
+    /// Removes all grants that `current` does not have, so that a revoked grant also applies to runs that
+    /// started before the change.
     #[must_use]
     pub fn restricted_to(mut self, current: &TaskDefinition) -> TaskDefinition {
         for (collection, operations) in &mut self.grants {
@@ -112,19 +110,18 @@ impl TaskDefinition {
         self
     }
 
-    /// Whether it has no right that `current` has not.
+    /// Whether `current` has all grants of this definition.
     pub fn is_within(&self, current: &TaskDefinition) -> bool {
         self.clone().restricted_to(current) == *self
     }
 }
 
-/// Items that may wait in the log of a task that says nothing of it.
+/// Default of `queue_max`.
 pub const QUEUE_MAX_DEFAULT: u32 = 100_000;
 
-/// Timers and retries that may wait of a task that says nothing of it: in the lane of due items,
-/// which is the operator's to give, and in any other.
+/// Default of `timers_max` in the lane `due`, which the operator must grant.
 pub const TIMERS_MAX_DUE: u32 = 10_000_000;
-/// See [`TIMERS_MAX_DUE`].
+/// Default of `timers_max` in all other lanes.
 pub const TIMERS_MAX_DEFAULT: u32 = 1_000_000;
 
 fn timers_max_default() -> u32 {

@@ -1,4 +1,4 @@
-//! Asks the host of this configuration over its own socket.
+//! Queries the host of this configuration over its Unix socket.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,12 +10,13 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-/// How long a host on the same machine may take to answer.
+/// Maximum time for a host on the same machine to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
-/// The longest answer, in bytes.
+/// Maximum size of an answer, in bytes.
 const BYTES_MAX: usize = 16 << 20;
 
-/// The answer to a GET; none: no host listens there, or not one that understands.
+/// Sends a GET request and decodes the JSON answer. Returns `None` if no host listens at the socket,
+/// if it does not answer in time, or if the answer cannot be decoded.
 pub async fn host<T: DeserializeOwned>(socket: &Path, path: &str) -> Option<T> {
     tokio::time::timeout(ANSWER_MAX, get(socket, path)).await.ok()?.ok()
 }
@@ -24,7 +25,7 @@ async fn get<T: DeserializeOwned>(socket: &Path, path: &str) -> anyhow::Result<T
     let stream = UnixStream::connect(socket).await?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the answer.
+    // The connection task ends with the answer.
     tokio::spawn(connection);
     let request =
         Request::get(path).header(hyper::header::HOST, "localhost").body(Empty::<Bytes>::new())?;

@@ -1,5 +1,5 @@
-//! From a configuration to a host that can run: adapters opened, plugins loaded, mapping
-//! checked. Nothing is started by that.
+//! Builds a host from a configuration: opens the adapters, loads the plugins and checks the mapping.
+//! Building a host does not start it.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -26,26 +26,28 @@ use crate::node::{Role, Work};
 use crate::ports::coordination::Coordination;
 use crate::task::TaskDefinition;
 
-/// Everything a host needs.
+/// The parts of a host that is ready to start.
 pub struct Assembly {
-    /// The configuration.
+    /// The validated configuration.
     pub config: Config,
-    /// The plugins' runtime, for reloads.
+    /// Loads plugins into the runtime; kept for reloads.
     pub loader: Loader,
-    /// The adapters.
+    /// The opened adapters.
     pub ports: Ports,
-    /// The cluster's etcd; none: this host is in no cluster.
+    /// The cluster's etcd; `None` if this host is not part of a cluster.
     pub etcd: Option<Arc<Etcd>>,
 }
 
 impl Assembly {
-    /// Reads the configuration, loads the plugins, opens the adapters and holds the mapping
-    /// against the database. All that is wrong is reported at once. `serving`: this process is
-    /// a member of its cluster and serves the activity endpoint.
+    /// Reads the configuration, loads the plugins, opens the adapters and compares the mapping with
+    /// the database. With `serving`, this process joins its cluster and serves the activity endpoint.
+    ///
+    /// # Errors
+    /// All problems of the configuration at once, or a store or etcd that cannot be reached.
     pub async fn new(global: &Global, serving: bool) -> Result<Assembly, Failure> {
         let (config, loader, store) = open::checked(global).await?;
         if serving {
-            // Before it joins, and leads.
+            // Checked before this node joins the cluster and may lead it.
             let place = || Place::File { file: global.config.display().to_string() };
             let faults = endpoints::faults(&config).into_iter();
             let faults = faults.map(|words| Diagnostic::error(place(), words).fix(endpoints::FIX));
@@ -97,10 +99,10 @@ impl Assembly {
         Ok(Assembly { config, loader, ports, etcd })
     }
 
-    /// Keeps only these tasks; all of them if none is named.
+    /// Keeps only the named tasks; an empty list keeps all of them.
     ///
     /// # Errors
-    /// A task that is not in the configuration, with the nearest that is.
+    /// A task that is not in the configuration; the message suggests the closest name.
     pub fn only(&mut self, tasks: &[String]) -> Result<(), Failure> {
         if tasks.is_empty() {
             return Ok(());
@@ -111,7 +113,7 @@ impl Assembly {
                 let names: Vec<&str> = self.config.tasks.keys().map(TaskName::as_str).collect();
                 let fix = match crate::config::keys::nearest(name, names.iter().copied()) {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("there are: {}", names.join(", ")),
+                    None => format!("available: {}", names.join(", ")),
                 };
                 return Err(Failure::Usage(format!("there is no task `{name}`; {fix}")));
             };
@@ -121,19 +123,20 @@ impl Assembly {
         Ok(())
     }
 
-    /// The work of the configuration.
+    /// Returns the tasks and collections of the configuration as work for a node.
     pub fn work(&self) -> Work {
         setup::work(&self.config)
     }
 
-    /// Starts a node on this runtime. `pass`: it plans everything at once and ends.
+    /// Starts a node on the current Tokio runtime. With `pass`, the node plans everything at once and
+    /// ends when nothing new is planned.
     pub fn start(&self, pass: bool) -> Running {
-        // A pass without a host has no others beside it, and owns everything.
+        // A pass runs alone and owns every partition.
         let partitions = NonZeroU32::new(self.ports.store.partitions());
         let partitions = partitions.filter(|_| self.ports.cluster.is_some());
         let settings = setup::settings(&self.config, self.ports.node.clone(), partitions, pass);
         let work = self.work();
-        // A pass carries out what is planned and waits for nobody outside.
+        // A pass executes items but does not wait for receivers of messages.
         let delivery = self.ports.delivery.clone().filter(|_| !pass);
         let undo_retention = undo_retention(&work);
         let ports = Ports { undo_retention, delivery, ..self.ports.clone() };
@@ -145,7 +148,7 @@ impl Assembly {
     }
 }
 
-/// What tasks may leave behind.
+/// Limits of what tasks may leave in the store.
 fn quota_bounds(config: &Config) -> Bounds {
     let is_file = config.store.url.is_none();
     Bounds {
@@ -157,7 +160,7 @@ fn quota_bounds(config: &Config) -> Bounds {
     }
 }
 
-/// How messages are delivered; none: no topic has a route.
+/// Returns the delivery of messages, or `None` if no topic has a route.
 fn delivery(config: &Config) -> Result<Option<Delivery>, Failure> {
     if config.topics.is_empty() {
         return Ok(None);
@@ -175,25 +178,25 @@ fn delivery(config: &Config) -> Result<Option<Delivery>, Failure> {
     }))
 }
 
-/// A node that runs.
+/// Handles of a running node.
 pub struct Running {
-    /// To ask something of it.
+    /// Sends requests to the node.
     pub control: mpsc::Sender<Control>,
-    /// What it does.
+    /// The current role and term of the node.
     pub live: watch::Receiver<Live>,
-    /// Its end.
+    /// Resolves when the node has ended.
     pub ended: tokio::task::JoinHandle<Result<Ended, Lost>>,
 }
 
 impl Running {
-    /// Asks it to stop; it finishes what is in flight.
+    /// Requests a shutdown; the node finishes the work in flight first.
     pub async fn shutdown(&self) {
-        // A node that has ended already needs not be asked.
+        // Sending fails only if the node has already ended.
         let _ = self.control.send(Control::Shutdown).await;
     }
 }
 
-/// Waits until the process is asked to stop; returns by what.
+/// Waits for SIGTERM or SIGINT and returns the name of the signal.
 pub async fn asked_to_stop() -> std::io::Result<&'static str> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) =

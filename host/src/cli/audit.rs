@@ -1,4 +1,4 @@
-//! `besom audit`: do the books balance?
+//! `besom audit`: recounts the items from the rows and compares the result with the counters.
 
 use std::collections::BTreeMap;
 
@@ -12,28 +12,28 @@ use crate::ports::store::{Audit, AuditRow, Counts};
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
-/// The answer.
+/// The result of an audit. Its JSON is a stable interface for scripts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Whether everything that was planned is accounted for.
+    /// Whether there are no violations.
     pub balanced: bool,
-    /// The counters, per task.
+    /// The counters of each task, summed over its tenants.
     pub tasks: Vec<TaskRow>,
-    /// What does not balance, and where.
+    /// Each violation with the task and tenant it was found in.
     pub violations: Vec<String>,
 }
 
-/// The counters of a task, over its tenants.
+/// The counters of a task, summed over its tenants.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TaskRow {
-    /// The task.
+    /// Name of the task.
     pub task: String,
     #[serde(flatten)]
     counts: Counts,
 }
 
-/// Judges the recount: the counters equal it, and planned = committed + skipped + dead +
-/// discarded + pending, per task and tenant.
+/// Checks for each task and tenant that the counters equal the recount, and that planned =
+/// committed + skipped + dead + discarded + pending.
 pub fn report(audit: &Audit) -> Report {
     let mut tasks: BTreeMap<&str, Counts> = BTreeMap::new();
     let mut violations = audit.violations.clone();
@@ -63,7 +63,7 @@ fn judge(row: &AuditRow) -> Vec<String> {
     .into_iter()
     .filter(|(_, counted, recounted)| counted != recounted)
     .map(|(what, counted, recounted)| {
-        format!("{place}: {what} is counted as {counted} and recounted as {recounted}")
+        format!("{place}: the counter of {what} is {counted}, the recount is {recounted}")
     })
     .collect();
     let accounted = c.committed + c.skipped + c.dead + c.discarded + c.pending;
@@ -74,7 +74,7 @@ fn judge(row: &AuditRow) -> Vec<String> {
 }
 
 impl Args {
-    /// Recounts and prints.
+    /// Recounts and prints the report. Exits with 1 if the books do not balance.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let (store, _) = open::reading(global).await?;
         let report = report(&store.audit().await?);
@@ -86,7 +86,7 @@ impl Args {
 fn text(report: &Report) -> String {
     let mut table = Table::new(
         &["TASK", ">PLANNED", ">COMMITTED", ">SKIPPED", ">DEAD", ">DISCARDED", ">PENDING"],
-        "Nothing was ever planned.",
+        "Nothing has been planned yet.",
     );
     for row in &report.tasks {
         let c = &row.counts;
@@ -153,7 +153,7 @@ mod tests {
             report.violations,
             [
                 "a gap",
-                "task compaction, tenant a: pending is counted as 0 and recounted as 1",
+                "task compaction, tenant a: the counter of pending is 0, the recount is 1",
                 "task compaction, tenant a: 10 planned, 9 accounted for",
             ]
         );

@@ -1,4 +1,4 @@
-//! `besom check`: everything that can be known to be wrong before anything is started.
+//! `besom check`: finds everything wrong with a configuration that can be found without starting a host.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,14 +25,14 @@ use crate::ports::store::{self, MappingFault, Range, Store};
 /// `besom check`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Compare the mapping with the database as well.
+    /// Also compare the mapping with the database.
     #[arg(long)]
     store: bool,
 }
 
 impl Args {
-    /// Loads everything, and prints what is wrong. Diagnostics are on stderr, the verdict on
-    /// stdout; as JSON stdout has both.
+    /// Loads the configuration and its plugins, and prints the diagnostics to stderr and the verdict
+    /// to stdout. With JSON output, stdout contains both.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
         let loader = Loader::start(&parsed)?;
@@ -44,10 +44,10 @@ impl Args {
             Ok(Some(risk)) => resolved.store_fault(
                 false,
                 risk,
-                "write sslmode=verify-full, and name the authority in store.root_certificate",
+                "write sslmode=verify-full and set store.root_certificate to the certificate authority",
             ),
             Err(error) => {
-                resolved.store_fault(true, error.to_string(), "mend it, or the file it names");
+                resolved.store_fault(true, error.to_string(), "correct the URL, or the file that it refers to");
             }
         }
         for words in exposed::files(resolved.partial()) {
@@ -65,7 +65,7 @@ impl Args {
         } else if self.store {
             if !is_there(resolved.partial()) {
                 let path = resolved.partial().store.path.display();
-                unreachable = Some(format!("there is no database {path}"));
+                unreachable = Some(format!("the database {path} does not exist"));
             } else {
                 let used = resolved.used_collections();
                 match looked(resolved.partial(), &used).await {
@@ -99,10 +99,10 @@ impl Args {
         output::show(global.output, &json, || {
             let file = printable(&global.config.display().to_string());
             match (errors, warnings) {
-                (0, 0) => format!("{file}: fine, {}\n", counted(tasks as u64, "task")),
+                (0, 0) => format!("{file}: valid, {}\n", counted(tasks as u64, "task")),
                 (0, n) => {
                     format!(
-                        "{file}: usable, {}, {}\n",
+                        "{file}: valid, {}, {}\n",
                         counted(tasks as u64, "task"),
                         counted(n as u64, "warning")
                     )
@@ -124,12 +124,13 @@ impl Args {
     }
 }
 
-/// What is wrong with the database, and remarks on schedules.
+/// Checks the mapping, the privileges and the shares in the database. Privileges and shares are checked
+/// only if the mapping has no errors.
 async fn looked(config: &Config, used: &Collections) -> Result<Looked, store::Error> {
     let store = open_store(config).await?;
     let mut faults = store.check(used).await?;
     if faults.iter().any(|fault| !fault.warning) {
-        // What cannot be read is said already.
+        // Privileges and shares cannot be read from tables that do not match the mapping.
         return Ok((faults, Vec::new()));
     }
     let mut granted: BTreeMap<String, Operations> = BTreeMap::new();
@@ -143,30 +144,30 @@ async fn looked(config: &Config, used: &Collections) -> Result<Looked, store::Er
     Ok((faults, short_shares(&*store, config).await?))
 }
 
-/// Faults of the mapping; and of tasks, what is wrong with their schedules and what to write.
+/// Faults of the mapping; and for tasks, a warning about the schedule with its fix.
 type Looked = (Vec<MappingFault>, Vec<(TaskName, String, String)>);
 
-/// Why the store's path cannot be a database, whatever is in it.
+/// Returns an error message if `store.path` exists and is not a regular file.
 fn no_file(config: &Config) -> Option<String> {
     let path = &config.store.path;
     let kind = std::fs::metadata(path).ok().filter(|_| config.store.url.is_none())?.file_type();
     let what = match (kind.is_file(), kind.is_dir()) {
         (true, _) => return None,
         (false, true) => "a directory",
-        (false, false) => "no regular file",
+        (false, false) => "not a regular file",
     };
-    Some(format!("store.path names {}, which is {what}: name a file", path.display()))
+    Some(format!("store.path refers to {}, which is {what}: set it to a file", path.display()))
 }
 
-/// Tenants whose shares are looked at.
+/// Maximum number of tenants whose shares are checked.
 const TENANTS_LOOKED_AT: u32 = 1_000;
-/// Shares of a tenant that are looked at, among those that are too short.
+/// Maximum number of shares checked per tenant, of those whose limit is too short.
 const SHARES_LOOKED_AT: u32 = 100;
-/// How long the look may take.
+/// Maximum time for reading the shares.
 const LOOK_MAX: Duration = Duration::from_secs(30);
 
-/// Shares, as a task ends them, whose own limit is shorter than what may pass between two scans:
-/// the task, what is wrong, and what to write.
+/// Finds shares whose own limit is shorter than the longest time between two scans of the task that
+/// ends them. Returns the task, the warning and the fix.
 async fn short_shares(
     store: &dyn Store,
     config: &Config,
@@ -219,8 +220,8 @@ async fn short_shares(
             remarks.push((
                 task.name.clone(),
                 format!(
-                    "there are shares with limit_seconds = {}, and limit_min is {}: they stay open \
-                     for longer than their {limit}",
+                    "there are shares with limit_seconds = {}, which is below limit_min ({}): they \
+                     stay open for longer than {limit}",
                     shortest.as_secs(),
                     show_duration(least)
                 ),
@@ -231,8 +232,8 @@ async fn short_shares(
             remarks.push((
                 task.name.clone(),
                 format!(
-                    "there are shares with limit_seconds = {}, and {} may pass between two scans: \
-                     one that begins in between ends up to {} late",
+                    "there are shares with limit_seconds = {}, and up to {} may pass between two \
+                     scans: a share that begins in between ends up to {} late",
                     shortest.as_secs(),
                     show_duration(between),
                     show_duration(between - shortest)
@@ -244,7 +245,7 @@ async fn short_shares(
     Ok(remarks)
 }
 
-/// The shortest limit of the shares in the range, over their tenants.
+/// Returns the shortest limit of the shares in the range, over all tenants.
 async fn shortest(
     store: &dyn Store,
     tenants: bool,
@@ -270,14 +271,14 @@ async fn shortest(
     Ok(shortest.map(Duration::from_secs))
 }
 
-/// A diagnostic as JSON, with its text as it is printed.
+/// Returns a diagnostic as JSON, including its printed text.
 fn shown(diagnostic: &Diagnostic) -> serde_json::Value {
     let mut json = serde_json::to_value(diagnostic).unwrap_or_default();
     json["text"] = diagnostic.to_string().into();
     json
 }
 
-/// A host does not start with a token that it cannot send.
+/// Reports token files of topics that cannot be used: a host would not start with them.
 fn tokens(resolved: &mut Resolved) {
     let topics = resolved.partial().topics.clone();
     for (name, route) in &topics {
@@ -287,8 +288,9 @@ fn tokens(resolved: &mut Resolved) {
     }
 }
 
-/// Absences that a server's locks do not hold by themselves: an insert waits for the anchor's row, an
-/// update of the column that the guard looks at does not. A file has one writer at a time.
+/// Warns of guards for the absence of a row that row locks on a server cannot enforce alone: an INSERT
+/// waits for the row of the anchor, an UPDATE of the guarded column does not. SQLite has a single
+/// writer and needs no warning.
 fn absences(resolved: &mut Resolved) {
     if resolved.partial().store.url.is_none() {
         return;
@@ -309,8 +311,8 @@ fn absences(resolved: &mut Resolved) {
             resolved.warn_collection(
                 &own,
                 format!(
-                    "`{}` asks that no row of `{own}` is there by its `{column}`: an INSERT waits for the \
-                     row of `{anchor}`, an UPDATE or upsert of `{column}` does not",
+                    "`{}` requires that no row of `{own}` matches by `{column}`: an INSERT waits for the \
+                     locked row of `{anchor}`, an UPDATE or upsert of `{column}` does not",
                     task.name
                 ),
                 &format!(
@@ -322,7 +324,7 @@ fn absences(resolved: &mut Resolved) {
     }
 }
 
-/// What is allowed but deserves a look.
+/// Adds warnings about valid settings that are probably not intended.
 fn notes(resolved: &mut Resolved, now: Time) {
     let tasks: Vec<_> = resolved.partial().tasks.values().cloned().collect();
     for task in &tasks {
@@ -342,11 +344,11 @@ fn notes(resolved: &mut Resolved, now: Time) {
     for (topic, tasks) in unrouted {
         resolved.warn(
             format!(
-                "the topic `{topic}` has no route: what `{}` emits to it is delivered to nobody, and \
-                 removed after {kept}",
+                "the topic `{topic}` has no route: messages that `{}` emits to it are not delivered \
+                 and are removed after {kept}",
                 tasks.join("`, `")
             ),
-            format!("add [topics.\"{topic}\"], or read the table of the outbox in time; see docs/delivery.md"),
+            format!("add [topics.\"{topic}\"], or read the outbox table before that; see docs/delivery.md"),
         );
     }
     for task in tasks.iter().filter(|task| task.plugin == "compaction") {
@@ -359,13 +361,13 @@ fn notes(resolved: &mut Resolved, now: Time) {
         };
         let (message, fix) = match (text("deleted_content"), text("mode_yjs")) {
             (Some("keep"), Some("reset")) => (
-                "keeps what is deleted in Yjs documents (deleted_content = \"keep\"), so a reset of one that \
-                 has deleted anything becomes a merge",
+                "keeps deleted content of Yjs documents (deleted_content = \"keep\"), so a document that \
+                 contains deletions is merged instead of reset",
                 "if no client has `gc: false`, write deleted_content = \"collect\"",
             ),
             (Some("detect"), _) => (
-                "knows a Yjs document with `gc: false` only by a row that is a whole state; of one that is \
-                 written edit by edit it drops what is deleted, and versions can no longer show it",
+                "recognizes a Yjs document with `gc: false` only if one of its rows is a complete state; from \
+                 a document written edit by edit it drops deleted content, which saved versions can then no longer show",
                 "write deleted_content = \"keep\", or \"collect\" if no client has `gc: false`",
             ),
             _ => continue,
@@ -379,8 +381,8 @@ fn notes(resolved: &mut Resolved, now: Time) {
         if !guarded.iter().any(|column| workspaces.columns.contains_key(*column)) {
             resolved.warn_collection(
                 "workspaces",
-                "without `version` or `last_manual_change_at`, a user who chooses the state that already stands may be overruled",
-                "map a column that changes with every choice of a user",
+                "neither `version` nor `last_manual_change_at` is mapped: the task may override a user who chooses the state that is already set",
+                "map a column that changes whenever a user chooses a state",
             );
         }
     }

@@ -1,4 +1,4 @@
-//! From `[coordination]` to a handle of etcd, and from that to a place among the members.
+//! Opens the etcd client that `[coordination]` describes, and joins the cluster through it.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -17,11 +17,11 @@ use crate::ports::members::{Announcement, MemberState, Members as _};
 use crate::ports::store::Store;
 use crate::secret;
 
-/// The handle of this incarnation; none: the configuration names no etcd. Nothing is connected
-/// by that. What it writes down for people is by `time`.
+/// Returns the etcd client of this incarnation, or `None` if the configuration names no etcd. Does not
+/// connect. Timestamps that the client writes for people come from `time`.
 ///
 /// # Errors
-/// Files that cannot be read or that others can read, and names that cannot be keys.
+/// A file that cannot be read, a secret that others can read, or a name that is not a valid etcd key.
 pub fn etcd(
     config: &Config,
     incarnation: &NodeName,
@@ -52,18 +52,18 @@ pub fn etcd(
     Ok(Some(Arc::new(Etcd::new(identity, options, clocks)?)))
 }
 
-/// A place among the members, taken while nothing runs yet: whatever stands against it is
-/// said at the start. The node owns nothing before it says that it is active.
+/// Joins the cluster before anything runs, so that every obstacle is reported at the start. The node
+/// owns no partition until it announces that it is active.
 ///
 /// # Errors
-/// Credentials, a cluster that works on another store, a node of the same name that is alive;
-/// and etcd that cannot be reached for as long as the configuration waits.
+/// Wrong credentials, a cluster that uses another store, a live node with the same name, or etcd that
+/// cannot be reached within `host.connect_wait_max`.
 pub async fn join(
     config: &Config,
     etcd: &Arc<Etcd>,
     store: &dyn Store,
 ) -> Result<Cluster, Failure> {
-    // An earlier start of this node that was killed is registered until its lease ends.
+    // A killed incarnation of this node stays registered until its lease expires.
     let max = config.host.connect_wait_max.max(config.lease.ttl * 2);
     let announcement = Announcement {
         addr: config.node.address.clone().unwrap_or_else(hostname),
@@ -83,7 +83,7 @@ fn read(setting: &str, file: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(file).map_err(|error| unusable(setting, file, &error.to_string()))
 }
 
-/// A file that only its owner can read.
+/// Reads a file that only its owner may read.
 fn secret_of(setting: &str, file: &Path) -> Result<Vec<u8>, Failure> {
     secret::read(file).map_err(|words| unusable(setting, file, &words))
 }

@@ -1,4 +1,4 @@
-//! `besom commands`: what people have asked of the leader, and what came of it.
+//! `besom commands`: the commands recorded for the leader, and their results.
 
 use clap::Subcommand;
 use serde::Serialize;
@@ -10,23 +10,23 @@ use crate::ports::store::{Command, CommandRow, DeadSelector, MessageSelector};
 /// `besom commands`.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// List them, newest first.
+    /// List commands, newest first.
     Ls {
-        /// Only those older than this number: the next page.
+        /// Only commands with a lower number (for paging).
         #[arg(long, value_name = "ID")]
         before: Option<u64>,
-        /// At most so many.
+        /// Maximum number of rows.
         #[arg(short, long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
     },
-    /// Show one of them.
+    /// Show one command.
     Show {
-        /// Its number.
+        /// Number of the command.
         id: u64,
     },
 }
 
-/// A command, as it is printed.
+/// A command as it is printed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     id: u64,
@@ -56,7 +56,7 @@ impl From<&CommandRow> for Row {
     }
 }
 
-/// What was asked, in the words of the command line.
+/// Describes a command in the terms of the command line.
 pub fn what(command: &Command) -> String {
     match command {
         Command::RetryDead(which) => format!("retry {}", letters(which)),
@@ -76,7 +76,7 @@ pub fn what(command: &Command) -> String {
     }
 }
 
-/// `dead letters 3, 4`, or those of a task and an error.
+/// Describes a selection of dead letters: by number, or by task and error.
 fn letters(which: &DeadSelector) -> String {
     if !which.ids.is_empty() {
         return format!("dead letters {}", listed(&which.ids));
@@ -93,7 +93,7 @@ fn letters(which: &DeadSelector) -> String {
     }
 }
 
-/// `messages 3, 4`, or those of a topic.
+/// Describes a selection of messages: by number, or by topic.
 fn messages(which: &MessageSelector) -> String {
     match (which.ids.as_slice(), &which.topic) {
         ([], None) => "all messages that were given up".to_owned(),
@@ -107,7 +107,7 @@ fn listed(ids: &[u64]) -> String {
 }
 
 impl Verb {
-    /// Looks up and prints.
+    /// Reads the commands from the store and prints them.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let (store, _) = open::reading(global).await?;
         match self {
@@ -119,7 +119,7 @@ impl Verb {
             Verb::Show { id } => {
                 let row = store.command(id).await?.as_ref().map(Row::from).ok_or_else(|| {
                     Failure::Usage(format!(
-                        "there is no command {id}; `besom commands ls` lists them"
+                        "there is no command {id}; list commands with `besom commands ls`"
                     ))
                 })?;
                 output::show(global.output, &row, || row.text())?;
@@ -132,7 +132,7 @@ impl Verb {
 fn list(rows: &[Row]) -> String {
     let mut table = Table::new(
         &[">ID", "AT", "BY", "WHAT", "REASON", "RESULT"],
-        "Nobody has asked for anything yet.",
+        "No commands have been recorded.",
     );
     for row in rows {
         table.row([
@@ -154,7 +154,7 @@ impl Row {
             (Some(result), _) => result.clone(),
             (None, Some(_)) => "applied".to_owned(),
             (None, None) if self.command.is_record() => "done".to_owned(),
-            (None, None) => "waits for a leader".to_owned(),
+            (None, None) => "waiting for a leader".to_owned(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! `besom config`: the schema, and a first configuration.
+//! `besom config`: prints the JSON Schema, and writes a commented configuration.
 
 use std::io::Write as _;
 
@@ -14,16 +14,16 @@ use crate::config::{schema, template};
 pub enum Verb {
     /// Print the JSON Schema of besom.toml.
     Schema,
-    /// Write a configuration with comments to the file that --config names.
+    /// Write a commented configuration to the path given by --config.
     Init {
-        /// Print it instead.
+        /// Print the configuration to stdout instead.
         #[arg(long)]
         stdout: bool,
     },
 }
 
 impl Verb {
-    /// Prints or writes.
+    /// Prints the schema, or writes the configuration.
     pub fn run(self, global: &Global) -> Result<Exit, Failure> {
         match self {
             Verb::Schema => {
@@ -36,13 +36,13 @@ impl Verb {
             }
             Verb::Init { stdout: false } => {
                 let path = &global.config;
-                // Never over what is there: `create_new` decides and writes in one step.
+                // `create_new` never overwrites: it checks and creates in one step.
                 std::fs::File::create_new(path)
                     .and_then(|mut file| file.write_all(template(&Template::default()).as_bytes()))
                     .map_err(|e| match e.kind() {
                         std::io::ErrorKind::AlreadyExists => Failure::Failed(format!(
-                            "{} is there already, and is left as it is; --config names another \
-                             file, --stdout prints the text",
+                            "{} already exists and is not overwritten; write to another file with \
+                             --config, or print with --stdout",
                             path.display()
                         )),
                         _ => Failure::Failed(format!("{}: {e}", path.display())),

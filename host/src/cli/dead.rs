@@ -1,4 +1,4 @@
-//! `besom dead`: items set aside.
+//! `besom dead`: lists, retries and discards dead letters.
 
 use besom_core::ids::TaskName;
 use clap::Subcommand;
@@ -12,66 +12,66 @@ use crate::ports::store::{Command, DeadLetter, DeadSelector, Letters};
 /// `besom dead`.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Items set aside, newest first.
+    /// List dead letters, newest first.
     Ls {
-        /// Which of them.
+        /// The selection.
         #[command(flatten)]
         which: Which,
-        /// Also those that a later commit of the same item has resolved.
+        /// Include dead letters that a later commit of the same item has resolved.
         #[arg(long)]
         all: bool,
-        /// At most so many.
+        /// Maximum number of rows.
         #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
     },
-    /// One of them, with every error.
+    /// Show one dead letter with every error.
     Show {
-        /// Its number.
+        /// Number of the dead letter.
         id: u64,
     },
-    /// Try them again, at once and with fresh attempts.
+    /// Retry dead letters immediately, with the attempt counter reset.
     Retry {
-        /// Their numbers.
+        /// Numbers of the dead letters.
         ids: Vec<u64>,
-        /// Which of them.
+        /// The selection.
         #[command(flatten)]
         which: Which,
-        /// All of them.
+        /// Select all dead letters.
         #[arg(long)]
         all: bool,
-        /// Refuse unless exactly this many match: the number that was seen in a list.
+        /// Refuse unless exactly N dead letters match.
         #[arg(long, value_name = "N")]
         expect: Option<u64>,
-        /// How it is asked for.
+        /// Reason and waiting time.
         #[command(flatten)]
         asking: Asking,
     },
-    /// Give them up: they are not planned again until their version changes.
+    /// Discard dead letters: their items are not planned again until their version changes.
     Discard {
-        /// Their numbers.
+        /// Numbers of the dead letters.
         ids: Vec<u64>,
-        /// Which of them.
+        /// The selection.
         #[command(flatten)]
         which: Which,
-        /// All of them.
+        /// Select all dead letters.
         #[arg(long)]
         all: bool,
-        /// Refuse unless exactly this many match: the number that was seen in a list.
+        /// Refuse unless exactly N dead letters match.
         #[arg(long, value_name = "N")]
         expect: Option<u64>,
-        /// How it is asked for.
+        /// Reason and waiting time.
         #[command(flatten)]
         asking: Asking,
     },
 }
 
-/// Which dead letters.
+/// Selects dead letters by task and error.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Which {
-    /// Of this task.
+    /// Only dead letters of this task.
     #[arg(long)]
     task: Option<String>,
-    /// With exactly this last error.
+    /// Only dead letters whose last error is exactly this text.
     #[arg(long)]
     error: Option<String>,
 }
@@ -83,19 +83,21 @@ impl Which {
     }
 }
 
-/// A selection that somebody has made: nothing given means a slip, not everything.
+/// Returns an explicit selection. No selection at all is an error and does not mean everything.
 fn chosen(which: Which, ids: Vec<u64>, all: bool) -> Result<DeadSelector, Failure> {
     let selector = which.selector(ids);
     match (selector.is_narrow(), all) {
         (true, false) | (false, true) => Ok(selector),
-        (false, false) => {
-            Err(Failure::Usage("which ones? give numbers, --task, --error or --all".into()))
+        (false, false) => Err(Failure::Usage(
+            "no dead letters selected: give numbers, --task, --error or --all".into(),
+        )),
+        (true, true) => {
+            Err(Failure::Usage("--all cannot be combined with numbers, --task or --error".into()))
         }
-        (true, true) => Err(Failure::Usage("--all and a selection exclude each other".into())),
     }
 }
 
-/// A dead letter, as it is printed.
+/// A dead letter as it is printed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Row {
     id: u64,
@@ -135,7 +137,7 @@ impl From<&DeadLetter> for Row {
 }
 
 impl Verb {
-    /// Looks up and prints, or asks the leader.
+    /// Prints dead letters, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let (store, _) = open::reading(global).await?;
         match self {
@@ -152,7 +154,7 @@ impl Verb {
                 let found = store.dead_letters(&selector, Letters::All, None, 1).await?;
                 let row = found.first().map(Row::from).ok_or_else(|| {
                     Failure::Usage(format!(
-                        "there is no dead letter {id}; `besom dead ls` lists them"
+                        "there is no dead letter {id}; list dead letters with `besom dead ls`"
                     ))
                 })?;
                 output::show(global.output, &row, || row.text())?;
@@ -175,7 +177,7 @@ impl Verb {
 fn list(rows: &[Row]) -> String {
     let mut table = Table::new(
         &[">ID", "TASK", "TENANT", "KEY", "SINCE", ">ATTEMPTS", "ERROR"],
-        "Nothing is set aside.",
+        "There are no dead letters.",
     );
     for r in rows {
         table.row([
@@ -204,7 +206,7 @@ impl Row {
         if let Some(at) = &self.resolved_at {
             facts.add("resolved by a later commit", at);
         }
-        facts.add("attempts", self.attempts).add("deaths of the host", self.deaths);
+        facts.add("attempts", self.attempts).add("host deaths", self.deaths);
         for (i, error) in self.errors.iter().enumerate() {
             facts.add(format!("error {}", i + 1), error);
         }

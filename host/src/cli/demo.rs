@@ -1,4 +1,4 @@
-//! `besom demo`: a directory with something to sweep, and Besom at work in it.
+//! `besom demo`: fills a directory with sample data and runs the built-in tasks on it.
 
 mod board;
 mod cluster;
@@ -27,32 +27,32 @@ use crate::ports::activity::Activity;
 use crate::ports::store::Store;
 use crate::store::sqlite::{Options, SqliteStore};
 
-/// How often the running demo is looked at.
+/// Interval between two reads of the progress.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// `besom demo`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory: new, empty, or a demo already.
+    /// Directory of the demo: new, empty, or created by an earlier demo.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Run every task to its end, show what has changed, and exit 0 if the books balance.
+    /// Run every task to completion, print what has changed, and exit with 0 if the books balance.
     #[arg(long)]
     exit: bool,
-    /// Start so many hosts as a cluster, with etcd, PostgreSQL and Redis as they are installed
-    /// on this machine. With --exit the leader is killed once on the way.
+    /// Start this many hosts as a cluster, with the etcd, PostgreSQL and Redis installed on this
+    /// machine. With --exit, the leader is killed once during the run.
     #[arg(long, value_name = "HOSTS")]
     cluster: Option<usize>,
-    /// Lines instead of the dashboard.
+    /// Print lines instead of opening the dashboard.
     #[arg(long)]
     plain: bool,
-    /// Import a public editing trace as a document. Repeatable.
+    /// Import a public editing trace as a document; repeatable.
     #[arg(long = "trace", value_name = "FILE")]
     traces: Vec<PathBuf>,
 }
 
 impl Args {
-    /// Creates the data, then runs the tasks: once to the end, or as a host.
+    /// Creates the data, then runs the tasks: once to completion, or as a host.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let mut say = |words: &str| eprintln!("{}", crate::config::printable(words));
         let fail = |error: anyhow::Error| Failure::Failed(format!("{error:#}"));
@@ -75,7 +75,7 @@ impl Args {
                 self.dir.display(),
                 demo::seed::TENANTS.len()
             ),
-            false => format!("taking up the demo in {}", self.dir.display()),
+            false => format!("continuing the demo in {}", self.dir.display()),
         });
         let store = SqliteStore::open(place.database(), Options::default())?;
         store.set_collections(Arc::new(default_collections()));
@@ -104,7 +104,7 @@ impl Args {
             let _living =
                 live(&assembly.config, Arc::clone(&ports.store), Arc::clone(&ports.activity));
             eprintln!(
-                "besom runs in {}; stop it with Ctrl-C. In another terminal: \
+                "besom is running in {}; press Ctrl-C to stop. In another terminal: \
                  besom --config {} status",
                 self.dir.display(),
                 place.config().display()
@@ -131,9 +131,9 @@ impl Args {
         let fail = |error: anyhow::Error| Failure::Failed(format!("{error:#}"));
         let store = assembly.ports.store.as_ref();
         let before = demo::measure(store).await.map_err(fail)?;
-        // Nobody is idle before the idle timeout has passed since the last connection.
+        // A workspace becomes idle when the idle timeout has passed since its last connection.
         let idle = assembly.config.activity.idle_timeout;
-        eprintln!("waiting {idle:?}: after that, workspaces without a connection are idle");
+        eprintln!("waiting {idle:?} until workspaces without a connection count as idle");
         tokio::time::sleep(idle + Duration::from_millis(200)).await;
         let passed = run::pass(assembly).await?;
         let after = demo::measure(store).await.map_err(fail)?;
@@ -151,17 +151,17 @@ impl Args {
     }
 }
 
-/// Somebody for the reconciler to call, at the address that the configuration names if it does.
-/// Without, the demo goes on: calls wait and are tried again.
+/// Starts the orchestrator that the reconciler calls, at the configured address or at a free one. If it
+/// cannot start, the demo continues without it: the calls are retried.
 async fn orchestrator(called: Option<SocketAddr>, token: &Path) -> Option<Orchestrator> {
     let address = called.unwrap_or(ANYWHERE);
     let started = Orchestrator::start(address, token, demo::seed::SEED).await;
     started
-        .map_err(|error| tracing::warn!(%error, %address, "nobody answers the reconciler's calls"))
+        .map_err(|error| tracing::warn!(%error, %address, "the demo orchestrator could not start"))
         .ok()
 }
 
-/// A product that goes on working on the demo's store, until it is dropped.
+/// Simulates users that keep changing the demo's store, until the result is dropped.
 fn live(config: &Config, store: Arc<dyn Store>, activity: Arc<dyn Activity>) -> demo::life::Living {
     let wake = Wake::of(config, &store);
     let connected = move |workspace: &str| {
@@ -170,12 +170,11 @@ fn live(config: &Config, store: Arc<dyn Store>, activity: Arc<dyn Activity>) -> 
         }
     };
     let world = World { store, activity, connected: Box::new(connected) };
-    // Each time other authors: those of the time before have made other edits.
+    // A new seed for each start: the authors of an earlier start have made other edits.
     Life::new(world, demo::seed::SEED ^ clock::wall().micros().unsigned_abs()).begin()
 }
 
-/// The host and, on the same terminal, the dashboard that looks at it. Leaving the dashboard
-/// ends both.
+/// Runs the host and, on the same terminal, its dashboard. Leaving the dashboard stops the host.
 async fn dashboard(global: &Global, assembly: Assembly, log: &Path) -> Result<Exit, Failure> {
     let quiet = Quiet::begin(Some(log))?;
     let address = Address::Unix(assembly.config.api.socket.clone());
@@ -184,7 +183,7 @@ async fn dashboard(global: &Global, assembly: Assembly, log: &Path) -> Result<Ex
     let asked = async {
         tokio::select! {
             signal = asked_to_stop() => signal,
-            // Left, one way or another.
+            // The dashboard has ended, for whatever reason.
             _ = leaves => Ok("the dashboard"),
         }
     };

@@ -1,4 +1,4 @@
-//! `besom doc`: documents from files, to stdout, and what is known of them.
+//! `besom doc`: imports, exports, shows and verifies documents.
 
 mod left_alone;
 mod show;
@@ -29,43 +29,42 @@ pub enum Verb {
         /// Update logs: a little-endian u32 count, then per update a u32 length and its bytes.
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// The tenant (project) they belong to; created where it is missing.
+        /// Tenant (project) of the documents; created if it does not exist.
         #[arg(long, default_value = "default")]
         tenant: String,
-        /// The format of their updates.
+        /// Format of the updates.
         #[arg(long, default_value = Format::Yjs.as_str(), value_parser = format())]
         format: Format,
-        /// Why; kept with who has imported what.
+        /// Reason, recorded with the import.
         #[arg(long, default_value = "")]
         reason: String,
     },
-    /// Write a document as an update log to stdout.
+    /// Write a document to stdout as an update log.
     Export {
-        /// The document; TENANT is needed where several have one of that name.
+        /// The document; TENANT is required if several tenants have a document with this key.
         #[arg(value_name = "[TENANT/]KEY")]
         document: String,
     },
-    /// What is stored of a document, the last word on it, and who is attached.
+    /// Show what is stored for a document, its last outcome, and the attached clients.
     Show {
-        /// The document; TENANT is needed where several have one of that name.
+        /// The document; TENANT is required if several tenants have a document with this key.
         #[arg(value_name = "[TENANT/]KEY")]
         document: String,
     },
-    /// Compare every compaction of a document once more, with the rows kept for undo. Exit code
-    /// 65 where something differs.
+    /// Compare every compaction of a document again with the rows kept for undo. Exits with 65 if a
+    /// compaction differs from its source.
     Verify {
-        /// The document; TENANT is needed where several have one of that name.
+        /// The document; TENANT is required if several tenants have a document with this key.
         #[arg(value_name = "[TENANT/]KEY")]
         document: String,
-        /// The address space of the process that reads a compaction of it.
+        /// Maximum address space of the process that reads a compaction.
         #[arg(long, default_value = "4GiB", value_name = "BYTES", value_parser = bytes)]
         memory: u64,
-        /// The time of a processor that reading one compaction may take.
+        /// Maximum CPU time for reading one compaction.
         #[arg(long, default_value = "60s", value_name = "SPAN", value_parser = duration_argument)]
         time: Duration,
     },
-    /// Documents that compaction leaves as they are or has set aside, and how many for each
-    /// reason.
+    /// List documents that compaction left alone or set aside, with a count for each reason.
     LeftAlone,
 }
 
@@ -80,12 +79,12 @@ impl From<Error> for Failure {
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the verb and prints its result.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         match self {
             Verb::Import { files, tenant, format, reason } => {
                 if tenant.is_empty() || tenant.contains('/') {
-                    let message = "--tenant: a tenant is neither empty nor does it contain `/`";
+                    let message = "--tenant: a tenant must not be empty or contain `/`";
                     return Err(Failure::Usage(message.into()));
                 }
                 let (store, _) = open::writing(global).await?;
@@ -121,7 +120,7 @@ impl Verb {
     }
 }
 
-/// The tasks that compact: by their plugin, or by their name where the file has none.
+/// Returns the tasks that use the compaction plugin, or the default name if the file has none.
 fn compactors(outline: &Outline) -> Vec<TaskName> {
     const PLUGIN: &str = "compaction";
     let tasks = outline.tasks.iter().filter(|(_, task)| task.plugin == PLUGIN);
@@ -132,7 +131,7 @@ fn compactors(outline: &Outline) -> Vec<TaskName> {
     tasks
 }
 
-/// What became of a file.
+/// The result of importing a file.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct File {
     file: String,
@@ -143,10 +142,10 @@ struct File {
     error: Option<String>,
 }
 
-/// Reads a format's word.
+/// Parses the name of a format.
 fn format() -> impl TypedValueParser<Value = Format> {
     PossibleValuesParser::new(Format::ALL.map(Format::as_str))
-        .try_map(|word| Format::parse(&word).ok_or("no format"))
+        .try_map(|word| Format::parse(&word).ok_or("unknown format"))
 }
 
 async fn import(
@@ -175,7 +174,7 @@ async fn import(
                 row.updates = done.updates;
                 row.bytes = done.bytes;
             }
-            // The store is gone: the files that follow would fail in the same way.
+            // The store is unreachable: the remaining files would fail in the same way.
             Err(failure @ Failure::Unreachable(_)) => {
                 imported.note(store, tenant, reason).await;
                 return Err(failure);
@@ -211,14 +210,13 @@ async fn import(
     Ok(if failed { Exit::Failed } else { Exit::Fine })
 }
 
-/// Documents of one import that are named in what is kept of it.
+/// Maximum number of documents that the record of an import names.
 const NAMED_MAX: usize = 100;
 
-/// What was imported.
 #[derive(Debug, Default)]
 struct Imported {
     count: usize,
-    /// The first of them.
+    /// The first [`NAMED_MAX`] keys.
     names: Vec<String>,
 }
 
@@ -236,15 +234,14 @@ impl Imported {
         format!("{count} ({}{more})", self.names.join(", "))
     }
 
-    /// Keeps who has imported them. The documents are what counts: that it could not be kept is
-    /// said.
+    /// Records who has imported the documents. If that fails, the import still succeeds with a warning.
     async fn note(&self, store: &dyn Store, tenant: &Tenant, reason: &str) {
         if self.count == 0 {
             return;
         }
         let command = Command::Imported { tenant: tenant.to_string(), documents: self.words() };
         if let Err(error) = store.submit(&command, &submit::caller(), reason).await {
-            tracing::warn!(%error, "the store does not keep who has imported the documents");
+            tracing::warn!(%error, "cannot record in the store who imported the documents");
         }
     }
 }
@@ -260,12 +257,15 @@ async fn import_file(
 ) -> Result<(Name, doc::Imported), Failure> {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).filter(|stem| !stem.is_empty());
     let Some(key) = stem else {
-        return Err(Failure::Failed("its name is no UTF-8, and it names the document".into()));
+        return Err(Failure::Failed(
+            "the file name is not UTF-8, but the document is named after it: rename the file"
+                .into(),
+        ));
     };
     let size = std::fs::metadata(path).map_err(|e| Failure::Failed(e.to_string()))?.len();
     if size > LOG_BYTES_MAX {
         let message = format!(
-            "byte {LOG_BYTES_MAX}: the file has {size} bytes, at most {} are imported",
+            "byte {LOG_BYTES_MAX}: the file has {size} bytes, the maximum is {}",
             show_bytes(LOG_BYTES_MAX)
         );
         return Err(Failure::Failed(message));

@@ -1,16 +1,16 @@
-//! Files of secrets and certificates that the endpoints need: looked at by `besom check`, and by a
-//! host before it does anything.
+//! Checks the secrets and certificates of the endpoints, for `besom check` and for a host before it
+//! starts.
 
 use std::path::Path;
 
 use crate::api::{self, Rights, Tickets, TlsFiles, Tokens};
 use crate::config::Config;
 
-/// What to do about it.
+/// The fix for every fault of these files.
 pub const FIX: &str =
-    "mend the file, or name another; relative names are meant from this configuration";
+    "correct the file, or name another one; paths are relative to the configuration file";
 
-/// What is wrong with them, each with its key.
+/// Returns an error message for each file that cannot be used, prefixed with its key.
 pub fn faults(config: &Config) -> Vec<String> {
     let (api, activity) = (&config.api, &config.activity);
     let token = |path: &Path| Tokens::read(path, Rights::Look).map(drop);

@@ -1,5 +1,5 @@
-//! Who else can read the files of a database on this machine: said by `besom check`, and by a host at its
-//! start. Nothing is changed: the product may be another user of the file, by its group.
+//! Reports who else can read the database files on this machine, for `besom check` and for a host at its
+//! start. Does not change any mode: the product may access the files through their group.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -7,12 +7,12 @@ use std::path::Path;
 use crate::config::Config;
 use crate::store::sqlite::place::beside;
 
-/// What to do about it.
-pub const FIX: &str = "chmod go= the file, its -wal and its -shm; if your product reads it by that group, \
-                       chmod o= them, and let nobody else into the group";
+/// The fix for database files that others can access.
+pub const FIX: &str = "chmod go= the file, its -wal and its -shm; if your product accesses them through the group, \
+                       chmod o= them and keep other users out of the group";
 
-/// The files of the database that others can read or write, in words: the file itself, and what SQLite
-/// keeps beside it.
+/// Returns a warning for each database file that others can read or write: the file itself, its `-wal`
+/// and its `-shm`.
 pub fn files(config: &Config) -> Vec<String> {
     if config.store.url.is_some() {
         return Vec::new();
@@ -22,10 +22,11 @@ pub fn files(config: &Config) -> Vec<String> {
     all.iter().filter_map(|path| exposed(path)).collect()
 }
 
-/// What to do where others can write the configuration.
+/// The fix for a configuration that others can write.
 pub const CONFIGURATION_FIX: &str = "chown it to the user of the host, or to root, and chmod go-w";
 
-/// Who beside this user and root can write the configuration, which holds pins and grants, in words.
+/// Returns a warning if anyone except this user and root can write the configuration, which holds the
+/// pins and grants.
 pub fn configuration(path: &Path) -> Option<String> {
     let found = std::fs::metadata(path).ok()?;
     let (mode, owner) = (found.mode() & 0o777, found.uid());
@@ -34,25 +35,23 @@ pub fn configuration(path: &Path) -> Option<String> {
     } else if mode & 0o002 != 0 {
         "every user of this machine".to_owned()
     } else if mode & 0o020 != 0 && found.gid() != rustix::process::getegid().as_raw() {
-        // Where each user has a group of its own, files are writable by it.
+        // Not with this user's own group: it may be private to the user.
         format!("every member of the group {}", found.gid())
     } else {
         return None;
     };
     let path = path.display();
-    Some(format!(
-        "{who} can write {path} (mode {mode:o}), and so decide what is granted and pinned"
-    ))
+    Some(format!("{who} can write {path} (mode {mode:o}), and so change grants and pins"))
 }
 
 fn exposed(path: &Path) -> Option<String> {
     let found = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     let who = readers(found.mode() & 0o777, found.gid())?;
     let (path, mode) = (path.display(), found.mode() & 0o777);
-    Some(format!("{who} can read {path} (mode {mode:o}), with all tenants' rows"))
+    Some(format!("{who} can access {path} (mode {mode:o}), which holds the rows of all tenants"))
 }
 
-/// Who can read or write a file beside its owner; none: nobody.
+/// Describes who can read or write a file besides its owner; `None` if only the owner can.
 fn readers(mode: u32, gid: u32) -> Option<String> {
     match (mode & 0o060 != 0, mode & 0o006 != 0) {
         (_, true) => Some("every user of this machine".to_owned()),

@@ -1,24 +1,24 @@
-//! How a verb ends: the exit codes, and what is said on stderr.
+//! Exit codes, and the error messages on stderr.
 
 use std::process::ExitCode;
 
 use crate::config::{Problems, printable};
 use crate::ports::{coordination, store};
 
-/// How a verb ended.
+/// The exit code of a verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// 0: fine.
+    /// 0: success.
     Fine,
-    /// 1: it was done, and the answer is no; or it failed.
+    /// 1: the verb failed, or the answer is no.
     Failed,
-    /// 2: it was asked for in a way that cannot be.
+    /// 2: invalid usage.
     Usage,
-    /// 65 (`EX_DATAERR`): a compaction does not say what it was made of.
+    /// 65 (`EX_DATAERR`): a compacted document differs from its source.
     Differs,
     /// 69 (`EX_UNAVAILABLE`): the store cannot be reached.
     Unreachable,
-    /// 78 (`EX_CONFIG`): the configuration is wrong.
+    /// 78 (`EX_CONFIG`): the configuration is invalid.
     Configuration,
 }
 
@@ -35,19 +35,19 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Why a verb did not do what it was asked to.
+/// Why a verb failed; each variant maps to an exit code.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
-    /// It failed.
+    /// Exit code 1.
     #[error("{0}")]
     Failed(String),
-    /// What was asked cannot be.
+    /// Exit code 2: invalid usage.
     #[error("{0}")]
     Usage(String),
-    /// The store cannot be reached.
+    /// Exit code 69: the store or etcd cannot be reached.
     #[error("{0}")]
     Unreachable(String),
-    /// The configuration is wrong.
+    /// Exit code 78: the configuration is invalid.
     #[error("{0}")]
     Configuration(#[from] Problems),
 }
@@ -76,14 +76,14 @@ impl From<coordination::Error> for Failure {
 }
 
 impl From<Failure> for Exit {
-    /// Says on stderr what went wrong.
+    /// Prints the error to stderr.
     fn from(failure: Failure) -> Exit {
         let (exit, text) = match &failure {
             Failure::Failed(text) => (Exit::Failed, text),
             Failure::Usage(text) => (Exit::Usage, text),
             Failure::Unreachable(text) => (Exit::Unreachable, text),
             Failure::Configuration(problems) => {
-                // Escaped already, line by line.
+                // Diagnostics are already escaped, line by line.
                 eprintln!("{problems}");
                 return Exit::Configuration;
             }

@@ -1,7 +1,7 @@
-//! `besom grants`: the SQL that gives Besom's role what its tasks need, and nothing else.
+//! `besom grants`: prints SQL that grants Besom's role the privileges its tasks need, and nothing else.
 //!
-//! Decided here: which rights follow from the configuration. Nothing is connected to: whoever
-//! administers the database reads the statements and runs them.
+//! This module decides which privileges follow from the configuration. It does not connect to the
+//! database: an administrator reviews the statements and runs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,39 +14,43 @@ use crate::config::{Config, Overrides, read};
 /// `besom grants`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The role that hosts work as; by default the user of store.url.
+    /// Role that hosts connect as (default: the user in store.url).
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
-    /// A role that may only look: for `besom status` and `besom audit`.
+    /// Read-only role for `besom status` and `besom audit`.
     #[arg(long, value_name = "ROLE", default_value = "besom_reader")]
     reader: String,
 }
 
-/// What tasks do to a collection, all together.
+/// What all tasks together may do to a collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Operations.
+    /// The union of the operations granted to the tasks.
     pub operations: Operations,
-    /// The columns that are changed; none: all that are mapped.
+    /// The columns that tasks change; `None` means all mapped columns.
     pub columns: Option<BTreeSet<String>>,
 }
 
 impl Args {
     /// Prints the statements.
+    ///
+    /// # Errors
+    /// An invalid configuration, a SQLite store, or no role in the flags or in `store.url`.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
         let loader = Loader::start(&parsed)?;
         let config = loader.resolve(parsed).await.finish()?;
         let Some(url) = &config.store.url else {
             return Err(Failure::Usage(
-                "the store is a file: its rights are those of the file (mode 0600, of the user that \
-                 hosts run as)"
+                "the store is a SQLite file, which has no roles: protect the file instead (mode 0600, \
+                 owned by the user of the host)"
                     .into(),
             ));
         };
-        let role = self.role.or_else(|| user_of(url)).ok_or_else(|| {
-            Failure::Usage("store.url names no user: say which by --role ROLE".into())
-        })?;
+        let role = self
+            .role
+            .or_else(|| user_of(url))
+            .ok_or_else(|| Failure::Usage("store.url names no user: add --role ROLE".into()))?;
         let all = statements(
             &config.collections,
             &wanted(&config),
@@ -56,9 +60,9 @@ impl Args {
         );
         output::show(global.output, &all, || {
             let mut text = String::from(
-                "-- As a superuser, in the product's database. (The owner of the tables may run the GRANTs on them.)\n\
-                 -- Passwords: \\password in psql. Run it again after a change of tasks or tables. It takes nothing back:\n\
-                 -- what a task that is gone needed, REVOKE by hand.\n",
+                "-- Run as a superuser in the product's database. (The owner of the tables may run the GRANTs on them.)\n\
+                 -- Set passwords with \\password in psql. Run this again after tasks or tables have changed. It revokes\n\
+                 -- nothing: REVOKE the privileges of removed tasks by hand.\n",
             );
             for statement in &all {
                 text.push_str(statement);
@@ -71,22 +75,22 @@ impl Args {
     }
 }
 
-/// Connections for the verbs that people run beside a host.
+/// Connections reserved for verbs that run beside the hosts.
 const OF_VERBS: usize = 8;
 
-/// What concerns others as well, or depends on how many hosts there are: to be thought about first.
+/// Returns statements, commented out, that affect other users or depend on the number of hosts.
 fn suggestions(connections: usize, role: &str) -> String {
     let role = quote(role);
     format!(
-        "\n-- To be decided by you, because it concerns others as well:\n\
-         -- nobody but the owners of tables may put one into the schema that names are looked for in\n\
+        "\n-- Optional, because these statements affect other users as well:\n\
+         -- allow only table owners to create objects in the schema where unqualified names are resolved\n\
          -- REVOKE CREATE ON SCHEMA public FROM PUBLIC;\n\
-         -- and a host that runs wild leaves connections to the product: {connections} for each host\n\
+         -- limit the connections of Besom, so that the product can always connect: {connections} for each host\n\
          -- ALTER ROLE {role} CONNECTION LIMIT {connections};\n"
     )
 }
 
-/// The user that a URL names.
+/// Returns the user in a connection URL.
 fn user_of(url: &str) -> Option<String> {
     let rest = url.split_once("://")?.1;
     let before = rest.split(['/', '?']).next()?.rsplit_once('@').map(|(user, _)| user);
@@ -125,7 +129,7 @@ fn columns<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
     names.into_iter().map(|name| quote(name)).collect::<Vec<_>>().join(", ")
 }
 
-/// The statements, in the order in which they are run.
+/// Returns the statements in the order in which they must be run.
 pub fn statements(
     collections: &Collections,
     wanted: &BTreeMap<String, Wanted>,
@@ -165,7 +169,7 @@ pub fn statements(
     let usage = schemas
         .into_iter()
         .map(|schema| format!("GRANT USAGE ON SCHEMA {} TO {role}", quote(schema)));
-    // Where no schema is named the table is in that of the search path, which is mostly this one.
+    // A table without a schema is found through the search path, which usually means `public`.
     let usage: Vec<String> =
         std::iter::once(format!("GRANT USAGE ON SCHEMA public TO {role}")).chain(usage).collect();
     let place = 3;
@@ -173,8 +177,8 @@ pub fn statements(
     all
 }
 
-/// What Besom needs of one table: to read what is mapped (the rows as they were are kept), to
-/// lock a row, which a right to change one column allows, and what tasks do to it.
+/// Returns the privileges on one table: SELECT on the mapped columns (for before-images), UPDATE on at
+/// least one column (to lock rows), and what the tasks do to it.
 fn of_table(collection: &Collection, wanted: &Wanted, role: &str) -> Vec<String> {
     let table = collection.table.split('.').map(quote).collect::<Vec<_>>().join(".");
     let operations = wanted.operations;
@@ -185,8 +189,8 @@ fn of_table(collection: &Collection, wanted: &Wanted, role: &str) -> Vec<String>
         Some(columns) => columns.iter().chain(key).collect(),
         None => collection.columns.keys().chain(key).collect(),
     };
-    // An upsert asks the server whether its row is a new one, by a column of the system's (xmax), and no
-    // right to single columns holds for those.
+    // An upsert reads the system column xmax to find out whether its row is new. Column privileges do
+    // not cover system columns, so it needs SELECT on the whole table.
     let mut rights = vec![match operations.insert {
         true => "SELECT".to_owned(),
         false => format!("SELECT ({})", columns(mapped.iter().copied())),
@@ -248,7 +252,7 @@ mod tests {
             "{said:?}"
         );
         assert!(!said.iter().any(|statement| statement.contains("\"o\"")), "{said:?}");
-        // Who inserts has to know whether the row was there.
+        // An upsert must find out whether the row existed.
         let operations = Operations { read: true, insert: true, ..Operations::default() };
         let wanted = BTreeMap::from([("owners".to_owned(), Wanted { operations, columns: None })]);
         let said = statements(&all, &wanted, "besom", "b", "look");
@@ -258,7 +262,7 @@ mod tests {
         );
     }
 
-    /// Statements that are run as they are printed must not do what was not decided.
+    /// The printed statements can be run unchanged, so optional ones must be commented out.
     #[test]
     fn what_concerns_others_is_suggested_in_comments() {
         let text = suggestions(40, "b\"x");

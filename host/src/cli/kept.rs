@@ -1,6 +1,5 @@
-//! What a host keeps in the store of the configuration that it works by: which files of plugins it has
-//! taken up and with which rights, and what each reload has changed. Kept as commands, which the
-//! leader notes: the files themselves are what counts.
+//! Records in the store which plugin files a host has loaded, with which grants, and what each reload has
+//! changed. The records are commands; they serve as an audit trail and configure nothing.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,7 +12,7 @@ use crate::config::diff::Changes;
 use crate::ports::store::{Command, Store};
 use crate::task::TaskDefinition;
 
-/// Keeps what a reload has changed, whatever it was.
+/// Records what a reload has changed. A failure is logged and does not stop the reload.
 pub async fn note_reload(
     store: &dyn Store,
     (before, new): (&Config, &Config),
@@ -27,11 +26,11 @@ pub async fn note_reload(
         change: words(before, new, changes),
     };
     if let Err(error) = store.submit(&command, by, reason).await {
-        tracing::warn!(%error, "the store does not keep that the configuration was reloaded");
+        tracing::warn!(%error, "cannot record in the store that the configuration was reloaded");
     }
 }
 
-/// What changes, in words: tasks with their rights, before and after.
+/// Describes the changes: tasks with their grants before and after, and keys that need a restart.
 fn words(before: &Config, new: &Config, changes: &Changes) -> String {
     let mut words = Vec::new();
     let task = |of: &Config, name: &TaskName| of.tasks.get(name).cloned();
@@ -54,7 +53,7 @@ fn words(before: &Config, new: &Config, changes: &Changes) -> String {
     words.join("; ")
 }
 
-/// The plugin of a task, and which file it is.
+/// Returns the plugin of a task with the start of its digest.
 fn file(task: &TaskDefinition) -> String {
     format!("{} {}", task.plugin, short(&task.digest))
 }
@@ -63,10 +62,10 @@ fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }
 
-/// In what two definitions of a task differ: its file and its rights with both values, the rest by
-/// its keys.
+/// Describes how two definitions of a task differ: the plugin file and the grants with both values,
+/// everything else by key.
 fn differences(old: &TaskDefinition, new: &TaskDefinition) -> String {
-    // These are told with their values.
+    // Described above with both values.
     const TOLD: [&str; 7] =
         ["plugin", "digest", "grants", "columns", "topics", "activity", "all_tenants"];
     let mut words = Vec::new();
@@ -76,7 +75,7 @@ fn differences(old: &TaskDefinition, new: &TaskDefinition) -> String {
             words.push(format!("{what} {old} -> {new}"));
         }
     }
-    // Plain data with text keys: there is nothing that JSON could not hold.
+    // Plain data with string keys can always be encoded as JSON.
     let json = |task: &TaskDefinition| serde_json::to_value(task).unwrap_or_default();
     let (old, new) = (json(old), json(new));
     let keys = new.as_object().into_iter().flatten().filter(|(key, value)| {
@@ -86,8 +85,8 @@ fn differences(old: &TaskDefinition, new: &TaskDefinition) -> String {
     words.join(", ")
 }
 
-/// Keeps which files of plugins a host has taken up, and with which rights. Built-in plugins are
-/// part of the program.
+/// Records which plugin files a host has loaded, and with which grants. Built-in plugins are part of the
+/// program and are not recorded.
 pub async fn note_loads(
     store: &dyn Store,
     config: &Config,
@@ -113,12 +112,12 @@ pub async fn note_loads(
         let file = config.plugins.dir.join(plugin);
         let reason = format!("{reason}; {}", owner(&file));
         if let Err(error) = store.submit(&command, by, &reason).await {
-            tracing::warn!(%error, plugin, digest, "the store does not keep that the plugin was loaded");
+            tracing::warn!(%error, plugin, digest, "cannot record in the store that the plugin was loaded");
         }
     }
 }
 
-/// Whose a file is, and since when it is as it is.
+/// Describes the owner of a file and its modification time.
 fn owner(file: &Path) -> String {
     match std::fs::metadata(file) {
         Ok(found) => {
@@ -129,12 +128,12 @@ fn owner(file: &Path) -> String {
     }
 }
 
-/// A task, and what it is granted, in a line.
+/// Describes a task and its grants in one line.
 fn granted(task: &TaskDefinition) -> String {
     format!("{}: {}", task.name, rights(task))
 }
 
-/// What a task is granted.
+/// Describes the grants of a task.
 fn rights(task: &TaskDefinition) -> String {
     let mut words: Vec<String> = task
         .grants

@@ -1,4 +1,4 @@
-//! Logs on stderr, line by line; or, while a picture is drawn there in place, to whoever
+//! Logs to stderr, line by line. While a screen is drawn on the terminal, the lines go to the code that
 //! draws it.
 
 use std::io::{self, IsTerminal as _, Write};
@@ -7,18 +7,18 @@ use std::sync::{Mutex, PoisonError};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Lines that wait for the one who draws; further ones go to stderr at once.
+/// Maximum number of lines buffered for the screen; further lines go to stderr directly.
 const LINES_MAX: usize = 1_024;
 
 static DIVERTED: Mutex<Option<SyncSender<String>>> = Mutex::new(None);
 
-/// Starts logging with these directives.
+/// Starts logging with a level or with `tracing` directives.
 ///
 /// # Errors
-/// Directives that are not understood, with an example of some that are.
+/// Directives that cannot be parsed.
 pub fn start(directives: &str) -> Result<(), String> {
     let filter = tracing_subscriber::EnvFilter::try_new(own(directives))
-        .map_err(|e| format!("--log `{directives}`: {e}; write for instance `debug`"))?;
+        .map_err(|e| format!("--log `{directives}`: {e}; write, for example, `debug`"))?;
     let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -28,9 +28,9 @@ pub fn start(directives: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A mere level is meant for Besom's own events: the compiler of the plugins alone would say ten
-/// thousand lines at `debug`. What the database's driver says of each connection is said once, by
-/// the host's health.
+/// Applies a plain `debug` or `trace` level only to Besom's own events: the plugin compiler alone would log
+/// ten thousand lines at `debug`. The database driver logs each failed connection, which the health of
+/// the host already reports once.
 fn own(directives: &str) -> String {
     const DRIVER: &str = "tokio_postgres=warn,deadpool=error";
     match directives.trim() {
@@ -40,25 +40,25 @@ fn own(directives: &str) -> String {
     }
 }
 
-/// Whether a picture could be drawn in place on this stderr.
+/// Whether a screen can be drawn on this terminal.
 fn diverts() -> bool {
     io::stdout().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Takes the lines from now on, until the result is dropped.
+/// Diverts log lines until the result is dropped, which writes the lines left over to stderr.
 pub fn divert() -> Diverted {
     let (sender, lines) = sync_channel(LINES_MAX);
     *DIVERTED.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
     Diverted { lines }
 }
 
-/// The lines that are logged meanwhile.
+/// Receives the log lines while they are diverted from stderr.
 pub struct Diverted {
     lines: Receiver<String>,
 }
 
 impl Diverted {
-    /// Those that wait.
+    /// Takes the buffered lines.
     pub fn take(&self) -> impl Iterator<Item = String> + '_ {
         self.lines.try_iter()
     }
@@ -68,16 +68,16 @@ impl Drop for Diverted {
     fn drop(&mut self) {
         *DIVERTED.lock().unwrap_or_else(PoisonError::into_inner) = None;
         for line in self.lines.try_iter() {
-            // There is nobody left to tell that stderr is gone.
+            // If stderr is closed, there is nowhere left to report it.
             let _ = writeln!(io::stderr(), "{line}");
         }
     }
 }
 
-/// A writer per event.
+/// Creates a writer for each event.
 struct Lines;
 
-/// One event's text.
+/// Buffers the text of one event, and emits it when dropped.
 struct Line(Vec<u8>);
 
 impl<'a> MakeWriter<'a> for Lines {
@@ -105,7 +105,7 @@ impl Drop for Line {
         let diverted = DIVERTED.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let line = text.trim_end_matches('\n');
         if diverted.is_none_or(|sender| sender.try_send(line.to_owned()).is_err()) {
-            // A log that cannot be written is no reason to stop.
+            // A log that cannot be written must not stop the program.
             let _ = io::stderr().write_all(&self.0);
         }
     }

@@ -1,8 +1,8 @@
 //! The command line: one file per group of verbs.
 //!
-//! Results go to stdout through [`output`], everything else to stderr. Reading verbs work on
-//! the store, whether a host runs or not; what changes something is a command row that the
-//! leader applies. A verb is a struct of arguments with `run(self, &Global)`.
+//! Results go to stdout through [`output`], everything else to stderr. Verbs that read work on the
+//! store and need no running host. Verbs that change something record a command, which the leader
+//! applies. A verb is a struct of arguments with `run(self, &Global)`.
 
 pub mod ask;
 pub mod assembly;
@@ -56,10 +56,10 @@ pub struct Cli {
     verb: Verb,
 }
 
-/// What every verb understands.
+/// Options of every verb.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Global {
-    /// The configuration.
+    /// Path of the configuration file.
     #[arg(
         long,
         global = true,
@@ -68,82 +68,83 @@ pub struct Global {
         env = "BESOM_CONFIG"
     )]
     pub config: PathBuf,
-    /// How results are printed.
+    /// Output format of results.
     #[arg(long, global = true, value_enum, default_value_t = Format::Table)]
     pub output: Format,
-    /// What is logged to stderr: a level, or directives such as `info,besom::node=debug`.
+    /// Log level for stderr, or directives such as `info,besom::node=debug`.
     #[arg(long, global = true, value_name = "LEVEL", default_value = "info", env = "BESOM_LOG")]
     pub log: String,
-    /// Set a key of the configuration, above the file and the environment. Repeatable.
+    /// Override a configuration key from the file or the environment; repeatable.
     #[arg(long = "set", global = true, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
 }
 
-/// What is to be done.
+/// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Run the host, until SIGTERM: it leads or follows, plans, executes and commits.
+    /// Run the host until SIGTERM.
     Serve(serve::Args),
-    /// Run every task once to the end, without a host.
+    /// Run all tasks once without a host, until nothing new is planned.
     Run(run::Args),
-    /// Create a directory with something to sweep, and show Besom at work in it.
+    /// Create sample data in a directory and run Besom on it.
     Demo(demo::Args),
-    /// The dashboard: see who leads, what runs and what waits, live, and act on it.
+    /// Open the live dashboard.
     Top(top::Args),
-    /// Who leads, which nodes are there, what every task does next and what waits.
+    /// Show the leader, the nodes, the schedule of each task, and the waiting items.
     Status(status::Args),
-    /// Recount the books: every item planned is committed, skipped, dead, discarded or pending.
+    /// Verify that every planned item is committed, skipped, dead, discarded or pending.
     Audit(audit::Args),
-    /// Tasks: list, show, trigger, pause, resume, edit, explain a slot.
+    /// List, show, trigger, pause, resume and edit tasks, and explain a slot.
     #[command(subcommand)]
     Task(task::Verb),
-    /// Items set aside: list, show, retry, discard.
+    /// List, show, retry and discard dead letters.
     #[command(subcommand)]
     Dead(dead::Verb),
-    /// Streams of the log: list, repair.
+    /// List and repair the streams of the log.
     #[command(subcommand)]
     Stream(stream::Verb),
-    /// Messages that tasks have emitted: list, retry.
+    /// List and retry messages that tasks have emitted.
     #[command(subcommand)]
     Outbox(outbox::Verb),
-    /// What people have asked of the leader: who, when, why, and what came of it.
+    /// Show recorded commands: who, when, why, and the result.
     #[command(subcommand)]
     Commands(commands::Verb),
-    /// Runs: list, show, logs, cancel.
+    /// List, show and cancel runs, and print their logs.
     #[command(subcommand)]
     Runs(runs::Verb),
-    /// Documents: import, export, show, verify, left-alone.
+    /// Import, export, show and verify documents, and list those left alone.
     #[command(subcommand)]
     Doc(doc::Verb),
-    /// Plugins: list, pin, compare with the one before.
+    /// List plugins, pin them, and compare them with the version loaded before.
     #[command(subcommand)]
     Plugin(plugin::Verb),
-    /// The SQL that gives Besom's role on PostgreSQL what its tasks need, and no more.
+    /// Print the SQL of least privilege for PostgreSQL.
     Grants(grants::Args),
-    /// Schedules: the next times of an expression.
+    /// Print the next times of a schedule.
     #[command(subcommand)]
     Schedule(schedule::Verb),
-    /// Nodes of the cluster: list, drain, resume; and the leader: resign.
+    /// List, drain and resume the nodes of a cluster, and make the leader resign.
     #[command(subcommand)]
     Node(node::Verb),
-    /// Rings: the cluster's (show, owner), and others (simulate, serve).
+    /// Show the ring of the cluster, and simulate or serve other rings.
     #[command(subcommand)]
     Ring(ring::Verb),
-    /// Check the configuration with all its plugins, and the mapping against the database.
+    /// Check the configuration and its plugins, and optionally the mapping against the database.
     Check(check::Args),
-    /// The configuration: its schema, and a first one with comments.
+    /// Write a commented configuration, or print the JSON Schema.
     #[command(subcommand)]
     Config(config::Verb),
 }
 
-/// Runs the program.
+/// Parses the arguments and runs the verb. As a child process for plugins and documents, runs that work
+/// instead.
 pub fn main() -> ExitCode {
     let works = [crate::runtime::COMPILING, crate::runtime::LOOKING_UP, crate::doc::VERIFYING];
     if let Some(code) = crate::child::main(&works) {
         return code;
     }
     let cli = Cli::parse();
-    // Databases, leases and logs hold other people's data: they are this user's alone.
+    // Databases, leases and logs hold data of other people: only this user may read them.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     if let Err(message) = log::start(&cli.global.log) {
         return Exit::from(Failure::Usage(message)).into();
@@ -156,7 +157,7 @@ pub fn main() -> ExitCode {
         }
     };
     let exit = runtime.block_on(dispatch(cli)).unwrap_or_else(Exit::from);
-    // A verb that ends has finished its work; a guest or a read that hangs is not waited for.
+    // The verb has finished its work; do not wait for a guest or a read that hangs.
     runtime.shutdown_background();
     exit.into()
 }
@@ -187,7 +188,7 @@ async fn dispatch(cli: Cli) -> Result<Exit, Failure> {
     }
 }
 
-/// The program's arguments, for completions and the manual page.
+/// Returns the definition of the command line, for completions and the manual page.
 pub fn command() -> clap::Command {
     Cli::command()
 }

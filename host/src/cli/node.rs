@@ -1,4 +1,4 @@
-//! `besom node`: the members of a cluster, what they take part in, and who leads them.
+//! `besom node`: lists, drains and resumes the members of a cluster, and makes the leader resign.
 
 use std::sync::Arc;
 
@@ -22,32 +22,31 @@ use crate::ports::store::Command;
 pub enum Verb {
     /// List the members of the cluster.
     Ls,
-    /// Let a node finish what it has and give it nothing new.
+    /// Drain a node: it finishes its work and receives nothing new.
     Drain(Name),
-    /// Give a drained node its share again.
+    /// Resume a drained node: it receives its share of the work again.
     Resume(Name),
-    /// Let the leader give its leadership up: another node leads then, or the same one again
-    /// under a higher term.
+    /// Make the leader resign: another node is elected, or the same one under a higher term.
     Resign {
-        /// How it is asked for.
+        /// Reason and waiting time.
         #[command(flatten)]
         asking: Asking,
     },
 }
 
-/// A node's name.
+/// Selects a node by name.
 #[derive(Debug, clap::Args)]
 pub struct Name {
-    /// As `besom node ls` shows it.
+    /// Name of the node, as shown by `besom node ls`.
     #[arg(value_name = "NODE")]
     name: String,
-    /// Why; kept with who and when.
+    /// Reason, recorded with the command.
     #[arg(long, default_value = "")]
     reason: String,
 }
 
 impl Verb {
-    /// Asks etcd or the leader, and prints.
+    /// Reads or changes the membership in etcd, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let etcd = || handle(&configuration(global)?);
         match self {
@@ -57,8 +56,10 @@ impl Verb {
             Verb::Resign { asking } => {
                 let (store, outline) = open::reading(global).await?;
                 if outline.leader.is_none() {
-                    let why = outline.leader_fault.unwrap_or_else(|| "nobody leads".into());
-                    return Err(Failure::Failed(format!("there is nobody to resign: {why}")));
+                    let why = outline.leader_fault.unwrap_or_else(|| "no node leads".into());
+                    return Err(Failure::Failed(format!(
+                        "there is no leader that could resign: {why}"
+                    )));
                 }
                 asking.run(global, &*store, &Command::Resign).await
             }
@@ -66,20 +67,21 @@ impl Verb {
     }
 }
 
-/// The configuration, its tasks left aside.
+/// Reads the configuration without its tasks.
 pub fn configuration(global: &Global) -> Result<Config, Failure> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let model = collections_for(&parsed.plugins());
     Ok(parsed.outline(&model).finish()?)
 }
 
-/// The cluster's etcd, for somebody who only looks and sets states: no member is registered.
+/// Returns an etcd client for reading members and setting their states; it registers no member.
+///
+/// # Errors
+/// The configuration names no etcd, or a file that the client needs cannot be used.
 pub fn handle(config: &Config) -> Result<Arc<Etcd>, Failure> {
     let nobody = NodeName::from("besom-cli");
     cluster::etcd(config, &nobody, &open::onlookers_clock())?.ok_or_else(|| {
-        Failure::Usage(
-            "this host is in no cluster: [coordination] etcd names the members of etcd".into(),
-        )
+        Failure::Usage("this host is not part of a cluster: set `etcd` in [coordination]".into())
     })
 }
 
@@ -104,7 +106,7 @@ async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
         .collect();
     output::show(global.output, &json, || {
         let headings = ["NODE", "STATE", ">WEIGHT", "LEADS", "ADDRESS", "INCARNATION"];
-        let mut table = Table::new(&headings, "No node has joined.");
+        let mut table = Table::new(&headings, "No nodes have joined.");
         for member in &membership.members {
             let state = match member.state {
                 MemberState::Active if !member.is_on_ring() => "aside",
@@ -125,7 +127,10 @@ async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
         for member in &membership.members {
             if let Some(away) = &member.store_away {
                 let (since, why) = (Stamp(away.since), printable(&away.told()));
-                text.push_str(&format!("{} misses the store since {since}: {why}\n", member.name));
+                text.push_str(&format!(
+                    "{} cannot reach the store (since {since}): {why}\n",
+                    member.name
+                ));
             }
         }
         text
@@ -133,8 +138,8 @@ async fn list(global: &Global, etcd: &Etcd) -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
-/// Keeps in the store who did it and why. The members have it already: that it could not be kept
-/// is said, and no more.
+/// Records in the store who changed the state and why. If that fails, the change still holds and only a
+/// warning is logged.
 async fn note(global: &Global, name: &ServerName, state: MemberState, reason: &str) {
     let command = state.noted(name.to_string());
     let noted = async {
@@ -142,7 +147,7 @@ async fn note(global: &Global, name: &ServerName, state: MemberState, reason: &s
         Ok::<_, Failure>(store.submit(&command, &caller(), reason).await?)
     };
     if let Err(error) = noted.await {
-        tracing::warn!(%error, "the store does not keep who has done this");
+        tracing::warn!(%error, "cannot record in the store who changed the state of the node");
     }
 }
 
@@ -157,15 +162,17 @@ async fn set(
         let members = etcd.members().await?.members;
         let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
         let near = match names.is_empty() {
-            true => "no node has joined".to_owned(),
+            true => "no nodes have joined".to_owned(),
             false => crate::config::keys::suggestion(name.as_str(), names),
         };
         return Err(Failure::Usage(format!("there is no node `{name}`: {near}")));
     }
     note(global, &name, state, &reason).await;
     output::show(global.output, &json!({ "name": name, "state": state }), || match state {
-        MemberState::Draining => format!("{name} is draining: it gets nothing new.\n"),
-        MemberState::Active | MemberState::Joining => format!("{name} gets its share again.\n"),
+        MemberState::Draining => format!("{name} is draining: it receives no new work.\n"),
+        MemberState::Active | MemberState::Joining => {
+            format!("{name} is active: it receives its share of the work again.\n")
+        }
     })?;
     Ok(Exit::Fine)
 }

@@ -1,5 +1,5 @@
-//! From the command line to a configuration and a store. This file and `main.rs` are the
-//! only ones that name adapters.
+//! Opens the configuration, the store and the plugins for the verbs. Only the files of the command line
+//! name adapters.
 
 mod activity;
 
@@ -30,14 +30,19 @@ use crate::runtime::{LoadError, Metering, Runtime, Settings};
 use crate::secret;
 use crate::store::{postgres, sqlite};
 
-/// Opens the store of a configuration, creating the file and the engine's tables where they
-/// are missing.
+/// Opens the store of a configuration, and creates the file and the engine's tables if they do not exist.
+///
+/// # Errors
+/// The store cannot be reached or opened, or a file that its address needs cannot be read.
 pub async fn open_store(config: &Config) -> Result<Arc<dyn Store>, store::Error> {
     let store: Arc<dyn Store> = open_embedded(config).await?;
     Ok(store)
 }
 
-/// The same with what a host also needs of it: its activity and its lease.
+/// Like [`open_store`], for a caller that also needs the activity and the lease in the store.
+///
+/// # Errors
+/// As for [`open_store`].
 pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, store::Error> {
     let timeouts = Timeouts {
         idle: config.activity.idle_timeout,
@@ -62,20 +67,20 @@ pub async fn open_embedded(config: &Config) -> Result<Arc<dyn Embedded>, store::
     Ok(store)
 }
 
-/// Looks at the address of the store without connecting: what may be a risk about it.
+/// Returns a warning if connections to the store are not authenticated. Does not connect.
 ///
 /// # Errors
-/// It cannot be read, or a file that it needs.
+/// The URL, or a file that it refers to, cannot be read.
 pub fn store_risk(config: &Config) -> Result<Option<&'static str>, store::Error> {
     let Some(url) = &config.store.url else { return Ok(None) };
     let options = of_server(config, Timeouts::default())?;
     let unchecked = postgres::is_unchecked(url, &options)?;
     Ok(unchecked.then_some(
-        "nobody checks that the server is the one that is meant: a machine on the way could be it",
+        "the identity of the server is not verified: another machine on the network could impersonate it",
     ))
 }
 
-/// How a server is spoken to.
+/// Returns the connection options of a PostgreSQL store.
 fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, store::Error> {
     let cluster = match config.coordination.is_cluster() {
         true => config.coordination.cluster.clone(),
@@ -108,22 +113,22 @@ fn of_server(config: &Config, activity: Timeouts) -> Result<postgres::Options, s
     })
 }
 
-/// Connections of one host to a server, at most.
+/// Maximum number of connections from one host to the server.
 pub fn connections(config: &Config) -> usize {
     let store = &config.store;
     let pools = [store.commit_connections, store.act_connections, store.read_connections];
     pools.iter().map(|most| *most as usize).sum::<usize>() + postgres::Options::default().leader_max
 }
 
-/// Whether there is a database to look at: a server is asked, a file has to be there.
+/// Whether a database exists, as far as it can be known without connecting: a server is assumed to.
 pub fn is_there(config: &Config) -> bool {
     config.store.url.is_some() || config.store.path.exists()
 }
 
-/// Refuses where there is no database to look at.
+/// Fails if the database does not exist.
 ///
 /// # Errors
-/// There is none, or the configuration cannot be read.
+/// The SQLite file does not exist, or the configuration cannot be read.
 pub fn refuse_absent(global: &Global) -> Result<(), Failure> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let model = collections_for(&parsed.plugins());
@@ -134,37 +139,40 @@ pub fn refuse_absent(global: &Global) -> Result<(), Failure> {
 fn absent(config: &Config) -> Failure {
     let path = config.store.path.display();
     Failure::Unreachable(format!(
-        "there is no database {path}; `besom serve`, `besom run` and `besom demo` create it"
+        "the database {path} does not exist; `besom serve`, `besom run` and `besom demo` create it"
     ))
 }
 
-/// What a configuration says of its tasks without their plugins.
+/// What is known of a configuration and its cluster without loading plugins.
 #[derive(Debug, Clone, Default)]
 pub struct Outline {
-    /// Plugin, expression and time zone, by task.
+    /// Plugin, schedule, time zone and policy of each task.
     pub tasks: BTreeMap<TaskName, TaskOutline>,
-    /// What is wrong with the file, as it is printed.
+    /// Errors in the configuration file, as printed.
     pub problems: Vec<String>,
-    /// How long a lease lasts.
+    /// Duration of a lease.
     pub lease_ttl: std::time::Duration,
-    /// How long a node that vanished is shown.
+    /// How long a vanished node is shown.
     pub nodes_shown: std::time::Duration,
-    /// Who holds the lease; none: nobody does.
+    /// The current leader; `None` if there is none, or if it is unknown.
     pub leader: Option<LeaderRecord>,
-    /// Why it is not known who holds it.
+    /// Why the leader is unknown.
     pub leader_fault: Option<String>,
-    /// The members of the cluster; none: in no cluster, or they could not be read.
+    /// The members of the cluster; `None` without a cluster, or if they could not be read.
     pub members: Option<Membership>,
 }
 
-/// What the host of this configuration says of itself; none: it does not run here.
+/// Returns the status that the local host reports, or `None` if no host answers on this machine.
 pub async fn host_status(global: &Global) -> Option<HostStatus> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone())).ok()?;
     ask::host(&parsed.sections().api.socket, "/status").await
 }
 
-/// For verbs that only look at the store: no plugin is loaded, and a configuration with
-/// faults in it does not keep the store from being read. They are said on stderr.
+/// Opens the store for verbs that only read it. Loads no plugins. Prints errors of the configuration to
+/// stderr and continues if it still names a store.
+///
+/// # Errors
+/// The configuration names no usable store, or the store cannot be reached.
 pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failure> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let tasks = parsed.outlines();
@@ -181,11 +189,11 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
     }
     if !problems.is_empty() {
         eprintln!("{}", problems.join("\n"));
-        tracing::warn!("a host would refuse this configuration; the store is read all the same");
+        tracing::warn!("a host would refuse this configuration; reading the store anyway");
     }
     let (lease_ttl, nodes_shown) = (config.lease.ttl, config.retention.nodes);
     let store = open_embedded(config).await?;
-    // What the store says is worth having without it.
+    // The store can be shown even if the leader is unknown.
     let (leader, members, leader_fault) = match leader(config, &store).await {
         Ok((leader, members)) => (leader, members, None),
         Err(failure) => (None, None, Some(failure.to_string())),
@@ -195,8 +203,8 @@ pub async fn reading(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
     Ok((store, outline))
 }
 
-/// The store, for verbs that can do without it: none where it is not there (yet), or where
-/// the configuration does not say which it is. One that does not answer is said on stderr.
+/// Opens the store for verbs that can work without it. Returns `None` if it does not exist yet, if the
+/// configuration does not name it, or if it cannot be reached, which is logged as a warning.
 pub async fn beside(global: &Global) -> Option<Arc<dyn Store>> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone())).ok()?;
     let model = collections_for(&parsed.plugins());
@@ -208,24 +216,24 @@ pub async fn beside(global: &Global) -> Option<Arc<dyn Store>> {
     match open_embedded(config).await {
         Ok(store) => Some(store as _),
         Err(error) => {
-            tracing::warn!(%error, "the store does not answer");
+            tracing::warn!(%error, "cannot reach the store");
             None
         }
     }
 }
 
-/// What the lease in the store writes down for people is by `time`.
+/// Returns the clock of the lease in the store; timestamps written for people come from `time`.
 fn lease_clock(time: &Arc<StoreTime>) -> LeaseClock {
     let time = Arc::clone(time);
     LeaseClock::of_machine(Arc::new(clock::since_boot), Arc::new(move || time.store()))
 }
 
-/// For who only looks: nothing is written by it.
+/// Returns a clock for readers; no timestamp of it is written to the store.
 pub fn onlookers_clock() -> Arc<StoreTime> {
     StoreTime::of_machine(SkewBounds::DEFAULT)
 }
 
-/// Who holds the lease and who is a member, as an onlooker sees it: nothing is taken or renewed.
+/// Reads the current leader and the members, without taking or renewing a lease.
 async fn leader(
     config: &Config,
     store: &Arc<dyn Embedded>,
@@ -245,8 +253,11 @@ fn missing(path: &Path) -> Failure {
     Failure::Failed(format!("{} names no database", path.display()))
 }
 
-/// For verbs that write documents: the configuration has to be right, plugins aside. The
-/// tables of the entity model are created where the file maps no others.
+/// Opens the store for verbs that write documents. Creates the tables of the entity model unless the
+/// file maps other ones.
+///
+/// # Errors
+/// Any error in the configuration except in plugins, or a store that cannot be reached.
 pub async fn writing(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failure> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let tasks = parsed.outlines();
@@ -260,13 +271,16 @@ pub async fn writing(global: &Global) -> Result<(Arc<dyn Store>, Outline), Failu
     Ok((store, outline))
 }
 
-/// The plugins of a configuration, loaded into a runtime.
+/// Loads the plugins of a configuration into a runtime.
 pub struct Loader {
     runtime: Runtime,
 }
 
 impl Loader {
-    /// Starts a runtime with the bounds of a configuration.
+    /// Starts a runtime with the limits of a configuration.
+    ///
+    /// # Errors
+    /// The runtime or its cache directory cannot be set up.
     pub fn start(parsed: &Parsed) -> Result<Loader, Failure> {
         let (cache, is_named) = parsed.cache_dir();
         let users_cache = if is_named { None } else { users_cache() };
@@ -285,12 +299,12 @@ impl Loader {
         Ok(Loader { runtime })
     }
 
-    /// The runtime.
+    /// The runtime that holds the loaded plugins.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Loads every plugin that the configuration names, and resolves it.
+    /// Loads every plugin that the configuration names, and resolves the configuration with them.
     pub async fn resolve(&self, parsed: Parsed) -> Resolved {
         let mut found = BTreeMap::new();
         for name in parsed.plugins() {
@@ -306,15 +320,15 @@ impl Loader {
         parsed.resolve(&lookup, &defaults)
     }
 
-    /// Loads a plugin by the name that tasks give it.
+    /// Loads a plugin by its name in the configuration.
     ///
     /// # Errors
-    /// What is wrong with it, and how to mend that.
+    /// Why the plugin cannot be used, with the fix.
     pub async fn load(&self, name: &str, dir: &Path) -> Result<Plugin, PluginFault> {
         let built_in = crate::built_in::find(name);
         let loaded = match built_in {
             Some(Ok(built_in)) => {
-                // As its tasks will ask for it, if they do not say otherwise.
+                // The default of its tasks; a task with other limits loads its own version.
                 let metering = Metering::counting(!crate::built_in::is_uncounted(name));
                 self.runtime.load_built_in(built_in, metering).await
             }
@@ -339,7 +353,7 @@ impl Loader {
     }
 }
 
-/// Where this user's programs keep what they can make again.
+/// Returns the cache directory of this user.
 fn users_cache() -> Option<PathBuf> {
     let absolute = |variable: &str| {
         std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
@@ -355,27 +369,27 @@ fn file(name: &str, dir: &Path) -> Result<PathBuf, PluginFault> {
         return Err(fix(match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!(
-                "built in are {}; your own is named as its file, `{name}.wasm` in {}",
+                "the built-in plugins are {}; name your own by its file, such as `{name}.wasm` in {}",
                 crate::built_in::names().collect::<Vec<_>>().join(", "),
                 dir.display()
             ),
         }));
     }
-    // A plugin is a file of that directory, not a way out of it.
+    // A plugin name must not lead out of the plugin directory.
     let plain = Path::new(name).components().count() == 1 && !name.starts_with('.');
     if !plain {
-        return Err(fix(format!("name a file of {}, without a path", dir.display())));
+        return Err(fix(format!("name a file in {}, without a path", dir.display())));
     }
     Ok(dir.join(name))
 }
 
-/// Whoever can write the directory can exchange every file of it.
+/// Refuses a plugin directory that others can write: they could replace every plugin in it.
 fn own_directory(name: &str, dir: &Path) -> Result<(), PluginFault> {
-    // That it is not there is said of the file.
+    // A missing directory is reported with the missing file.
     let Ok(found) = std::fs::metadata(dir) else { return Ok(()) };
     crate::runtime::trusted(&found).map_err(|why| PluginFault {
         message: format!("the plugin `{name}`: the directory {}: {why}", dir.display()),
-        fix: "let it belong to this user or to root, and be written by nobody else".to_owned(),
+        fix: "make it owned by this user or by root, and writable by no one else".to_owned(),
     })
 }
 
@@ -388,23 +402,24 @@ fn fault(name: &str, dir: &Path, error: &LoadError) -> PluginFault {
                 None => format!("put it into {}", dir.display()),
             }
         }
-        LoadError::Read { .. } => "make it readable for this user".to_owned(),
+        LoadError::Read { .. } => "make it readable by this user".to_owned(),
         LoadError::Foreign { .. } => {
-            "let it belong to this user or to root, and be written by nobody else".to_owned()
+            "make it owned by this user or by root, and writable by no one else".to_owned()
         }
         LoadError::Mismatch(_) | LoadError::Type(_) => {
             "build it with this version's SDK for wasm32-wasip2, or use another Besom".to_owned()
         }
         LoadError::Compile(_) => {
-            "build it again for wasm32-wasip2; what compiling may take stands in [plugins]"
-                .to_owned()
+            "rebuild it for wasm32-wasip2, or raise the compile limits in [plugins]".to_owned()
         }
         LoadError::Process(_) => {
-            "try again; where it stays so, see that this user can start processes, that there is \
-             memory left, and that /proc is mounted"
+            "try again; if it persists, check that this user can start processes, that memory is \
+             available, and that /proc is mounted"
                 .to_owned()
         }
-        LoadError::Describe(_) | LoadError::Manifest(_) => "mend the plugin's describe".to_owned(),
+        LoadError::Describe(_) | LoadError::Manifest(_) => {
+            "correct the `describe` function of the plugin".to_owned()
+        }
     };
     PluginFault { message: format!("the plugin `{name}`: {error}"), fix }
 }
@@ -417,8 +432,10 @@ fn wasm_files(dir: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The whole configuration with its plugins loaded: what `serve` and `run` need. Warnings
-/// are said on stderr.
+/// Reads the whole configuration and loads its plugins. Prints warnings to stderr.
+///
+/// # Errors
+/// All problems of the configuration.
 pub async fn running(global: &Global) -> Result<(Config, Loader), Failure> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let loader = Loader::start(&parsed)?;
@@ -427,15 +444,18 @@ pub async fn running(global: &Global) -> Result<(Config, Loader), Failure> {
     Ok((config, loader))
 }
 
-/// The same, checked against the database as well: nothing is started on a mapping that
-/// does not fit. Needs the tables to be there.
+/// Like [`running`], and also compares the mapping with the database, whose tables must exist.
+///
+/// # Errors
+/// All problems of the configuration and the mapping, or a store that cannot be reached within
+/// `host.connect_wait_max`.
 pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Embedded>), Failure> {
     let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
     let loader = Loader::start(&parsed)?;
     let mut resolved = loader.resolve(parsed).await;
     let faulty = resolved.problems().iter().any(|problem| problem.is_error());
     if faulty && !is_there(resolved.partial()) {
-        // Opening would create it, and nothing is to come of a wrong file.
+        // Opening would create the database, which an invalid configuration must not do.
         resolved.finish()?;
         return Err(missing(&global.config));
     }
@@ -446,7 +466,7 @@ pub async fn checked(global: &Global) -> Result<(Config, Loader, Arc<dyn Embedde
     };
     let store = match opened {
         Ok(store) => store,
-        // What is wrong with the file may be why the store cannot be opened.
+        // Errors in the file may be the reason, so they are reported instead.
         Err(error) => return Err(resolved.finish().map_or_else(Failure::from, |_| error)),
     };
     let faults = store.check(&resolved.used_collections()).await?;
@@ -462,7 +482,7 @@ fn warn(warnings: &Problems) {
     }
 }
 
-/// Who leads, by the lease that the store keeps.
+/// Returns the coordination that uses the lease in the store.
 pub fn store_lease(
     config: &Config,
     store: &Arc<dyn Embedded>,

@@ -1,4 +1,4 @@
-//! `besom outbox`: messages that tasks have emitted, and what has become of them.
+//! `besom outbox`: lists messages that tasks have emitted with their delivery, and retries them.
 
 use besom_core::delivery::State;
 use clap::{Subcommand, ValueEnum};
@@ -12,56 +12,56 @@ use crate::ports::store::{Command, Message, MessageQuery, MessageSelector};
 /// `besom outbox`.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Messages, newest first.
+    /// List messages, newest first.
     Ls {
-        /// Of this topic.
+        /// Only messages of this topic.
         #[arg(long)]
         topic: Option<String>,
-        /// In this state.
+        /// Only messages in this state.
         #[arg(long, value_enum)]
         state: Option<Which>,
-        /// At most so many.
+        /// Maximum number of rows.
         #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         limit: u32,
     },
-    /// Deliver messages again that were given up, at once and with fresh attempts. One that a
-    /// later message of its task, tenant, topic and key has followed stays as it is.
+    /// Retry messages that were given up, immediately and with the attempt counter reset. A message
+    /// followed by a later one of the same task, tenant, topic and key is not retried.
     Retry {
-        /// Their numbers.
+        /// Numbers of the messages.
         ids: Vec<u64>,
-        /// Of this topic.
+        /// Only messages of this topic.
         #[arg(long)]
         topic: Option<String>,
-        /// All of them.
+        /// Select all messages that were given up.
         #[arg(long)]
         all: bool,
-        /// How it is asked for.
+        /// Reason and waiting time.
         #[command(flatten)]
         asking: Asking,
     },
 }
 
-/// A selection that somebody has made: nothing given means a slip, not everything.
+/// Returns an explicit selection. No selection at all is an error and does not mean everything.
 fn chosen(ids: Vec<u64>, topic: Option<String>, all: bool) -> Result<MessageSelector, Failure> {
     match (ids.is_empty(), &topic, all) {
         (true, None, true) | (false, None, false) | (true, Some(_), false) => {
             Ok(MessageSelector { ids, topic })
         }
         (true, None, false) => {
-            Err(Failure::Usage("which ones? give numbers, --topic or --all".into()))
+            Err(Failure::Usage("no messages selected: give numbers, --topic or --all".into()))
         }
-        _ => Err(Failure::Usage("numbers, --topic and --all exclude each other".into())),
+        _ => Err(Failure::Usage("numbers, --topic and --all cannot be combined".into())),
     }
 }
 
-/// Where messages are.
+/// The state of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Which {
-    /// They wait, for their delivery or for somebody who reads the table.
+    /// Waiting for delivery, or to be read from the outbox table.
     Pending,
-    /// Their receiver has taken them.
+    /// Accepted by the receiver.
     Delivered,
-    /// They are not tried again.
+    /// Not retried any more.
     GivenUp,
 }
 
@@ -75,7 +75,7 @@ impl From<Which> for State {
     }
 }
 
-/// A message, as it is printed.
+/// A message as it is printed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Row {
     id: u64,
@@ -86,7 +86,7 @@ struct Row {
     state: State,
     emitted_at: Stamp,
     attempts: u32,
-    /// Of a pending one that was tried.
+    /// Time of the next attempt; only for a pending message that was attempted before.
     next_at: Option<Stamp>,
     ended_at: Option<Stamp>,
     error: Option<String>,
@@ -117,7 +117,7 @@ impl From<&Message> for Row {
 }
 
 impl Verb {
-    /// Looks up and prints, or asks the leader.
+    /// Prints messages, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let (store, _) = open::reading(global).await?;
         match self {
@@ -139,7 +139,7 @@ impl Verb {
 fn list(rows: &[Row]) -> String {
     let mut table = Table::new(
         &[">ID", "TOPIC", "TENANT", "KEY", "EMITTED", "STATE", ">ATTEMPTS", "ANSWER"],
-        "The outbox holds no such message.",
+        "The outbox contains no matching messages.",
     );
     for r in rows {
         let answer = match (&r.error, r.reply_status) {

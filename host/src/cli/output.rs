@@ -1,7 +1,7 @@
 //! Results on stdout: tables for people, JSON for programs.
 //!
-//! Everything that a person sees is escaped, because keys and messages come from databases
-//! and plugins. JSON needs no such care: its own escapes cover control characters.
+//! Text output is escaped, because keys and messages come from databases and plugins. JSON escapes
+//! control characters by itself.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,37 +15,37 @@ use unicode_width::UnicodeWidthStr;
 use super::Failure;
 use crate::config::printable;
 
-/// How results are printed.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Text for people.
     Table,
-    /// For programs: one JSON document.
+    /// One JSON document for programs.
     Json,
 }
 
-/// Rows under headings. A column whose heading starts with `>` is aligned to the right.
+/// A table with headings. A column whose heading starts with `>` is right-aligned.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     headings: Vec<&'static str>,
     rows: Vec<Vec<String>>,
-    /// What is said instead of an empty table.
+    /// Printed instead of a table without rows.
     empty: &'static str,
 }
 
 impl Table {
-    /// A table with these headings, and what is said if it stays empty.
+    /// Creates a table; `empty` is printed if it has no rows.
     pub fn new(headings: &[&'static str], empty: &'static str) -> Table {
         Table { headings: headings.to_vec(), rows: Vec::new(), empty }
     }
 
-    /// Adds a row.
+    /// Adds a row with one cell per heading; the cells are escaped.
     pub fn row<const N: usize>(&mut self, cells: [String; N]) {
         debug_assert_eq!(N, self.headings.len());
         self.rows.push(cells.iter().map(|c| printable(c)).collect());
     }
 
-    /// The lines.
+    /// Renders the table with aligned columns.
     pub fn render(&self) -> String {
         if self.rows.is_empty() {
             return format!("{}\n", self.empty);
@@ -87,18 +87,18 @@ impl Table {
     }
 }
 
-/// Names and values, one pair a line.
+/// Names and values, printed as one pair per line.
 #[derive(Debug, Clone, Default)]
 pub struct Facts(Vec<(String, String)>);
 
 impl Facts {
-    /// Adds a pair.
+    /// Appends a pair.
     pub fn add(&mut self, name: impl Into<String>, value: impl ToString) -> &mut Facts {
         self.0.push((name.into(), value.to_string()));
         self
     }
 
-    /// The lines.
+    /// Renders the pairs with aligned values; names and values are escaped.
     pub fn render(&self) -> String {
         let width = self.0.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
         self.0
@@ -111,7 +111,10 @@ impl Facts {
     }
 }
 
-/// Prints a result: as JSON, or as the text for people.
+/// Prints a result as JSON or as text.
+///
+/// # Errors
+/// stdout cannot be written, or the value cannot be serialized.
 pub fn show(
     format: Format,
     value: &impl Serialize,
@@ -120,15 +123,19 @@ pub fn show(
     let text = match format {
         Format::Table => text(),
         Format::Json => {
-            let json = serde_json::to_string(value)
-                .map_err(|e| Failure::Failed(format!("the result is no JSON: {e}")))?;
+            let json = serde_json::to_string(value).map_err(|e| {
+                Failure::Failed(format!("the result cannot be encoded as JSON: {e}"))
+            })?;
             format!("{json}\n")
         }
     };
     write(text.as_bytes())
 }
 
-/// Writes to stdout. A reader that has gone away (`besom runs ls | head`) is no error.
+/// Writes to stdout. A closed pipe (`besom runs ls | head`) is not an error.
+///
+/// # Errors
+/// stdout cannot be written.
 pub fn write(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -139,7 +146,7 @@ pub fn write(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// An instant, as it is printed: programs get all of it, people the second.
+/// An instant as it is printed: with microseconds in JSON, to the second in text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stamp(pub Time);
 
@@ -156,7 +163,7 @@ impl fmt::Display for Stamp {
 }
 
 impl Stamp {
-    /// How far it lies ahead or back, in the two largest units.
+    /// Describes the distance from `now` in its two largest units, such as `in 4m 12s` or `3h 5m ago`.
     pub fn beside(self, now: Stamp) -> String {
         let span = |d: Duration| {
             let s = d.as_secs();
@@ -167,7 +174,7 @@ impl Stamp {
                 _ => format!("{}d {}h", s / 86_400, s % 86_400 / 3_600),
             }
         };
-        // Both to the second, so that what is shown adds up.
+        // Both are rounded to the second, so that the distance matches the printed instants.
         let (at, now) = (self.0.micros() / 1_000_000, now.0.micros() / 1_000_000);
         match at.cmp(&now) {
             Ordering::Equal => "now".to_owned(),
@@ -177,18 +184,18 @@ impl Stamp {
     }
 }
 
-/// A text in a cell.
+/// Returns the text of an optional cell, `-` for `None`.
 pub fn text(s: Option<impl ToString>) -> String {
     s.map_or_else(|| "-".to_owned(), |s| s.to_string())
 }
 
-/// How wide the longest bar is.
+/// Width of the longest bar, in characters.
 const BAR_CELLS_MAX: u64 = 40;
 
-/// A bar whose length is a value beside the largest one.
+/// Draws a bar whose length is proportional to `value`; `most` gets the full width.
 pub fn bar(value: u64, most: u64) -> String {
     let cells = (value * BAR_CELLS_MAX + most / 2).checked_div(most).unwrap_or(0);
-    // Something is not nothing.
+    // A value above zero gets at least one character.
     let cells = cells.max(u64::from(value > 0));
     "█".repeat(usize::try_from(cells).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! Waiting for a server that cannot be reached, with growing pauses and a bound.
+//! Retries until a server can be reached, with growing pauses and a time limit.
 
 use std::time::{Duration, Instant};
 
@@ -7,11 +7,11 @@ use super::Failure;
 /// The first pause between two attempts, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
 
-/// Attempts something until it does anything else than not reach a server, for at most `max`.
+/// Repeats `attempt` while it fails with [`Failure::Unreachable`], for at most `max`.
 ///
 /// # Errors
-/// What the attempt returned; after `max`, [`Failure::Unreachable`] with the setting that
-/// bounds it.
+/// Any other failure of `attempt`; after `max`, [`Failure::Unreachable`] with the name of the key that
+/// sets the limit.
 pub async fn patiently<T>(
     max: Duration,
     mut attempt: impl AsyncFnMut() -> Result<T, Failure>,
@@ -26,10 +26,10 @@ pub async fn patiently<T>(
         let left = max.saturating_sub(since.elapsed());
         if left.is_zero() {
             return Err(Failure::Unreachable(format!(
-                "{words}; given up after {max:?} ([host] connect_wait_max)"
+                "{words}; gave up after {max:?} (host.connect_wait_max)"
             )));
         }
-        tracing::warn!("{words}; tried again for {} s", left.as_secs_f64().ceil());
+        tracing::warn!("{words}; retrying for {} s", left.as_secs_f64().ceil());
         tokio::time::sleep(pause.min(left)).await;
         pause = (pause * 2).min(PAUSE.1);
     }

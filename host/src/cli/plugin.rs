@@ -1,7 +1,7 @@
-//! `besom plugin`: the components that run, which files they are, and what they may do.
+//! `besom plugin`: lists plugins, pins their files, and compares a plugin with the version before.
 //!
-//! A pin is the SHA-256 of a plugin's file in the task that names it. Another file under the same
-//! name is refused, so that who can write the file does not get the task's rights with it.
+//! A pin is the SHA-256 of a plugin's file, stored in the task that names it. A host refuses another file
+//! under the same name, so write access to the file does not include the grants of the task.
 
 use std::collections::BTreeSet;
 
@@ -19,51 +19,51 @@ use crate::config::{Overrides, read};
 use crate::ports::guests::{Lane, Manifest};
 use crate::ports::store::{Command, Store};
 
-/// Commands that are looked through for the last load of a plugin.
+/// Maximum number of commands searched for the last load of a plugin.
 const COMMANDS_SEEN_MAX: u32 = 10_000;
 
 /// `besom plugin`.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// The plugins of the configuration: version, digest, tasks, and whether they are pinned.
+    /// List the configured plugins with version, digest, tasks and pin.
     Ls,
-    /// Write the SHA-256 of the plugins' files, as they are now, into the tasks that name them.
+    /// Write the SHA-256 of the current plugin files into the tasks that name them.
     Pin {
-        /// The tasks.
+        /// Tasks whose plugins are pinned.
         #[arg(required_unless_present = "all")]
         tasks: Vec<String>,
-        /// All tasks with a plugin of the directory.
+        /// Pin the plugins of all tasks that use a plugin file.
         #[arg(long, conflicts_with = "tasks")]
         all: bool,
-        /// Why; kept with who has pinned what.
+        /// Reason, recorded with the edit.
         #[arg(long, default_value = "")]
         reason: String,
     },
-    /// What the plugin of a task asks for now that the one before did not, and the other way
-    /// round. The one before is the last other file that a host has taken up.
+    /// Compare what the plugin of a task requests now with the version before: the pinned file, or the
+    /// last different file that a host has loaded.
     Diff {
-        /// The task.
+        /// Name of the task.
         task: String,
     },
 }
 
-/// A plugin, as it is printed.
+/// A plugin as it is printed.
 #[derive(Debug, Serialize)]
 struct Row {
     plugin: String,
     version: Option<String>,
     digest: Option<String>,
     tasks: Vec<String>,
-    /// `built-in`, `pinned`, `not pinned` or `differs`.
+    /// `built-in`, `pinned`, `not pinned`, `differs` or `not compared`.
     pin: &'static str,
-    /// What the plugin asks for.
+    /// The grants that the plugin requests.
     asks: BTreeSet<String>,
-    /// Why it cannot be used; none: it can.
+    /// Why the plugin cannot be used; `None` if it can.
     fault: Option<String>,
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the verb and prints its result.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let parsed = read(&global.config, &Overrides::from_env(global.set.clone()))?;
         let loader = Loader::start(&parsed)?;
@@ -95,7 +95,7 @@ async fn ls(global: &Global, parsed: &Parsed, loader: &Loader) -> Result<Exit, F
             tasks: of_plugin().map(|(task, ..)| (*task).to_owned()).collect(),
             pin: match &loaded {
                 Ok(plugin) if plugin.built_in => "built-in",
-                // Its digest is not known.
+                // The digest is unknown, so pins cannot be compared.
                 Err(_) if of_plugin().all(|(.., pin)| pin.is_some()) => "not compared",
                 _ if pins.contains(&Some(false)) => "differs",
                 _ if pins.contains(&None) => "not pinned",
@@ -109,7 +109,7 @@ async fn ls(global: &Global, parsed: &Parsed, loader: &Loader) -> Result<Exit, F
     output::show(global.output, &rows, || {
         let mut table = Table::new(
             &["PLUGIN", "VERSION", "SHA-256", "PIN", "TASKS", "FAULT"],
-            "The configuration names no plugin.",
+            "The configuration names no plugins.",
         );
         for row in &rows {
             table.row([
@@ -130,7 +130,7 @@ fn short(digest: &str) -> &str {
     digest.get(..16).unwrap_or(digest)
 }
 
-/// What a plugin asks for, a line each.
+/// Returns what a plugin requests, as one line per request.
 fn asks(manifest: &Manifest) -> BTreeSet<String> {
     let mut asks = BTreeSet::new();
     for request in &manifest.collections {
@@ -166,7 +166,7 @@ fn asks(manifest: &Manifest) -> BTreeSet<String> {
     asks
 }
 
-/// The plugin of a task, by its file.
+/// Loads the plugin of a task.
 async fn plugin_of(
     parsed: &Parsed,
     loader: &Loader,
@@ -184,13 +184,13 @@ async fn plugin_of(
     Ok((found.1.to_owned(), plugin))
 }
 
-/// What was pinned.
+/// A pinned plugin as it is printed.
 #[derive(Debug, Serialize)]
 struct Pinned {
     task: String,
     plugin: String,
     digest: String,
-    /// Whether the file was written: it said so already.
+    /// Whether the configuration was changed; false if the pin was already there.
     written: bool,
     asks: BTreeSet<String>,
 }
@@ -217,7 +217,7 @@ async fn pin(
     for task in tasks {
         let (plugin, loaded) = plugin_of(parsed, loader, &task).await?;
         if loaded.built_in {
-            let message = format!("`{plugin}` is part of this program: there is nothing to pin");
+            let message = format!("`{plugin}` is built in and needs no pin");
             return Err(Failure::Usage(message));
         }
         let name = TaskName::from(task.as_str());
@@ -242,7 +242,7 @@ async fn pin(
             let mut facts = Facts::default();
             facts.add("task", &pin.task).add("plugin", &pin.plugin).add("sha256", &pin.digest);
             if !pin.written {
-                facts.add("pin", "it said so already");
+                facts.add("pin", "unchanged");
             }
             for asked in &pin.asks {
                 facts.add("asks", asked);
@@ -254,19 +254,19 @@ async fn pin(
     Ok(Exit::Fine)
 }
 
-/// Keeps who has pinned what. The file is what counts: that it could not be kept is said.
+/// Records who has pinned what. If that fails, the pin still holds and only a warning is logged.
 async fn note(store: &dyn Store, pinned: &[Pinned], reason: &str) {
     for pin in pinned.iter().filter(|pin| pin.written) {
         let task = TaskName::from(pin.task.as_str());
         let change = format!("sha256 -> \"{}\" ({})", pin.digest, pin.plugin);
         let command = Command::Edited { task, change };
         if let Err(error) = store.submit(&command, &submit::caller(), reason).await {
-            tracing::warn!(%error, "the store does not keep who has pinned the plugin");
+            tracing::warn!(%error, "cannot record in the store who pinned the plugin");
         }
     }
 }
 
-/// Two files of a plugin, compared.
+/// The comparison of two versions of a plugin.
 #[derive(Debug, Serialize)]
 struct Difference {
     plugin: String,
@@ -275,9 +275,9 @@ struct Difference {
     pinned: Option<String>,
     version_before: Option<String>,
     version: String,
-    /// Asked for now, and not before.
+    /// Requested now, but not before.
     added: Vec<String>,
-    /// Asked for before, and not now.
+    /// Requested before, but not now.
     removed: Vec<String>,
 }
 
@@ -320,7 +320,7 @@ impl Difference {
                 facts.add("before", format!("{version}  {digest}"));
             }
             _ => {
-                facts.add("before", "no host has taken up another file, as far as the store knows");
+                facts.add("before", "the store has no record of another loaded file");
             }
         }
         facts.add("now", format!("{}  {}", self.version, self.now));
@@ -333,19 +333,20 @@ impl Difference {
         out.extend(self.added.iter().map(|line| format!("+ {line}\n")));
         out.extend(self.removed.iter().map(|line| format!("- {line}\n")));
         if self.added.is_empty() && self.removed.is_empty() {
-            out.push_str("It asks for the same.\n");
+            out.push_str("The requests are unchanged.\n");
         }
         out
     }
 }
 
-/// A file that a host has taken up.
+/// A plugin file that a host has loaded.
 struct Load {
     digest: String,
     manifest: Manifest,
 }
 
-/// The last file of a plugin that a host has taken up: the pinned one, or another than that of now.
+/// Finds the last load of a plugin that differs from the current file: the pinned file if there is a
+/// different pin, otherwise any other file.
 async fn last_load(
     store: &dyn Store,
     name: &str,

@@ -1,4 +1,4 @@
-//! `besom ring`: the cluster's ring, and consistent hashing on its own, to be tried and used.
+//! `besom ring`: shows the ring of the cluster, and simulates or serves separate rings.
 
 mod experiments;
 mod positions;
@@ -13,21 +13,21 @@ use super::{Exit, Failure, Global};
 /// `besom ring`.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Distribute keys over servers, and see what a lost or added server does to them.
+    /// Simulate the distribution of keys over servers, with a server lost or added.
     ///
-    /// Without --mode all experiments run: distribution, a lost server, an added server,
-    /// and what virtual nodes cost.
+    /// Without --mode, runs all experiments: distribution, a lost server, an added server, and the
+    /// cost of virtual nodes.
     Simulate(simulate::Args),
-    /// Show how many partitions each node of the cluster should have.
+    /// Show how many partitions each node should own and does own.
     Show(show::Show),
-    /// Say which partition a key belongs to, and which node should own it.
+    /// Show the partition of a key, and the node that should own it.
     Owner(show::Owner),
-    /// Serve a ring of servers and keys over HTTP, as [ring] in the configuration says.
+    /// Serve a ring of servers and keys over HTTP, configured in [ring].
     Serve(serve::Args),
 }
 
 impl Verb {
-    /// Runs the verb.
+    /// Runs the verb and prints its result.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         match self {
             Verb::Simulate(args) => args.run(global),

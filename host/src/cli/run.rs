@@ -1,4 +1,4 @@
-//! `besom run`: one pass without a host, until nothing new is found.
+//! `besom run`: makes one pass without a host, until nothing new is planned.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,57 +16,59 @@ use crate::node::Role;
 use crate::ports::members::Members as _;
 use crate::ports::store::{Command, Counts, Store};
 
-/// How often the progress is counted.
+/// Interval between two reads of the progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
-/// Runs that are looked at for a scan that has failed.
+/// Maximum number of runs searched for failed scans.
 const RUNS: u32 = 200;
 
-/// Commands that wait are counted up to here.
+/// Maximum number of waiting commands that are counted.
 const COMMANDS: u32 = 1_000;
 
 /// `besom run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Print what would be changed, and commit nothing.
+    /// Print the changes without committing them.
     #[arg(long)]
     dry_run: bool,
-    /// Also tasks that somebody has paused.
+    /// Include paused tasks.
     #[arg(long)]
     even_paused: bool,
-    /// The tasks; all of them if none is named.
+    /// Tasks to run (default: all).
     #[arg(value_name = "TASK")]
     tasks: Vec<String>,
 }
 
-/// A pass that is held back for longer, by a missing privilege or a broken stream, ends with the
-/// cause.
+/// How long a pass may be held, by a missing privilege or a broken stream, before it ends with the cause.
 const HELD_MAX: Duration = Duration::from_secs(10);
 
-/// What a pass has done with the items of a task.
+/// What a pass has done with the items of a task. Its JSON is printed with `--output json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Passed {
-    /// The task.
+    /// Name of the task.
     pub task: String,
-    /// Items planned by the pass.
+    /// Items planned during the pass.
     pub planned: u64,
-    /// With effects.
+    /// Items committed with their effects during the pass.
     pub committed: u64,
-    /// Without.
+    /// Items skipped during the pass.
     pub skipped: u64,
-    /// Set aside.
+    /// Items that became dead letters during the pass.
     pub dead: u64,
-    /// Waiting now: what is due in the future.
+    /// Items still waiting after the pass, such as timers that are due later.
     pub pending: u64,
-    /// Why its scan has failed, if it has: not every row was looked at.
+    /// Error of the first failed scan, after which not every row was examined.
     pub error: Option<String>,
 }
 
 impl Args {
     /// Runs the pass and prints the counts per task.
+    ///
+    /// # Errors
+    /// A leader or another member is present, a named task is paused, or the pass is interrupted.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         if self.dry_run {
-            // Opening would create it, and a rehearsal changes nothing.
+            // Opening would create the database, but a dry run must change nothing.
             open::refuse_absent(global)?;
         }
         let mut assembly = Assembly::new(global, false).await?;
@@ -92,7 +94,7 @@ impl Args {
         let waiting = assembly.ports.store.pending_commands(COMMANDS).await?;
         let waiting = waiting.iter().filter(|row| !row.command.is_record()).count();
         if waiting > 0 {
-            eprintln!("commands that wait for a host: {waiting} (`besom commands ls`)");
+            eprintln!("commands waiting for a host: {waiting} (see `besom commands ls`)");
         }
         output::show(global.output, &passed, || text(&passed))?;
         let whole = passed.iter().all(|task| task.error.is_none());
@@ -100,7 +102,7 @@ impl Args {
     }
 }
 
-/// A pause holds for a pass as well, whether a leader has applied it or it waits for one.
+/// Leaves out paused tasks, including those whose pause no leader has applied yet.
 async fn leave_out_paused(assembly: &mut Assembly, named: &[String]) -> Result<(), Failure> {
     let store = assembly.ports.store.as_ref();
     let mut paused = BTreeMap::new();
@@ -123,10 +125,10 @@ async fn leave_out_paused(assembly: &mut Assembly, named: &[String]) -> Result<(
         let words = format!("{task} is paused by {why}");
         if named.iter().any(|name| name == task.as_str()) {
             return Err(Failure::Failed(format!(
-                "{words}; `besom task resume {task}` ends that, --even-paused runs it all the same"
+                "{words}; resume it with `besom task resume {task}`, or run it with --even-paused"
             )));
         }
-        eprintln!("{}", printable(&format!("{words}; it is left out")));
+        eprintln!("{}", printable(&format!("{words}; skipping it")));
     }
     assembly.config.tasks.retain(|name, _| !paused.contains_key(name));
     Ok(())
@@ -143,11 +145,11 @@ async fn rehearse(assembly: &Assembly) -> Result<Vec<DryItem>, Failure> {
     Ok(items)
 }
 
-/// Takes the lease and a new term, and runs the tasks of the assembly until nothing new is
+/// Acquires the lease under a new term, and runs the tasks of the assembly until nothing new is
 /// planned.
 ///
 /// # Errors
-/// Somebody leads already, or the process was asked to stop.
+/// Another node leads or is a member, the pass is held or does not end, or the process is interrupted.
 pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     refuse_beside_a_leader(assembly).await?;
     let store = assembly.ports.store.as_ref();
@@ -176,10 +178,10 @@ pub async fn pass(assembly: &Assembly) -> Result<Vec<Passed>, Failure> {
     Ok(passed.collect())
 }
 
-/// The tasks whose scan has failed since then, with the error of the first one.
+/// Returns the tasks whose scan failed after `since`, each with its first error.
 async fn failed(store: &dyn Store, since: Time) -> Result<BTreeMap<String, String>, Failure> {
     let mut failed = BTreeMap::new();
-    // Newest first: what is noted last is the oldest.
+    // Runs are sorted newest first, so the oldest error is inserted last and stays.
     for run in store.runs(None, RUNS).await? {
         let now = run.started_at >= since || run.ended_at.is_some_and(|ended| ended >= since);
         if let Some(error) = run.error.filter(|_| now) {
@@ -199,21 +201,21 @@ async fn refuse_beside_a_leader(assembly: &Assembly) -> Result<(), Failure> {
             .find(|member| member.incarnation != assembly.ports.node)
     {
         return Err(Failure::Failed(format!(
-            "{} is a member of the cluster: ask its leader with `besom task trigger`, or stop \
-             every node first",
+            "{} is a member of the cluster: use `besom task trigger` instead, or stop every node \
+             first",
             member.name
         )));
     }
     match assembly.ports.coordination.leader().await? {
         Some(leader) => Err(Failure::Failed(format!(
-            "{} leads (term {}): ask it with `besom task trigger`, or stop it first",
+            "{} leads (term {}): use `besom task trigger` instead, or stop it first",
             leader.node, leader.term
         ))),
         None => Ok(()),
     }
 }
 
-/// Waits for the end of the pass; says meanwhile what is left.
+/// Waits for the end of the pass and shows its progress.
 async fn work_off(
     assembly: &Assembly,
     mut running: Running,
@@ -228,41 +230,41 @@ async fn work_off(
         tokio::select! {
             ended = &mut running.ended => {
                 let ended = ended
-                    .map_err(|error| Failure::Failed(format!("the pass has failed: {error}")))?;
+                    .map_err(|error| Failure::Failed(format!("the pass failed: {error}")))?;
                 let ended = ended.map_err(|lost| Failure::Unreachable(lost.to_string()))?;
                 if let Some(task) = ended.endless.first() {
                     let rounds = assembly.config.host.pass_rounds_max;
                     return Err(Failure::Failed(format!(
-                        "{task} still plans after {rounds} rounds (`host.pass_rounds_max`): a scan has \
-                         to leave out what is done, or to give it the version that it had; what was \
-                         committed stays"
+                        "{task} still plans items after {rounds} rounds (host.pass_rounds_max): its scan must \
+                         omit items that are done, or return them with the same version; committed \
+                         changes are kept"
                     )));
                 }
                 return stopping.map_or(Ok(()), Err);
             }
             _ = &mut asked, if stopping.is_none() => {
-                let words = "interrupted: what was committed stays, the rest waits";
+                let words = "interrupted: committed changes are kept, the remaining items wait";
                 stopping = Some(Failure::Failed(words.into()));
                 running.shutdown().await;
             }
             _ = tick.tick() => {
                 led |= running.live.borrow().role != Role::Following;
                 if !led && stopping.is_none() && tokio::time::Instant::now() > lead_by {
-                    let words = "the lease could not be taken";
+                    let words = "the lease could not be acquired";
                     stopping = refuse_beside_a_leader(assembly)
                         .await
                         .err()
                         .or_else(|| Some(Failure::Unreachable(words.into())));
                     running.shutdown().await;
                 }
-                // A host would wait until that is mended; a pass has an end.
+                // A host would wait until the cause is fixed; a pass gives up.
                 let now = crate::host::clock::wall();
                 let held = assembly.ports.health.held();
                 let held = held.iter().find(|held| now.since(held.since) > HELD_MAX);
                 if let Some(held) = held.filter(|_| stopping.is_none()) {
                     let task = held.task.as_deref().unwrap_or("this pass");
                     stopping = Some(Failure::Failed(format!(
-                        "{task} is held ({}): {}; what was committed stays, the rest waits",
+                        "{task} is held ({}): {}; committed changes are kept, the remaining items wait",
                         held.what, held.why
                     )));
                     running.shutdown().await;
@@ -273,7 +275,7 @@ async fn work_off(
     }
 }
 
-/// The counters, per task.
+/// Returns the counters of each task.
 async fn counts(store: &dyn Store) -> Result<BTreeMap<String, Counts>, Failure> {
     let mut tasks: BTreeMap<String, Counts> = BTreeMap::new();
     for row in store.audit().await?.rows {
@@ -282,11 +284,11 @@ async fn counts(store: &dyn Store) -> Result<BTreeMap<String, Counts>, Failure> 
     Ok(tasks)
 }
 
-/// The counts for a person.
+/// Renders the counts and the errors as text.
 pub fn text(passed: &[Passed]) -> String {
     let mut table = Table::new(
         &["TASK", ">PLANNED", ">COMMITTED", ">SKIPPED", ">DEAD", ">PENDING"],
-        "There is no task in the configuration.",
+        "No tasks are configured.",
     );
     for row in passed {
         let cells = [row.planned, row.committed, row.skipped, row.dead, row.pending];
@@ -296,7 +298,7 @@ pub fn text(passed: &[Passed]) -> String {
     let mut text = table.render();
     for row in passed {
         if let Some(error) = &row.error {
-            text.push_str(&format!("{}: its scan has failed: {error}\n", row.task));
+            text.push_str(&format!("{}: the scan failed: {error}\n", row.task));
         }
     }
     text

@@ -1,4 +1,4 @@
-//! `besom runs`: what ran, what became of its items, and ending a run.
+//! `besom runs`: lists, shows and cancels runs, and prints their logs.
 
 mod logs;
 
@@ -15,42 +15,42 @@ use crate::ports::store::{Command, HistoryQuery, HistoryRow, Run, Store, Trigger
 /// `besom runs`.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Runs, newest first.
+    /// List runs, newest first.
     Ls {
-        /// Only of this task.
+        /// Only runs of this task.
         #[arg(long)]
         task: Option<String>,
-        /// At most so many.
+        /// Maximum number of rows.
         #[arg(short, long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
     },
-    /// One run with the items it planned.
+    /// Show one run with the items it planned.
     Show {
-        /// Its number.
+        /// Number of the run.
         run: u64,
-        /// At most so many items.
+        /// Maximum number of items.
         #[arg(short, long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
     },
-    /// End a run: its scan stops; what it has planned already is still done.
+    /// Cancel a run: its scan stops, items already planned are still executed.
     Cancel {
-        /// Its number.
+        /// Number of the run.
         run: u64,
-        /// How it is asked for.
+        /// Reason and waiting time.
         #[command(flatten)]
         asking: Asking,
     },
-    /// What its plugin has logged; of each run the newest lines are kept.
+    /// Print what the plugin of a run has logged; only the newest lines are kept.
     Logs {
-        /// Its number.
+        /// Number of the run.
         run: u64,
-        /// Go on until the run has ended.
+        /// Keep printing new lines until the run has ended.
         #[arg(short, long)]
         follow: bool,
     },
 }
 
-/// A run, as it is printed.
+/// A run as it is printed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     run: u64,
@@ -103,7 +103,7 @@ impl From<&Run> for Row {
 }
 
 impl Row {
-    /// It in one line.
+    /// Describes the run in one line.
     pub fn line(&self) -> String {
         format!(
             "{} ({}, started {}, {} planned)",
@@ -112,7 +112,7 @@ impl Row {
     }
 }
 
-/// What became of an item, as it is printed.
+/// The outcome of an item as it is printed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ItemRow {
     tenant: Option<String>,
@@ -146,7 +146,7 @@ impl From<&HistoryRow> for ItemRow {
     }
 }
 
-/// A value as JSON: bytes in hexadecimal, instants as RFC 3339.
+/// Converts a value to JSON: bytes become hexadecimal, instants RFC 3339.
 pub fn plain(value: &besom_core::value::Value) -> serde_json::Value {
     use besom_core::value::Value;
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
@@ -163,14 +163,14 @@ pub fn plain(value: &besom_core::value::Value) -> serde_json::Value {
     }
 }
 
-/// Runs as a table.
+/// Renders runs as a table.
 pub fn table(runs: &[Run]) -> String {
     let mut table = Table::new(
         &[
             ">RUN", "TASK", "SLOT", "TRIGGER", "STATE", ">PLANNED", ">OPEN", ">SCANNED", "ENDED",
             "ERROR",
         ],
-        "Nothing has run yet.",
+        "No runs yet.",
     );
     for r in runs.iter().map(Row::from) {
         table.row([
@@ -190,7 +190,7 @@ pub fn table(runs: &[Run]) -> String {
 }
 
 impl Verb {
-    /// Looks up and prints.
+    /// Prints runs, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let (store, _) = open::reading(global).await?;
         match self {
@@ -204,7 +204,7 @@ impl Verb {
                 let run = known(&*store, number).await?;
                 if let Some(ended) = run.ended_at {
                     let ended = Stamp(ended);
-                    return Err(Failure::Failed(format!("run {number} has ended at {ended}")));
+                    return Err(Failure::Failed(format!("run {number} already ended at {ended}")));
                 }
                 return asking.run(global, &*store, &Command::Cancel { run: run.id }).await;
             }
@@ -228,7 +228,7 @@ impl Verb {
 
 async fn known(store: &dyn Store, number: u64) -> Result<Run, Failure> {
     store.run(RunId(number)).await?.ok_or_else(|| {
-        Failure::Usage(format!("there is no run {number}; `besom runs ls` lists them"))
+        Failure::Usage(format!("there is no run {number}; list runs with `besom runs ls`"))
     })
 }
 
@@ -248,7 +248,7 @@ fn text(row: &Row, items: &[ItemRow]) -> String {
     }
     let mut table = Table::new(
         &["TENANT", "KEY", "AT", "OUTCOME", "REASON", "NOTES"],
-        "None of its items has ended yet.",
+        "No items of this run have ended yet.",
     );
     for item in items {
         table.row([
@@ -263,7 +263,7 @@ fn text(row: &Row, items: &[ItemRow]) -> String {
     format!("{}\n{}", facts.render(), table.render())
 }
 
-/// The notes of an item in one line.
+/// Renders the notes of an item in one line.
 fn noted(notes: &serde_json::Map<String, serde_json::Value>) -> String {
     let note = |(name, value): (&String, &serde_json::Value)| match value {
         serde_json::Value::String(text) => format!("{name}={text}"),

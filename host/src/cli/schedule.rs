@@ -1,4 +1,4 @@
-//! `besom schedule next`: when an expression would run. Needs no configuration.
+//! `besom schedule next`: prints the next times of an expression. Needs no configuration.
 
 use besom_core::cron::{Place, Schedule, Upcoming};
 use besom_core::time::Time;
@@ -7,7 +7,7 @@ use clap::Subcommand;
 use super::output::{self, Table};
 use super::{Exit, Failure, Global};
 
-/// The most times that are printed.
+/// Maximum number of printed times.
 const TIMES_MAX: u32 = 10_000;
 
 /// `besom schedule`.
@@ -20,21 +20,21 @@ pub enum Verb {
 /// `besom schedule next`.
 #[derive(Debug, clap::Args)]
 pub struct Next {
-    /// Five fields, six with the seconds first, `@hourly` and friends, or `@every 30s`.
+    /// Five fields, six with seconds first, a macro such as `@hourly`, or `@every 30s`.
     #[arg(value_name = "EXPR", allow_hyphen_values = true)]
     expression: String,
-    /// The IANA time zone in which it is read.
+    /// IANA time zone of the expression.
     #[arg(long, value_name = "ZONE", default_value = "UTC")]
     tz: String,
-    /// Times after this instant (exclusive); by default now.
+    /// Print times after this instant, exclusive (default: now).
     #[arg(long, value_name = "RFC3339", value_parser = instant)]
     from: Option<Time>,
-    /// How many.
+    /// Number of times to print.
     #[arg(short, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=i64::from(TIMES_MAX)))]
     n: u32,
 }
 
-/// An instant as RFC 3339.
+/// Parses an instant in RFC 3339.
 pub fn instant(text: &str) -> Result<Time, String> {
     text.parse::<jiff::Timestamp>()
         .map(Time::from_jiff)
@@ -42,7 +42,7 @@ pub fn instant(text: &str) -> Result<Time, String> {
 }
 
 impl Verb {
-    /// Computes and prints.
+    /// Computes the times and prints them.
     pub fn run(self, global: &Global) -> Result<Exit, Failure> {
         let Verb::Next(next) = self;
         let schedule = Schedule::parse(&next.expression, &next.tz).map_err(|error| {
@@ -50,7 +50,7 @@ impl Verb {
                 Place::Expression => &next.expression,
                 Place::Zone => &next.tz,
             };
-            // Two lines with carets would not survive escaping on one.
+            // Errors are escaped into one line, so the place is quoted instead of marked with a caret.
             let part = text.get(error.range.clone()).unwrap_or(text);
             let place = if part.is_empty() { String::new() } else { format!(" at `{part}`") };
             Failure::Usage(format!("`{text}`{place}: {error}"))
@@ -65,7 +65,10 @@ impl Verb {
             })
             .collect();
         output::show(global.output, &json, || {
-            let mut table = Table::new(&["UTC", "LOCAL", "NOTE"], "It never runs again.");
+            let mut table = Table::new(
+                &["UTC", "LOCAL", "NOTE"],
+                "No more times: the schedule never runs again.",
+            );
             for t in &times {
                 table.row([t.utc.to_string(), t.local.clone(), t.note.clone().unwrap_or_default()]);
             }

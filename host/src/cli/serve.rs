@@ -1,4 +1,4 @@
-//! `besom serve`: the host, until it is told to stop.
+//! `besom serve`: runs the host until SIGTERM or SIGINT.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::host::{Control, Reconfigured, clock, setup};
 use crate::ports::store::Store;
 use crate::task::TaskDefinition;
 
-/// How long a host that found a socket taken waits before it looks again.
+/// Interval at which a host retries a socket that another host uses.
 const SOCKET_RETRY: Duration = Duration::from_secs(1);
 
 /// `besom serve`.
@@ -41,9 +41,10 @@ impl Args {
     }
 }
 
-/// Runs a node with its endpoint and its reloads, to its end.
+/// Runs a node with its endpoints and reloads until `asked` resolves to the name of what stops it.
 ///
-/// It ends when `asked` does, with what asked for it.
+/// # Errors
+/// An endpoint that cannot listen, or a node that failed or lost the store.
 pub async fn serve(
     global: &Global,
     assembly: Assembly,
@@ -91,23 +92,24 @@ pub async fn serve(
             (&mut running.ended).await
         }
         ended = &mut running.ended => ended,
-        // Reloads end only with the node, or by a fault of the program.
+        // Reloading ends only with the node, or by a panic.
         _ = &mut reloading => (&mut running.ended).await,
     };
     reloading.abort();
     gathering.abort();
     stop.send_replace(true);
     for task in listeners {
-        // It was told to stop; how it ended was said by itself.
+        // The listeners were stopped above and log their own errors.
         let _ = task.await;
     }
     endpoint.closed().await;
-    let ended = ended.map_err(|error| Failure::Failed(format!("the host has failed: {error}")))?;
+    let ended = ended.map_err(|error| Failure::Failed(format!("the host failed: {error}")))?;
     ended.map_err(|lost| Failure::Unreachable(lost.to_string()))?;
     Ok(Exit::Fine)
 }
 
-/// The endpoint for reports of activity. A connection wakes its workspace.
+/// Creates the endpoint for reports of activity. A connection wakes its workspace if `activity.wake`
+/// allows it.
 fn endpoint(
     assembly: &Assembly,
     websockets: u32,
@@ -122,20 +124,20 @@ fn endpoint(
     Endpoint::new(activity, heartbeat_timeout, bounds, connected, stopping)
 }
 
-/// Descriptors that are kept for the lease, the store, plugins and other files, beside the connections
-/// of the admin API.
+/// File descriptors reserved for the lease, the store, plugins and other files, in addition to the
+/// connections of the admin API.
 const DESCRIPTORS_KEPT: u64 = 384;
 
-/// Descriptors of the activity endpoint.
+/// The file descriptors available to the activity endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Fits {
     websockets: u32,
-    /// Of each address that is listened on.
+    /// Connections of each listening address.
     connections: u32,
 }
 
 impl Fits {
-    /// What fits `most` descriptors: connections have up to half of the room, WebSockets the rest.
+    /// Divides `most` descriptors: connections get up to half of what is not reserved, WebSockets the rest.
     fn within(most: u64, config: &Config) -> Fits {
         let doors = |tcp: bool| 1 + u64::from(tcp);
         let (api, activity) = (&config.api, &config.activity);
@@ -150,10 +152,11 @@ impl Fits {
     }
 }
 
-/// Takes as many descriptors as this process may have; for what they are enough.
+/// Raises the limit of open files to its maximum, and returns what fits within it. Logs a warning for each
+/// key that does not fit.
 fn within_descriptors(config: &Config) -> Fits {
     let limit = getrlimit(Resource::Nofile);
-    // It may have been lowered on purpose only as far as the greater one.
+    // Only the soft limit is raised; an administrator restricts the hard limit.
     let raised = Rlimit { current: limit.maximum, ..limit };
     let most = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => limit.maximum,
@@ -170,14 +173,17 @@ fn within_descriptors(config: &Config) -> Fits {
                 descriptors = most,
                 wanted,
                 fits,
-                "{key} does not fit the limit of open files: raise it (LimitNOFILE, ulimit -n)"
+                "{key} exceeds the limit of open files: raise the limit (LimitNOFILE, ulimit -n)"
             );
         }
     }
     fits
 }
 
-/// Listens for reports of activity.
+/// Starts the listeners of the activity endpoint.
+///
+/// # Errors
+/// A token, ticket or certificate file that cannot be used, or an address that cannot be opened.
 async fn listen(
     config: &Config,
     endpoint: &Arc<Endpoint>,
@@ -209,7 +215,7 @@ async fn listen(
     let path = config.activity.socket.clone();
     match Listener::unix(&path).await {
         Ok(listener) => tasks.push(tokio::spawn(listener.serve_within(router, bounds, stop))),
-        // Another host of this database takes the reports; they meet in the store.
+        // Another host of this database receives the reports; both keep them in the store.
         Err(api::Error::Taken(_)) => {
             tasks.push(tokio::spawn(served_once_free(path, router, bounds, stop)));
         }
@@ -218,7 +224,7 @@ async fn listen(
     Ok(tasks)
 }
 
-/// Listens where another host of this machine does, once that has ended.
+/// Retries until the other host on this machine releases the socket, then listens on it.
 async fn served_once_free(
     path: PathBuf,
     router: axum::Router,
@@ -237,7 +243,7 @@ async fn served_once_free(
     }
 }
 
-/// Where the admin API has it all from.
+/// Collects what the admin API reads from.
 fn sources(
     global: &Global,
     assembly: &Assembly,
@@ -273,8 +279,8 @@ fn sources(
     }
 }
 
-/// Answers on this machine, and over TCP where that is asked for. Without the Unix socket the
-/// host works all the same.
+/// Serves the admin API on the Unix socket, and over TCP if configured. A Unix socket that cannot be
+/// opened is logged and does not stop the host.
 async fn answer(
     config: &Config,
     host: api::host::Host,
@@ -306,16 +312,16 @@ async fn answer(
             tasks.push(tokio::spawn(listener.serve_within(router, bounds, stop.subscribe())));
         }
         Err(error @ api::Error::Taken(_)) => {
-            tracing::info!(%error, "the other host answers there; this one does once that has ended");
+            tracing::info!(%error, "another host uses the admin socket; retrying until it is free");
             let path = config.api.socket.clone();
             tasks.push(tokio::spawn(served_once_free(path, router, bounds, stop.subscribe())));
         }
-        Err(error) => tracing::warn!(%error, "this host cannot be asked how it is"),
+        Err(error) => tracing::warn!(%error, "status socket unavailable"),
     }
     Ok(tasks)
 }
 
-/// What a TCP address is encrypted with; none: it is of this machine.
+/// Returns the TLS files of a TCP address; `None` for an address without TLS, which is a loopback address.
 fn tls_files<'a>(
     cert: &'a Option<PathBuf>,
     key: &'a Option<PathBuf>,
@@ -325,16 +331,16 @@ fn tls_files<'a>(
     Some(TlsFiles { cert, key, client_ca: client_ca.as_deref() })
 }
 
-/// Who hears of a new configuration beside the node.
+/// Receivers of a new configuration besides the node.
 struct Told {
     defined: watch::Sender<Arc<Defined>>,
     recorder: Arc<Recorder>,
     store: Arc<dyn Store>,
-    /// Who takes a new configuration up.
+    /// The author of the records of reloads: this host.
     by: String,
 }
 
-/// Takes up a changed configuration; a bad one is said and left.
+/// Reloads a changed configuration. An invalid one is reported, and the running configuration stays.
 async fn reload(
     mut files: Reload,
     global: Global,
@@ -354,7 +360,7 @@ async fn reload(
             Err(problems) => {
                 told.recorder.config_refused(problems.to_string());
                 tracing::error!(
-                    "the changed configuration is refused; the host goes on with the old one\n\
+                    "the changed configuration is invalid and was refused; the running configuration stays\n\
                      {problems}"
                 );
                 let fault = Some(problems.to_string());
@@ -372,7 +378,7 @@ async fn reload(
         }
         told.recorder.config_taken(&global.config.display().to_string());
         for key in &changes.needs_restart {
-            tracing::warn!(%key, "changed, but needs a restart");
+            tracing::warn!(%key, "the change takes effect after a restart");
         }
         let names = |tasks: &[TaskName]| -> String {
             tasks.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", ")
@@ -382,7 +388,7 @@ async fn reload(
             removed = names(&changes.removed),
             changed = names(&changes.changed),
             collections = changes.collections,
-            "reloaded"
+            "reloaded the configuration"
         );
         let is_new = |task: &TaskDefinition| {
             let before = config.tasks.get(&task.name);
@@ -412,7 +418,7 @@ async fn reload(
             return;
         }
         for digest in gone {
-            // Calls under way keep their version.
+            // Calls in progress keep their version.
             loader.runtime().unload(&digest);
         }
     }

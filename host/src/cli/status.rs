@@ -1,4 +1,4 @@
-//! `besom status`: who leads, what comes next, what waits.
+//! `besom status`: prints the leader, the nodes, and the schedule and queues of each task.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,66 +23,64 @@ use crate::ports::store::{self, Depth, Missing, NodeRow, Pause, Store};
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
-/// The answer.
+/// The status. Its JSON is a stable interface for scripts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// The node that leads; none: nobody does.
+    /// The leading node; `None` if there is none or it is unknown.
     pub leader: Option<String>,
-    /// Its term; if nobody leads, the last one that the store knows.
+    /// Term of the leader; without a leader, the last term known to the store.
     pub term: Option<u64>,
-    /// When it was elected.
+    /// When the leader was elected.
     pub leading_since: Option<Stamp>,
-    /// Why it is not known who leads.
+    /// Why the leader is unknown.
     pub leader_fault: Option<String>,
-    /// The nodes, as they were last seen; those that vanished for as long as
-    /// `retention.nodes` says.
+    /// The nodes as last seen. A vanished node is listed for `retention.nodes`.
     pub nodes: Vec<NodeStatus>,
-    /// The tasks of the configuration, then orphaned ones.
+    /// The tasks of the configuration, then orphaned tasks.
     pub tasks: Vec<TaskStatus>,
-    /// Commands that no leader has applied yet.
+    /// Number of commands that no leader has applied yet, up to 1,000.
     pub commands_waiting: usize,
-    /// What is wrong with the configuration.
+    /// Errors of the configuration, as printed.
     pub problems: Vec<String>,
-    /// The store's clock.
+    /// Time of the report, by the store's clock.
     pub now: Stamp,
 }
 
 /// A node as it was last seen.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct NodeStatus {
-    /// Its name.
+    /// Name of the node, including its incarnation.
     pub node: String,
-    /// What it last said; `gone` when that is too long ago; `silent` when it is a member of the
-    /// cluster all the same, and writes nothing into the store; `aside` when it tells the other
-    /// members that it misses the store and leaves its work to them.
+    /// The last state that the node reported, or `draining`. `gone`: the report is too old. `silent`: too
+    /// old, but the node is still a member of the cluster. `aside`: the node cannot reach the store and
+    /// leaves its work to the other members.
     pub state: String,
-    /// When; one that is gone has been since then.
+    /// When the node was last seen.
     pub seen_at: Stamp,
-    /// What it could not reach then.
+    /// What the node cannot reach.
     pub missing: Vec<MissingPart>,
-    /// What holds the whole node back; what holds a task stands with the task.
+    /// What holds the whole node; what holds a task is listed with the task.
     pub held: Vec<HeldPart>,
-    /// Its clock beside the store's; none: not told.
+    /// The difference between its clock and the store's; `None` if not reported.
     pub clock: Option<ClockReport>,
-    /// Why it did not take its configuration file over when that last changed; it works by the
-    /// one before.
+    /// Why the node rejected the last change of its configuration file; it keeps the configuration before.
     pub config_fault: Option<String>,
-    /// Earlier starts of the same node that ended without a word.
+    /// Number of earlier incarnations of the node that vanished.
     pub earlier: usize,
 }
 
-/// Something that is held, and goes on by itself once its cause is gone.
+/// Work that is held, and resumes when its cause is removed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HeldPart {
-    /// The node that says so.
+    /// The node that reports it.
     pub node: String,
-    /// What: `scan`, `execution`, `commit`, `stream 17`.
+    /// What is held: `scan`, `execution`, `commit`, or a stream such as `stream 17`.
     pub what: String,
-    /// What kind of trouble it is.
+    /// The kind of the cause.
     pub cause: Cause,
-    /// Since when.
+    /// When it was first held.
     pub since: Stamp,
-    /// What was said last, and how to mend it.
+    /// The last error, with the fix.
     pub why: String,
 }
 
@@ -101,11 +99,11 @@ impl HeldPart {
 /// Something that a node cannot reach.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct MissingPart {
-    /// What.
+    /// The part: the store, the coordination or the activity.
     pub what: String,
-    /// Since when.
+    /// When it was first unreachable.
     pub since: Stamp,
-    /// Why.
+    /// The last error.
     pub why: String,
 }
 
@@ -116,46 +114,46 @@ impl From<&Missing> for MissingPart {
     }
 }
 
-/// A task.
+/// The status of a task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TaskStatus {
-    /// Its name.
+    /// Name of the task.
     pub task: String,
-    /// Its next slot; none: paused, only by trigger, or orphaned.
+    /// The next slot; `None` for a task that is paused, has no schedule, or is orphaned.
     pub next: Option<Stamp>,
-    /// When its last run started.
+    /// When the last run started.
     pub last: Option<Stamp>,
-    /// How that ended: `running`, `ok`, or the error.
+    /// The result of the last run: `running`, `ok`, or its error.
     pub last_result: Option<String>,
-    /// Items in the log, the timers and the retries.
+    /// Number of waiting items: `log` + `timers` + `retries`.
     pub waiting: u64,
-    /// Of these: in the log.
+    /// Waiting items in the log.
     pub log: u64,
-    /// Of these: due later.
+    /// Waiting items with a due time.
     pub timers: u64,
-    /// Of these: to be tried again.
+    /// Waiting items that are retried.
     pub retries: u64,
-    /// Items set aside.
+    /// Number of unresolved dead letters.
     pub dead: u64,
     /// When the next timer is due.
     pub next_due: Option<Stamp>,
-    /// For how long the oldest item has been waiting that could have been done, or for how long
-    /// the task's tables were not looked at although its schedule says so, in seconds.
+    /// How long the oldest executable item has been waiting, or how long a scheduled scan of the tables
+    /// has been missing, whichever is longer, in seconds.
     pub overdue_seconds: f64,
-    /// Bytes of rows kept as they were before.
+    /// Size of the before-images, in bytes.
     pub undo_bytes: u64,
-    /// Who paused it, and why.
+    /// Who paused the task, and why.
     pub paused: Option<Pause>,
-    /// Whether items wait that no task of the configuration will do.
+    /// Whether the task is missing in the configuration although it has items or dead letters.
     pub orphaned: bool,
-    /// What keeps it from going on, in the words of the nodes that are there.
+    /// What holds the task, as reported by the live nodes.
     pub held: Vec<HeldPart>,
 }
 
-/// Of a task whose scans have never come to their end, so many of the latest are looked at.
+/// Maximum number of runs read for a task that has never completed a scan.
 const RUNS_READ: u32 = 100;
 
-/// Gathers it all.
+/// Reads the store and combines it with what is known of the cluster.
 pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, store::Error> {
     let now = store.now().await?;
     let fence = store.fence().await?;
@@ -164,19 +162,19 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
     let leader = outline.leader.as_ref().map(|leader| leader.node.to_string());
     let states: BTreeMap<_, _> =
         store.task_states().await?.into_iter().map(|s| (s.task.clone(), s)).collect();
-    // Who says that it leads and does not has been replaced: it had no time to say more.
+    // A node that last reported to lead but is not the leader was replaced before it could report again.
     let alive = |row: &NodeRow| {
         let known = outline.leader_fault.is_none();
         let replaced =
             known && row.state == "leading" && leader.as_deref() != Some(row.node.as_str());
         now.since(row.seen_at) <= silent_max && !replaced
     };
-    // Who keeps its lease is there, even where it cannot write that into the store.
+    // A member that renews its lease is alive, even if it cannot write to the store.
     let member_of = |row: &NodeRow| {
         let mut members = outline.members.iter().flat_map(|members| &members.members);
         members.find(|member| member.incarnation == row.node)
     };
-    // Who misses the store can say so to the other members only.
+    // A node that cannot reach the store can report that only to the other members.
     let away_of = |row: &NodeRow| member_of(row).and_then(|member| member.store_away.as_ref());
     let is_draining =
         |row: &NodeRow| member_of(row).is_some_and(|m| m.state == MemberState::Draining);
@@ -232,13 +230,13 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
             ..waiting(name, depth, unscanned, now)
         });
     }
-    // Who has left says nothing; who has been gone for long is a thing of the past, whether
-    // or not a leader has forgotten it yet.
+    // Stopped nodes are not shown, nor nodes that vanished longer ago than `retention.nodes`, even if no
+    // leader has removed them yet.
     let shown: Vec<&NodeRow> = nodes
         .iter()
         .filter(|n| n.state != "stopped" && now.since(n.seen_at) <= outline.nodes_shown)
         .collect();
-    // Of several starts of one node the latest is shown, and all that are there.
+    // Of several incarnations of a node, the latest is shown, and all that are alive.
     let is_latest = |row: &NodeRow| {
         let same = shown.iter().filter(|other| other.node.lasting() == row.node.lasting());
         same.max_by_key(|other| (other.seen_at, &other.node)).is_some_and(|l| l.node == row.node)
@@ -274,7 +272,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
         .collect();
     Ok(Report {
         leader,
-        // A leader that has just been elected has yet to raise the fence.
+        // A newly elected leader may not have raised the fence yet.
         term: outline
             .leader
             .as_ref()
@@ -295,8 +293,7 @@ pub async fn report(store: &dyn Store, outline: &Outline) -> Result<Report, stor
 }
 
 impl Report {
-    /// Adds what the host on this machine says of itself now: it may not be able to write it
-    /// into the store.
+    /// Adds what the local host reports directly, because it may be unable to write to the store.
     fn beside(&mut self, host: &HostStatus) {
         let name = host.node.as_str();
         let Some(node) = self.nodes.iter_mut().find(|node| node.node == name) else { return };
@@ -311,7 +308,7 @@ impl Report {
     }
 }
 
-/// What a node misses: what it said of itself in the store, and what it tells the other members.
+/// Returns what a node cannot reach, from its row in the store and its announcement to the members.
 fn missed(row: &NodeRow, away: Option<&StoreAway>) -> Vec<MissingPart> {
     let mut missed: Vec<MissingPart> = row.missing.iter().map(MissingPart::from).collect();
     if let Some(away) = away {
@@ -322,12 +319,12 @@ fn missed(row: &NodeRow, away: Option<&StoreAway>) -> Vec<MissingPart> {
     missed
 }
 
-/// The next slot of a task's schedule.
+/// Returns the next slot of a task, or `None` if it has no valid schedule.
 pub fn next(task: &TaskOutline, now: Time) -> Option<Time> {
     Schedule::parse(task.schedule.as_deref()?, &task.timezone).ok()?.next_after(now)
 }
 
-/// Since when the tables of a task were not looked at.
+/// Returns since when a scheduled scan of the task has been missing.
 fn unscanned(
     task: &TaskOutline,
     state: &TaskState,
@@ -372,7 +369,7 @@ fn waiting(
 }
 
 impl Args {
-    /// Gathers and prints.
+    /// Gathers the status and prints it.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let gathered = async {
             let (store, outline) = open::reading(global).await?;
@@ -380,19 +377,19 @@ impl Args {
         };
         let report = match gathered.await {
             Ok(mut report) => {
-                // A store that is full or read-only takes no sign of life, and can be read.
+                // A store that is full or read-only can be read, but its rows about nodes are outdated.
                 if let Some(host) = open::host_status(global).await {
                     report.beside(&host);
                 }
                 report
             }
             Err(Failure::Unreachable(words)) => {
-                // The host on this machine may know since when.
+                // The local host may know since when the store is unreachable.
                 let host = open::host_status(global).await;
                 let missing = host.iter().flat_map(|host| {
                     host.missing.iter().map(move |missing| {
                         let since = Stamp(missing.since);
-                        format!("; {} misses {} since {since}", host.node, missing.what)
+                        format!("; {} cannot reach {} since {since}", host.node, missing.what)
                     })
                 });
                 let known: String = missing.collect();
@@ -422,14 +419,14 @@ fn text(report: &Report) -> String {
     }
     let mut nodes = Table::new(
         &["NODE", "STATE", "SEEN"],
-        "No host is running; a pass of `besom run` is not listed.",
+        "No hosts are running (a pass of `besom run` is not listed).",
     );
     for node in &report.nodes {
         let seen = node.seen_at.beside(report.now);
         let seen = match node.earlier {
             0 => seen,
-            1 => format!("{seen}, after 1 earlier start that is gone"),
-            n => format!("{seen}, after {n} earlier starts that are gone"),
+            1 => format!("{seen}, after 1 earlier incarnation that vanished"),
+            n => format!("{seen}, after {n} earlier incarnations that vanished"),
         };
         nodes.row([node.node.clone(), node.state.clone(), seen]);
     }
@@ -440,7 +437,7 @@ fn text(report: &Report) -> String {
         .map(|(node, missing)| {
             let since = missing.since.beside(report.now);
             let why = printable(&missing.why);
-            format!("{} misses {} since {since}: {why}\n", node.node, missing.what)
+            format!("{} cannot reach {} (since {since}): {why}\n", node.node, missing.what)
         })
         .collect();
     let clocks: String = report
@@ -448,7 +445,11 @@ fn text(report: &Report) -> String {
         .iter()
         .filter_map(|node| Some((node, node.clock.filter(|clock| clock.noticed)?)))
         .map(|(node, clock)| {
-            let then = if clock.leads_not { "; it does not lead until it is set" } else { "" };
+            let then = if clock.leads_not {
+                "; the node does not lead until its clock is corrected"
+            } else {
+                ""
+            };
             format!("the clock of {} is {}{then}\n", node.node, clock.words())
         })
         .collect();
@@ -460,7 +461,7 @@ fn text(report: &Report) -> String {
             let lines: Vec<String> =
                 fault.lines().map(|line| format!("  {}", printable(line))).collect();
             format!(
-                "{} works by its earlier configuration: the file is refused\n{}\n",
+                "{} keeps its earlier configuration: the changed file is invalid\n{}\n",
                 node.node,
                 lines.join("\n")
             )
@@ -479,7 +480,7 @@ fn text(report: &Report) -> String {
         .map(|(who, held)| {
             let since = held.since.beside(report.now);
             let why = printable(&held.why);
-            format!("{who} is held since {since} ({}, by {}): {why}\n", held.what, held.node)
+            format!("{who} is held (since {since}; {}, on {}): {why}\n", held.what, held.node)
         })
         .collect();
     let mut out = format!(
@@ -498,12 +499,12 @@ fn text(report: &Report) -> String {
     out
 }
 
-/// The tasks as a table, with their times beside the present.
+/// Renders the tasks as a table, with times relative to `now`.
 pub fn tasks(rows: &[TaskStatus], now: Stamp) -> String {
     let beside = |at: Option<Stamp>| output::text(at.map(|at| at.beside(now)));
     let mut table = Table::new(
         &["TASK", "NEXT", "LAST", "RESULT", ">WAITING", ">DEAD", ">OVERDUE", "NOTE"],
-        "No task is configured.",
+        "No tasks are configured.",
     );
     for t in rows {
         let note = match (&t.paused, t.orphaned, t.held.first()) {

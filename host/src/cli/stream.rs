@@ -1,4 +1,4 @@
-//! `besom stream`: what waits in the log, stream by stream, and the repair of a broken one.
+//! `besom stream`: lists the streams of the log, and repairs broken ones.
 
 use std::collections::HashSet;
 
@@ -14,26 +14,26 @@ use crate::ports::store::{Command, LogRead, Store, Stream, StreamRow};
 /// `besom stream`.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Streams with items that wait, and what is wrong with those that are broken.
+    /// List streams with waiting items, and why broken streams are broken.
     Ls {
-        /// Of this task.
+        /// Only streams of this task.
         task: Option<String>,
-        /// Only those that are broken.
+        /// Only broken streams.
         #[arg(long)]
         broken: bool,
     },
-    /// Number the broken streams of a task anew, without what they have lost. What was lost is
-    /// counted as discarded, and planned again by the next scan that finds it.
+    /// Repair the broken streams of a task: the remaining items are renumbered, lost items count as
+    /// discarded and are planned again by the next scan that finds them.
     Repair {
-        /// The task.
+        /// Name of the task.
         task: String,
-        /// How it is asked for.
+        /// Reason and waiting time.
         #[command(flatten)]
         asking: Asking,
     },
 }
 
-/// A stream, as it is printed.
+/// A stream as it is printed.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Row {
     task: String,
@@ -62,11 +62,11 @@ impl Row {
     }
 }
 
-/// The streams, and why the next item of one cannot be read.
+/// Reads the streams, and for each the error of reading its next item.
 async fn rows(store: &dyn Store, task: Option<&TaskName>) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     for of_task in store.streams(task).await?.chunk_by(|a, b| a.stream.task == b.stream.task) {
-        // The next item of each, in one read.
+        // Reads the next item of each stream in one read.
         let heads: Vec<_> = of_task.iter().map(|r| (r.stream.partition, r.stream.acked)).collect();
         let limit = u32::try_from(heads.len()).unwrap_or(u32::MAX);
         let name = &of_task[0].stream.task;
@@ -78,7 +78,7 @@ async fn rows(store: &dyn Store, task: Option<&TaskName>) -> Result<Vec<Row>, Fa
         rows.extend(of_task.iter().map(|row| (row.clone(), why(row))));
     }
     if rows.iter().any(|(_, why)| why.is_some()) {
-        // What was acknowledged since it was listed is not missing.
+        // An item that was acknowledged since the listing is not missing.
         let still: HashSet<Stream> =
             store.streams(task).await?.into_iter().map(|row| row.stream).collect();
         for (row, why) in &mut rows {
@@ -89,7 +89,7 @@ async fn rows(store: &dyn Store, task: Option<&TaskName>) -> Result<Vec<Row>, Fa
 }
 
 impl Verb {
-    /// Looks up and prints, or asks the leader.
+    /// Prints streams, or records a command for the leader.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let (store, _) = open::reading(global).await?;
         match self {
@@ -98,8 +98,8 @@ impl Verb {
                 let mut rows = rows(&*store, task.as_ref()).await?;
                 rows.retain(|row| !broken || row.broken.is_some());
                 let none = match broken {
-                    true => "No stream is broken.",
-                    false => "Nothing waits in a stream.",
+                    true => "No streams are broken.",
+                    false => "No items are waiting in streams.",
                 };
                 output::show(global.output, &rows, || list(&rows, none))?;
                 Ok(Exit::Fine)
@@ -118,13 +118,13 @@ fn list(rows: &[Row], none: &'static str) -> String {
     for row in rows {
         let numbers = [u64::from(row.partition), row.acked, row.tail, row.items];
         let [partition, acked, tail, items] = numbers.map(|n| n.to_string());
-        let state = row.broken.as_ref().map_or("fine".into(), |why| format!("broken: {why}"));
+        let state = row.broken.as_ref().map_or("ok".into(), |why| format!("broken: {why}"));
         table.row([row.task.clone(), partition, acked, tail, items, state]);
     }
     let mut out = table.render();
     if let Some(row) = rows.iter().find(|row| row.broken.is_some()) {
         out.push_str(&format!(
-            "`besom stream repair {}` numbers what is there anew and writes off the rest.\n",
+            "`besom stream repair {}` renumbers the remaining items and counts the lost ones as discarded.\n",
             row.task
         ));
     }

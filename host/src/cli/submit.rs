@@ -1,4 +1,4 @@
-//! Asking the leader for something: a command row, and a bounded wait for its result.
+//! Records a command for the leader, and waits a limited time for its result.
 
 use std::time::Duration;
 
@@ -8,19 +8,22 @@ use crate::api::admin::user;
 use crate::host::asking::ask;
 use crate::ports::store::{Command, Store};
 
-/// What everything that asks the leader understands.
+/// Options of every verb that records a command for the leader.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Asking {
-    /// Why; kept with the command.
+    /// Reason, recorded with the command.
     #[arg(long, default_value = "")]
     pub reason: String,
-    /// How long to wait for a leader to apply it.
+    /// How long to wait for a leader to apply the command.
     #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = crate::config::quantity::duration_argument)]
     pub wait: Duration,
 }
 
 impl Asking {
-    /// Asks, and prints what became of it.
+    /// Records the command and prints its result. Exits with 1 if the leader refuses it.
+    ///
+    /// # Errors
+    /// A discarding command without a reason, or a store that cannot be written.
     pub async fn run(
         &self,
         global: &Global,
@@ -29,7 +32,7 @@ impl Asking {
     ) -> Result<Exit, Failure> {
         if command.discards() && self.reason.trim().is_empty() {
             let verb = command.verb();
-            return Err(Failure::Usage(format!("say why: {verb} is kept with its --reason")));
+            return Err(Failure::Usage(format!("{verb} requires a reason: add --reason TEXT")));
         }
         let asked = ask(store, command, &caller(), &self.reason, self.wait).await?;
         output::show(global.output, &asked, || {
@@ -39,7 +42,7 @@ impl Asking {
                 Some(result) if asked.refused => facts.add("refused", result),
                 Some(result) => facts.add("result", result),
                 None if asked.applied => facts.add("result", "applied"),
-                None => facts.add("result", "no host has applied it yet; the next leader will"),
+                None => facts.add("result", "not applied yet; the next leader will apply it"),
             };
             facts.render()
         })?;
@@ -47,7 +50,7 @@ impl Asking {
     }
 }
 
-/// Who asks: the user as the system knows them. The environment says what anybody likes.
+/// Returns the name of the calling user by its user ID, because environment variables can be forged.
 pub fn caller() -> String {
     user(rustix::process::getuid().as_raw())
 }

@@ -1,4 +1,4 @@
-//! `besom task`: what tasks do, asking for something else, and editing them.
+//! `besom task`: lists, shows, controls and edits tasks.
 
 mod edit;
 
@@ -18,61 +18,61 @@ use crate::config::TaskOutline;
 use crate::config::keys::suggestion;
 use crate::ports::store::{self, Command, Run, SlotRecord, Store};
 
-/// How many records and runs are shown of a task.
+/// Maximum number of slot records and runs shown for a task.
 const SHOWN: u32 = 10;
 
 /// `besom task`.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// All tasks with what they do next and what waits.
+    /// List tasks with their next slot and waiting items.
     Ls,
-    /// One task: its next slots, its last slots and runs.
+    /// Show one task with its next slots, last slots and last runs.
     Show {
-        /// The task.
+        /// Name of the task.
         task: String,
     },
     /// Start a run now.
     Trigger {
-        /// The task.
+        /// Name of the task.
         task: String,
-        /// How it is asked for.
+        /// Reason and waiting time.
         #[command(flatten)]
         asking: Asking,
     },
-    /// Plan no more runs; what is planned already goes on.
+    /// Pause a task: no more runs are planned, items already planned are still executed.
     Pause {
-        /// The task.
+        /// Name of the task.
         task: String,
-        /// Why; everyone who looks at the task sees it.
+        /// Reason, shown with the task.
         #[arg(long)]
         reason: String,
-        /// How long to wait for a leader to apply it.
+        /// How long to wait for a leader to apply the command.
         #[arg(long, default_value = "5s", value_name = "SPAN", value_parser = crate::config::quantity::duration_argument)]
         wait: Duration,
     },
-    /// Plan again, from now on.
+    /// Resume a paused task from now on.
     Resume {
-        /// The task.
+        /// Name of the task.
         task: String,
-        /// How it is asked for.
+        /// Reason and waiting time.
         #[command(flatten)]
         asking: Asking,
     },
-    /// Change its schedule and other keys in the configuration file.
+    /// Edit the schedule and other keys of a task in the configuration file.
     Edit(edit::Args),
-    /// Why a slot ran, or why it did not.
+    /// Explain why a slot ran, or why it did not.
     Explain {
-        /// The task and the slot's time, as TASK@2026-03-29T01:30:00Z.
+        /// Task and time of the slot, such as TASK@2026-03-29T01:30:00Z.
         #[arg(value_name = "TASK@TIME")]
         slot: String,
     },
 }
 
 impl Verb {
-    /// Does it.
+    /// Runs the verb and prints its result.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let verb = match self {
-            // A file can be edited where no store is.
+            // Editing the file needs no store.
             Verb::Edit(args) => return args.run(global).await,
             verb => verb,
         };
@@ -98,7 +98,7 @@ impl Verb {
             Verb::Pause { task, reason, wait } => {
                 let task = known(store, &outline, &task).await?;
                 if reason.trim().is_empty() {
-                    return Err(Failure::Usage("--reason is empty: say why".into()));
+                    return Err(Failure::Usage("--reason must not be empty".into()));
                 }
                 Asking { reason, wait }.run(global, store, &Command::Pause { task }).await
             }
@@ -108,7 +108,9 @@ impl Verb {
             }
             Verb::Explain { slot } => {
                 let (task, time) = slot.rsplit_once('@').ok_or_else(|| {
-                    Failure::Usage(format!("`{slot}` is no slot: write TASK@2026-03-29T01:30:00Z"))
+                    Failure::Usage(format!(
+                        "`{slot}` is not a slot: write it as TASK@2026-03-29T01:30:00Z"
+                    ))
                 })?;
                 let time = super::schedule::instant(time)
                     .map_err(|e| Failure::Usage(format!("`{time}`: {e}")))?;
@@ -121,7 +123,7 @@ impl Verb {
     }
 }
 
-/// A task that the configuration or the store knows.
+/// Returns the name of a task that the configuration or the store knows, or an error with a suggestion.
 async fn known(store: &dyn Store, outline: &Outline, name: &str) -> Result<TaskName, Failure> {
     let task = TaskName::from(name);
     if outline.tasks.contains_key(&task) {
@@ -175,7 +177,7 @@ async fn show(
         if let Some(forecast) = &forecast {
             facts.add("forecast", &forecast.sentence);
         }
-        let mut next = Table::new(&["NEXT", "LOCAL", "NOTE"], "No slot is to come.");
+        let mut next = Table::new(&["NEXT", "LOCAL", "NOTE"], "No upcoming slots.");
         for u in &upcoming {
             next.row([
                 Stamp(u.utc).to_string(),
@@ -199,7 +201,7 @@ async fn show(
 fn slot_table(slots: &[SlotRecord]) -> String {
     let mut table = Table::new(
         &["FROM", "TO", ">SLOTS", "OUTCOME", "RUN", "REASON"],
-        "No slot was decided yet.",
+        "No slots have been decided yet.",
     );
     for s in slots.iter().map(Slot::from) {
         table.row([
@@ -241,26 +243,26 @@ impl From<&SlotRecord> for Slot {
     }
 }
 
-/// What became of a slot.
+/// The outcome of a slot.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
-    /// The task.
+    /// Name of the task.
     pub task: String,
-    /// The time that was asked about.
+    /// Time of the slot.
     pub time: String,
-    /// `ran`, `coalesced`, `skipped`, `queued`, `missed`, `paused`, `fenced`; `to_come` for one
-    /// that lies ahead, `undecided` for one that nobody has decided, `no_slot` for a time
-    /// at which the schedule has none.
+    /// `ran`, `coalesced`, `skipped`, `queued`, `missed`, `paused`, `fenced`; `to_come` for a future slot,
+    /// `undecided` for a past slot that no leader has decided, `no_slot` for a time that is not a slot of
+    /// the schedule.
     pub outcome: String,
-    /// Why, in words.
+    /// The reason for the outcome.
     pub reason: String,
-    /// What the history says of it.
+    /// The records in the slot history that cover the time.
     pub records: Vec<Slot>,
-    /// The run that was started, or was in the way.
+    /// The run that the slot started, or that prevented it.
     pub run: Option<super::runs::Row>,
 }
 
-/// Explains a slot from the history, or from the schedule where that has nothing.
+/// Explains a slot from the history, or from the schedule if the history has no record of it.
 pub async fn explain(
     store: &dyn Store,
     defined: Option<&TaskOutline>,
@@ -272,14 +274,13 @@ pub async fn explain(
     let on_schedule = schedule.as_ref().map(|s| s.is_slot(time));
     let mut records = store.slots(task, time, time, SHOWN).await?;
     if records.is_empty() {
-        // What was triggered, or began with a pass, began at any instant, and is asked about by the
-        // second.
+        // A triggered run or a pass may start at any microsecond, but times are given to the second.
         let second = time + Duration::from_micros(999_999);
         records = store.slots(task, time, second, SHOWN).await?;
         records.retain(|record| record.from == record.to);
     }
     let slots: Vec<Slot> = records.iter().map(Slot::from).collect();
-    // A row may speak of many slots, and the time may lie between two of them.
+    // A record may cover many slots, and the time may lie between two of them.
     let decided = records.first().zip(slots.first()).filter(|(record, _)| {
         record.from == record.to
             || record.from == time
@@ -289,18 +290,18 @@ pub async fn explain(
     let (outcome, reason) = match (decided, on_schedule) {
         (Some((_, slot)), _) => (slot.outcome.clone(), slot.reason.clone()),
         (None, Some(true)) if time > now => {
-            ("to_come".to_owned(), "the schedule has a slot then".to_owned())
+            ("to_come".to_owned(), "the schedule has a slot at that time".to_owned())
         }
         (None, Some(true)) => (
             "undecided".to_owned(),
-            "the schedule has a slot then, and no leader has decided about it: none was there yet, the history is pruned, or the schedule was another".to_owned(),
+            "the schedule has a slot at that time, but no leader has decided it: there was no leader yet, the history was pruned, or the schedule was different".to_owned(),
         ),
         (None, Some(false)) => {
             let near = schedule.as_ref().and_then(|s| s.next_after(time));
-            let near = near.map_or_else(String::new, |t| format!("; the next after it is {t}"));
-            ("no_slot".to_owned(), format!("the schedule has no slot then{near}"))
+            let near = near.map_or_else(String::new, |t| format!("; the next slot is {t}"));
+            ("no_slot".to_owned(), format!("the schedule has no slot at that time{near}"))
         }
-        (None, None) => ("no_slot".to_owned(), "the task has no schedule, it runs by trigger".into()),
+        (None, None) => ("no_slot".to_owned(), "the task has no schedule and runs only when triggered".into()),
     };
     let run: Option<Run> = match decided.and_then(|(record, _)| record.run) {
         Some(id) => store.run(id).await?,

@@ -1,4 +1,4 @@
-//! What a node at work looks like: counted in the store, drawn on stderr.
+//! Shows the progress of tasks on stderr, counted from the store.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use super::log::{self, Diverted};
 use crate::host::clock;
 use crate::ports::store::Store;
 
-/// Runs looked at each time.
+/// Maximum number of runs read each time.
 const RUNS: u32 = 200;
 
-/// The progress of the tasks since it was begun.
+/// The progress of tasks since the watch began.
 pub struct Watch {
     progress: Progress,
     screen: Screen,
     lines: Option<Diverted>,
     since: Time,
-    /// What waited, and what was dead, when it was begun.
+    /// Waiting items and dead letters of each task when the watch began.
     base: BTreeMap<TaskName, (u64, u64)>,
-    /// What each run since then has planned.
+    /// Items planned by each run since then.
     planned: BTreeMap<RunId, (TaskName, u64)>,
 }
 
 impl Watch {
-    /// Watches these tasks from now on.
+    /// Starts watching these tasks.
     pub async fn begin(store: &dyn Store, tasks: impl Iterator<Item = &TaskName>) -> Watch {
         let progress = Progress::new(tasks.map(ToString::to_string));
         let screen = Screen::start(&progress);
@@ -36,7 +36,7 @@ impl Watch {
         Watch { progress, screen, lines, since, base, planned: BTreeMap::new() }
     }
 
-    /// Counts anew and draws. A store that cannot be read now leaves the picture as it is.
+    /// Counts again and draws. If the store cannot be read, the counts stay as they were.
     pub async fn look(&mut self, store: &dyn Store) {
         self.progress.update(Event::Tick(clock::mono()));
         if let Some(waiting) = waiting(store).await
@@ -65,7 +65,7 @@ impl Watch {
         self.draw();
     }
 
-    /// The last picture: everything is through, but for the tasks that have failed.
+    /// Draws the final state: every task is finished, except those in `failed`.
     pub async fn finish(mut self, store: &dyn Store, failed: &BTreeMap<String, String>) {
         self.look(store).await;
         let tasks: Vec<String> =
@@ -82,7 +82,7 @@ impl Watch {
 
     fn draw(&mut self) {
         let said: Vec<String> = self.lines.iter().flat_map(Diverted::take).collect();
-        // A terminal that has gone away is no reason to stop the work.
+        // A closed terminal must not stop the work.
         for line in said {
             let _ = self.screen.say(&line);
         }
@@ -90,7 +90,7 @@ impl Watch {
     }
 }
 
-/// What waits, timers included, and what is dead, by task.
+/// Returns the waiting items, including timers, and the dead letters of each task.
 async fn waiting(store: &dyn Store) -> Option<BTreeMap<TaskName, (u64, u64)>> {
     let depths = store.depths().await.ok()?;
     let by_task = depths.into_iter().filter_map(|depth| {

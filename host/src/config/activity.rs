@@ -1,4 +1,4 @@
-//! `[activity]`: where the activity of things is kept, and the endpoint that hears of it.
+//! `[activity]`: where activity is kept, and the endpoint that receives reports of it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,77 +14,77 @@ use super::sections::{Section, Sections};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Wake {
-    /// Where a task may change workspaces, or the file maps them.
+    /// Only if a task may change workspaces, or if the file maps them.
     #[default]
     Mapped,
     /// Never.
     Never,
 }
 
-/// Where activity is kept, and the endpoint to which products report connections.
+/// The settings of `[activity]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Activity {
-    /// Its Unix socket.
+    /// Unix socket of the endpoint.
     pub socket: PathBuf,
-    /// Its TCP address; none: not reachable by TCP.
+    /// TCP address of the endpoint; `None` disables TCP.
     pub tcp: Option<SocketAddr>,
-    /// The file with the tokens that TCP callers show.
+    /// File with the tokens of TCP callers.
     pub token_file: Option<PathBuf>,
-    /// The certificate that TCP callers see (PEM).
+    /// Certificate chain of the TCP address (PEM).
     pub tls_cert: Option<PathBuf>,
-    /// Its key (PEM).
+    /// Private key of `tls_cert` (PEM).
     pub tls_key: Option<PathBuf>,
     /// Origins of web pages that may open WebSockets over TCP.
     pub origins: Vec<String>,
-    /// The file with the keys that tickets of web pages are signed with.
+    /// File with the keys that sign tickets of web pages.
     pub ticket_key_file: Option<PathBuf>,
-    /// How far ahead the end of a ticket may lie.
+    /// Maximum time from now until a ticket expires.
     pub ticket_life_max: Duration,
-    /// Open WebSockets of one ticket.
+    /// Maximum number of open WebSockets per ticket.
     pub websockets_per_ticket: u32,
-    /// Open WebSockets of this host.
+    /// Maximum number of open WebSockets of this host.
     pub websockets_max: u32,
-    /// Other connections at once, of the Unix socket and of the TCP address each.
+    /// Maximum number of other connections, for the Unix socket and the TCP address each.
     pub connections_max: u32,
-    /// How long after the last disconnection a thing counts as idle.
+    /// Time after the last disconnection until a thing is idle.
     pub idle_timeout: Duration,
-    /// How long a connection lives without a heartbeat.
+    /// Time without a heartbeat until a connection is considered closed.
     pub heartbeat_timeout: Duration,
     /// Whether a connection wakes its workspace.
     pub wake: Wake,
-    /// The servers of Redis; none: activity is kept in the store.
+    /// Redis servers; if empty, activity is kept in the store.
     pub redis: Vec<String>,
-    /// The user of Redis.
+    /// Redis user.
     pub redis_user: Option<String>,
-    /// The file with its password.
+    /// File with the Redis password.
     pub redis_password_file: Option<PathBuf>,
-    /// The authorities of Redis's certificates, as PEM.
+    /// Certificate authorities for Redis (PEM).
     pub redis_ca: Option<PathBuf>,
-    /// This host's certificate, as PEM.
+    /// Client certificate for Redis (PEM).
     pub redis_cert: Option<PathBuf>,
-    /// Its key, as PEM.
+    /// Private key of `redis_cert` (PEM).
     pub redis_key: Option<PathBuf>,
-    /// The key of the connections, with `{id}` in it.
+    /// Redis key of the number of connections; contains `{id}` once.
     pub redis_connections: String,
-    /// The key of the timer, with `{id}` in it.
+    /// Redis key of the idle timer; contains `{id}` once.
     pub redis_timer: String,
-    /// How long a connection to Redis may take.
+    /// Maximum time for connecting to Redis.
     pub redis_connect_timeout: Duration,
-    /// How long an answer of Redis may take.
+    /// Maximum time for an answer of Redis.
     pub redis_timeout: Duration,
-    /// The longest pause between two attempts to connect to Redis.
+    /// Longest pause between two attempts to connect to Redis.
     pub redis_backoff_max: Duration,
-    /// Commands of one round trip to Redis.
+    /// Maximum number of commands in one round trip to Redis.
     pub redis_batch: u32,
 }
 
 impl Activity {
-    /// Whether it is kept in Redis and not in the store.
+    /// Whether activity is kept in Redis instead of the store.
     pub fn in_redis(&self) -> bool {
         !self.redis.is_empty()
     }
 
-    /// Relative paths are meant from `dir`.
+    /// Resolves relative paths against `dir`.
     pub(super) fn settle_paths(&mut self, dir: &Path) {
         for path in [
             &mut self.token_file,
@@ -113,96 +113,96 @@ const DAY_MS: u64 = 86_400_000;
 /// `[activity]`
 pub(super) const ACTIVITY: Section = Section {
     name: "activity",
-    doc: "Who is connected to what: the endpoint to which your product reports it, and Redis.",
+    doc: "Activity: the endpoint to which your product reports connections, and Redis.",
     keys: &[
         Key {
             name: "socket",
             default: "",
-            doc: "Its Unix socket; by default besom-activity.sock beside the database.",
+            doc: "Unix socket of the endpoint (default: besom-activity.sock beside the database).",
             slot: Slot::Path(|s| &mut s.activity.socket),
         },
         Key {
             name: "tcp",
             default: "",
-            doc: "A TCP address to listen on as well; needs token_file.",
+            doc: "TCP address to listen on as well; requires token_file.",
             slot: Slot::OptionalAddress(|s| &mut s.activity.tcp),
         },
         Key {
             name: "token_file",
             default: "",
-            doc: "The file (mode 0600) with the tokens that TCP callers send: a line each, TOKEN or \
-                  NAME TOKEN. It is read again when it changes.",
+            doc: "File (mode 0600) with the tokens of TCP callers, one TOKEN or NAME TOKEN per line; it is \
+                  read again when it changes.",
             slot: Slot::OptionalPath(|s| &mut s.activity.token_file),
         },
         Key {
             name: "tls_cert",
             default: "",
-            doc: "The certificate of the TCP address (PEM, with its chain); needed beyond loopback.",
+            doc: "Certificate of the TCP address (PEM, with its chain); required unless it is loopback.",
             slot: Slot::OptionalPath(|s| &mut s.activity.tls_cert),
         },
         Key {
             name: "tls_key",
             default: "",
-            doc: "The key of tls_cert (PEM, mode 0600).",
+            doc: "Private key of tls_cert (PEM, mode 0600).",
             slot: Slot::OptionalPath(|s| &mut s.activity.tls_key),
         },
         Key {
             name: "origins",
             default: "",
             doc: "Origins of web pages that may open WebSockets over TCP with a ticket, such as \
-                  [\"https://app.example\"]; by default none.",
+                  [\"https://app.example\"] (default: none).",
             slot: Slot::Texts(|s| &mut s.activity.origins),
         },
         Key {
             name: "ticket_key_file",
             default: "",
-            doc: "The file (mode 0600) with the keys that your back end signs tickets of web pages with: a \
-                  line each, KEY or NAME KEY. It is read again when it changes.",
+            doc: "File (mode 0600) with the keys that your back end signs tickets of web pages with, one \
+                  KEY or NAME KEY per line; it is read again when it changes.",
             slot: Slot::OptionalPath(|s| &mut s.activity.ticket_key_file),
         },
         Key {
             name: "ticket_life_max",
             default: "\"1d\"",
-            doc: "How far ahead the end of a ticket may lie.",
+            doc: "Maximum time from now until a ticket expires.",
             slot: Slot::Duration(|s| &mut s.activity.ticket_life_max, ms(1_000), ms(30 * DAY_MS)),
         },
         Key {
             name: "websockets_per_ticket",
             default: "16",
-            doc: "Open WebSockets of one ticket on this host; a further one is refused with 503.",
+            doc: "Maximum number of open WebSockets per ticket on this host; more are refused with 503.",
             slot: Slot::U32(|s| &mut s.activity.websockets_per_ticket, 1, 1_000_000),
         },
         Key {
             name: "websockets_max",
             default: "10000",
-            doc: "Open WebSockets of this host; a further one is refused with 503.",
+            doc: "Maximum number of open WebSockets on this host; more are refused with 503.",
             slot: Slot::U32(|s| &mut s.activity.websockets_max, 1, 1_000_000),
         },
         Key {
             name: "connections_max",
             default: "1024",
-            doc: "Connections at once that are no WebSockets, of the Unix socket and of the TCP address \
-                  each: as many as your product has processes that report, or more. At the bound the one \
-                  that has waited for its next request for the longest is closed for a newcomer.",
+            doc: "Maximum number of connections without WebSockets, for the Unix socket and the TCP \
+                  address each; at least one for each process that reports. At the limit, a new connection \
+                  closes the one that has been idle for longest.",
             slot: Slot::U32(|s| &mut s.activity.connections_max, 8, 1_000_000),
         },
         Key {
             name: "idle_timeout",
             default: "\"300s\"",
-            doc: "How long after the last disconnection a thing counts as idle.",
+            doc: "Time after the last disconnection until a thing is idle.",
             slot: Slot::Duration(|s| &mut s.activity.idle_timeout, ms(1), ms(30 * DAY_MS)),
         },
         Key {
             name: "heartbeat_timeout",
             default: "\"60s\"",
-            doc: "How long a connection lives without a heartbeat.",
+            doc: "Time without a heartbeat until a connection is considered closed.",
             slot: Slot::Duration(|s| &mut s.activity.heartbeat_timeout, ms(100), ms(30 * DAY_MS)),
         },
         Key {
             name: "wake",
             default: "\"mapped\"",
             doc: "Whether a connection sets desired_state = RUNNING and last_access_at in `workspaces`: \
-                  \"mapped\" (where a task may change them, or this file maps them), or \"never\".",
+                  \"mapped\" (if a task may change them, or this file maps them), or \"never\".",
             slot: Slot::Choice(&["mapped", "never"], |s, word| {
                 s.activity.wake = if word == "never" { Wake::Never } else { Wake::Mapped };
             }),
@@ -210,81 +210,80 @@ pub(super) const ACTIVITY: Section = Section {
         Key {
             name: "redis",
             default: "",
-            doc: "Redis instead of the store: [\"redis://127.0.0.1:6379\"], rediss:// for TLS; \
-                  several are members of one Redis Cluster.",
+            doc: "Redis servers that keep activity instead of the store, such as \
+                  [\"redis://127.0.0.1:6379\"] (rediss:// for TLS); several form one Redis Cluster.",
             slot: Slot::Texts(|s| &mut s.activity.redis),
         },
         Key {
             name: "redis_user",
             default: "",
-            doc: "The user of Redis's access control list; needs redis_password_file.",
+            doc: "Redis user (ACL); requires redis_password_file.",
             slot: Slot::OptionalText(|s| &mut s.activity.redis_user),
         },
         Key {
             name: "redis_password_file",
             default: "",
-            doc: "The file (mode 0600) with Redis's password.",
+            doc: "File (mode 0600) with the Redis password.",
             slot: Slot::OptionalPath(|s| &mut s.activity.redis_password_file),
         },
         Key {
             name: "redis_ca",
             default: "",
-            doc: "The authorities that Redis's certificates are held against (PEM); by default the system's.",
+            doc: "Certificate authorities for verifying Redis (PEM) (default: the system's).",
             slot: Slot::OptionalPath(|s| &mut s.activity.redis_ca),
         },
         Key {
             name: "redis_cert",
             default: "",
-            doc: "This host's certificate (PEM), if Redis wants one; needs redis_key.",
+            doc: "Client certificate (PEM), if Redis requires one; requires redis_key.",
             slot: Slot::OptionalPath(|s| &mut s.activity.redis_cert),
         },
         Key {
             name: "redis_key",
             default: "",
-            doc: "That certificate's key (PEM, mode 0600).",
+            doc: "Private key of redis_cert (PEM, mode 0600).",
             slot: Slot::OptionalPath(|s| &mut s.activity.redis_key),
         },
         Key {
             name: "redis_connections",
             default: "\"ws_conn:{id}\"",
-            doc: "The key with the number of connections; {{id}} makes the id a hash tag.",
+            doc: "Redis key of the number of connections; {{id}} makes the ID a hash tag.",
             slot: Slot::Text(|s| &mut s.activity.redis_connections),
         },
         Key {
             name: "redis_timer",
             default: "\"idle_timer:{id}\"",
-            doc: "The key of the idle timer.",
+            doc: "Redis key of the idle timer.",
             slot: Slot::Text(|s| &mut s.activity.redis_timer),
         },
         Key {
             name: "redis_connect_timeout",
             default: "\"2s\"",
-            doc: "How long a connection to Redis may take.",
+            doc: "Maximum time for connecting to Redis.",
             slot: Slot::Duration(|s| &mut s.activity.redis_connect_timeout, ms(10), ms(600_000)),
         },
         Key {
             name: "redis_timeout",
             default: "\"1s\"",
-            doc: "How long an answer of Redis may take.",
+            doc: "Maximum time for an answer of Redis.",
             slot: Slot::Duration(|s| &mut s.activity.redis_timeout, ms(10), ms(600_000)),
         },
         Key {
             name: "redis_backoff_max",
             default: "\"5s\"",
-            doc: "The longest pause between two attempts to connect to Redis.",
+            doc: "Longest pause between two attempts to connect to Redis.",
             slot: Slot::Duration(|s| &mut s.activity.redis_backoff_max, ms(10), ms(600_000)),
         },
         Key {
             name: "redis_batch",
             default: "500",
-            doc: "Commands of one round trip to Redis.",
+            doc: "Maximum number of commands in one round trip to Redis.",
             slot: Slot::U32(|s| &mut s.activity.redis_batch, 1, 100_000),
         },
     ],
 };
 
-/// What is wrong with keys that are each right on their own. `place` finds a key of
-/// `[activity]`.
+/// Reports keys that are valid alone but not in combination. `place` locates a key of `[activity]`.
 pub(super) fn judge(
     sections: &Sections,
     place: impl Fn(&str) -> Place,
@@ -302,8 +301,8 @@ pub(super) fn judge(
         problems.push(Diagnostic::error(place(key), message).fix(fix));
     };
     if a.tcp.is_some() && a.token_file.is_none() {
-        let message = "activity.tcp is open to every local user without a token".to_owned();
-        let fix = "set activity.token_file to a file (mode 0600) that holds one";
+        let message = "activity.tcp without a token is open to every local user".to_owned();
+        let fix = "set activity.token_file to a file (mode 0600) that contains a token";
         wrong("tcp", message, fix);
     }
     for (have, other, has, lacks) in [
@@ -311,27 +310,27 @@ pub(super) fn judge(
         ("ticket_key_file", "origins", a.ticket_key_file.is_some(), a.origins.is_empty()),
     ] {
         if has && lacks {
-            let message = format!("web pages need activity.{other} as well");
-            wrong(have, message, &format!("set activity.{other}, or remove {have}"));
+            let message = format!("activity.{have} requires activity.{other}");
+            wrong(have, message, &format!("set activity.{other} as well, or remove {have}"));
         }
     }
     for origin in &a.origins {
         let host = origin.strip_prefix("https://").or(origin.strip_prefix("http://"));
         if !host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '*'])) {
-            let message = format!("`{origin}` is not the origin of a page");
+            let message = format!("`{origin}` is not a valid origin");
             wrong("origins", message, "write https://HOST or https://HOST:PORT, without a path");
         }
     }
     for server in &a.redis {
         let rest = server.strip_prefix("redis://").or(server.strip_prefix("rediss://"));
         if rest.is_some_and(|rest| rest.contains('@')) {
-            let message = "activity.redis holds a user or a password".to_owned();
+            let message = "activity.redis contains a user or a password".to_owned();
             let fix =
-                "name the user in redis_user, and a file with the password in redis_password_file";
-            // Without its place: the line is not to be shown.
+                "set redis_user to the user, and redis_password_file to a file with the password";
+            // Reported without its place, because the line must not be shown.
             wrong("", message, fix);
         } else if !rest.is_some_and(|host| host.contains(':') && !host.starts_with(':')) {
-            let message = format!("`{server}` is not an address of Redis");
+            let message = format!("`{server}` is not a Redis address");
             wrong("redis", message, "write redis://HOST:PORT, or rediss://HOST:PORT for TLS");
         }
     }
@@ -339,13 +338,13 @@ pub(super) fn judge(
         [("redis_connections", &a.redis_connections), ("redis_timer", &a.redis_timer)]
     {
         if template.matches("{id}").count() != 1 {
-            let message = format!("activity.{key} does not say where the id stands");
-            wrong(key, message, "write {id} once in it, as in \"ws_conn:{id}\"");
+            let message = format!("activity.{key} must contain {{id}} exactly once");
+            wrong(key, message, "write {id} where the ID belongs, as in \"ws_conn:{id}\"");
         }
     }
     if a.redis_connections == a.redis_timer {
-        let message = "the connections and the timer cannot share one key".to_owned();
-        wrong("redis_timer", message, "give activity.redis_timer a name of its own");
+        let message = "activity.redis_timer must differ from activity.redis_connections".to_owned();
+        wrong("redis_timer", message, "choose another name for activity.redis_timer");
     }
     for (have, other, has, lacks) in [
         (
@@ -358,7 +357,7 @@ pub(super) fn judge(
         ("redis_key", "redis_cert", a.redis_key.is_some(), a.redis_cert.is_none()),
     ] {
         if has && lacks {
-            let message = format!("activity.{have} is of no use without {other}");
+            let message = format!("activity.{have} requires activity.{other}");
             wrong(have, message, &format!("set activity.{other} as well, or remove {have}"));
         }
     }
@@ -366,7 +365,7 @@ pub(super) fn judge(
     for (key, there) in [("redis_ca", a.redis_ca.is_some()), ("redis_cert", a.redis_cert.is_some())]
     {
         if there && a.in_redis() && !secure {
-            let message = format!("activity.{key} is for TLS, and every address is redis://");
+            let message = format!("activity.{key} requires TLS, but every address is redis://");
             wrong(key, message, "write rediss:// in activity.redis, or remove it");
         }
     }

@@ -1,4 +1,4 @@
-//! `[api]`: where the host is asked how it is, and told what to do.
+//! `[api]`: the admin API, which shows and controls the host.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,31 +9,31 @@ use super::diagnostic::{Diagnostic, Place};
 use super::keys::{Key, Slot};
 use super::sections::{Section, Sections};
 
-/// The admin API.
+/// The settings of `[api]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Api {
-    /// Its Unix socket.
+    /// Unix socket of the admin API.
     pub socket: PathBuf,
-    /// Whether nobody may change anything by it.
+    /// Whether every change through the API is refused.
     pub readonly: bool,
-    /// Its TCP address; none: not reachable by TCP.
+    /// TCP address of the admin API; `None` disables TCP.
     pub tcp: Option<SocketAddr>,
-    /// The file with the tokens of TCP callers that may change things.
+    /// File with the tokens of TCP callers with full access.
     pub token_file: Option<PathBuf>,
-    /// The file with the tokens of TCP callers that may only look.
+    /// File with the tokens of TCP callers with read-only access.
     pub readonly_token_file: Option<PathBuf>,
-    /// The certificate that TCP callers see (PEM).
+    /// Certificate chain of the TCP address (PEM).
     pub tls_cert: Option<PathBuf>,
-    /// Its key (PEM).
+    /// Private key of `tls_cert` (PEM).
     pub tls_key: Option<PathBuf>,
-    /// The authority that certificates of TCP callers come from (PEM).
+    /// Certificate authority for client certificates of TCP callers (PEM).
     pub tls_client_ca: Option<PathBuf>,
-    /// Connections at once, of the Unix socket and of the TCP address each.
+    /// Maximum number of connections, for the Unix socket and the TCP address each.
     pub connections_max: u32,
 }
 
 impl Api {
-    /// Relative paths are meant from `dir`.
+    /// Resolves relative paths against `dir`.
     pub(super) fn settle_paths(&mut self, dir: &Path) {
         let files = [
             &mut self.token_file,
@@ -51,69 +51,69 @@ impl Api {
 /// `[api]`
 pub(super) const API: Section = Section {
     name: "api",
-    doc: "The admin API: what `besom top` looks at and acts by.",
+    doc: "The admin API, which `besom top` uses.",
     keys: &[
         Key {
             name: "socket",
             default: "",
-            doc: "Its Unix socket (mode 0600); by default besom.sock beside the database.",
+            doc: "Unix socket of the API, mode 0600 (default: besom.sock beside the database).",
             slot: Slot::Path(|s| &mut s.api.socket),
         },
         Key {
             name: "readonly",
             default: "false",
-            doc: "Whether callers may only look, whoever they are.",
+            doc: "Whether all callers have read-only access.",
             slot: Slot::Bool(|s| &mut s.api.readonly),
         },
         Key {
             name: "tcp",
             default: "",
-            doc: "A TCP address to listen on as well; needs token_file or readonly_token_file.",
+            doc: "TCP address to listen on as well; requires token_file or readonly_token_file.",
             slot: Slot::OptionalAddress(|s| &mut s.api.tcp),
         },
         Key {
             name: "token_file",
             default: "",
-            doc: "The file (mode 0600) with the tokens of TCP callers that may change things: a \
-                  line each, TOKEN or NAME TOKEN. It is read again when it changes.",
+            doc: "File (mode 0600) with the tokens of TCP callers with full access, one TOKEN or NAME \
+                  TOKEN per line; it is read again when it changes.",
             slot: Slot::OptionalPath(|s| &mut s.api.token_file),
         },
         Key {
             name: "readonly_token_file",
             default: "",
-            doc: "The file (mode 0600) with the tokens of TCP callers that may only look.",
+            doc: "File (mode 0600) with the tokens of TCP callers with read-only access.",
             slot: Slot::OptionalPath(|s| &mut s.api.readonly_token_file),
         },
         Key {
             name: "tls_cert",
             default: "",
-            doc: "The certificate of the TCP address (PEM, with its chain); needed beyond loopback.",
+            doc: "Certificate of the TCP address (PEM, with its chain); required unless it is loopback.",
             slot: Slot::OptionalPath(|s| &mut s.api.tls_cert),
         },
         Key {
             name: "tls_key",
             default: "",
-            doc: "The key of tls_cert (PEM, mode 0600).",
+            doc: "Private key of tls_cert (PEM, mode 0600).",
             slot: Slot::OptionalPath(|s| &mut s.api.tls_key),
         },
         Key {
             name: "tls_client_ca",
             default: "",
-            doc: "The authority (PEM) that callers' certificates have to come from; by default \
-                  callers need none.",
+            doc: "Certificate authority (PEM) for client certificates of TCP callers (default: client \
+                  certificates are not required).",
             slot: Slot::OptionalPath(|s| &mut s.api.tls_client_ca),
         },
         Key {
             name: "connections_max",
             default: "64",
-            doc: "Connections at once, of the Unix socket and of the TCP address each. At the bound the \
-                  one that has waited for its next request for the longest is closed for a newcomer.",
+            doc: "Maximum number of connections, for the Unix socket and the TCP address each. At the \
+                  limit, a new connection closes the one that has been idle for longest.",
             slot: Slot::U32(|s| &mut s.api.connections_max, 8, 100_000),
         },
     ],
 };
 
-/// The keys of a section that make its TCP address one with TLS.
+/// The keys of a section that configure TLS for its TCP address.
 pub(super) struct TlsKeys {
     pub(super) tcp: Option<SocketAddr>,
     pub(super) cert: bool,
@@ -134,11 +134,11 @@ impl TlsKeys {
         if self.cert != self.key {
             let (there, missing) =
                 if self.cert { ("tls_cert", "tls_key") } else { ("tls_key", "tls_cert") };
-            let message = format!("{section}.{there} is of no use without {missing}");
-            wrong(there, message, "set both, or neither");
+            let message = format!("{section}.{there} requires {section}.{missing}");
+            wrong(there, message, "set both or neither");
         }
         if self.client_ca && !self.cert {
-            let message = format!("{section}.tls_client_ca is of no use without tls_cert");
+            let message = format!("{section}.tls_client_ca requires {section}.tls_cert");
             wrong("tls_client_ca", message, "set tls_cert and tls_key as well");
         }
         let beyond = self.tcp.filter(|address| !address.ip().is_loopback());
@@ -146,14 +146,14 @@ impl TlsKeys {
             && !self.cert
         {
             let message = format!(
-                "other machines can reach {address}, and tokens would cross the network in clear"
+                "other machines can reach {address}, and tokens would be sent without encryption"
             );
             wrong("tcp", message, "set tls_cert and tls_key, or listen on 127.0.0.1");
         }
     }
 }
 
-/// What can be said only of several keys together.
+/// Reports keys that are valid alone but not in combination. `place` locates a key of `[api]`.
 pub(super) fn judge(
     sections: &Sections,
     place: impl Fn(&str) -> Place,
@@ -162,8 +162,8 @@ pub(super) fn judge(
     let api = &sections.api;
     if api.tcp.is_some() && api.token_file.is_none() && api.readonly_token_file.is_none() {
         problems
-            .push(Diagnostic::error(place("tcp"), "callers over TCP have to show a token").fix(
-            "set api.token_file, or api.readonly_token_file, to a file (mode 0600) that holds one",
+            .push(Diagnostic::error(place("tcp"), "api.tcp requires tokens for its callers").fix(
+            "set api.token_file or api.readonly_token_file to a file (mode 0600) that contains a token",
         ));
     }
     let tls = TlsKeys {
@@ -175,8 +175,11 @@ pub(super) fn judge(
     tls.judge("api", &place, problems);
     if api.token_file.is_some() && api.token_file == api.readonly_token_file {
         problems.push(
-            Diagnostic::error(place("readonly_token_file"), "one token cannot mean both")
-                .fix("give those who may only look another token"),
+            Diagnostic::error(
+                place("readonly_token_file"),
+                "api.token_file and api.readonly_token_file must be different files",
+            )
+            .fix("put the read-only tokens into another file"),
         );
     }
 }

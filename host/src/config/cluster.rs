@@ -1,5 +1,5 @@
-//! `[coordination]` and `[ring]`: how the nodes of a cluster find each other, and the ring
-//! that is served on its own.
+//! `[coordination]` and `[ring]`: how the nodes of a cluster find each other, and the ring of
+//! `besom ring serve`.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -12,47 +12,47 @@ use super::diagnostic::{Diagnostic, Place};
 use super::keys::{Key, Slot};
 use super::sections::{Section, Sections};
 
-/// How the nodes of a cluster find each other.
+/// The settings of `[coordination]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Coordination {
-    /// The members of etcd; none: the store's own lease elects.
+    /// Endpoints of etcd; if empty, the lease in the store elects the leader.
     pub etcd: Vec<String>,
-    /// The cluster's name, a part of every key.
+    /// Name of the cluster, part of every etcd key.
     pub cluster: String,
-    /// The user of etcd.
+    /// etcd user.
     pub user: Option<String>,
-    /// The file with its password.
+    /// File with the password of that user.
     pub password_file: Option<PathBuf>,
-    /// The authorities of etcd's certificates, as PEM.
+    /// Certificate authorities for etcd (PEM).
     pub ca: Option<PathBuf>,
-    /// This node's certificate, as PEM.
+    /// Client certificate for etcd (PEM).
     pub cert: Option<PathBuf>,
-    /// Its key, as PEM.
+    /// Private key of `cert` (PEM).
     pub key: Option<PathBuf>,
-    /// How often a node looks for items that others have planned, if nothing tells it.
+    /// Interval at which a node looks for planned items if it is not notified.
     pub poll_every: Duration,
-    /// How often a node compares what it owns with what the store says.
+    /// Interval at which a node compares its partitions with the store.
     pub verify_every: Duration,
 }
 
-/// The ring of `besom ring serve`.
+/// The settings of `[ring]`, for `besom ring serve`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Ring {
-    /// The hash function.
+    /// Hash function of servers and keys.
     pub hash: HashName,
-    /// How a hash becomes a server.
+    /// How a hash is mapped to a server.
     pub placement: Placement,
-    /// Points of a server of weight 1.
+    /// Number of points of a server with weight 1.
     pub virtual_nodes: u32,
 }
 
 impl Coordination {
-    /// Whether this node is one of a cluster.
+    /// Whether this node is part of a cluster.
     pub fn is_cluster(&self) -> bool {
         !self.etcd.is_empty()
     }
 
-    /// Relative paths are meant from `dir`.
+    /// Resolves relative paths against `dir`.
     pub(super) fn settle_paths(&mut self, dir: &Path) {
         let files = [&mut self.password_file, &mut self.ca, &mut self.cert, &mut self.key];
         for path in files.into_iter().flatten() {
@@ -62,70 +62,70 @@ impl Coordination {
 }
 
 impl Ring {
-    /// Points of a server of weight 1.
+    /// Number of points of a server with weight 1.
     pub fn virtual_nodes(&self) -> NonZeroU32 {
         NonZeroU32::new(self.virtual_nodes).unwrap_or(NonZeroU32::MIN)
     }
 }
 
-/// The most points of a server of weight 1.
+/// Maximum number of points of a server with weight 1.
 const VIRTUAL_NODES_MAX: u32 = 1 << 20;
 
-/// The longest name of a cluster, in bytes.
+/// Maximum length of the name of a cluster, in bytes.
 const CLUSTER_BYTES_MAX: usize = 128;
 
 /// `[coordination]`
 pub(super) const COORDINATION: Section = Section {
     name: "coordination",
-    doc: "How the nodes of a cluster find each other. Without it the store elects the leader.",
+    doc: "How the nodes of a cluster find each other. Without etcd, the store elects the leader.",
     keys: &[
         Key {
             name: "etcd",
             default: "",
-            doc: "The members of etcd, such as [\"http://10.0.0.1:2379\"]; https for TLS.",
+            doc: "Endpoints of etcd, such as [\"http://10.0.0.1:2379\"]; https:// for TLS.",
             slot: Slot::Texts(|s| &mut s.coordination.etcd),
         },
         Key {
             name: "cluster",
             default: "\"besom\"",
-            doc: "The cluster's name, the same on all its nodes and on no other's.",
+            doc: "Name of the cluster: the same on all its nodes, and different from other clusters.",
             slot: Slot::Text(|s| &mut s.coordination.cluster),
         },
         Key {
             name: "user",
             default: "",
-            doc: "The user of etcd, if its authentication is on; needs password_file.",
+            doc: "etcd user, if etcd requires authentication; requires password_file.",
             slot: Slot::OptionalText(|s| &mut s.coordination.user),
         },
         Key {
             name: "password_file",
             default: "",
-            doc: "The file (mode 0600) with that user's password.",
+            doc: "File (mode 0600) with the password of that user.",
             slot: Slot::OptionalPath(|s| &mut s.coordination.password_file),
         },
         Key {
             name: "ca",
             default: "",
-            doc: "The authorities that etcd's certificates are held against (PEM); by default the system's.",
+            doc: "Certificate authorities for verifying etcd (PEM) (default: the system's).",
             slot: Slot::OptionalPath(|s| &mut s.coordination.ca),
         },
         Key {
             name: "cert",
             default: "",
-            doc: "This node's certificate (PEM), if etcd wants one; needs key.",
+            doc: "Client certificate (PEM), if etcd requires one; requires key.",
             slot: Slot::OptionalPath(|s| &mut s.coordination.cert),
         },
         Key {
             name: "key",
             default: "",
-            doc: "That certificate's key (PEM, mode 0600).",
+            doc: "Private key of cert (PEM, mode 0600).",
             slot: Slot::OptionalPath(|s| &mut s.coordination.key),
         },
         Key {
             name: "poll_every",
             default: "\"1s\"",
-            doc: "How often a node looks for items that the leader has planned for it, if nothing \
-                  tells it earlier.",
+            doc: "Interval at which a node looks for items that the leader has planned for it, if it is \
+                  not notified earlier.",
             slot: Slot::Duration(
                 |s| &mut s.coordination.poll_every,
                 Duration::from_millis(10),
@@ -135,7 +135,7 @@ pub(super) const COORDINATION: Section = Section {
         Key {
             name: "verify_every",
             default: "\"30s\"",
-            doc: "How often a node compares what it owns with what the store says.",
+            doc: "Interval at which a node compares its partitions with the store.",
             slot: Slot::Duration(
                 |s| &mut s.coordination.verify_every,
                 Duration::from_millis(100),
@@ -148,12 +148,12 @@ pub(super) const COORDINATION: Section = Section {
 /// `[ring]`
 pub(super) const RING: Section = Section {
     name: "ring",
-    doc: "The ring of `besom ring serve`. The cluster's own has nothing to be set.",
+    doc: "The ring of `besom ring serve`. The ring of the cluster has no settings.",
     keys: &[
         Key {
             name: "hash",
             default: "\"xxh3\"",
-            doc: "The hash function: \"xxh3\", or \"md5\" (its first four bytes).",
+            doc: "Hash function: \"xxh3\", or \"md5\" (the first four bytes).",
             slot: Slot::Choice(&["xxh3", "md5"], |s, word| {
                 s.ring.hash = if word == "md5" { HashName::Md5 } else { HashName::Xxh3 };
             }),
@@ -161,7 +161,7 @@ pub(super) const RING: Section = Section {
         Key {
             name: "placement",
             default: "\"consistent\"",
-            doc: "How a hash becomes a server: \"consistent\", or \"modulo\".",
+            doc: "How a hash is mapped to a server: \"consistent\" or \"modulo\".",
             slot: Slot::Choice(&["consistent", "modulo"], |s, word| {
                 s.ring.placement =
                     if word == "modulo" { Placement::Modulo } else { Placement::Consistent };
@@ -170,14 +170,13 @@ pub(super) const RING: Section = Section {
         Key {
             name: "virtual_nodes",
             default: "1024",
-            doc: "Points on the circle of a server of weight 1.",
+            doc: "Number of points on the circle of a server with weight 1.",
             slot: Slot::U32(|s| &mut s.ring.virtual_nodes, 1, VIRTUAL_NODES_MAX),
         },
     ],
 };
 
-/// What is wrong with keys that are each right on their own. `place` finds a key of
-/// `[coordination]`.
+/// Reports keys that are valid alone but not in combination. `place` locates a key of `[coordination]`.
 pub(super) fn judge(
     sections: &Sections,
     place: impl Fn(&str) -> Place,
@@ -190,18 +189,19 @@ pub(super) fn judge(
     for endpoint in &c.etcd {
         let rest = endpoint.strip_prefix("http://").or(endpoint.strip_prefix("https://"));
         if !rest.is_some_and(|host| host.contains(':') && !host.starts_with(':')) {
-            let message = format!("`{endpoint}` is not an endpoint of etcd");
+            let message = format!("`{endpoint}` is not an etcd endpoint");
             wrong("etcd", message, "write http://host:2379 or https://host:2379");
         }
     }
     if c.is_cluster() && sections.store.url.is_none() {
-        let message = "coordination.etcd is for several nodes, and the store is a file of one";
+        let message =
+            "coordination.etcd is for several nodes, but the store is a file on one machine";
         wrong("etcd", message.to_owned(), "set store.url to a PostgreSQL server, or remove etcd");
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if !c.cluster.chars().all(plain) || c.cluster.len() > CLUSTER_BYTES_MAX {
-        let message = format!("`{}` cannot be the name of a cluster", c.cluster);
-        let fix = format!("write letters, digits, '-', '_' and '.', at most {CLUSTER_BYTES_MAX}");
+        let message = format!("`{}` is not a valid name for a cluster", c.cluster);
+        let fix = format!("use letters, digits, '-', '_' and '.', at most {CLUSTER_BYTES_MAX}");
         wrong("cluster", message, &fix);
     }
     for (have, other, has, lacks) in [
@@ -211,14 +211,14 @@ pub(super) fn judge(
         ("key", "cert", c.key.is_some(), c.cert.is_none()),
     ] {
         if has && lacks {
-            let message = format!("coordination.{have} is of no use without {other}");
+            let message = format!("coordination.{have} requires coordination.{other}");
             wrong(have, message, &format!("set coordination.{other} as well, or remove {have}"));
         }
     }
     let secure = c.etcd.iter().any(|endpoint| endpoint.starts_with("https://"));
     for (key, there) in [("ca", c.ca.is_some()), ("cert", c.cert.is_some())] {
         if there && !c.etcd.is_empty() && !secure {
-            let message = format!("coordination.{key} is for https, and every endpoint is http");
+            let message = format!("coordination.{key} requires TLS, but every endpoint is http://");
             wrong(key, message, "write https:// in coordination.etcd, or remove it");
         }
     }

@@ -1,7 +1,7 @@
-//! `[collections.NAME]`: how tables of the user map to collections.
+//! `[collections.NAME]`: how the user's tables map to collections.
 //!
-//! What the tables really are is the store's to say (`check --store`); here only the
-//! mapping itself is judged: types, and names that refer to each other.
+//! This module checks the mapping itself: types, and names that refer to each other. It does not read
+//! the tables; the store compares them with the mapping (`besom check --store`).
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::keys::{Key, Slot, suggestion};
 use super::tree::{Entry, Node, Span, Table};
 use super::walk::{Spans, Walker};
 
-/// The types of columns, as they are written.
+/// The column types and their names in the file.
 pub const KINDS: [(&str, Kind); 9] = [
     ("bool", Kind::Bool),
     ("integer", Kind::Integer),
@@ -25,7 +25,7 @@ pub const KINDS: [(&str, Kind); 9] = [
     ("json", Kind::Json),
 ];
 
-/// The encodings of columns, as they are written, with the type each belongs to.
+/// The column encodings and their names in the file; each applies to one type, or to all for `None`.
 pub const ENCODINGS: [(&str, Encoding, Option<Kind>); 5] = [
     ("native", Encoding::Native, None),
     ("seconds", Encoding::Seconds, Some(Kind::Timestamp)),
@@ -34,50 +34,49 @@ pub const ENCODINGS: [(&str, Encoding, Option<Kind>); 5] = [
     ("raw", Encoding::Raw, Some(Kind::Uuid)),
 ];
 
-/// The keys of a collection that are read by the list.
+/// The values of [`KEYS`].
 #[derive(Debug, Default)]
 pub struct CollectionTable {
     table: String,
     tenant: Option<String>,
 }
 
-/// The keys of a collection that are plain values.
+/// The keys of a collection with plain values.
 pub static KEYS: &[Key<CollectionTable>] = &[
     Key {
         name: "table",
         default: "",
-        doc: "The table's name in the database; by default the collection's.",
+        doc: "Name of the table in the database (default: the name of the collection).",
         slot: Slot::Text(|c| &mut c.table),
     },
     Key {
         name: "tenant",
         default: "",
-        doc: "The column that names the tenant, if the table has tenants.",
+        doc: "Column with the tenant, if the table has tenants.",
         slot: Slot::OptionalText(|c| &mut c.tenant),
     },
 ];
 
-/// The keys of a collection that have a shape of their own, and what they are for.
+/// The keys of a collection with structured values, and their descriptions.
 pub const SHAPED: [(&str, &str); 4] = [
-    ("key", "The columns that, with the tenant, identify a row."),
-    ("columns", "The columns a plugin may name: NAME = \"type\" or { type, encoding }."),
-    ("indexes", "Indexes usable for range reads: NAME = [columns], the tenant left out."),
-    ("anchor", "The row that inserters lock: { collection, columns }, or a list of such."),
+    ("key", "Columns that, together with the tenant, identify a row."),
+    ("columns", "Columns that a plugin may use: NAME = \"type\" or { type, encoding }."),
+    ("indexes", "Indexes for range reads: NAME = [columns], without the tenant."),
+    ("anchor", "The row that every INSERT locks: { collection, columns }, or an array of them."),
 ];
 
 const ANCHOR: &str = "anchor = { collection = \"NAME\", columns = [\"column\"] }";
 
-/// Where the parts of a collection stand in the file.
+/// The places of the parts of a collection in the file.
 #[derive(Debug, Clone, Default)]
 pub struct CollectionPlaces {
-    /// Its name in the header.
+    /// The name in the table header.
     pub name: Span,
-    /// `table`, `key`, `tenant`, `anchor`, `columns.NAME`, `indexes.NAME`.
+    /// Places by part: `table`, `key`, `tenant`, `anchor`, `columns.NAME`, `indexes.NAME`.
     pub parts: Spans,
 }
 
-/// Reads `[collections]` over the defaults; a collection of the file replaces the default
-/// of its name as a whole.
+/// Reads `[collections]`. A collection in the file replaces the default of the same name as a whole.
 pub fn read(
     walker: &mut Walker<'_>,
     table: &Table,
@@ -101,8 +100,10 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
     let name = &entry.key;
     let path = format!("collections.{name}");
     if super::task::RESERVED.contains(&name.as_str()) {
-        let message = format!("a collection cannot be called `{name}`");
-        let fix = format!("that word stands for {name} among the grants");
+        let message = format!("`{name}` is a reserved name");
+        let fix = format!(
+            "choose another name for the collection: `{name}` has a special meaning in grants"
+        );
         walker.error(&entry.key_span, message, fix);
     }
     let mut plain = CollectionTable { table: name.clone(), tenant: None };
@@ -127,7 +128,7 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
             "add columns = { NAME = \"type\" }",
         ),
     }
-    // Names are only compared with columns that could be read, or one slip becomes many.
+    // Names are compared only if some columns could be read; otherwise one mistake causes many errors.
     let known = |walker: &mut Walker<'_>, span: &Span, column: &str, what: &str| {
         if !columns.is_empty() && !columns.contains_key(column) {
             let fix = suggestion(column, columns.keys().map(String::as_str));
@@ -152,7 +153,7 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
                 walker.error(
                     &entry.span,
                     "the key has no columns",
-                    "name those that identify a row",
+                    "name the columns that identify a row",
                 );
             }
             key
@@ -222,9 +223,9 @@ fn one(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> (Collection, Co
         walker.error(
             span,
             format!(
-                "`{tenant}` holds the tenant, and a plugin that writes it moves rows to another one"
+                "`{tenant}` is the tenant column: a plugin could move rows to another tenant by writing it"
             ),
-            "leave it out of the columns: items and rows carry their tenant",
+            "remove it from the columns: items and rows already carry their tenant",
         );
     }
     let collection = Collection {
@@ -245,7 +246,7 @@ fn column(walker: &mut Walker<'_>, path: &str, entry: &Entry) -> Option<Column> 
         let text = walker.text("a column's type", span, node)?;
         let found = KINDS.iter().find(|(name, _)| *name == text).map(|(_, kind)| *kind);
         if found.is_none() {
-            walker.error(span, format!("`{text}` is no type"), suggestion(text, names()));
+            walker.error(span, format!("`{text}` is not a column type"), suggestion(text, names()));
         }
         found
     };
@@ -268,7 +269,7 @@ fn column(walker: &mut Walker<'_>, path: &str, entry: &Entry) -> Option<Column> 
             }
             if table.get("type").is_none() {
                 let message = format!("the column `{}` has no type", entry.key);
-                walker.error(&entry.span, message, "add type = \"text\" or another");
+                walker.error(&entry.span, message, "add, for example, type = \"text\"");
             }
             let kind = found?;
             let mut chosen = Encoding::Native;
@@ -278,7 +279,11 @@ fn column(walker: &mut Walker<'_>, path: &str, entry: &Entry) -> Option<Column> 
                     Some((_, encoding, _)) => chosen = *encoding,
                     None => {
                         let fix = suggestion(&text, fitting.map(|(name, ..)| *name));
-                        walker.error(&span, format!("`{text}` is no encoding of this type"), fix);
+                        walker.error(
+                            &span,
+                            format!("`{text}` is not an encoding of this type"),
+                            fix,
+                        );
                     }
                 }
             }
@@ -308,12 +313,12 @@ fn anchored(
             Some(target) if target.key.len() != anchor.columns.len() => walker.error(
                 &span,
                 format!(
-                    "the anchor names {} columns, the key of `{}` has {}",
+                    "the anchor has {} columns, but the key of `{}` has {}",
                     anchor.columns.len(),
                     target.name,
                     target.key.len()
                 ),
-                format!("name the columns that hold its {}", target.key.join(", ")),
+                format!("name the columns that contain its {}", target.key.join(", ")),
             ),
             Some(_) => {}
         }

@@ -1,7 +1,7 @@
 //! `[delivery]` and `[topics.NAME]`: where messages of the outbox are sent.
 //!
-//! A URL comes from here and never from a plugin, and its host has to be listed once more in
-//! `delivery.hosts`: whoever adds a topic cannot open a way to somewhere else by it.
+//! URLs come only from the configuration, never from a plugin. The host of each URL must also be listed
+//! in `delivery.hosts`, so that adding a topic does not open access to another host.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,48 +16,48 @@ use super::sections::{Section, Sections};
 use super::tree::{Entry, Span, Table};
 use super::walk::{Spans, Walker};
 
-/// `[delivery]`
+/// The settings of `[delivery]`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Delivery {
-    /// The hosts that may be called, as `name` or `name:port`.
+    /// Hosts that messages may be sent to, as `name` or `name:port`.
     pub hosts: Vec<String>,
-    /// Requests under way at once, of all topics.
+    /// Maximum number of concurrent requests, over all topics.
     pub concurrency: u32,
-    /// How often the leader looks for messages.
+    /// Interval at which the leader looks for messages.
     pub poll: Duration,
-    /// The authorities that receivers' certificates are held against; none: the system's.
+    /// Certificate authorities for verifying receivers; `None` means the system's.
     pub ca: Option<PathBuf>,
-    /// Messages of a task to one topic that may wait to be delivered.
+    /// Maximum number of undelivered messages of a task per topic.
     pub pending_max: u32,
-    /// The bytes of these.
+    /// Maximum total size of these messages, in bytes.
     pub pending_bytes_max: u64,
 }
 
-/// `[topics.NAME]`: where the messages of a topic go.
+/// The settings of `[topics.NAME]`: the route of a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Route {
-    /// The address that each message is posted to.
+    /// URL that each message is posted to.
     pub url: String,
-    /// The file with the token that is shown there.
+    /// File with the bearer token for the receiver.
     pub token_file: Option<PathBuf>,
-    /// The type that is said of the content.
+    /// Value of the `Content-Type` header.
     pub content_type: String,
-    /// How long one attempt may take.
+    /// Maximum time for one attempt.
     pub timeout: Duration,
-    /// Attempts before a message is given up.
+    /// Maximum number of attempts, after which a message is given up.
     pub attempts_max: u32,
-    /// The wait after the first failure.
+    /// Pause after the first failure; it doubles with each further failure.
     pub backoff: Duration,
-    /// The longest wait.
+    /// Longest pause between two attempts.
     pub backoff_max: Duration,
-    /// Requests under way at once.
+    /// Maximum number of concurrent requests of this topic.
     pub concurrency: u32,
-    /// How much of an answer is kept, in bytes.
+    /// Maximum size of the kept part of an answer, in bytes.
     pub reply_bytes_max: u64,
 }
 
 impl Route {
-    /// The rules of its delivery.
+    /// Returns the delivery rules of this route.
     pub fn rules(&self) -> Rules {
         Rules {
             timeout: self.timeout,
@@ -75,46 +75,46 @@ const fn ms(n: u64) -> Duration {
 
 const DAY_MS: u64 = 86_400_000;
 
-/// `[delivery]`
+/// The keys of `[delivery]`.
 pub(super) const DELIVERY: Section = Section {
     name: "delivery",
-    doc: "How messages of the outbox are delivered. Where to is said by [topics.NAME].",
+    doc: "How messages of the outbox are delivered. [topics.NAME] says where to.",
     keys: &[
         Key {
             name: "hosts",
             default: "",
-            doc: "The hosts that may be called, each as name or name:port; no other ever is.",
+            doc: "Hosts that messages may be sent to, each as name or name:port; all others are refused.",
             slot: Slot::Texts(|s: &mut Sections| &mut s.delivery.hosts),
         },
         Key {
             name: "concurrency",
             default: "32",
-            doc: "Requests under way at once, of all topics.",
+            doc: "Maximum number of concurrent requests, over all topics.",
             slot: Slot::U32(|s: &mut Sections| &mut s.delivery.concurrency, 1, 10_000),
         },
         Key {
             name: "poll",
             default: "\"1s\"",
-            doc: "How often the leader looks for messages, where a topic has a route.",
+            doc: "Interval at which the leader looks for messages, if a topic has a route.",
             slot: Slot::Duration(|s: &mut Sections| &mut s.delivery.poll, ms(10), ms(600_000)),
         },
         Key {
             name: "ca",
             default: "",
-            doc: "The authorities that receivers' certificates are held against (PEM); by default the system's.",
+            doc: "Certificate authorities for verifying receivers (PEM) (default: the system's).",
             slot: Slot::OptionalPath(|s: &mut Sections| &mut s.delivery.ca),
         },
         Key {
             name: "pending_max",
             default: "100000",
-            doc: "Messages of a task to one topic that may wait to be delivered; above it the task is \
-                  held. Of a topic without a route the oldest are removed instead.",
+            doc: "Maximum number of undelivered messages of a task per topic; above it, the task is held. \
+                  For a topic without a route, the oldest messages are removed instead.",
             slot: Slot::U32(|s: &mut Sections| &mut s.delivery.pending_max, 1, 1_000_000_000),
         },
         Key {
             name: "pending_bytes_max",
             default: "\"1GiB\"",
-            doc: "The bytes of the messages of a task to one topic that may wait to be delivered.",
+            doc: "Maximum total size of the undelivered messages of a task per topic.",
             slot: Slot::Bytes(
                 |s: &mut Sections| &mut s.delivery.pending_bytes_max,
                 1 << 20,
@@ -124,65 +124,65 @@ pub(super) const DELIVERY: Section = Section {
     ],
 };
 
-/// The keys of a topic.
+/// The keys of `[topics.NAME]`.
 pub static KEYS: &[Key<Route>] = &[
     Key {
         name: "url",
         default: "",
-        doc: "The address that each message is posted to: http:// or https://, a host of delivery.hosts.",
+        doc: "URL that each message is posted to (http:// or https://); its host must be in delivery.hosts.",
         slot: Slot::Text(|r| &mut r.url),
     },
     Key {
         name: "token_file",
         default: "",
-        doc: "The file (mode 0600) with the token that is sent as `Authorization: Bearer`.",
+        doc: "File (mode 0600) with the token that is sent as `Authorization: Bearer`.",
         slot: Slot::OptionalPath(|r| &mut r.token_file),
     },
     Key {
         name: "content_type",
         default: "\"application/json\"",
-        doc: "The type that is said of the content.",
+        doc: "Value of the Content-Type header.",
         slot: Slot::Text(|r| &mut r.content_type),
     },
     Key {
         name: "timeout",
         default: "\"10s\"",
-        doc: "How long one attempt may take, from the connection to the end of the answer.",
+        doc: "Maximum time for one attempt, from connecting to the end of the answer.",
         slot: Slot::Duration(|r| &mut r.timeout, ms(10), ms(3_600_000)),
     },
     Key {
         name: "attempts_max",
         default: "10",
-        doc: "Attempts before a message is given up.",
+        doc: "Maximum number of attempts, after which a message is given up.",
         slot: Slot::U32(|r| &mut r.attempts_max, 1, 1_000),
     },
     Key {
         name: "backoff",
         default: "\"1s\"",
-        doc: "The wait after the first failure; it doubles with each further one, less up to half of it by chance.",
+        doc: "Pause after the first failure; it doubles with each further failure, minus a random part of up to one half.",
         slot: Slot::Duration(|r| &mut r.backoff, ms(1), ms(DAY_MS)),
     },
     Key {
         name: "backoff_max",
         default: "\"10m\"",
-        doc: "The longest wait, also where the receiver asks for a longer one.",
+        doc: "Longest pause between two attempts, even if the receiver requests a longer one.",
         slot: Slot::Duration(|r| &mut r.backoff_max, ms(1), ms(30 * DAY_MS)),
     },
     Key {
         name: "concurrency",
         default: "4",
-        doc: "Requests of this topic under way at once.",
+        doc: "Maximum number of concurrent requests of this topic.",
         slot: Slot::U32(|r| &mut r.concurrency, 1, 1_000),
     },
     Key {
         name: "reply_bytes_max",
         default: "\"64KiB\"",
-        doc: "How much of an answer is kept for the task; the rest is not read.",
+        doc: "Maximum size of an answer that is kept for the task; the rest is not read.",
         slot: Slot::Bytes(|r| &mut r.reply_bytes_max, 0, 1 << 20),
     },
 ];
 
-/// A topic as its table says.
+/// A topic as read from its table.
 #[derive(Debug, Clone)]
 pub(super) struct RawTopic {
     name: String,
@@ -203,13 +203,13 @@ impl RawTopic {
 }
 
 impl RawTopic {
-    /// Where the file of its token is named.
+    /// The topic with the place of its `token_file`, if it has one.
     pub(super) fn token(&self) -> Option<(String, Span)> {
         Some((self.name.clone(), self.spans.get("token_file")?.clone()))
     }
 }
 
-/// The routes, as far as nothing is wrong with them.
+/// Returns the routes of the topics, and reports what is wrong with them.
 pub(super) fn routes(
     topics: Vec<RawTopic>,
     sections: &Sections,
@@ -236,11 +236,11 @@ fn judge(topic: &RawTopic, hosts: &[String], source: &Source, problems: &mut Vec
         wrong("backoff", message, "raise backoff_max".into());
     }
     if hyper::header::HeaderValue::from_str(&route.content_type).is_err() {
-        let message = format!("`{}` is no content type", route.content_type);
-        wrong("content_type", message, "write for instance \"application/json\"".into());
+        let message = format!("`{}` is not a content type", route.content_type);
+        wrong("content_type", message, "write, for example, \"application/json\"".into());
     }
     if route.url.is_empty() {
-        // An empty one was reported where it was read.
+        // An empty URL was reported when it was read.
         if !topic.spans.contains_key("url") {
             let message = format!("the topic `{name}` has no url");
             wrong("url", message, "add url = \"https://host/path\"".into());
@@ -269,24 +269,24 @@ fn judge(topic: &RawTopic, hosts: &[String], source: &Source, problems: &mut Vec
     }
 }
 
-/// Where a URL leads.
+/// A parsed URL of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Whether it is https.
+    /// Whether the scheme is https.
     pub secure: bool,
     /// The host, lower case; an IPv6 address between brackets.
     pub host: String,
-    /// The port, the scheme's own where none is given.
+    /// The port; by default 443 for https and 80 for http.
     pub port: u16,
-    /// Path and query.
+    /// The path and query.
     pub path: String,
 }
 
 impl Target {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// What is wrong with it, and how to mend it.
+    /// What is wrong with the URL, and the fix.
     pub fn parse(url: &str) -> Result<Target, (&'static str, &'static str)> {
         const SHAPE: &str = "write https://host/path or http://host:port/path";
         let uri: hyper::Uri = url.parse().map_err(|_| ("is not a URL", SHAPE))?;
@@ -297,7 +297,7 @@ impl Target {
         };
         let host = uri.host().filter(|host| !host.is_empty()).ok_or(("names no host", SHAPE))?;
         if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err(("holds a user or a password", "put the token into token_file"));
+            return Err(("contains a user or a password", "put the token into token_file"));
         }
         if url.contains('#') {
             return Err(("has a fragment, which is never sent", "remove it"));
@@ -310,7 +310,7 @@ impl Target {
         })
     }
 
-    /// Whether the host is among those listed, as `name` or `name:port`.
+    /// Whether the host is listed, as `name` or `name:port`.
     pub fn is_listed(&self, hosts: &[String]) -> bool {
         let with_port = format!("{}:{}", self.host, self.port);
         hosts.iter().any(|listed| {
@@ -318,7 +318,7 @@ impl Target {
         })
     }
 
-    /// Whether what is sent stays on this machine.
+    /// Whether the host is this machine.
     fn is_near(&self) -> bool {
         let host = self.host.trim_matches(['[', ']']);
         host == "localhost"

@@ -1,8 +1,7 @@
-//! What is wrong with a configuration, where, and how to mend it.
+//! Diagnostics of a configuration: what is wrong, where, and the fix.
 //!
-//! A diagnostic carries everything that it shows (the line, the column, the text), so that
-//! it outlives the file it speaks of: it is printed, kept as the reason why a reload was
-//! refused, and sent as JSON.
+//! A diagnostic contains everything that it shows (line, column, text), so it does not depend on the
+//! file: it is printed, kept as the reason why a reload was refused, and sent as JSON.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,57 +13,57 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use crate::secret;
 
-/// The longest piece of a line that is shown, in characters. What is cut off is replaced by
-/// an ellipsis, so that a minified file does not fill the screen.
+/// Maximum length of the shown part of a line, in characters. The rest is replaced by an ellipsis, so that
+/// a minified file does not fill the screen.
 const LINE_CHARS_MAX: usize = 160;
 
-/// Whether the configuration can be used all the same.
+/// Whether the configuration can still be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// It cannot.
+    /// The configuration cannot be used.
     Error,
-    /// It can, but somebody should look at it.
+    /// The configuration can be used, but is probably not what is intended.
     Warning,
 }
 
-/// Where something is wrong.
+/// The place of a diagnostic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
-    /// A piece of a line of a file.
+    /// A part of a line in a file.
     Line {
-        /// The file's name as it was given.
+        /// Name of the file as given.
         file: String,
-        /// The line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// The column in characters, from 1.
+        /// Column in characters, from 1.
         column: usize,
-        /// The whole line, without its end.
+        /// The whole line without its line ending.
         text: String,
-        /// How many characters of it are meant; 0 at the end of the line.
+        /// Number of marked characters; 0 at the end of the line.
         chars: usize,
     },
     /// A file as a whole.
     File {
-        /// Its name as it was given.
+        /// Name of the file as given.
         file: String,
     },
     /// An environment variable.
     Variable {
-        /// Its name.
+        /// Name of the variable.
         name: String,
-        /// Its value.
+        /// Value of the variable.
         value: String,
     },
     /// A `--set` flag.
     Flag {
-        /// What was given.
+        /// The argument of the flag.
         text: String,
     },
 }
 
-/// A text without passwords: what a diagnostic says is printed, logged, stored and sent.
+/// Masks passwords, because diagnostics are printed, logged, stored and sent.
 fn shown(text: String) -> String {
     match secret::redact(&text) {
         Cow::Borrowed(_) => text,
@@ -85,32 +84,32 @@ impl Place {
     }
 }
 
-/// One thing that is wrong. Passwords in URLs do not stand in it.
+/// One problem of a configuration. Passwords in its texts are masked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// Error or warning.
     pub severity: Severity,
-    /// Where.
+    /// Where the problem is.
     pub place: Place,
-    /// What, in words for a person.
+    /// What is wrong.
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     pub fix: Option<String>,
 }
 
 impl Diagnostic {
-    /// An error.
+    /// Creates an error without a fix.
     pub fn error(place: Place, message: impl Into<String>) -> Diagnostic {
         let message = shown(message.into());
         Diagnostic { severity: Severity::Error, place: place.shown(), message, fix: None }
     }
 
-    /// A warning.
+    /// Creates a warning without a fix.
     pub fn warning(place: Place, message: impl Into<String>) -> Diagnostic {
         Diagnostic { severity: Severity::Warning, ..Diagnostic::error(place, message) }
     }
 
-    /// The same with a way to mend it.
+    /// Adds a fix.
     #[must_use]
     pub fn fix(mut self, fix: impl Into<String>) -> Diagnostic {
         self.fix = Some(shown(fix.into()));
@@ -122,7 +121,7 @@ impl Diagnostic {
         self.severity == Severity::Error
     }
 
-    /// The order in which diagnostics are shown: as the file is read, then the rest.
+    /// Sort key: first the file as a whole, then its lines in order, then variables and flags.
     pub(super) fn order(&self) -> (u8, usize, usize) {
         match &self.place {
             Place::File { .. } => (0, 0, 0),
@@ -171,7 +170,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// The part of a line around a place, and the marks below it.
+/// The part of a line around a place, and the marks below.
 struct Excerpt {
     text: String,
     pad: String,
@@ -182,7 +181,7 @@ impl Excerpt {
     fn new(line: &str, column: usize, chars: usize) -> Excerpt {
         let all: Vec<char> = line.chars().collect();
         let column = column.min(all.len());
-        // The place stays visible, with some text before it, however long the line is.
+        // In a long line, the place stays visible with some text before it.
         let from = if all.len() <= LINE_CHARS_MAX { 0 } else { column.saturating_sub(40) };
         let to = all.len().min(from + LINE_CHARS_MAX);
         let visible = |range: Range<usize>| -> String {
@@ -201,9 +200,8 @@ impl Excerpt {
     }
 }
 
-/// Text as a terminal may show it: control characters (and those that reorder or hide
-/// text) are written as escapes, so that a key from a database cannot move the cursor,
-/// recolour the screen or disguise itself.
+/// Escapes control characters and characters that reorder or hide text, so that a key from a database
+/// cannot move the cursor, recolour the screen or disguise itself.
 pub fn printable(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -225,7 +223,7 @@ fn invisible(c: char) -> bool {
         || (c.width() == Some(0) && matches!(c, '\u{e0000}'..='\u{e007f}'))
 }
 
-/// A text and its origin, to turn offsets into places.
+/// The text of a file with its name; converts offsets to places.
 #[derive(Debug, Clone)]
 pub struct Source {
     file: String,
@@ -233,17 +231,17 @@ pub struct Source {
 }
 
 impl Source {
-    /// The text of a file of that name.
+    /// Creates a source from the name and the text of a file.
     pub fn new(file: impl Into<String>, text: impl Into<Arc<str>>) -> Source {
         Source { file: file.into(), text: text.into() }
     }
 
-    /// The text.
+    /// The text of the file.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The place of a range of bytes; a range over several lines means its first line.
+    /// Returns the place of a range of bytes. A range over several lines is reduced to its first line.
     pub fn at(&self, span: &Range<usize>) -> Place {
         let floor = |mut at: usize| {
             at = at.min(self.text.len());
@@ -255,7 +253,7 @@ impl Source {
         let (start, end) = (floor(span.start), floor(span.end));
         let line_start = self.text[..start].rfind('\n').map_or(0, |n| n + 1);
         let line_end = self.text[start..].find('\n').map_or(self.text.len(), |n| start + n);
-        // A byte order mark takes no column.
+        // A byte order mark does not count as a column.
         let begin =
             if line_start == 0 && self.text.starts_with('\u{feff}') { 3 } else { line_start };
         let start = start.max(begin);
@@ -270,13 +268,13 @@ impl Source {
         }
     }
 
-    /// The file as a whole.
+    /// Returns the file as a whole.
     pub fn whole(&self) -> Place {
         Place::File { file: self.file.clone() }
     }
 }
 
-/// A configuration that cannot be used, and everything that is wrong with it.
+/// All diagnostics of a configuration, usually with at least one error.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Problems(pub Vec<Diagnostic>);

@@ -1,5 +1,5 @@
-//! What changes from one configuration to the next: tasks, plugins, settings and mappings
-//! are taken up while the host runs, everything else needs a restart.
+//! Compares two configurations. A running host reloads tasks, plugins, settings and mappings; every
+//! other key needs a restart.
 
 use std::fmt::Write as _;
 
@@ -8,30 +8,30 @@ use sha2::{Digest as _, Sha256};
 
 use super::Config;
 
-/// What changes.
+/// The differences between two configurations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
-    /// Tasks that are new.
+    /// New tasks.
     pub added: Vec<TaskName>,
-    /// Tasks that are no longer there: what waits of them is orphaned.
+    /// Removed tasks; their waiting items become orphaned.
     pub removed: Vec<TaskName>,
-    /// Tasks of which anything changed, the plugin's content included.
+    /// Tasks with any change, including a changed plugin file.
     pub changed: Vec<TaskName>,
-    /// Whether the mapping changed.
+    /// Whether the mapping of collections changed.
     pub collections: bool,
-    /// Keys whose new value takes effect at the next start, as `section.key`.
+    /// Changed keys that take effect at the next start, as `section.key`.
     pub needs_restart: Vec<String>,
 }
 
 impl Changes {
-    /// Whether nothing changes.
+    /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
         *self == Changes::default()
     }
 }
 
 impl Config {
-    /// What changes from this configuration to `new`.
+    /// Returns the changes from this configuration to `new`.
     pub fn diff(&self, new: &Config) -> Changes {
         let mut changes = Changes {
             collections: self.collections != new.collections,
@@ -56,7 +56,7 @@ impl Config {
             let of = |value: &serde_json::Value| -> Vec<String> {
                 value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
             };
-            // What has names of its own may have more of them now, or fewer.
+            // Tables with names of their own, such as topics, may have gained or lost entries.
             let names: std::collections::BTreeSet<_> =
                 of(&old).into_iter().chain(of(&new)).collect();
             for key in names {
@@ -70,7 +70,7 @@ impl Config {
 
     fn sections(&self) -> [(&'static str, serde_json::Value); 13] {
         fn json(value: &impl serde::Serialize) -> serde_json::Value {
-            // Plain data with text keys: there is nothing that JSON could not hold.
+            // Plain data with string keys can always be encoded as JSON.
             serde_json::to_value(value).unwrap_or_default()
         }
         [
@@ -90,8 +90,8 @@ impl Config {
         ]
     }
 
-    /// SHA-256, in hexadecimal, over what the nodes of one store should agree on: tasks and
-    /// collections. Paths and names that differ from node to node are left out.
+    /// Returns the SHA-256, in hexadecimal, of what all nodes of a store should agree on: tasks,
+    /// collections and retention. Excludes paths and names, which may differ between nodes.
     pub fn digest(&self) -> String {
         let shared = serde_json::json!({
             "tasks": self.tasks.values().map(|t| serde_json::to_value(&**t).unwrap_or_default()).collect::<Vec<_>>(),

@@ -1,9 +1,8 @@
-//! Changing a task's keys in the text of a `besom.toml`.
+//! Edits the keys of a task in the text of a `besom.toml`.
 //!
-//! Decided here: what the new text is, what differs, and whether it may be saved. The text
-//! keeps its comments, order, quotes and line ends (`splice`), and is judged by the code
-//! that a host loads its file with. Not decided here: where the text comes from and how it is
-//! put back ([`super::file`]).
+//! This module decides the new text, the difference, and whether the text may be saved. The text keeps
+//! its comments, order, quotes and line endings (`splice`), and is validated by the code that loads the
+//! file of a host. Reading and replacing the file is left to [`super::file`].
 
 mod splice;
 
@@ -30,24 +29,24 @@ use splice::{Nowhere, Written};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Field {
-    /// When it runs.
+    /// The schedule.
     Schedule,
-    /// Where the schedule's clock hangs.
+    /// The time zone of the schedule.
     Timezone,
-    /// What becomes of a slot while the run before is active.
+    /// What to do with a slot while the previous run is active.
     Overlap,
-    /// What becomes of slots that passed while nobody led.
+    /// What to do with slots that passed while no host led.
     CatchUp,
-    /// How many of these are run at most.
+    /// Maximum number of passed slots that run.
     CatchUpMax,
-    /// How late a run may start after its slot.
+    /// Maximum delay of a run after its slot.
     Jitter,
-    /// Wall-clock time of one call of the plugin.
+    /// Maximum wall-clock time of one call of the plugin.
     Wall,
 }
 
 impl Field {
-    /// All of them, in the order in which they are written.
+    /// All fields, in the order in which they are written to the file.
     pub const ALL: [Field; 7] = [
         Field::Schedule,
         Field::Timezone,
@@ -58,7 +57,7 @@ impl Field {
         Field::Wall,
     ];
 
-    /// Its key, below the task's table.
+    /// The path of the key, relative to the table of the task.
     pub fn path(self) -> &'static [&'static str] {
         match self {
             Field::Schedule => &["schedule"],
@@ -71,12 +70,12 @@ impl Field {
         }
     }
 
-    /// The field of that key, written with dots.
+    /// Returns the field with this dotted name.
     pub fn named(key: &str) -> Option<Field> {
         Field::ALL.into_iter().find(|field| field.name() == key)
     }
 
-    /// The same with dots.
+    /// The dotted name of the key, such as `limits.wall`.
     pub fn name(self) -> String {
         self.path().join(".")
     }
@@ -90,111 +89,114 @@ impl Field {
     }
 }
 
-/// What a key is to be.
+/// A requested change of one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// The key.
+    /// The key to change.
     pub field: Field,
-    /// Its value, without quotes; none: it is removed, and its default counts.
+    /// The new value without quotes; `None` removes the key, so that its default applies.
     pub value: Option<String>,
 }
 
-/// The text that is edited, and what stands around it.
+/// The text to edit, and the context in which it is validated.
 #[derive(Debug, Clone, Copy)]
 pub struct Base<'a> {
-    /// The text.
+    /// The text of the file.
     pub text: &'a str,
-    /// The name of its file, for messages.
+    /// Path of the file, for messages.
     pub origin: &'a Path,
-    /// What stands above it.
+    /// Environment and flags that override the file.
     pub overrides: &'a Overrides,
-    /// The collections that need not be in it, by the plugins that it names.
+    /// Returns the default collections for the plugins that the text names.
     pub collections: fn(&[&str]) -> Collections,
-    /// The present: what the clocks will do to a schedule is told from it on.
+    /// The current time; clock changes after it are checked against the schedule.
     pub now: Time,
 }
 
-/// Why there is no new text.
+/// Why a text cannot be edited.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The text is no TOML.
+    /// The text is not valid TOML.
     #[error("{0}")]
     Syntax(Problems),
     /// The text defines no such task.
     #[error("there is no task `{task}` in the file; {fix}")]
     NoTask {
-        /// The name that was given.
+        /// The name given by the caller.
         task: TaskName,
-        /// A name that is like it, or all there are.
+        /// The closest name, or all names.
         fix: String,
     },
-    /// The table is written in a way that cannot be changed by itself.
-    #[error("`{key}` of `{task}` cannot be changed without rewriting the file: edit it by hand")]
+    /// The layout of the table does not allow changing only this key.
+    #[error(
+        "`{key}` of `{task}` cannot be changed without rewriting the file: edit the file by hand"
+    )]
     Layout {
-        /// The task.
+        /// The edited task.
         task: TaskName,
-        /// The key, with dots.
+        /// The dotted key.
         key: String,
     },
 }
 
-/// What is wrong inside a value that was given.
+/// A fault inside a given value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fault {
-    /// The key.
+    /// The key of the value.
     pub field: Field,
-    /// The bytes of the value that are wrong; empty only where something is missing.
+    /// The invalid bytes of the value; empty only if something is missing there.
     pub range: Range<usize>,
     /// What is wrong.
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     pub fix: Option<String>,
 }
 
-/// What is said of the new text.
+/// A diagnostic of the new text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What, and where.
+    /// The diagnostic with its place.
     pub diagnostic: Diagnostic,
-    /// Whether it stands in the edited task.
+    /// Whether its place is in the edited task.
     pub of_task: bool,
-    /// Whether it was not said of the old text.
+    /// Whether the old text did not have it.
     pub new: bool,
 }
 
 impl Finding {
-    /// Whether the new text may not be saved because of it.
+    /// Whether it blocks saving: an error that is new, or that is in the edited task. Existing errors
+    /// elsewhere do not block the edit.
     pub fn is_in_the_way(&self) -> bool {
         self.diagnostic.is_error() && (self.of_task || self.new)
     }
 }
 
-/// A text that was edited.
+/// The result of an edit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edited {
     /// The new text.
     pub text: String,
-    /// What differs from the old one; empty: nothing does.
+    /// The difference from the old text; empty if nothing changes.
     pub hunks: Vec<Hunk>,
-    /// What is wrong inside the given values.
+    /// Faults inside the given values.
     pub faults: Vec<Fault>,
-    /// What is said of the new text, as the file is read.
+    /// Diagnostics of the new text, in the order of the file.
     pub findings: Vec<Finding>,
-    /// What the old text says of the task.
+    /// The task in the old text.
     pub before: TaskOutline,
-    /// What the new one says.
+    /// The task in the new text.
     pub after: TaskOutline,
 }
 
 impl Edited {
-    /// What hinders the new text from being saved.
+    /// The diagnostics that block saving the new text.
     pub fn in_the_way(&self) -> Vec<Diagnostic> {
         let findings = self.findings.iter().filter(|finding| finding.is_in_the_way());
         findings.map(|finding| finding.diagnostic.clone()).collect()
     }
 }
 
-/// The keys of a task as a text has them, without quotes; none: it has no such task.
+/// Returns the keys of a task in a text, without quotes; `None` if the text has no such task.
 pub fn current(text: &str, task: &TaskName) -> Option<BTreeMap<Field, String>> {
     let (root, _) = tree::parse(&Source::new("", text));
     let table = task_table(&root, task)?;
@@ -210,7 +212,7 @@ pub fn current(text: &str, task: &TaskName) -> Option<BTreeMap<Field, String>> {
     Some(Field::ALL.into_iter().filter_map(|field| Some((field, value(field)?))).collect())
 }
 
-/// What became of the keys of a task from one text to another, in a line.
+/// Describes in one line how the keys of a task differ between two texts.
 pub fn summary(old: &str, new: &str, task: &TaskName) -> String {
     let (old, new) = (current(old, task), current(new, task));
     let (old, new) = (old.unwrap_or_default(), new.unwrap_or_default());
@@ -224,8 +226,8 @@ pub fn summary(old: &str, new: &str, task: &TaskName) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-/// What is wrong inside values, before they are anywhere: for whoever is still typing.
-/// `timezone` is the zone in which a schedule is read where the changes name none.
+/// Returns the faults inside the values of `changes`, without applying them, for input that is still being
+/// typed. `timezone` is used for a schedule if the changes do not set one.
 pub fn faults(changes: &[Change], timezone: &str) -> Vec<Fault> {
     let value =
         |field: Field| changes.iter().rev().find(|change| change.field == field)?.value.as_deref();
@@ -252,11 +254,11 @@ pub fn faults(changes: &[Change], timezone: &str) -> Vec<Fault> {
     faults
 }
 
-/// Changes keys of a task. The new text is returned even where it may not be saved
-/// ([`Edited::in_the_way`]), so that it can be shown with what is wrong with it.
+/// Changes keys of a task. Returns the new text even if it must not be saved ([`Edited::in_the_way`]), so
+/// that it can be shown with its diagnostics.
 ///
 /// # Errors
-/// There is no new text.
+/// Invalid TOML, an unknown task, or a layout in which the keys cannot be changed alone.
 pub fn edit(base: &Base<'_>, task: &TaskName, changes: &[Change]) -> Result<Edited, Refusal> {
     let old = judged(base, base.text, task);
     let before = old.outlines.get(task).cloned();
@@ -280,10 +282,10 @@ pub fn edit(base: &Base<'_>, task: &TaskName, changes: &[Change]) -> Result<Edit
     })
 }
 
-/// Writes the pin of a task's plugin.
+/// Sets the pin of the plugin of a task and returns the new text.
 ///
 /// # Errors
-/// There is no new text.
+/// Invalid TOML, or a layout in which the pin cannot be written alone.
 pub fn pin(text: &str, task: &TaskName, digest: &str) -> Result<String, Refusal> {
     let key = || Refusal::Layout { task: task.clone(), key: task::PIN.to_owned() };
     let path = ["tasks", task.as_str(), task::PIN];
@@ -291,7 +293,7 @@ pub fn pin(text: &str, task: &TaskName, digest: &str) -> Result<String, Refusal>
         task::KEYS.iter().map(|known| vec!["tasks", task.as_str(), known.name]).collect();
     let new = splice::set(text, &path, Written::Text(digest), &behind);
     let new = new.map_err(|Nowhere| key())?;
-    // Nothing but the pin may have changed, however the file is written.
+    // Verifies that nothing but the pin has changed, whatever the layout of the file.
     let without = |text: &str| {
         let mut root: toml::Table = toml::from_str(text).ok()?;
         take(&mut root, &path);
@@ -305,7 +307,7 @@ pub fn pin(text: &str, task: &TaskName, digest: &str) -> Result<String, Refusal>
     }
 }
 
-/// A text as the host judges it, plugins aside.
+/// A text with the diagnostics that a host would report, except those of plugins.
 struct Judged {
     source: Source,
     syntax: Vec<Diagnostic>,
@@ -338,12 +340,12 @@ fn judged(base: &Base<'_>, text: &str, task: &TaskName) -> Judged {
     Judged { source, syntax, problems, outlines }
 }
 
-/// The text with all changes made.
+/// Applies all changes to the text.
 fn changed(text: &str, task: &TaskName, changes: &[Change]) -> Result<String, Refusal> {
     let layout = |field: Field| Refusal::Layout { task: task.clone(), key: field.name() };
     let mut new = text.to_owned();
-    // In their order, so that each finds the one before it to stand behind; what is removed
-    // goes last, and may have been stood behind.
+    // Sets keys in order, so that each can be placed after the previous one. Removes keys last, because
+    // a removed key may still serve as the anchor of a new one.
     for field in Field::ALL {
         let last = changes.iter().rev().find(|change| change.field == field);
         if let Some(Change { value: Some(value), .. }) = last {
@@ -362,7 +364,7 @@ fn changed(text: &str, task: &TaskName, changes: &[Change]) -> Result<String, Re
             new = splice::remove(&new, &path(task, field)).map_err(|Nowhere| layout(field))?;
         }
     }
-    // Nothing but what was asked for may have changed, however the file is written.
+    // Verifies that only the requested keys have changed, whatever the layout of the file.
     match changes.iter().rev().find(|change| !is_so(&new, task, change)) {
         Some(change) => Err(layout(change.field)),
         None if rest(text, task, changes) == rest(&new, task, changes) => Ok(new),
@@ -370,8 +372,8 @@ fn changed(text: &str, task: &TaskName, changes: &[Change]) -> Result<String, Re
     }
 }
 
-/// A value as a number, where it is one, or else as text: what should be a number and is
-/// none gets quotes, and is refused for what it is.
+/// Returns `Ok` with a value to write as a number, or `Err` with a value to write as a string. An invalid
+/// number becomes a string, and validation then refuses it.
 fn as_written(field: Field, value: &str) -> Result<String, &str> {
     match (field, value.trim().parse::<i64>()) {
         (Field::CatchUpMax, Ok(number)) => Ok(number.to_string()),
@@ -383,8 +385,8 @@ fn path(task: &TaskName, field: Field) -> Vec<&str> {
     [&["tasks", task.as_str()], field.path()].concat()
 }
 
-/// What a new key stands behind, the best place first: the last of those that are written
-/// before it, of its own table and then of the task's.
+/// Returns the keys after which a new key may be placed, best first: the preceding keys of its own table,
+/// then those of the task.
 fn anchors(task: &TaskName, field: Field) -> Vec<Vec<&str>> {
     let of_task = |key| vec!["tasks", task.as_str(), key];
     let plain: Vec<&str> = task::KEYS.iter().map(|key| key.name).collect();
@@ -404,7 +406,7 @@ fn anchors(task: &TaskName, field: Field) -> Vec<Vec<&str>> {
     anchors
 }
 
-/// Whether the text says what a change asks for.
+/// Whether the text contains the requested change.
 fn is_so(text: &str, task: &TaskName, change: &Change) -> bool {
     let Some(current) = current(text, task) else { return false };
     let wanted = change.value.as_deref();
@@ -412,13 +414,13 @@ fn is_so(text: &str, task: &TaskName, change: &Change) -> bool {
     current.get(&change.field) == wanted.as_ref()
 }
 
-/// A document without the changed keys.
+/// Returns the document without the changed keys.
 fn rest(text: &str, task: &TaskName, changes: &[Change]) -> Option<toml::Table> {
     let mut root: toml::Table = toml::from_str(text).ok()?;
     for change in changes {
         take(&mut root, &path(task, change.field));
     }
-    // A table that only the changed key needs may come and go.
+    // A `limits` table that contained only the changed key may appear or disappear.
     if let Some(toml::Value::Table(tasks)) = root.get_mut("tasks")
         && let Some(toml::Value::Table(task)) = tasks.get_mut(task.as_str())
         && let Some(toml::Value::Table(limits)) = task.get("limits")
@@ -443,9 +445,9 @@ fn take(table: &mut toml::Table, path: &[&str]) {
     }
 }
 
-/// What is said of the new text, beside what was said of the old one.
+/// Marks each diagnostic of the new text as new or already present in the old text.
 fn findings(old: &[Diagnostic], new: Vec<Diagnostic>, lines: &BTreeSet<usize>) -> Vec<Finding> {
-    // Lines may have moved: what is said counts, and how often.
+    // Lines may have moved, so messages and their number are compared instead of places.
     let mut known: Vec<&Diagnostic> = old.iter().collect();
     let finding = |diagnostic: Diagnostic| {
         let same = |other: &&Diagnostic| {
@@ -470,7 +472,7 @@ fn task_table<'t>(root: &'t Table, task: &TaskName) -> Option<&'t Table> {
     inner(inner(root, "tasks")?, task.as_str())
 }
 
-/// The lines that a task stands on.
+/// Returns the numbers of the lines that define a task.
 fn lines_of(source: &Source, task: &TaskName) -> BTreeSet<usize> {
     let (root, _) = tree::parse(source);
     let mut lines = BTreeSet::new();

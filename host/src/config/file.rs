@@ -1,14 +1,13 @@
-//! The configuration as a file on the disk: read as it is, replaced as a whole.
+//! Reads the configuration file, and replaces it atomically.
 //!
-//! A replacement is refused where the file is not the one that was read, so that nobody's
-//! change is lost without notice. It is written beside the file and renamed over it: whoever
-//! reads sees the old text or the new one. Owner, group and mode stay; where the name is a
-//! symbolic link, what it points to is replaced. Extended attributes and further hard links
-//! are not carried over.
+//! A replacement is refused if the file has changed since it was read, so that no concurrent change is
+//! lost. The new text is written to a file in the same directory and renamed, so readers see the old or
+//! the new text. Owner, group and mode are kept. For a symbolic link, its target is replaced. Extended
+//! attributes and other hard links are not preserved.
 //!
-//! Two of these at once wait for one another (a lock on the directory, which leaves nothing
-//! behind). An editor that knows nothing of the lock is noticed unless it writes in the
-//! instant between the last look and the rename.
+//! Concurrent replacements wait for each other through a lock on the directory, which leaves no file
+//! behind. A change by an editor, which does not take the lock, is detected unless it happens between the
+//! last check and the rename.
 
 use std::fmt;
 use std::io::{self, Read as _, Write as _};
@@ -23,28 +22,28 @@ use sha2::{Digest as _, Sha256};
 
 use super::load::FILE_BYTES_MAX;
 
-/// How long another replacement is waited for.
+/// Maximum time to wait for another replacement.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
-/// How often the lock is tried meanwhile.
+/// Interval between two attempts to take the lock.
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
-/// SHA-256 of a file's bytes, in hexadecimal: which version of a file is meant.
+/// SHA-256 of the bytes of a file, in hexadecimal; identifies a version of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FileDigest(String);
 
 impl FileDigest {
-    /// Of these bytes.
+    /// Computes the digest of these bytes.
     pub fn of(bytes: &[u8]) -> FileDigest {
         FileDigest(Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// As hexadecimal.
+    /// The digest in hexadecimal.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Its beginning, enough for a person to tell two apart.
+    /// The first 12 digits, for display.
     pub fn short(&self) -> &str {
         self.0.get(..12).unwrap_or(&self.0)
     }
@@ -62,83 +61,83 @@ impl fmt::Display for FileDigest {
     }
 }
 
-/// A file as it was when it was read.
+/// A version of a file, as read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Version {
-    /// What it says, byte for byte.
+    /// The text, byte for byte.
     pub text: String,
-    /// Which version that is.
+    /// The digest of the text.
     pub digest: FileDigest,
-    /// The file itself: links are followed.
+    /// The path of the file after symbolic links are resolved.
     pub path: PathBuf,
-    /// Why it could not be replaced; none: it can.
+    /// Why the file cannot be replaced; `None` if it can.
     pub read_only: Option<String>,
 }
 
-/// Why a file was not read, or not replaced. Nothing was changed.
+/// Why a file was not read or not replaced. The file is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not there (any more).
-    #[error("{}: there is no such file", path.display())]
+    /// The file does not exist.
+    #[error("{}: the file does not exist", path.display())]
     Missing {
-        /// The name.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// It is a directory, a socket or a device.
-    #[error("{}: this is not a regular file", path.display())]
+    /// The path is a directory, a socket or a device.
+    #[error("{}: not a regular file", path.display())]
     NotAFile {
-        /// The name.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// It is larger than any configuration.
-    #[error("{}: more than {FILE_BYTES_MAX} bytes", path.display())]
+    /// The file or the new text exceeds the maximum size.
+    #[error("{}: larger than {FILE_BYTES_MAX} bytes", path.display())]
     TooLarge {
-        /// The name.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Its bytes are no text.
+    /// The file is not UTF-8.
     #[error("{}: byte {at} is not UTF-8", path.display())]
     NotText {
-        /// The name.
+        /// Path of the file.
         path: PathBuf,
-        /// The first byte that is wrong.
+        /// Offset of the first invalid byte.
         at: usize,
     },
-    /// It is not the version that was read.
+    /// The file was changed since it was read.
     #[error(
-        "{}: somebody has changed the file meanwhile: it was {}, it is {}; nothing is overwritten, look at it again",
+        "{}: the file has changed since it was read (from {} to {}) and was not overwritten: read it again",
         path.display(), expected.short(), found.short()
     )]
     Changed {
-        /// The name.
+        /// Path of the file.
         path: PathBuf,
-        /// The version that was read.
+        /// Digest of the version that was read.
         expected: FileDigest,
-        /// The one that is there.
+        /// Digest of the current version.
         found: FileDigest,
     },
-    /// It must not be written, or its directory must not.
+    /// This user must not write the file or its directory.
     #[error("{}: {reason}", path.display())]
     ReadOnly {
-        /// The name.
+        /// Path of the file.
         path: PathBuf,
-        /// Why, and the fix.
+        /// The reason, with the fix.
         reason: String,
     },
-    /// Another replacement did not end in time.
-    #[error("{}: somebody else is replacing the file; try again", path.display())]
+    /// Another replacement did not finish within [`LOCK_WAIT_MAX`].
+    #[error("{}: another process is replacing the file; try again", path.display())]
     Locked {
-        /// The name.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// The system failed.
+    /// An operation of the system failed.
     #[error("{}: {step}: {error}", path.display())]
     Io {
-        /// The name.
+        /// Path of the file.
         path: PathBuf,
-        /// At what.
+        /// The operation that failed.
         step: &'static str,
-        /// What it said.
+        /// The error of the system.
         error: io::Error,
     },
 }
@@ -146,7 +145,7 @@ pub enum Error {
 /// Reads a file.
 ///
 /// # Errors
-/// It is not there, no file or no text.
+/// The file does not exist, is not a regular file, is too large, or is not UTF-8.
 pub fn read(path: &Path) -> Result<Version, Error> {
     let target = resolve(path)?;
     let bytes = bytes_of(&target)?;
@@ -162,10 +161,10 @@ pub fn read(path: &Path) -> Result<Version, Error> {
     Ok(Version { text, digest, path: target, read_only })
 }
 
-/// Replaces the version of a file that was read by a new text.
+/// Replaces a file whose current version is `base` with a new text. Returns the digest of the new version.
 ///
 /// # Errors
-/// The file is another version by now, must not be written, or cannot be. It is as it was.
+/// The file has changed, is locked, or cannot be written. It is left unchanged.
 pub fn replace(path: &Path, base: &FileDigest, text: &str) -> Result<FileDigest, Error> {
     let target = resolve(path)?;
     if text.len() as u64 > FILE_BYTES_MAX {
@@ -185,18 +184,18 @@ pub fn replace(path: &Path, base: &FileDigest, text: &str) -> Result<FileDigest,
     new.write_all(text.as_bytes()).map_err(io("the new text cannot be written"))?;
     dress(&target, new.as_file())?;
     new.as_file().sync_all().map_err(io("the new text cannot be synced"))?;
-    // Writing has taken its time: whoever changed the file meanwhile is not overwritten.
+    // The file may have changed while the new text was written.
     unchanged(&target, base)?;
     new.persist(&target).map_err(|failed| io("the file cannot be replaced")(failed.error))?;
     let synced = std::fs::File::open(directory).and_then(|directory| directory.sync_all());
     if let Err(error) = synced {
-        // The new text stands; only a crash of the machine could undo it.
+        // The file has been replaced; only a crash of the machine could undo that.
         tracing::warn!(%error, directory = %directory.display(), "the directory cannot be synced");
     }
     Ok(FileDigest::of(text.as_bytes()))
 }
 
-/// The file that a name stands for in the end.
+/// Resolves symbolic links and checks that the result is a regular file.
 fn resolve(path: &Path) -> Result<PathBuf, Error> {
     let target = std::fs::canonicalize(path).map_err(|error| failed(path, error))?;
     let data = std::fs::metadata(&target).map_err(|error| failed(&target, error))?;
@@ -234,21 +233,22 @@ fn unchanged(target: &Path, base: &FileDigest) -> Result<(), Error> {
     Err(Error::Changed { path: target.to_owned(), expected: base.clone(), found })
 }
 
-/// Whether the file is meant to be written by this user. A rename would not ask.
+/// Checks that this user may write the file, because a rename does not check its permissions.
 fn writable(target: &Path) -> Result<(), Error> {
     let refuse = |reason: &str| Error::ReadOnly { path: target.to_owned(), reason: reason.into() };
     let data = std::fs::metadata(target).map_err(|error| failed(target, error))?;
-    // Of root the system would not even ask.
+    // The system does not check permissions for root, so a read-only mode is checked here.
     if data.permissions().mode() & 0o222 == 0 {
-        return Err(refuse("the file is read-only: `chmod u+w` it to edit it here"));
+        return Err(refuse("the file is read-only: run `chmod u+w` to allow edits"));
     }
-    rustix::fs::access(target, Access::WRITE_OK)
-        .map_err(|_| refuse("this user must not write the file: edit it as its owner"))?;
+    rustix::fs::access(target, Access::WRITE_OK).map_err(|_| {
+        refuse("this user has no permission to write the file: edit it as its owner")
+    })?;
     let directory = directory_of(target);
     rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).map_err(|_| {
         let directory = directory.display();
         refuse(&format!(
-            "its directory {directory} must not be written, so it cannot be replaced: edit it in place"
+            "this user has no permission to write its directory {directory}, so the file cannot be replaced: edit it in place"
         ))
     })
 }
@@ -257,14 +257,14 @@ fn writable(target: &Path) -> Result<(), Error> {
 fn dress(target: &Path, new: &std::fs::File) -> Result<(), Error> {
     let io = |step| move |error| Error::Io { path: target.to_owned(), step, error };
     let old = std::fs::metadata(target).map_err(|error| failed(target, error))?;
-    let own = new.metadata().map_err(io("the new file cannot be looked at"))?;
+    let own = new.metadata().map_err(io("the new file cannot be examined"))?;
     if (own.uid(), own.gid()) != (old.uid(), old.gid()) {
         std::os::unix::fs::fchown(new, Some(old.uid()), Some(old.gid())).map_err(|error| {
             match error.kind() {
                 io::ErrorKind::PermissionDenied => Error::ReadOnly {
                     path: target.to_owned(),
                     reason: format!(
-                        "it belongs to uid {} and gid {}, and would not any more: edit it as its owner",
+                        "it belongs to uid {} and gid {}, which a replacement would change: edit it as its owner",
                         old.uid(),
                         old.gid()
                     ),
@@ -273,7 +273,7 @@ fn dress(target: &Path, new: &std::fs::File) -> Result<(), Error> {
             }
         })?;
     }
-    // After the owner: changing that takes bits of the mode away.
+    // Set after the owner, because changing the owner clears bits of the mode.
     let mode = old.permissions().mode() & 0o7777;
     new.set_permissions(std::fs::Permissions::from_mode(mode))
         .map_err(io("its mode cannot be kept"))
@@ -286,11 +286,11 @@ fn no_room(target: &Path, directory: &Path, error: io::Error) -> Error {
             path,
             reason: format!("nothing can be written in {}: {error}", directory.display()),
         },
-        _ => Error::Io { path, step: "no new file can be created beside it", error },
+        _ => Error::Io { path, step: "no new file can be created in its directory", error },
     }
 }
 
-/// Keeps others of our kind out of the directory, until it is dropped.
+/// Locks the directory against other replacements until the result is dropped.
 fn lock(target: &Path, directory: &Path) -> Result<std::fs::File, Error> {
     let handle = std::fs::File::open(directory).map_err(|error| failed(directory, error))?;
     let end = Instant::now() + LOCK_WAIT_MAX;
@@ -303,9 +303,9 @@ fn lock(target: &Path, directory: &Path) -> Result<std::fs::File, Error> {
             Err(Errno::WOULDBLOCK | Errno::INTR) => {
                 return Err(Error::Locked { path: target.to_owned() });
             }
-            // Some network file systems lock no directories: the two looks have to do.
+            // Some network file systems do not support locks on directories; the two checks remain.
             Err(error) => {
-                tracing::debug!(%error, directory = %directory.display(), "not locked");
+                tracing::debug!(%error, directory = %directory.display(), "cannot lock the directory");
                 return Ok(handle);
             }
         }

@@ -1,50 +1,50 @@
-//! What differs between two versions of a text, line by line, for people.
+//! Compares two versions of a text line by line.
 //!
-//! The shortest list of removed and added lines (Myers' greedy algorithm), in hunks with
-//! a few lines around them. Line ends are compared but not shown.
+//! Finds the shortest list of removed and added lines (Myers' greedy algorithm), grouped into hunks with
+//! some context. Line endings are compared but not shown.
 
 use serde::Serialize;
 
-/// Lines shown before and after what differs.
+/// Number of unchanged lines shown before and after a difference.
 pub const CONTEXT_LINES: usize = 2;
 
-/// Removed and added lines up to which the shortest list is looked for; beyond, everything
-/// between the first and the last difference is shown as replaced.
+/// Maximum number of removed and added lines for which the shortest list is computed. Beyond it,
+/// everything between the first and the last difference is shown as replaced.
 const DIFFERENCES_MAX: usize = 512;
 
-/// What became of a line.
+/// Whether a line was kept, removed or added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// It stands in both.
+    /// In both texts.
     Kept,
-    /// It stands in the old text only.
+    /// Only in the old text.
     Removed,
-    /// It stands in the new text only.
+    /// Only in the new text.
     Added,
 }
 
 /// A line of a hunk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// What became of it.
+    /// Whether the line was kept, removed or added.
     pub fate: Fate,
-    /// Its number in the old text, from 1; none: it is not in it.
+    /// Line number in the old text, from 1; `None` for an added line.
     pub old: Option<usize>,
-    /// Its number in the new text, from 1; none: it is not in it.
+    /// Line number in the new text, from 1; `None` for a removed line.
     pub new: Option<usize>,
-    /// What it says, without its end.
+    /// The line without its line ending.
     pub text: String,
 }
 
-/// Neighbouring differences with the lines around them.
+/// Adjacent differences with their context.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hunk {
-    /// The lines, in order.
+    /// The lines in order.
     pub lines: Vec<Line>,
 }
 
-/// What differs; empty: nothing does.
+/// Returns the hunks in which two texts differ; empty if they are equal.
 pub fn hunks(old: &str, new: &str) -> Vec<Hunk> {
     let old: Vec<&str> = old.split_inclusive('\n').collect();
     let new: Vec<&str> = new.split_inclusive('\n').collect();
@@ -65,7 +65,7 @@ pub fn hunks(old: &str, new: &str) -> Vec<Hunk> {
     hunks
 }
 
-/// All lines of both texts.
+/// Returns all lines of both texts in order.
 fn lines(old: &[&str], new: &[&str]) -> Vec<Line> {
     let same = |(a, b): &(&&str, &&str)| a == b;
     let head = old.iter().zip(new).take_while(same).count();
@@ -90,13 +90,13 @@ fn lines(old: &[&str], new: &[&str]) -> Vec<Line> {
     numbered.collect()
 }
 
-/// The shortest way from one list of lines to the other; none: it is longer than
-/// [`DIFFERENCES_MAX`].
+/// Returns the shortest edit from `old` to `new`, or `None` if it has more than [`DIFFERENCES_MAX`]
+/// differences.
 fn shortest(old: &[&str], new: &[&str]) -> Option<Vec<Fate>> {
     let (n, m) = (old.len().cast_signed(), new.len().cast_signed());
     let bound = (n + m).min(DIFFERENCES_MAX.cast_signed());
-    // `reach[d][k]`: how far into the old text a way of d differences gets on diagonal k
-    // (old minus new); each d has d + 1 diagonals, two apart.
+    // `reach[d][k]`: how far into the old text an edit of d differences gets on diagonal k (old minus
+    // new); each d has d + 1 diagonals, two apart.
     let mut reach: Vec<Vec<isize>> = Vec::new();
     for d in 0..=bound {
         let mut row = Vec::with_capacity(d.unsigned_abs() + 1);
@@ -119,8 +119,8 @@ fn shortest(old: &[&str], new: &[&str]) -> Option<Vec<Fate>> {
     None
 }
 
-/// Where a way of `d` differences enters diagonal `k`, and whether by an added line. A place
-/// outside of either text is never better than one inside, so it needs no check.
+/// Returns where an edit of `d` differences enters diagonal `k`, and whether by an added line. A position
+/// outside of the texts is never better than one inside, so it needs no check.
 fn step(last: &[isize], d: isize, k: isize) -> (isize, bool) {
     let of = |k: isize| last[((k + d - 1) / 2).unsigned_abs()];
     if k == -d || (k != d && of(k - 1) < of(k + 1)) {
@@ -130,7 +130,7 @@ fn step(last: &[isize], d: isize, k: isize) -> (isize, bool) {
     }
 }
 
-/// The way that has reached the end on diagonal `k`.
+/// Reconstructs the edit that has reached the end on diagonal `k`.
 fn walk_back(reach: &[Vec<isize>], mut k: isize) -> Vec<Fate> {
     let mut fates = Vec::new();
     for d in (0..reach.len()).rev() {
@@ -182,7 +182,7 @@ mod tests {
         check("a\n", "", &["-a"]);
         check("", "a", &["+a"]);
         check("a\nb\nc\n", "a\nc\n", &[" a|-b| c"]);
-        // Near ones share a hunk, and what stands between them is not shown twice.
+        // Close differences share a hunk, and the lines between them are not repeated.
         check("1\n2\n3\n4\n5\n", "X\n2\n3\n4\nY\n", &["-1|+X| 2| 3| 4|-5|+Y"]);
         check(
             "1\n2\n3\n4\n5\n6\n7\n8\n",

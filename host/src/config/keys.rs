@@ -1,8 +1,7 @@
-//! The keys of a table, as data: name, type, bounds, default and purpose in one place.
+//! The keys of a table as data: name, type, bounds, default and description in one place.
 //!
-//! From this list come the reading of a file, of the environment and of flags, the
-//! suggestions for a misspelt key, the defaults, the template and the schema, so that none
-//! of them can disagree with another.
+//! Files, environment variables and flags are read from this list, and the suggestions for misspelt
+//! keys, the defaults, the template and the schema are generated from it, so they cannot disagree.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,62 +12,62 @@ use super::tree::Node;
 
 /// A key of a table that is read into a `T`.
 pub struct Key<T: 'static> {
-    /// Its name.
+    /// Name of the key.
     pub name: &'static str,
-    /// The default as TOML; empty: none (the key may be left out).
+    /// The default as TOML; empty for an optional key without a default.
     pub default: &'static str,
-    /// What it is for, in one sentence.
+    /// Description of the key, for the template and the schema.
     pub doc: &'static str,
-    /// Its type, and where its value goes.
+    /// The type of the key, and the field that receives its value.
     pub slot: Slot<T>,
 }
 
-/// The type of a key: its bounds and the field that takes it.
+/// The type of a key, with its bounds and the field that receives its value.
 pub enum Slot<T: 'static> {
-    /// A span with inclusive bounds.
+    /// A duration with inclusive bounds.
     Duration(fn(&mut T) -> &mut Duration, Duration, Duration),
-    /// A whole number with inclusive bounds.
+    /// An integer with inclusive bounds.
     U32(fn(&mut T) -> &mut u32, u32, u32),
-    /// A whole number with inclusive bounds.
+    /// An integer with inclusive bounds.
     U64(fn(&mut T) -> &mut u64, u64, u64),
-    /// The same, or 0 for no bound.
+    /// An integer with inclusive bounds, or 0 for no limit.
     U64OrNone(fn(&mut T) -> &mut u64, u64, u64),
     /// A number of bytes with inclusive bounds.
     Bytes(fn(&mut T) -> &mut u64, u64, u64),
-    /// True or false.
+    /// A boolean.
     Bool(fn(&mut T) -> &mut bool),
-    /// Text.
+    /// A string that is not empty.
     Text(fn(&mut T) -> &mut String),
-    /// Text that may be left out.
+    /// An optional string.
     OptionalText(fn(&mut T) -> &mut Option<String>),
-    /// Texts, each once; in the environment and in flags they are separated by commas.
+    /// An array of distinct strings; separated by commas in the environment and in flags.
     Texts(fn(&mut T) -> &mut Vec<String>),
-    /// A file or directory; a relative one is meant from the configuration's directory.
+    /// A path; a relative one is resolved against the directory of the configuration.
     Path(fn(&mut T) -> &mut PathBuf),
-    /// A path that may be left out.
+    /// An optional path.
     OptionalPath(fn(&mut T) -> &mut Option<PathBuf>),
-    /// `address:port`.
+    /// An optional `address:port`.
     OptionalAddress(fn(&mut T) -> &mut Option<SocketAddr>),
-    /// One of a few words.
+    /// One of several words.
     Choice(&'static [&'static str], fn(&mut T, &str)),
 }
 
-/// What is wrong with a value, and how to mend it.
+/// What is wrong with a value, and the fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// What is wrong.
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     pub fix: Option<String>,
 }
 
 impl Fault {
-    /// A fault without a way to mend it.
+    /// Creates a fault without a fix.
     pub fn new(message: impl Into<String>) -> Fault {
         Fault { message: message.into(), fix: None }
     }
 
-    /// The same with a way to mend it.
+    /// Adds a fix.
     #[must_use]
     pub fn fix(mut self, fix: impl Into<String>) -> Fault {
         self.fix = Some(fix.into());
@@ -77,10 +76,13 @@ impl Fault {
 }
 
 impl<T> Key<T> {
-    /// Takes a value of a file.
+    /// Reads a value from a file.
+    ///
+    /// # Errors
+    /// A value of another type, or out of bounds.
     pub fn read(&self, target: &mut T, node: &Node) -> Result<(), Fault> {
         match (&self.slot, node) {
-            (_, Node::Broken) => Ok(()), // Reported where it was read.
+            (_, Node::Broken) => Ok(()), // Already reported by the parser.
             (Slot::Duration(at, min, max), Node::Text(text)) => {
                 let value = duration(text).map_err(|m| Fault::new(m).fix(SPAN_FIX))?;
                 *at(target) = within(value, *min, *max, show_duration)?;
@@ -88,14 +90,14 @@ impl<T> Key<T> {
             }
             (Slot::Duration(..), Node::Integer(0)) => self.read_text(target, "0"),
             (Slot::Duration(..), Node::Integer(n)) => {
-                Err(Fault::new(format!("`{}` is a duration and needs a unit", self.name))
-                    .fix(format!("write \"{n}s\" if seconds are meant")))
+                Err(Fault::new(format!("`{}` is a duration and requires a unit", self.name))
+                    .fix(format!("write \"{n}s\" for seconds")))
             }
             (
                 Slot::U32(..) | Slot::U64(..) | Slot::U64OrNone(..) | Slot::Bytes(..),
                 Node::Integer(n),
             ) if *n < 0 => {
-                Err(Fault::new(format!("`{}` cannot be negative", self.name))
+                Err(Fault::new(format!("`{}` must not be negative", self.name))
                     .fix("write 0 or more"))
             }
             (
@@ -112,8 +114,10 @@ impl<T> Key<T> {
                         other => {
                             let name = self.name;
                             let noun = other.noun();
-                            return Err(Fault::new(format!("`{name}` lists texts, not {noun}"))
-                                .fix("write each between double quotes"));
+                            return Err(Fault::new(format!(
+                                "`{name}` must contain strings, not {noun}"
+                            ))
+                            .fix("put each entry in double quotes"));
                         }
                     }
                 }
@@ -133,14 +137,20 @@ impl<T> Key<T> {
                 | Slot::Choice(..),
                 Node::Text(text),
             ) => self.read_text(target, text),
-            (slot, node) => {
-                Err(Fault::new(format!("`{}` is {}, not {}", self.name, slot.noun(), node.noun()))
-                    .fix(format!("write for instance {}", self.example())))
-            }
+            (slot, node) => Err(Fault::new(format!(
+                "`{}` must be {}, not {}",
+                self.name,
+                slot.noun(),
+                node.noun()
+            ))
+            .fix(format!("write, for example, {}", self.example()))),
         }
     }
 
-    /// Takes a value of the environment or of a flag, where everything is text.
+    /// Reads a value from the environment or from a flag.
+    ///
+    /// # Errors
+    /// A text that is not a value of the type, or is out of bounds.
     pub fn read_text(&self, target: &mut T, text: &str) -> Result<(), Fault> {
         match &self.slot {
             Slot::Duration(at, min, max) => {
@@ -158,7 +168,7 @@ impl<T> Key<T> {
                     0 => 0,
                     value => within(value, *min, *max, |n| n.to_string()).map_err(|fault| {
                         let fix = fault.fix.unwrap_or_default();
-                        Fault::new(fault.message).fix(format!("{fix}; 0 is no limit"))
+                        Fault::new(fault.message).fix(format!("{fix}; 0 means no limit"))
                     })?,
                 };
             }
@@ -170,7 +180,7 @@ impl<T> Key<T> {
                 *at(target) = match text {
                     "true" => true,
                     "false" => false,
-                    _ => return Err(Fault::new(format!("`{text}` is neither true nor false"))),
+                    _ => return Err(Fault::new(format!("`{text}` must be true or false"))),
                 };
             }
             Slot::Text(at) => *at(target) = given(self.name, text)?.to_owned(),
@@ -184,7 +194,7 @@ impl<T> Key<T> {
             Slot::OptionalAddress(at) => {
                 *at(target) = Some(text.parse().map_err(|_| {
                     Fault::new(format!("`{text}` is not an address and a port"))
-                        .fix("write for instance \"127.0.0.1:7350\"")
+                        .fix("write, for example, \"127.0.0.1:7350\"")
                 })?);
             }
             Slot::Choice(choices, set) => {
@@ -194,9 +204,11 @@ impl<T> Key<T> {
                         Some(near) => format!("did you mean \"{near}\"?"),
                         None => format!("choose one of {}", all.join(", ")),
                     };
-                    return Err(
-                        Fault::new(format!("`{text}` is no value of `{}`", self.name)).fix(fix)
-                    );
+                    return Err(Fault::new(format!(
+                        "`{text}` is not a valid value for `{}`",
+                        self.name
+                    ))
+                    .fix(fix));
                 }
                 set(target, text);
             }
@@ -204,10 +216,10 @@ impl<T> Key<T> {
         Ok(())
     }
 
-    /// Sets the default.
+    /// Sets the key to its default, if it has one.
     ///
     /// # Panics
-    /// When the default of the list is not a value of its own type: a test reads all.
+    /// If the default in the list is not a valid value; a test reads all defaults.
     pub fn set_default(&self, target: &mut T) {
         if !self.default.is_empty() {
             let text = self.default.trim_matches('"');
@@ -230,24 +242,25 @@ impl<T> Key<T> {
 }
 
 impl<T> Slot<T> {
-    /// What a value of it is, with its article.
+    /// Describes a value of this type, with its article, for messages.
     pub fn noun(&self) -> &'static str {
         match self {
             Slot::Duration(..) => "a duration such as \"30s\"",
-            Slot::U32(..) | Slot::U64(..) | Slot::U64OrNone(..) => "a whole number",
+            Slot::U32(..) | Slot::U64(..) | Slot::U64OrNone(..) => "an integer",
             Slot::Bytes(..) => "a size such as \"64MiB\"",
             Slot::Bool(_) => "true or false",
-            Slot::Text(_) | Slot::OptionalText(_) => "text",
-            Slot::Texts(_) => "a list of texts",
+            Slot::Text(_) | Slot::OptionalText(_) => "a string",
+            Slot::Texts(_) => "an array of strings",
             Slot::Path(_) | Slot::OptionalPath(_) => "a path",
             Slot::OptionalAddress(_) => "an address and a port",
-            Slot::Choice(..) => "a word",
+            Slot::Choice(..) => "a string",
         }
     }
 }
 
 fn number<N: std::str::FromStr>(text: &str) -> Result<N, Fault> {
-    text.parse().map_err(|_| Fault::new(format!("`{text}` is not a whole number that fits here")))
+    text.parse()
+        .map_err(|_| Fault::new(format!("`{text}` is not an integer in the supported range")))
 }
 
 fn each_once(name: &str, texts: &[&str]) -> Result<Vec<String>, Fault> {
@@ -255,7 +268,8 @@ fn each_once(name: &str, texts: &[&str]) -> Result<Vec<String>, Fault> {
     for text in texts {
         let text = given(&format!("an entry of {name}"), text)?;
         if kept.iter().any(|other| other == text) {
-            return Err(Fault::new(format!("`{text}` stands in `{name}` twice")).fix("remove one"));
+            return Err(Fault::new(format!("`{text}` is listed twice in `{name}`"))
+                .fix("remove one of them"));
         }
         kept.push(text.to_owned());
     }
@@ -264,7 +278,7 @@ fn each_once(name: &str, texts: &[&str]) -> Result<Vec<String>, Fault> {
 
 fn given<'a>(name: &str, text: &'a str) -> Result<&'a str, Fault> {
     if text.is_empty() {
-        return Err(Fault::new(format!("`{name}` is empty")).fix("give it a value or leave it out"));
+        return Err(Fault::new(format!("`{name}` is empty")).fix("set a value or remove the key"));
     }
     if text.contains('\0') {
         return Err(Fault::new(format!("`{name}` contains a NUL character")));
@@ -279,17 +293,17 @@ fn within<N: PartialOrd + Copy>(
     show: impl Fn(N) -> String,
 ) -> Result<N, Fault> {
     if value < min {
-        return Err(Fault::new(format!("{} is too little", show(value)))
-            .fix(format!("the least is {}", show(min))));
+        return Err(Fault::new(format!("{} is below the minimum", show(value)))
+            .fix(format!("the minimum is {}", show(min))));
     }
     if value > max {
-        return Err(Fault::new(format!("{} is too much", show(value)))
-            .fix(format!("the most is {}", show(max))));
+        return Err(Fault::new(format!("{} exceeds the maximum", show(value)))
+            .fix(format!("the maximum is {}", show(max))));
     }
     Ok(value)
 }
 
-/// The name that was probably meant, if one is near enough.
+/// Returns the most similar name, if one is similar enough to be meant.
 pub fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     names
         .into_iter()
@@ -299,7 +313,7 @@ pub fn nearest<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, name)| name)
 }
 
-/// "did you mean", or the list of what there is.
+/// Returns a fix for an unknown name: the most similar name, or all available names.
 pub fn suggestion<'a>(text: &str, names: impl IntoIterator<Item = &'a str> + Clone) -> String {
     match nearest(text, names.clone()) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -307,7 +321,7 @@ pub fn suggestion<'a>(text: &str, names: impl IntoIterator<Item = &'a str> + Clo
             let all: Vec<_> = names.into_iter().map(|n| format!("`{n}`")).collect();
             match all.len() {
                 0 => "remove it".to_owned(),
-                _ => format!("there is {}", all.join(", ")),
+                _ => format!("available: {}", all.join(", ")),
             }
         }
     }

@@ -1,6 +1,6 @@
-//! `[tasks.NAME.limits]`: the bounds of one call of a plugin.
+//! `[tasks.NAME.limits]`: the limits of one call of a plugin.
 //!
-//! The defaults depend on the lane: work that may take long gets more of everything.
+//! The defaults depend on the lane: the heavy lane has larger ones.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::walk::Walker;
 use crate::built_in;
 use crate::ports::guests::{Lane, Limits};
 
-/// Limits, with the wall-clock time as it is written.
+/// The values of [`KEYS`]; the wall-clock time is kept as a duration.
 #[derive(Debug, Clone)]
 pub struct LimitsTable {
     limits: Limits,
@@ -20,30 +20,30 @@ pub struct LimitsTable {
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The keys, with the defaults of the lanes `due` and `normal`.
+/// The keys, with the defaults for the lanes `due` and `normal`.
 pub static KEYS: &[Key<LimitsTable>] = &[
     Key {
         name: "memory_bytes",
         default: "\"128MiB\"",
-        doc: "Linear memory of one instance.",
+        doc: "Maximum linear memory of one instance.",
         slot: Slot::Bytes(|l| &mut l.limits.memory_bytes, MIB, 4 * GIB),
     },
     Key {
         name: "fuel",
         default: "2000000000",
-        doc: "Fuel of one call: about one unit for each instruction. 0: not counted.",
+        doc: "Fuel of one call, about one unit per instruction; 0 disables counting.",
         slot: Slot::U64OrNone(|l| &mut l.limits.fuel, 10_000, u64::MAX / 2),
     },
     Key {
         name: "hostcall_fuel",
         default: "134217728",
-        doc: "What one host call may lift out of the plugin, about in bytes.",
+        doc: "Maximum amount of data that one host call may copy out of the plugin, approximately in bytes.",
         slot: Slot::U64(|l| &mut l.limits.hostcall_fuel, 4096, 4 * GIB),
     },
     Key {
         name: "wall",
         default: "\"10s\"",
-        doc: "Wall-clock time of one call, waits for the database included.",
+        doc: "Maximum wall-clock time of one call, including waits for the database.",
         slot: Slot::Duration(
             |l| &mut l.wall,
             Duration::from_millis(10),
@@ -53,48 +53,48 @@ pub static KEYS: &[Key<LimitsTable>] = &[
     Key {
         name: "batch_items",
         default: "256",
-        doc: "Items of one call.",
+        doc: "Maximum number of items in one call.",
         slot: Slot::U32(|l| &mut l.limits.batch_items, 1, 10_000),
     },
     Key {
         name: "batch_bytes",
         default: "\"1MiB\"",
-        doc: "Bytes of the items of one call.",
+        doc: "Maximum total size of the items in one call.",
         slot: Slot::Bytes(|l| &mut l.limits.batch_bytes, 4096, 64 * MIB),
     },
     Key {
         name: "rows_read",
         default: "100000",
-        doc: "Rows that one call may read.",
+        doc: "Maximum number of rows that one call may read.",
         slot: Slot::U64(|l| &mut l.limits.rows_read, 1, 100_000_000),
     },
     Key {
         name: "read_bytes",
         default: "\"16MiB\"",
-        doc: "Bytes that one read may return; a page of a range ends before.",
+        doc: "Maximum size of the result of one read; a page of a range read ends before it.",
         slot: Slot::Bytes(|l| &mut l.limits.read_bytes, 64 << 10, 4 * GIB),
     },
     Key {
         name: "changes",
         default: "1000",
-        doc: "Changes of one item, rows of read sets not counted.",
+        doc: "Maximum number of changes of one item, not counting the rows of read sets.",
         slot: Slot::U32(|l| &mut l.limits.changes, 1, 1_000_000),
     },
     Key {
         name: "deletes",
         default: "10000",
-        doc: "Rows that one item may delete, rows of read sets counted.",
+        doc: "Maximum number of rows that one item may delete, including the rows of read sets.",
         slot: Slot::U64(|l| &mut l.limits.deletes, 0, 100_000_000),
     },
     Key {
         name: "log_bytes",
         default: "\"64KiB\"",
-        doc: "Bytes of log kept of one call.",
+        doc: "Maximum size of the log that is kept of one call.",
         slot: Slot::Bytes(|l| &mut l.limits.log_bytes, 0, 16 * MIB),
     },
 ];
 
-/// What differs for the lane `heavy`.
+/// The defaults that differ for the lane `heavy`.
 pub const HEAVY: [(&str, &str); 7] = [
     ("memory_bytes", "1GiB"),
     ("fuel", "200000000000"),
@@ -105,12 +105,12 @@ pub const HEAVY: [(&str, &str); 7] = [
     ("deletes", "2000000"),
 ];
 
-/// The limits of a task that says nothing of them.
+/// Returns the limits of a task without `[tasks.NAME.limits]`.
 pub fn default_limits(lane: Lane) -> Limits {
     settle(defaults(lane))
 }
 
-/// Reads a task's limits over the defaults of its lane and plugin.
+/// Reads the limits of a task; missing keys have the defaults of its lane and plugin.
 pub fn read(
     walker: &mut Walker<'_>,
     path: &str,
@@ -126,11 +126,14 @@ pub fn read(
     settle(limits)
 }
 
-/// What is wrong with a value of one of the keys, wherever it may come from.
+/// Checks a value of one of the keys.
+///
+/// # Errors
+/// An unknown key, or what is wrong with the value.
 pub fn judge(key: &str, text: &str) -> Result<(), Fault> {
     match KEYS.iter().find(|known| known.name == key) {
         Some(known) => known.read_text(&mut defaults(Lane::Normal), text),
-        None => Err(Fault::new(format!("a task has no limit `{key}`"))),
+        None => Err(Fault::new(format!("there is no limit `{key}`"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reading the file itself.
+//! Reads the configuration file.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -6,21 +6,23 @@ use std::path::Path;
 use super::diagnostic::{Diagnostic, Problems, Source};
 use super::resolve::{Overrides, Parsed, RawConfig};
 
-/// The largest file that is read, in bytes. What is larger is no configuration.
+/// Maximum size of a configuration file, in bytes.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads and parses a file. An error here means that there is no text at all; what is wrong
-/// with the text is kept in the result.
+/// Reads and parses a file. Problems of the text are kept in the result.
+///
+/// # Errors
+/// The file cannot be read, is too large, or is not UTF-8.
 pub fn read(path: &Path, overrides: &Overrides) -> Result<Parsed, Problems> {
     let whole = Source::new(path.display().to_string(), "").whole();
     let fail = |message: String, fix: &str| {
         Problems(vec![Diagnostic::error(whole.clone(), message).fix(fix)])
     };
-    // Opening a pipe would wait for somebody who writes into it.
+    // Opening a named pipe would block until a writer opens it.
     if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
         return Err(fail(
-            "it is no regular file".into(),
-            "name the file itself by --config FILE, or put one in its place",
+            "not a regular file".into(),
+            "replace it with a regular file, or name another file with --config FILE",
         ));
     }
     let mut bytes = Vec::new();
@@ -28,14 +30,14 @@ pub fn read(path: &Path, overrides: &Overrides) -> Result<Parsed, Problems> {
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => fail(
-                "there is no such file".into(),
-                "write one with `besom config init`, or name another by --config FILE",
+                "the file does not exist".into(),
+                "create it with `besom config init`, or name another file with --config FILE",
             ),
             _ => fail(format!("the file cannot be read: {e}"), "check its path and permissions"),
         })?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(fail(
-            format!("the file has more than {FILE_BYTES_MAX} bytes"),
+            format!("the file is larger than {FILE_BYTES_MAX} bytes"),
             "check that --config names a configuration",
         ));
     }

@@ -1,8 +1,8 @@
 //! `besom.toml`: from text to validated types.
 //!
-//! Decided here: what may be written, what it means, its defaults, and every message about
-//! it. Not decided here: what the tables of the database really are (`Store::check`), and
-//! what a plugin is (the runtime); both are asked by whoever loads a configuration.
+//! This module decides what may be written, what it means, the defaults, and every message about it. It
+//! does not read the tables of the database (`Store::check`) and does not load plugins (the runtime); the
+//! caller that loads a configuration asks both.
 //!
 //! ```text
 //! text ── RawConfig::parse ──> Parsed ── resolve(plugins, default collections) ──> Resolved
@@ -11,8 +11,7 @@
 //!                                                                                    └ finish ──> Config
 //! ```
 //!
-//! No step stops at the first error: each notes what it finds and goes on, so that all of
-//! it is reported at once, with places.
+//! No step stops at the first error, so that all problems are reported at once, with their places.
 
 pub mod activity;
 pub mod api;
@@ -58,10 +57,10 @@ use activity::Activity;
 use cluster::{Coordination, Ring};
 use sections::{Clock, Host, Lease, Node, Plugins, Retention, Runtime, Sections, Store};
 
-/// A configuration that holds: everything a host needs to run.
+/// A valid configuration.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The file it was read from, as it was named.
+    /// The path of the file, as given.
     pub origin: PathBuf,
     /// `[store]`
     pub store: Store,
@@ -91,13 +90,13 @@ pub struct Config {
     pub delivery: delivery::Delivery,
     /// `[topics.NAME]`
     pub topics: BTreeMap<String, delivery::Route>,
-    /// The tasks, by name. A task that is not in the file does not run.
+    /// The tasks, by name.
     pub tasks: BTreeMap<TaskName, Arc<TaskDefinition>>,
-    /// The manifests of the tasks' plugins, by digest.
+    /// The manifests of the plugins, by digest.
     pub manifests: BTreeMap<String, Arc<Manifest>>,
-    /// The collections: those of the entity model, and over them those of the file.
+    /// The collections of the entity model, each replaced by the collection of the same name in the file.
     pub collections: Arc<Collections>,
-    /// What deserves a look but does not hinder.
+    /// Warnings, which do not prevent a start.
     pub warnings: Vec<Diagnostic>,
 }
 

@@ -1,4 +1,4 @@
-//! Spans and sizes as people write them: `250ms`, `30s`, `7d`, `64MiB`.
+//! Durations and sizes as written in the configuration: `250ms`, `30s`, `7d`, `64MiB`.
 
 use std::time::Duration;
 
@@ -13,16 +13,19 @@ const UNITS: [(&str, u64); 6] = [
 
 const SIZES: [(&str, u64); 4] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("B", 1)];
 
-/// How a span is written.
+/// The fix for an invalid duration.
 pub const SPAN_FIX: &str =
-    "write a whole number and a unit, such as \"250ms\", \"30s\", \"15m\", \"24h\" or \"7d\"";
+    "write an integer and a unit, such as \"250ms\", \"30s\", \"15m\", \"24h\" or \"7d\"";
 
-/// How a size is written.
+/// The fix for an invalid size.
 pub const SIZE_FIX: &str =
-    "write a whole number of bytes, or one with a unit, such as \"64KiB\", \"16MiB\" or \"1GiB\"";
+    "write a number of bytes, or an integer and a unit, such as \"64KiB\", \"16MiB\" or \"1GiB\"";
 
-/// A span: one or more whole numbers, each with a unit, the largest first (`1h30m`), in
-/// whole milliseconds. `0` needs no unit.
+/// Parses a duration: one or more integers, each with a unit, the largest unit first (`1h30m`). `0` needs
+/// no unit.
+///
+/// # Errors
+/// A text that is not a duration, or one of more than 2^64 - 1 milliseconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is not a duration");
     if text == "0" {
@@ -44,7 +47,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
         total = number
             .checked_mul(*factor)
             .and_then(|n| total.checked_add(n))
-            .ok_or_else(|| format!("`{text}` is longer than any clock"))?;
+            .ok_or_else(|| format!("`{text}` is too long"))?;
     }
     if last == u64::MAX {
         return Err(wrong());
@@ -52,12 +55,15 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(total))
 }
 
-/// A span of the command line: the same, with the fix in one line.
+/// Parses a duration on the command line; an error includes the fix in one line.
 pub fn duration_argument(text: &str) -> Result<Duration, String> {
     duration(text).map_err(|message| format!("{message}; {SPAN_FIX}"))
 }
 
-/// A number of bytes: a whole number, or one with `KiB`, `MiB` or `GiB`.
+/// Parses a size in bytes: an integer, optionally with `B`, `KiB`, `MiB` or `GiB`.
+///
+/// # Errors
+/// A text that is not a size, or one of more than 2^64 - 1 bytes.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is not a size");
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -70,13 +76,13 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(factor).ok_or_else(wrong)
 }
 
-/// A span as it would be written: the largest unit that leaves no rest.
+/// Formats a duration in the largest unit, up to days, that divides it.
 pub fn show_duration(d: Duration) -> String {
     let ms = u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
     if ms == 0 {
         return "0s".to_owned();
     }
-    // Weeks are left out: "7d" says more about a retention than "1w".
+    // Weeks are not used, because "7d" is clearer for a retention than "1w".
     let (unit, factor) = UNITS[..5]
         .iter()
         .rev()
@@ -86,7 +92,7 @@ pub fn show_duration(d: Duration) -> String {
     format!("{}{unit}", ms / factor)
 }
 
-/// A size as it would be written.
+/// Formats a size in the largest unit that divides it.
 pub fn show_bytes(n: u64) -> String {
     match SIZES[..3].iter().rev().find(|(_, factor)| n > 0 && n.is_multiple_of(*factor)) {
         Some((unit, factor)) => format!("{}{unit}", n / factor),

@@ -1,4 +1,4 @@
-//! The two steps from a text to a configuration.
+//! The two steps from a text to a configuration: parsing, then resolving with plugins and collections.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,24 +25,23 @@ use super::walk::{Spans, Walker};
 use crate::ports::guests::Manifest;
 use crate::ports::store::MappingFault;
 
-/// A plugin as the loader found it.
+/// A loaded plugin.
 #[derive(Debug, Clone)]
 pub struct Plugin {
-    /// What it says of itself.
+    /// The manifest of the plugin.
     pub manifest: Arc<Manifest>,
-    /// SHA-256 of its component, in hexadecimal.
+    /// SHA-256 of the component, in hexadecimal.
     pub digest: String,
-    /// Whether it ships with Besom: then it gets what it asks for, unless the task says
-    /// otherwise.
+    /// Whether it is built in. A built-in plugin is granted what it requests, unless the task has grants.
     pub built_in: bool,
 }
 
 /// Why a plugin cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginFault {
-    /// What is wrong: no such file, no component, another contract.
+    /// What is wrong, such as a missing file or another version of the contract.
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     pub fix: String,
 }
 
@@ -50,22 +49,22 @@ impl From<String> for PluginFault {
     fn from(message: String) -> PluginFault {
         PluginFault {
             message,
-            fix: "name a built-in plugin or a file of the plugins' directory".into(),
+            fix: "name a built-in plugin or a file in the plugin directory".into(),
         }
     }
 }
 
-/// What stands above the file: the environment, and above that the flags.
+/// Values that override the file: environment variables, and flags, which override both.
 #[derive(Debug, Clone, Default)]
 pub struct Overrides {
-    /// Variables, as `BESOM_STORE_PATH`. Others are not looked at.
+    /// Variables such as `BESOM_STORE_PATH`; a variable that names no section is ignored.
     pub variables: Vec<(String, String)>,
-    /// `SECTION.KEY=VALUE`.
+    /// Flags as `SECTION.KEY=VALUE`.
     pub flags: Vec<String>,
 }
 
 impl Overrides {
-    /// The environment of this process, and these flags.
+    /// Combines the environment of this process with flags.
     pub fn from_env(flags: Vec<String>) -> Overrides {
         let variables = std::env::vars_os()
             .filter_map(|(k, v)| Some((k.into_string().ok()?, v.to_string_lossy().into_owned())))
@@ -75,23 +74,23 @@ impl Overrides {
     }
 }
 
-/// What a configuration says of a task without its plugin.
+/// What the text of a configuration says about a task, without its plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskOutline {
-    /// The plugin.
+    /// Name of the plugin.
     pub plugin: String,
-    /// The schedule's expression; none: only by trigger.
+    /// The schedule; `None` for a task that runs only when triggered.
     pub schedule: Option<String>,
-    /// Its time zone.
+    /// IANA time zone of the schedule.
     pub timezone: String,
-    /// How its slots are treated.
+    /// How the slots of the schedule are handled.
     pub policy: Policy,
 }
 
-/// The first step.
+/// The first step: parses a text into [`Parsed`].
 pub struct RawConfig;
 
-/// A configuration as far as the text alone says it.
+/// A parsed configuration, before plugins and collections are known.
 #[derive(Debug, Clone)]
 pub struct Parsed {
     origin: PathBuf,
@@ -99,16 +98,15 @@ pub struct Parsed {
     sections: Sections,
     tasks: Vec<RawTask>,
     collections: Table,
-    /// Where the topics' token files are named.
+    /// Places of the `token_file` keys, by topic.
     tokens: BTreeMap<String, Span>,
-    /// Where the store's URL stands.
+    /// Place of `store.url`.
     store_span: Option<Span>,
     problems: Vec<Diagnostic>,
 }
 
 impl RawConfig {
-    /// Reads a text. Whatever is wrong is kept in the result, so that the second step can
-    /// add to it.
+    /// Parses a text. Problems are kept in the result, so that the second step can add to them.
     pub fn parse(text: &str, origin: &Path, overrides: &Overrides) -> Parsed {
         let source = Source::new(origin.display().to_string(), text);
         let (root, syntax) = tree::parse(&source);
@@ -152,7 +150,7 @@ impl RawConfig {
                 walker.unknown(entry, "", names);
             }
         }
-        // What is said of a line that could not be read is a consequence of that.
+        // Other problems of a line with a syntax error are consequences of it.
         problems.retain(|d| !matches!(d.place, Place::Line { line, .. } if broken.contains(&line)));
         problems.extend(syntax);
         override_sections(&mut sections, overrides, &mut problems);
@@ -187,7 +185,7 @@ fn override_sections(
         let section = SECTIONS
             .iter()
             .find(|s| name.strip_prefix(s.name).is_some_and(|rest| rest.starts_with('_')));
-        // A variable that names no section belongs to something else.
+        // A variable that names no section may belong to another program.
         let Some(section) = section else { continue };
         let key = &name[section.name.len() + 1..];
         let result = match section.keys.iter().find(|k| k.name == key) {
@@ -210,7 +208,7 @@ fn override_sections(
         let place = || Place::Flag { text: text.clone() };
         let Some((path, value)) = text.split_once('=') else {
             problems.push(
-                Diagnostic::error(place(), "a value is missing").fix("write SECTION.KEY=VALUE"),
+                Diagnostic::error(place(), "the value is missing").fix("write SECTION.KEY=VALUE"),
             );
             continue;
         };
@@ -234,10 +232,10 @@ fn override_sections(
     }
 }
 
-/// The longest path of a Unix socket, in bytes (`sun_path` with its NUL).
+/// Maximum length of the path of a Unix socket, in bytes (`sun_path` without its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Where the keys of the sections stand, by section.
+/// Places of keys, by section.
 type Places = BTreeMap<&'static str, Spans>;
 
 fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut Vec<Diagnostic>) {
@@ -247,7 +245,7 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
     let limit = sections.lease.ttl / 3;
     if sections.lease.renew > limit {
         let message = format!(
-            "the lease is renewed every {}, which is more than a third of its {}",
+            "lease.renew is {}, which is more than a third of lease.ttl ({})",
             super::quantity::show_duration(sections.lease.renew),
             super::quantity::show_duration(sections.lease.ttl),
         );
@@ -258,22 +256,22 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
         problems.push(
             Diagnostic::error(
                 source.whole(),
-                "store.path names a file and store.url a server: one store is one database",
+                "store.path and store.url are both set, but a store is one database",
             )
             .fix("remove one of the two"),
         );
     }
     if sections.store.url.as_deref().is_some_and(holds_password) {
         problems.push(
-            Diagnostic::error(place(at("store", "url")), "store.url holds a password").fix(
-                "put the password into a file (mode 0600) and name it in store.password_file; \
-                 an `@` behind the host is written as %40",
+            Diagnostic::error(place(at("store", "url")), "store.url contains a password").fix(
+                "put the password into a file (mode 0600) and set store.password_file to it; \
+                 write an `@` after the host as %40",
             ),
         );
     }
     if sections.clock.skew_max < sections.clock.skew_warn {
-        let message = "clock.skew_max is below clock.skew_warn";
-        let fix = "make it at least as long: a warning comes before the node ceases to lead";
+        let message = "clock.skew_max is shorter than clock.skew_warn";
+        let fix = "set clock.skew_max to at least clock.skew_warn, so that the warning comes first";
         problems.push(Diagnostic::error(place(at("clock", "skew_max")), message).fix(fix));
     }
     cluster::judge(sections, |key| place(at("coordination", key)), problems);
@@ -291,8 +289,8 @@ fn judge(sections: &Sections, source: &Source, places: &Places, problems: &mut V
     }
 }
 
-/// Whether a URL of a database holds a password, as the driver that connects by it reads it. What
-/// the driver cannot read is judged by what it looks like: it is shown as well.
+/// Whether a database URL contains a password, as parsed by the driver. A URL that the driver cannot parse
+/// is searched for a password as well, because diagnostics show it.
 fn holds_password(url: &str) -> bool {
     match url.parse::<tokio_postgres::Config>() {
         Ok(read) => read.get_password().is_some_and(|password| !password.is_empty()),
@@ -300,17 +298,17 @@ fn holds_password(url: &str) -> bool {
     }
 }
 
-/// How a plugin is found by its name in the configuration.
+/// Looks up a plugin by its name in the configuration.
 pub type FindPlugin<'a> = dyn Fn(&str) -> Result<Plugin, PluginFault> + 'a;
 
 impl Parsed {
-    /// The pins of tasks and their plugins: task, plugin, pin.
+    /// Returns the task, plugin and pin of each task.
     pub fn pins(&self) -> Vec<(&str, &str, Option<&str>)> {
         self.tasks.iter().map(|task| (task.name(), task.plugin(), task.pin())).collect()
     }
 
-    /// The plugins that tasks name, each once: a loader may fetch them all before
-    /// [`Parsed::resolve`] asks for them one by one.
+    /// Returns the plugins that tasks name, without duplicates, so that they can be loaded before
+    /// [`Parsed::resolve`] looks them up.
     pub fn plugins(&self) -> Vec<&str> {
         let mut names: Vec<_> =
             self.tasks.iter().map(RawTask::plugin).filter(|p| !p.is_empty()).collect();
@@ -319,27 +317,27 @@ impl Parsed {
         names
     }
 
-    /// The directory of the user's plugins.
+    /// The directory of plugin files.
     pub fn plugins_dir(&self) -> &Path {
         &self.sections.plugins.dir
     }
 
-    /// The directory for compiled plugins, and whether the file names it.
+    /// The directory for compiled plugins, and whether it is configured.
     pub fn cache_dir(&self) -> (&Path, bool) {
         (&self.sections.runtime.cache, self.sections.runtime.cache_named)
     }
 
-    /// The sections, as far as they could be read.
+    /// The sections; keys with errors have their defaults.
     pub fn sections(&self) -> &Sections {
         &self.sections
     }
 
-    /// What is wrong so far.
+    /// The problems found so far.
     pub fn problems(&self) -> &[Diagnostic] {
         &self.problems
     }
 
-    /// What the text says of each task without its plugin: plugin, schedule and time zone.
+    /// Returns what the text says about each task, without its plugin.
     pub fn outlines(&self) -> BTreeMap<TaskName, TaskOutline> {
         self.tasks
             .iter()
@@ -356,14 +354,12 @@ impl Parsed {
             .collect()
     }
 
-    /// The configuration without its tasks, for whoever only reads the store: no plugin is
-    /// loaded.
+    /// Resolves the configuration without its tasks and plugins, for callers that only read the store.
     pub fn outline(self, defaults: &Collections) -> Resolved {
         self.build(None, defaults)
     }
 
-    /// The whole configuration. `plugin` finds and judges a plugin by the name that a task
-    /// gives it.
+    /// Resolves the whole configuration. `plugin` looks up a plugin by its name.
     pub fn resolve(self, plugin: &FindPlugin<'_>, defaults: &Collections) -> Resolved {
         self.build(Some(plugin), defaults)
     }
@@ -419,17 +415,17 @@ impl Parsed {
     }
 }
 
-/// The settings that `besom check` may remark something about.
+/// Settings that `besom check` may warn about.
 const WARNED_SETTINGS: [&str; 1] = ["deleted_content"];
 
-/// A configuration with everything that is known to be wrong with it.
+/// A resolved configuration with all problems found so far.
 #[derive(Debug, Clone)]
 pub struct Resolved {
     config: Config,
     source: Source,
     places: BTreeMap<String, CollectionPlaces>,
     schedules: BTreeMap<TaskName, Span>,
-    /// By task and name, of [`WARNED_SETTINGS`].
+    /// Places of the [`WARNED_SETTINGS`], by task and name.
     settings: BTreeMap<(TaskName, String), Span>,
     tokens: BTreeMap<String, Span>,
     store_span: Option<Span>,
@@ -437,18 +433,18 @@ pub struct Resolved {
 }
 
 impl Resolved {
-    /// The configuration as far as it could be read, to open its store.
+    /// The configuration despite its problems, for example to open its store.
     pub fn partial(&self) -> &Config {
         &self.config
     }
 
-    /// What is wrong so far.
+    /// The problems found so far.
     pub fn problems(&self) -> &[Diagnostic] {
         &self.problems
     }
 
-    /// The collections that matter: those of the file, those that a task was granted, and
-    /// the anchors of these. The rest of the entity model need not exist.
+    /// Returns the collections that must exist in the database: those of the file, those granted to tasks,
+    /// and their anchors. The rest of the entity model need not exist.
     pub fn used_collections(&self) -> Collections {
         let granted = self.config.tasks.values().flat_map(|task| task.grants.keys());
         let mut names: Vec<&String> = self.places.keys().chain(granted).collect();
@@ -464,15 +460,15 @@ impl Resolved {
         used
     }
 
-    /// Adds what is wrong with the file of a topic's token.
+    /// Adds an error about the token file of a topic.
     pub fn token_fault(&mut self, topic: &str, message: impl Into<String>) {
         let span = self.tokens.get(topic);
         let place = span.map_or_else(|| self.source.whole(), |span| self.source.at(span));
-        let fix = "name the file as seen from this one, or absolute";
+        let fix = "correct the file or its path, which is relative to the configuration file";
         self.problems.push(Diagnostic::error(place, message).fix(fix));
     }
 
-    /// Adds what is wrong with the address of the store, or what is a risk about it.
+    /// Adds an error or a warning about the address of the store.
     pub fn store_fault(&mut self, is_error: bool, message: impl Into<String>, fix: &str) {
         let place = self.store_span.as_ref();
         let place = place.map_or_else(|| self.source.whole(), |span| self.source.at(span));
@@ -503,7 +499,7 @@ impl Resolved {
         self.problems.push(Diagnostic::warning(place, message).fix(fix));
     }
 
-    /// Adds a warning about what the file does not say.
+    /// Adds a warning about the configuration as a whole.
     pub fn warn(&mut self, message: impl Into<String>, fix: impl Into<String>) {
         self.problems.push(Diagnostic::warning(self.source.whole(), message).fix(fix));
     }
@@ -520,7 +516,7 @@ impl Resolved {
         self.problems.push(Diagnostic::warning(place, message).fix(fix));
     }
 
-    /// Adds what the store said about the mapping, at its place in the file.
+    /// Adds faults of the mapping that the store has found, at their places in the file.
     pub fn mapping_faults(&mut self, faults: &[MappingFault]) {
         for fault in faults {
             let place = match self.places.get(&fault.collection) {
@@ -540,7 +536,7 @@ impl Resolved {
             };
             if !self.places.contains_key(&fault.collection) {
                 diagnostic = diagnostic.fix(format!(
-                    "map your own table in [collections.{}]; this is the built-in mapping",
+                    "this is the built-in mapping: map your own table in [collections.{}]",
                     fault.collection
                 ));
             }
@@ -548,7 +544,10 @@ impl Resolved {
         }
     }
 
-    /// The configuration, or everything that is wrong with it (warnings included).
+    /// Returns the configuration with its warnings.
+    ///
+    /// # Errors
+    /// All problems, including warnings, if one of them is an error.
     pub fn finish(mut self) -> Result<Config, Problems> {
         self.problems.sort_by_key(Diagnostic::order);
         self.problems.dedup();

@@ -1,5 +1,4 @@
-//! A task's schedule and time zone, as the configuration judges them. What a schedule
-//! means is decided in `besom_core::cron`.
+//! Validates the schedule and time zone of a task. `besom_core::cron` decides what a schedule means.
 
 use std::time::Duration;
 
@@ -10,30 +9,31 @@ use super::quantity::show_duration;
 use super::tree::Span;
 use super::walk::Walker;
 
-/// A schedule as it is written, and where.
+/// A schedule as written, with the places of its parts.
 #[derive(Debug, Clone, Copy)]
 pub struct Written<'a> {
-    /// The expression; none: only by trigger.
+    /// The expression; `None` for a task that runs only when triggered.
     pub expression: Option<&'a str>,
-    /// Where it stands.
+    /// Place of the expression.
     pub expression_span: &'a Span,
-    /// The time zone.
+    /// IANA time zone.
     pub timezone: &'a str,
-    /// Where it stands.
+    /// Place of the time zone.
     pub timezone_span: &'a Span,
-    /// How far ahead due items are planned, where that is given.
+    /// How far ahead due items are planned, if set.
     pub horizon: Option<Duration>,
-    /// Where it stands.
+    /// Place of the horizon.
     pub horizon_span: &'a Span,
 }
 
-/// The year whose slots stand for every year, so that the same text always gives the same
-/// task.
+/// Start of the year whose slots represent every year (2025), so that the same text always results in the
+/// same task.
 const REFERENCE: Time = Time::from_secs(1_735_689_600);
 
-/// Notes what is wrong with a schedule. Returns the widest gap between its slots.
+/// Reports what is wrong with a schedule. Returns the widest gap between its slots, or `None` without a
+/// valid schedule.
 pub fn judge(walker: &mut Walker<'_>, written: &Written<'_>) -> Option<Duration> {
-    // Without an expression the time zone is judged all the same.
+    // Without an expression, the time zone is still validated.
     let schedule = match Schedule::parse(written.expression.unwrap_or("@daily"), written.timezone) {
         Ok(schedule) => schedule,
         Err(error) => {
@@ -59,27 +59,27 @@ pub fn judge(walker: &mut Walker<'_>, written: &Written<'_>) -> Option<Duration>
                 show_duration(horizon),
                 show_duration(gap)
             ),
-            "lengthen the horizon or let the schedule run more often",
+            "use a longer horizon, or a schedule that runs more often",
         );
     }
     Some(gap)
 }
 
-/// The widest gap between two slots of a schedule; none: it is not one.
+/// Returns the widest gap between two slots of a schedule, or `None` for an invalid schedule.
 pub fn longest_gap(expression: &str, timezone: &str) -> Option<Duration> {
     Some(Schedule::parse(expression, timezone).ok()?.longest_gap(REFERENCE))
 }
 
-/// What deserves a look about a schedule that is right (a day without a run, in the four years
-/// after `now`), and what to do about it.
+/// Returns a warning and its fix if a valid schedule has a day without a run in the four years after
+/// `now`, because of a clock change.
 pub fn remark(expression: &str, timezone: &str, now: Time) -> Option<(String, &'static str)> {
     let day = Schedule::parse(expression, timezone).ok()?.day_without_run(now)?;
-    let fix = "choose a time outside the change of the clocks, or timezone = \"UTC\"";
+    let fix = "choose a time outside the clock change, or timezone = \"UTC\"";
     Some((day.warning, fix))
 }
 
-/// The bytes of the file that a part of a text stands for; the whole value where the text is
-/// written with escapes.
+/// Returns the place of an error inside a string value, or of the whole value if it is written with
+/// escapes.
 fn inside(walker: &Walker<'_>, value: &Span, text: Option<&str>, error: &ScheduleError) -> Span {
     let written = walker.source.text().get(value.clone()).unwrap_or_default();
     let same = written.len() > 1 && text == written.get(1..written.len() - 1);

@@ -1,4 +1,4 @@
-//! The JSON Schema of `besom.toml`, for editors: made from the lists that read the file.
+//! The JSON Schema of `besom.toml`, for editors; generated from the lists that read the file.
 
 use serde_json::{Map, Value, json};
 
@@ -11,19 +11,19 @@ use super::{delivery, limits, settings, task};
 const SPAN: &str = r"^(0|([0-9]+(ms|s|m|h|d|w))+)$";
 const SIZE: &str = r"^[0-9]+ ?(B|KiB|MiB|GiB)?$";
 
-/// The schema, draft 2020-12.
+/// Returns the schema, in draft 2020-12.
 pub fn schema() -> Value {
     let mut root = Map::new();
     for section in SECTIONS {
         root.insert(section.name.into(), object(section.doc, section.keys, Map::new()));
     }
-    let mut topic = object("A topic.", delivery::KEYS, Map::new());
+    let mut topic = object("The route of a topic.", delivery::KEYS, Map::new());
     topic["required"] = json!(["url"]);
     root.insert(
         "topics".into(),
         json!({
             "type": "object",
-            "description": "Where the messages of a topic are sent, by its name.",
+            "description": "Routes: where the messages of each topic are sent.",
             "additionalProperties": topic,
         }),
     );
@@ -172,7 +172,7 @@ fn object<T>(doc: &str, keys: &[Key<T>], more: Map<String, Value>) -> Value {
         };
         property["description"] = json!(key.doc);
         if !key.default.is_empty() {
-            // Every default is one plain value: text between quotes, a number or a word.
+            // Every default is a plain value that is valid in JSON too: a string, a number or a boolean.
             property["default"] = serde_json::from_str(key.default).unwrap_or(Value::Null);
         }
         properties.insert(key.name.into(), property);

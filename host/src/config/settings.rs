@@ -1,4 +1,4 @@
-//! `[tasks.NAME.settings]`: what a plugin declares, and two settings that the host reads.
+//! `[tasks.NAME.settings]`: the settings that a plugin declares, and two settings of the host.
 
 use besom_core::value::{Field, Value};
 
@@ -8,42 +8,42 @@ use super::tree::{Entry, Node, Span, Table};
 use super::walk::Walker;
 use crate::ports::guests::{Manifest, Setting, SettingKind};
 
-/// The settings that the host reads for itself.
+/// The settings that the host itself uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostSettings {
-    /// Tenants that one run visits.
+    /// Maximum number of tenants that one run visits.
     pub tenants_per_run: u32,
-    /// Items that one run plans per tenant.
+    /// Maximum number of items that one run plans per tenant.
     pub candidates_per_tenant: u32,
 }
 
-/// The settings that the host reads for itself; a manifest may carry other defaults for
-/// them among its extra fields.
+/// The settings that the host itself uses. A manifest may have other defaults for them in its extra
+/// fields.
 pub static HOST_KEYS: &[Key<HostSettings>] = &[
     Key {
         name: "projects_per_run",
         default: "100",
-        doc: "Tenants that one run visits, of those that have candidates.",
+        doc: "Maximum number of tenants with candidates that one run visits.",
         slot: Slot::U32(|s| &mut s.tenants_per_run, 1, 10_000_000),
     },
     Key {
         name: "candidates_per_project",
         default: "500",
-        doc: "Items that one run plans per tenant.",
+        doc: "Maximum number of items that one run plans per tenant.",
         slot: Slot::U32(|s| &mut s.candidates_per_tenant, 1, 10_000_000),
     },
 ];
 
-/// A task's settings.
+/// The settings of a task.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Read {
-    /// Those of the plugin, complete, in the order of its manifest.
+    /// All settings of the plugin, in the order of its manifest.
     pub fields: Vec<Field>,
-    /// Those of the host.
+    /// The settings of the host.
     pub host: HostSettings,
 }
 
-/// Reads a task's settings by its plugin's manifest.
+/// Reads the settings of a task according to the manifest of its plugin.
 pub fn read(
     walker: &mut Walker<'_>,
     path: &str,
@@ -57,7 +57,7 @@ pub fn read(
         key.set_default(&mut read.host);
         let own = manifest.extra.iter().find(|f| f.name == key.name);
         if let Some(Field { value: Value::Integer(n), .. }) = own {
-            // A default out of bounds is the plugin's slip; the host's own stands then.
+            // If the default of the plugin is out of bounds, the default of the host applies.
             let _ = key.read(&mut read.host, &Node::Integer(*n));
         }
     }
@@ -84,7 +84,7 @@ pub fn read(
             (None, None) => walker.error(
                 task_span,
                 format!(
-                    "the plugin `{}` needs the setting `{}`: {}",
+                    "the plugin `{}` requires the setting `{}`: {}",
                     manifest.name, setting.name, setting.doc
                 ),
                 format!("add {} = {} to [{path}]", setting.name, example(setting.kind)),
@@ -106,11 +106,11 @@ fn example(kind: SettingKind) -> &'static str {
 
 fn value(setting: &Setting, entry: &Entry) -> Result<Value, Fault> {
     let value = match (setting.kind, &entry.node) {
-        (_, Node::Broken) => return Ok(Value::Null), // Reported where it was read.
+        (_, Node::Broken) => return Ok(Value::Null), // Already reported by the parser.
         (SettingKind::Bool, Node::Bool(b)) => Value::Bool(*b),
         (SettingKind::Integer, Node::Integer(n)) => Value::Integer(*n),
         (SettingKind::Float, Node::Float(n)) => Value::Float(*n),
-        #[allow(clippy::cast_precision_loss, reason = "a whole number where any number may stand")]
+        #[allow(clippy::cast_precision_loss, reason = "an integer where a float is expected")]
         (SettingKind::Float, Node::Integer(n)) => Value::Float(*n as f64),
         (SettingKind::Text, Node::Text(text)) => Value::Text(text.clone()),
         (SettingKind::Duration, Node::Text(text)) => {
@@ -119,20 +119,23 @@ fn value(setting: &Setting, entry: &Entry) -> Result<Value, Fault> {
         }
         (SettingKind::Duration, Node::Integer(0)) => Value::Integer(0),
         (SettingKind::Duration, Node::Integer(n)) => {
-            return Err(Fault::new(format!("`{}` is a duration and needs a unit", setting.name))
-                .fix(format!("write \"{n}s\" if seconds are meant")));
+            return Err(Fault::new(format!(
+                "`{}` is a duration and requires a unit",
+                setting.name
+            ))
+            .fix(format!("write \"{n}s\" for seconds")));
         }
         (kind, node) => {
             let noun = match kind {
                 SettingKind::Bool => "true or false",
-                SettingKind::Integer => "a whole number",
+                SettingKind::Integer => "an integer",
                 SettingKind::Float => "a number",
-                SettingKind::Text => "text",
+                SettingKind::Text => "a string",
                 SettingKind::Duration => "a duration such as \"7d\"",
             };
-            let message = format!("`{}` is {noun}, not {}", setting.name, node.noun());
+            let message = format!("`{}` must be {noun}, not {}", setting.name, node.noun());
             return Err(Fault::new(message).fix(format!(
-                "write for instance {} = {}",
+                "write, for example, {} = {}",
                 setting.name,
                 example(kind)
             )));
@@ -149,29 +152,37 @@ fn value(setting: &Setting, entry: &Entry) -> Result<Value, Fault> {
     if let Value::Float(n) = value
         && !n.is_finite()
     {
-        return Err(Fault::new(format!("`{}` has to be a finite number", setting.name)));
+        return Err(Fault::new(format!("`{}` must be a finite number", setting.name)));
     }
     if let Some(minimum) = &setting.minimum
         && below(&value, minimum)
     {
-        return Err(Fault::new(format!("{} is too little for `{}`", show(&value), setting.name))
-            .fix(format!("the least is {}", show(minimum))));
+        return Err(Fault::new(format!(
+            "{} is below the minimum of `{}`",
+            show(&value),
+            setting.name
+        ))
+        .fix(format!("the minimum is {}", show(minimum))));
     }
     if let Some(maximum) = &setting.maximum
         && below(maximum, &value)
     {
-        return Err(Fault::new(format!("{} is too much for `{}`", show(&value), setting.name))
-            .fix(format!("the most is {}", show(maximum))));
+        return Err(Fault::new(format!(
+            "{} exceeds the maximum of `{}`",
+            show(&value),
+            setting.name
+        ))
+        .fix(format!("the maximum is {}", show(maximum))));
     }
     Ok(value)
 }
 
-/// The value, which is one of the words where the setting is a choice.
+/// Checks that the value of a choice is one of its words.
 fn chosen(setting: &Setting, words: &[&str], value: Value) -> Result<Value, Fault> {
     match &value {
         Value::Text(word) if !words.is_empty() && !words.contains(&word.as_str()) => {
             let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
-            Err(Fault::new(format!("`{}` cannot be {word:?}", setting.name))
+            Err(Fault::new(format!("{word:?} is not a valid value for `{}`", setting.name))
                 .fix(format!("write {}", quoted.join(" or "))))
         }
         _ => Ok(value),

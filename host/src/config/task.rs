@@ -1,7 +1,7 @@
-//! `[tasks.NAME]`: from a table to a task, in two steps.
+//! `[tasks.NAME]`: reads a task from its table, in two steps.
 //!
-//! What the table says by itself is read first. What only the plugin can judge (its
-//! settings, what it asks for) follows once its manifest is known.
+//! The first step reads what does not depend on the plugin. The second step checks settings and grants
+//! against the manifest of the plugin.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -24,22 +24,22 @@ use crate::task::{
     TaskDefinition,
 };
 
-/// The key of the grants that lists topics instead of a collection's operations.
+/// The key of grants that lists topics.
 pub const TOPICS: &str = "topics";
-/// The key of the grants that allows to read activity.
+/// The key of grants that allows reading activity.
 pub const ACTIVITY: &str = "activity";
-/// The key of the grants that allows to see all tenants at once.
+/// The key of grants that allows scanning all tenants at once.
 pub const ALL_TENANTS: &str = "all_tenants";
-/// Names that no collection can have.
+/// Reserved names that no collection can have.
 pub const RESERVED: [&str; 3] = [TOPICS, ACTIVITY, ALL_TENANTS];
 
-/// How far ahead due items are planned by a task without a schedule.
+/// Default horizon of a task without a schedule.
 const HORIZON_UNSCHEDULED: Duration = Duration::from_secs(86_400);
 
-/// The longest name of a task, in characters: it is a label of metrics and a column.
+/// Maximum length of the name of a task, in characters: it is a label of metrics and a column.
 const NAME_CHARS_MAX: usize = 64;
 
-/// The keys of a task that are plain values.
+/// The values of [`KEYS`].
 #[derive(Debug, Clone, Default)]
 pub struct TaskTable {
     plugin: String,
@@ -61,30 +61,30 @@ pub struct TaskTable {
 
 const DAY: u64 = 86_400;
 
-/// The keys of a task that are plain values.
+/// The keys of a task with plain values.
 pub static KEYS: &[Key<TaskTable>] = &[
     Key {
         name: "plugin",
         default: "",
-        doc: "A built-in plugin, or a file of the plugins' directory.",
+        doc: "A built-in plugin, or a file in the plugin directory.",
         slot: Slot::Text(|t| &mut t.plugin),
     },
     Key {
         name: "schedule",
         default: "",
-        doc: "Five fields as in crontab(5), six with seconds first, @hourly and friends, or \"@every 30s\"; left out: only by trigger.",
+        doc: "Five fields as in crontab(5), six with seconds first, a macro such as @hourly, or \"@every 30s\"; without it, the task runs only when triggered.",
         slot: Slot::OptionalText(|t| &mut t.schedule),
     },
     Key {
         name: "timezone",
         default: "\"UTC\"",
-        doc: "The IANA time zone in which the schedule is read.",
+        doc: "IANA time zone of the schedule.",
         slot: Slot::Text(|t| &mut t.timezone),
     },
     Key {
         name: "overlap",
         default: "\"skip\"",
-        doc: "What becomes of a slot while the run before is active.",
+        doc: "What to do with a slot while the previous run is active.",
         slot: Slot::Choice(&["skip", "queue", "allow"], |t, word| {
             t.overlap = Some(match word {
                 "queue" => Overlap::Queue,
@@ -96,31 +96,31 @@ pub static KEYS: &[Key<TaskTable>] = &[
     Key {
         name: "catch_up",
         default: "\"coalesce\"",
-        doc: "What becomes of slots that passed while no host led.",
+        doc: "What to do with slots that passed while no host led.",
         slot: Slot::Choice(&["skip", "coalesce", "all"], |t, word| t.catch_up = word.to_owned()),
     },
     Key {
         name: "catch_up_max",
         default: "10",
-        doc: "With catch_up = \"all\": the latest so many are run.",
+        doc: "With catch_up = \"all\", the maximum number of passed slots that run, the latest ones.",
         slot: Slot::U32(|t| &mut t.catch_up_max, 1, 1_000),
     },
     Key {
         name: "jitter",
         default: "\"0s\"",
-        doc: "A run starts up to so much after its slot, evenly spread.",
+        doc: "Maximum delay of a run after its slot; delays are distributed evenly.",
         slot: Slot::Duration(|t| &mut t.jitter, Duration::ZERO, Duration::from_secs(DAY)),
     },
     Key {
         name: "at_start",
         default: "false",
-        doc: "Run also when a leader starts, and when the task's settings change.",
+        doc: "Whether the task also runs when a leader starts, and when its settings change.",
         slot: Slot::Bool(|t| &mut t.at_start),
     },
     Key {
         name: "horizon",
         default: "",
-        doc: "How far ahead due items are planned; by default twice the widest gap of the schedule.",
+        doc: "How far ahead due items are planned (default: twice the widest gap of the schedule).",
         slot: Slot::Duration(
             |t| &mut t.horizon,
             Duration::from_secs(1),
@@ -130,7 +130,7 @@ pub static KEYS: &[Key<TaskTable>] = &[
     Key {
         name: "undo_retention",
         default: "\"7d\"",
-        doc: "How long rows are kept as they were before; \"0s\": not at all.",
+        doc: "How long before-images of rows are kept; \"0s\" keeps none.",
         slot: Slot::Duration(
             |t| &mut t.undo_retention,
             Duration::ZERO,
@@ -140,46 +140,46 @@ pub static KEYS: &[Key<TaskTable>] = &[
     Key {
         name: "queue_max",
         default: "100000",
-        doc: "Items that may wait in its queue: above it nothing more is planned until the nodes have caught up.",
+        doc: "Maximum number of items waiting in the log; above it, nothing more is planned until the nodes have caught up.",
         slot: Slot::U32(|t| &mut t.queue_max, 1, 1_000_000_000),
     },
     Key {
         name: "timers_max",
         default: "",
-        doc: "Items that may wait for their time, as timers or retries: at so many nothing more is planned; by default 10000000 in the lane due, 1000000 in any other.",
+        doc: "Maximum number of timers and retries; at the limit, nothing more is planned (default: 10000000 in the lane due, 1000000 in other lanes).",
         slot: Slot::U32(|t| &mut t.timers_max, 1, 1_000_000_000),
     },
     Key {
         name: "rows_per_second",
         default: "0",
-        doc: "Rows that all nodes together may change in a second on its behalf; 0: no bound.",
+        doc: "Maximum number of rows that all nodes together change per second for this task; 0 means no limit.",
         slot: Slot::U32(|t| &mut t.rows_per_second, 0, 1_000_000_000),
     },
     Key {
         name: "lane",
         default: "",
-        doc: "The lane that a plugin of your own may work in, where it asks for another than normal: due goes before all others, heavy has the largest limits.",
+        doc: "Lane granted to your own plugin if it requests another than normal: due has the highest priority, heavy the largest limits.",
         slot: Slot::Choice(&["normal", "due", "heavy"], |t, word| t.lane = word.to_owned()),
     },
     Key {
         name: PIN,
         default: "",
-        doc: "SHA-256 of the plugin's file, in hexadecimal: another file is refused. `besom plugin pin` writes it.",
+        doc: "SHA-256 of the plugin file, in hexadecimal; any other file is refused. `besom plugin pin` writes it.",
         slot: Slot::OptionalText(|t| &mut t.sha256),
     },
 ];
 
-/// The key that pins a task's plugin.
+/// The key that pins the plugin of a task.
 pub const PIN: &str = "sha256";
 
-/// The tables below a task, and what they are for.
+/// The tables of a task, and their descriptions.
 pub const TABLES: [(&str, &str); 5] = [
-    ("settings", "The plugin's settings, projects_per_run and candidates_per_project."),
-    ("limits", "The bounds of one call of the plugin."),
-    ("retry", "How failures are tried again."),
+    ("settings", "Settings of the plugin, and projects_per_run and candidates_per_project."),
+    ("limits", "Limits of one call of the plugin."),
+    ("retry", "How failures are retried."),
     (
         "collections",
-        "The plugin's name of a collection and the collection that it stands for in this task: NAME = \"COLLECTION\".",
+        "The collections that this task uses under the plugin's names: NAME = \"COLLECTION\".",
     ),
     (
         "grants",
@@ -187,18 +187,18 @@ pub const TABLES: [(&str, &str); 5] = [
     ),
 ];
 
-/// `[tasks.NAME.retry]`.
+/// The keys of `[tasks.NAME.retry]`.
 pub static RETRY_KEYS: &[Key<RetryPolicy>] = &[
     Key {
         name: "attempts_max",
         default: "5",
-        doc: "Executions before an item is set aside.",
+        doc: "Maximum number of executions, after which an item becomes a dead letter.",
         slot: Slot::U32(|r| &mut r.attempts_max, 1, 1_000),
     },
     Key {
         name: "backoff",
         default: "\"1s\"",
-        doc: "The wait after the first failure; it doubles with each further one.",
+        doc: "Pause after the first failure; it doubles with each further failure.",
         slot: Slot::Duration(
             |r| &mut r.backoff,
             Duration::from_millis(1),
@@ -208,7 +208,7 @@ pub static RETRY_KEYS: &[Key<RetryPolicy>] = &[
     Key {
         name: "backoff_max",
         default: "\"10m\"",
-        doc: "The longest wait.",
+        doc: "Longest pause between two executions.",
         slot: Slot::Duration(
             |r| &mut r.backoff_max,
             Duration::from_millis(1),
@@ -218,37 +218,40 @@ pub static RETRY_KEYS: &[Key<RetryPolicy>] = &[
     Key {
         name: "guard_retries_max",
         default: "10",
-        doc: "Failed guards before an item is skipped as contended.",
+        doc: "Maximum number of failed guards, after which an item is skipped as contended.",
         slot: Slot::U32(|r| &mut r.guard_retries_max, 0, 1_000),
     },
     Key {
         name: "deaths_max",
         default: "3",
-        doc: "Deaths of the host during an item before it is set aside.",
+        doc: "Maximum number of host deaths during an item, after which it becomes a dead letter.",
         slot: Slot::U32(|r| &mut r.deaths_max, 1, 1_000),
     },
 ];
 
-/// What is wrong with a value of one of the plain keys, wherever it may come from.
+/// Checks a value of one of the [`KEYS`].
+///
+/// # Errors
+/// An unknown key, or what is wrong with the value.
 pub fn judge(key: &str, text: &str) -> Result<(), Fault> {
     match KEYS.iter().find(|known| known.name == key) {
         Some(known) => known.read_text(&mut TaskTable::default(), text),
-        None => Err(Fault::new(format!("a task has no key `{key}`"))),
+        None => Err(Fault::new(format!("there is no task key `{key}`"))),
     }
 }
 
-/// A line of `[tasks.NAME.collections]`.
+/// An entry of `[tasks.NAME.collections]`.
 #[derive(Debug, Clone)]
 struct Alias {
-    /// What the plugin says.
+    /// The plugin's name for the collection.
     name: String,
     name_span: Span,
-    /// The collection that it stands for.
+    /// The collection of the configuration.
     collection: String,
     collection_span: Span,
 }
 
-/// A task as its table says, before its plugin is known.
+/// A task as read from its table, before its plugin is known.
 #[derive(Debug, Clone)]
 pub struct RawTask {
     name: String,
@@ -259,19 +262,18 @@ pub struct RawTask {
     settings: Table,
     limits: Table,
     grants: Option<Table>,
-    /// The plugin's names of collections, and what they stand for.
     aliases: Vec<Alias>,
-    /// The widest gap between two slots; none: no schedule, or a wrong one.
+    /// The widest gap between two slots; `None` without a valid schedule.
     gap: Option<Duration>,
 }
 
 impl RawTask {
-    /// Where a setting stands; the task's name where it is left at its default.
+    /// Returns the place of a setting, or of the name of the task if the setting is not in the file.
     pub fn setting_span(&self, setting: &str) -> &Span {
         self.settings.get(setting).map_or(&self.name_span, |entry| &entry.key_span)
     }
 
-    /// Reads a task's table.
+    /// Reads the table of a task.
     pub fn read(walker: &mut Walker<'_>, entry: &Entry, table: &Table) -> RawTask {
         let path = format!("tasks.{}", entry.key);
         named(walker, entry);
@@ -289,7 +291,7 @@ impl RawTask {
             walker.error(
                 &entry.key_span,
                 format!("the task `{}` names no plugin", entry.key),
-                "add plugin = \"compaction\" or another",
+                "add, for example, plugin = \"compaction\"",
             );
         }
         if spans.contains_key("catch_up_max") && plain.catch_up != "all" {
@@ -310,7 +312,7 @@ impl RawTask {
         }
         let mut aliases = Vec::new();
         for entry in sub(walker, "collections").iter().flat_map(|table| &table.0) {
-            let what = format!("what `{}` stands for", entry.key);
+            let what = format!("the collection for `{}`", entry.key);
             if let Some(collection) = walker.text(&what, &entry.span, &entry.node) {
                 aliases.push(Alias {
                     name: entry.key.clone(),
@@ -336,22 +338,22 @@ impl RawTask {
         task
     }
 
-    /// Its name.
+    /// Name of the task.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The plugin it names; empty where it names none (which was reported).
+    /// Name of the plugin; empty if the task names none, which is already reported.
     pub fn plugin(&self) -> &str {
         &self.plain.plugin
     }
 
-    /// The digest that its plugin has to have; none: any.
+    /// The digest that the plugin file must have; `None` accepts any file.
     pub fn pin(&self) -> Option<&str> {
         self.plain.sha256.as_deref()
     }
 
-    /// Its schedule and time zone, with their places.
+    /// The schedule and time zone, with their places.
     pub fn schedule_of(&self) -> super::schedule::Written<'_> {
         let span = |key: &str| self.spans.get(key).unwrap_or(&self.name_span);
         super::schedule::Written {
@@ -364,7 +366,7 @@ impl RawTask {
         }
     }
 
-    /// How its slots are treated.
+    /// How the slots of the schedule are handled.
     pub fn policy(&self) -> Policy {
         Policy {
             overlap: self.plain.overlap.unwrap_or(Overlap::Skip),
@@ -382,20 +384,20 @@ impl RawTask {
         }
     }
 
-    /// Notes what is wrong with the limits, for whoever does not know the plugin: its lane
-    /// decides about their defaults only.
+    /// Reports what is wrong with the limits when the plugin is not known; its lane affects only their
+    /// defaults.
     pub fn judge_limits(&self, walker: &mut Walker<'_>) {
         let path = format!("tasks.{}", self.name);
         limits::read(walker, &path, &self.limits, Lane::Normal, &self.plain.plugin);
     }
 
-    /// The plugin cannot be used.
+    /// Reports that the plugin cannot be used.
     pub fn without_plugin(&self, walker: &mut Walker<'_>, message: &str, fix: &str) {
         let span = self.spans.get("plugin").unwrap_or(&self.name_span);
         walker.error(span, message, fix);
     }
 
-    /// Refuses calls that may go on for longer than their snapshot stays open.
+    /// Refuses a `limits.wall` that is longer than the snapshot of a call stays open.
     pub fn judge_wall(&self, walker: &mut Walker<'_>, wall: Duration, snapshot_max: Duration) {
         if wall <= snapshot_max {
             return;
@@ -404,8 +406,8 @@ impl RawTask {
         let (name, longest) = (&self.name, show_duration(wall));
         let closed = show_duration(snapshot_max);
         let message = format!(
-            "a call of `{name}` may take {longest} (`limits.wall`), and its snapshot is closed \
-             after {closed} (`host.act_snapshot_max`)"
+            "a call of `{name}` may take {longest} (limits.wall), but its snapshot is closed \
+             after {closed} (host.act_snapshot_max)"
         );
         let fix = format!(
             "write act_snapshot_max = \"{longest}\" in [host], or a shorter wall in \
@@ -414,8 +416,8 @@ impl RawTask {
         walker.error(span, message, fix);
     }
 
-    /// The task, judged by its plugin's manifest. Whatever is wrong is noted; the result is
-    /// usable only where nothing was.
+    /// Resolves the task with the manifest of its plugin. Problems are reported; the result is valid only if
+    /// there are none.
     pub fn resolve(
         &self,
         walker: &mut Walker<'_>,
@@ -427,7 +429,7 @@ impl RawTask {
         let said = walker.problems.len();
         let definition = self.judged(walker, plugin, collections);
         if is_another {
-            // What a file asks for that nobody has looked at is no advice.
+            // Requests of a file that nobody has reviewed must not be suggested as grants.
             walker.problems.truncate(said);
         }
         definition
@@ -456,7 +458,7 @@ impl RawTask {
         let unmapped = optional.filter(|(collection, column)| {
             !collections.get(&real(collection)).is_some_and(|mapped| is_mapped(mapped, column))
         });
-        // Where no collection has a tenant there is none to cycle through: all is one scan.
+        // Without tenants in any collection, there is one scan over everything.
         let has_tenants =
             grants.keys().any(|name| collections.get(name).is_some_and(|c| c.tenant.is_some()));
         if has_tenants && !manifest.per_tenant && !all_tenants && self.grants.is_some() {
@@ -464,12 +466,12 @@ impl RawTask {
             walker.error(
                 span,
                 format!(
-                    "the plugin `{}` asks to scan all tenants at once, which is not granted",
+                    "the plugin `{}` requests to scan all tenants at once, which is not granted",
                     self.plain.plugin
                 ),
                 format!(
-                    "remove `tenant` from the collections, or, if the plugin names the tenant of each \
-                     candidate, write {ALL_TENANTS} = true in [tasks.{}.grants]",
+                    "write {ALL_TENANTS} = true in [tasks.{}.grants] if the plugin names the tenant of each \
+                     candidate; otherwise remove `tenant` from the collections",
                     self.name
                 ),
             );
@@ -483,7 +485,7 @@ impl RawTask {
             overlap: self.plain.overlap.unwrap_or(Overlap::Skip),
             catch_up: self.catch_up(),
             jitter: self.plain.jitter,
-            // What is due has to be known to whoever leads from now on.
+            // A new leader must find the items that are due.
             at_start: self.plain.at_start
                 || (manifest.lane == Lane::Due && !self.spans.contains_key("at_start")),
             horizon: match (self.plain.horizon, self.gap) {
@@ -518,8 +520,8 @@ impl RawTask {
         }
     }
 
-    /// What the plugin's names stand for, as far as each can: a name that it asks for, a
-    /// collection that is mapped, and no collection twice.
+    /// Resolves the plugin's names of collections. Each must be a name that the plugin requests and a mapped
+    /// collection, and no two names may share a collection.
     fn aliases(
         &self,
         walker: &mut Walker<'_>,
@@ -534,7 +536,7 @@ impl RawTask {
                 walker.error(
                     &alias.name_span,
                     format!(
-                        "the plugin `{}` asks for no collection `{}`",
+                        "the plugin `{}` does not request a collection `{}`",
                         self.plain.plugin, alias.name
                     ),
                     suggestion(&alias.name, asked.iter().copied()),
@@ -558,16 +560,16 @@ impl RawTask {
                 let span = span.map_or(&self.name_span, |alias| &alias.collection_span);
                 walker.error(
                     span,
-                    format!("`{first}` and `{name}` both stand for the collection `{collection}`"),
-                    "let each name of the plugin stand for a collection of its own",
+                    format!("`{first}` and `{name}` both refer to the collection `{collection}`"),
+                    "use a different collection for each name",
                 );
             }
         }
         aliases
     }
 
-    /// Warns of a schedule that lets a whole limit pass between two scans: what begins and ends
-    /// between them is late. It concerns plugins of the lane of due items that have a `limit`.
+    /// Warns if more time than the shortest limit may pass between two scans: what begins and ends between
+    /// them is late. Applies to plugins in the lane `due` with a setting `limit`.
     fn judge_lateness(&self, walker: &mut Walker<'_>, lane: Lane, settings: &[Field]) {
         let Some(gap) = self.gap.filter(|_| lane == Lane::Due) else { return };
         let Some(shortest) = shortest_limit(settings) else { return };
@@ -577,7 +579,7 @@ impl RawTask {
             walker.warn(
                 span,
                 format!(
-                    "{} may pass between two scans, and the shortest limit is {}: what begins \
+                    "up to {} may pass between two scans, but the shortest limit is {}: what begins \
                      in between ends up to {} late",
                     show_duration(between),
                     show_duration(shortest),
@@ -602,16 +604,16 @@ impl RawTask {
             let name = &real(&request.collection);
             let said = match *name == request.collection {
                 true => String::new(),
-                false => format!(", as its `{}`", request.collection),
+                false => format!(" (its `{}`)", request.collection),
             };
             let Some(mapped) = collections.get(name) else {
                 if aliases.contains_key(&request.collection) {
-                    continue; // Said where the alias stands.
+                    continue; // Already reported at the alias.
                 }
                 walker.error(
                     &plugin_span,
                     format!(
-                        "the plugin `{}` asks for the collection `{name}`, which is not mapped",
+                        "the plugin `{}` requests the collection `{name}`, which is not mapped",
                         self.plain.plugin
                     ),
                     format!("add [collections.{name}]"),
@@ -623,7 +625,7 @@ impl RawTask {
                 {
                     walker.error(
                         &plugin_span,
-                        format!("the plugin `{}` asks for the column `{name}.{column}`{said}, which is not mapped", self.plain.plugin),
+                        format!("the plugin `{}` requests the column `{name}.{column}`{said}, which is not mapped", self.plain.plugin),
                         format!("add it to [collections.{name}.columns]"),
                     );
                 }
@@ -662,7 +664,7 @@ impl RawTask {
                 walker.error(
                     &plugin_span,
                     format!(
-                        "the plugin `{}` asks for grants and the task has none",
+                        "the plugin `{}` requests grants, but the task has none",
                         self.plain.plugin
                     ),
                     format!("add [tasks.{}.grants] with {}", self.name, needs.join(", ")),
@@ -691,7 +693,7 @@ impl RawTask {
             if !collections.contains_key(&entry.key) {
                 let fix = suggestion(&entry.key, collections.keys().map(String::as_str));
                 let message =
-                    format!("a grant for the collection `{}`, which is not mapped", entry.key);
+                    format!("the grant is for the collection `{}`, which is not mapped", entry.key);
                 walker.error(&entry.key_span, message, fix);
             }
             let Some((operations, columns)) = grant(walker, entry, collections.get(&entry.key))
@@ -703,7 +705,7 @@ impl RawTask {
                 rights.columns.insert(entry.key.clone(), columns);
             }
             if collections.contains_key(&entry.key) && !asked.contains_key(&entry.key) {
-                let message = format!("the plugin does not ask for `{}`", entry.key);
+                let message = format!("the plugin does not request `{}`", entry.key);
                 walker.warn(&entry.key_span, message, "remove the grant");
             }
             rights.grants.insert(entry.key.clone(), operations);
@@ -715,7 +717,7 @@ impl RawTask {
                 walker.error(
                     &span,
                     format!(
-                        "the plugin `{}` asks to {} `{name}`, which is not granted",
+                        "the plugin `{}` requests to {} `{name}`, which is not granted",
                         self.plain.plugin,
                         missing(has, *wanted)
                     ),
@@ -750,7 +752,7 @@ impl RawTask {
                 walker.error(
                     &span,
                     format!(
-                        "the plugin `{}` asks for the column `{name}.{column}`, which is not granted",
+                        "the plugin `{}` requests the column `{name}.{column}`, which is not granted",
                         self.plain.plugin
                     ),
                     format!("add it to the columns of `{name}` in [tasks.{}.grants]", self.name),
@@ -771,7 +773,7 @@ impl RawTask {
                 );
             }
         }
-        // The key of a row is known to whoever may name the row.
+        // A plugin that may name a row always knows its key.
         for (name, columns) in &mut rights.columns {
             columns.extend(collections.get(name).into_iter().flat_map(|c| c.key.iter().cloned()));
             columns.sort_unstable();
@@ -780,7 +782,7 @@ impl RawTask {
         rights
     }
 
-    /// Whether the plugin is another than the one that somebody has pinned.
+    /// Checks the pin. Returns whether the plugin differs from the pinned file.
     fn judge_pin(&self, walker: &mut Walker<'_>, plugin: &Plugin, require_pin: bool) -> bool {
         let (task, name) = (&self.name, &self.plain.plugin);
         let span = self.spans.get(PIN).or_else(|| self.spans.get("plugin"));
@@ -790,19 +792,19 @@ impl RawTask {
             Some(pin) => {
                 let message = match is_digest(pin) {
                     true => {
-                        format!("`{name}` is not the file that was pinned: it is {}", plugin.digest)
+                        format!("`{name}` is not the pinned file: its SHA-256 is {}", plugin.digest)
                     }
-                    false => "a pin is a SHA-256, 64 hexadecimal digits".to_owned(),
+                    false => "a pin must be a SHA-256 with 64 hexadecimal digits".to_owned(),
                 };
                 let fix = format!(
-                    "look at it with `besom plugin diff {task}`, then write `besom plugin pin {task}`"
+                    "review the file with `besom plugin diff {task}`, then run `besom plugin pin {task}`"
                 );
                 walker.error(span, message, fix);
                 return true;
             }
             None if require_pin && !plugin.built_in => {
-                let message = format!("`{name}` is not pinned, and plugins.require_pin is set");
-                let fix = format!("`besom plugin pin {task}`, once you have looked at it");
+                let message = format!("`{name}` is not pinned, but plugins.require_pin is set");
+                let fix = format!("review the file, then run `besom plugin pin {task}`");
                 walker.error(span, message, fix);
             }
             None => {}
@@ -810,7 +812,7 @@ impl RawTask {
         false
     }
 
-    /// A lane above `normal`, and the limits of `heavy`, are the operator's to give.
+    /// Checks the lane: your own plugin needs a grant for any lane except `normal`.
     fn judge_lane(&self, walker: &mut Walker<'_>, plugin: &Plugin) {
         let word = match plugin.manifest.lane {
             Lane::Normal => "normal",
@@ -824,7 +826,7 @@ impl RawTask {
             "" if asked && !plugin.built_in => walker.error(
                 span,
                 format!(
-                    "the plugin `{}` asks for the lane `{word}`, which is not granted",
+                    "the plugin `{}` requests the lane `{word}`, which is not granted",
                     self.plain.plugin
                 ),
                 format!("write lane = \"{word}\" in [tasks.{}]", self.name),
@@ -845,7 +847,7 @@ pub fn is_digest(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// What a task is granted.
+/// The grants of a task.
 #[derive(Default)]
 struct Granted {
     grants: Grants,
@@ -855,8 +857,8 @@ struct Granted {
     all_tenants: bool,
 }
 
-/// The shortest limit that the settings of a task with due items tell: the lower one of `limit`
-/// and `limit_min`, where it has them. A `limit_min` of zero tells nothing.
+/// Returns the shortest limit in the settings of a task with due items: the lower one of `limit` and
+/// `limit_min`. A `limit_min` of zero is ignored.
 fn shortest_limit(settings: &[Field]) -> Option<Duration> {
     let duration = |name: &str| {
         let value = &settings.iter().find(|field| field.name == name)?.value;
@@ -868,14 +870,14 @@ fn shortest_limit(settings: &[Field]) -> Option<Duration> {
     Some(least.map_or(limit, |least| least.min(limit)))
 }
 
-/// The schedule that finds things with such a limit early enough: every tenth of it, between a
-/// second and a day.
+/// Returns a schedule that finds things with such a limit in time: every tenth of the limit, between one
+/// second and one day.
 pub fn schedule_for(limit: Duration) -> String {
     let every = (limit.as_secs() / 10).clamp(1, DAY);
     format!("@every {}", show_duration(Duration::from_secs(every)))
 }
 
-/// The retry policy of a task that says nothing of it.
+/// Returns the retry policy of a task without `[tasks.NAME.retry]`.
 pub fn default_retry() -> RetryPolicy {
     let mut retry = RetryPolicy {
         attempts_max: 0,
@@ -898,7 +900,7 @@ fn named(walker: &mut Walker<'_>, entry: &Entry) {
     {
         walker.error(
             &entry.key_span,
-            format!("`{}` cannot be a task's name", entry.key),
+            format!("`{}` is not a valid name for a task", entry.key),
             format!("use letters, digits, `-`, `_` and `.`, at most {NAME_CHARS_MAX}"),
         );
     }
@@ -906,8 +908,8 @@ fn named(walker: &mut Walker<'_>, entry: &Entry) {
 
 const OPERATIONS: [&str; 4] = ["read", "insert", "update", "delete"];
 
-/// A grant, `["read"]` or `{ ops = ["read"], columns = ["state"] }`: its operations, and the columns
-/// where they are named. None where any of it could not be read.
+/// Reads a grant, `["read"]` or `{ ops = ["read"], columns = ["state"] }`: its operations, and its columns
+/// if it names them. Returns `None` if any of it is invalid.
 fn grant(
     walker: &mut Walker<'_>,
     entry: &Entry,
@@ -938,12 +940,12 @@ fn grant(
     }
     if table.get("ops").is_none() {
         let message = format!("the grant of `{}` names no operations", entry.key);
-        walker.error(&entry.key_span, message, "add ops = [\"read\"] or more of them");
+        walker.error(&entry.key_span, message, "add, for example, ops = [\"read\"]");
     }
     (walker.problems.len() == before).then_some((granted, columns))
 }
 
-/// The operations of a grant; none where any of it could not be read.
+/// Reads the operations of a grant. Returns `None` if any of them is invalid.
 fn operations(walker: &mut Walker<'_>, entry: &Entry) -> Option<Operations> {
     let before = walker.problems.len();
     let mut operations = Operations::default();
@@ -955,7 +957,7 @@ fn operations(walker: &mut Walker<'_>, entry: &Entry) -> Option<Operations> {
             "delete" => operations.delete = true,
             _ => {
                 let fix = suggestion(&word, OPERATIONS);
-                walker.error(&span, format!("`{word}` is no operation"), fix);
+                walker.error(&span, format!("`{word}` is not an operation"), fix);
             }
         }
     }
@@ -967,7 +969,7 @@ fn list(ops: Operations) -> Vec<&'static str> {
     OPERATIONS.iter().zip(flags).filter(|(_, set)| *set).map(|(word, _)| *word).collect()
 }
 
-/// Operations as they are written in a grant.
+/// Formats operations as in a grant.
 pub fn words(ops: Operations) -> String {
     format!("{:?}", list(ops))
 }
@@ -978,7 +980,7 @@ fn missing(has: Operations, wanted: Operations) -> String {
     rest.join(", ")
 }
 
-/// Whether a task can name that column.
+/// Whether a task can use this column.
 fn is_mapped(collection: &Collection, column: &str) -> bool {
     collection.columns.contains_key(column) || collection.tenant.as_deref() == Some(column)
 }

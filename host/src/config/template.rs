@@ -1,7 +1,6 @@
-//! A configuration with comments, as `besom config init` and `besom demo` write it.
+//! The commented configuration that `besom config init` and `besom demo` write.
 //!
-//! Sections come from the same list that reads them, so that every key that exists is shown
-//! with its default.
+//! Sections are generated from the list that reads them, so every key is shown with its default.
 
 use std::fmt::Write as _;
 
@@ -11,41 +10,41 @@ use super::sections::SECTIONS;
 /// A task of the template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskTemplate {
-    /// Its name.
+    /// Name of the task.
     pub name: String,
-    /// Its plugin.
+    /// Name of the plugin.
     pub plugin: String,
-    /// What it does, in a sentence.
+    /// Description, written as a comment.
     pub doc: String,
-    /// Its keys and their values as TOML.
+    /// Keys and their values as TOML.
     pub keys: Vec<(String, String)>,
-    /// Its settings and their values as TOML.
+    /// Settings and their values as TOML.
     pub settings: Vec<(String, String)>,
 }
 
-/// What the template is filled with.
+/// The variable parts of the template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     /// Values that differ from the defaults, as `section.key` and TOML.
     pub values: Vec<(String, String)>,
-    /// Where topics lead.
+    /// The routes of topics.
     pub topics: Vec<TopicTemplate>,
-    /// The tasks.
+    /// The tasks that the configuration runs.
     pub tasks: Vec<TaskTemplate>,
 }
 
 /// A topic of the template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicTemplate {
-    /// Its name.
+    /// Name of the topic.
     pub name: String,
-    /// Its keys and their values as TOML.
+    /// Keys and their values as TOML.
     pub keys: Vec<(String, String)>,
 }
 
 impl Default for Template {
-    /// The built-in tasks with the shipped schedules, but for the reconciler, which needs
-    /// somebody to call.
+    /// The built-in tasks with their shipped schedules, except the reconciler, which needs an
+    /// orchestrator.
     fn default() -> Template {
         Template {
             values: vec![
@@ -59,7 +58,7 @@ impl Default for Template {
 }
 
 impl Template {
-    /// Sets a key of a section to a value as TOML.
+    /// Sets a key of a section to a value in TOML.
     #[must_use]
     pub fn set(mut self, key: &str, value: impl Into<String>) -> Template {
         self.values.retain(|(k, _)| k != key);
@@ -67,14 +66,14 @@ impl Template {
         self
     }
 
-    /// Leaves a key of a section at its default.
+    /// Resets a key of a section to its default.
     #[must_use]
     pub fn unset(mut self, key: &str) -> Template {
         self.values.retain(|(k, _)| k != key);
         self
     }
 
-    /// Sets a key of a task to a value as TOML; a task that is not there is left alone.
+    /// Sets a key of a task to a value in TOML. An unknown task is ignored.
     #[must_use]
     pub fn task(mut self, task: &str, key: &str, value: impl Into<String>) -> Template {
         if let Some(task) = self.tasks.iter_mut().find(|t| t.name == task) {
@@ -84,7 +83,7 @@ impl Template {
         self
     }
 
-    /// Sets a setting of a task to a value as TOML; a task that is not there is left alone.
+    /// Sets a setting of a task to a value in TOML. An unknown task is ignored.
     #[must_use]
     pub fn setting(mut self, task: &str, key: &str, value: impl Into<String>) -> Template {
         if let Some(task) = self.tasks.iter_mut().find(|t| t.name == task) {
@@ -111,9 +110,9 @@ fn built_in() -> Vec<TaskTemplate> {
             "compaction",
             "Replaces the change log of a document by one equivalent change. Its settings have a mode\n\
              # for each format: mode_yjs, mode_loro, mode_automerge = \"merge\". \"reset\" (Yjs, Automerge)\n\
-             # begins anew where nobody is attached; clients have to check the epoch. \"trim\" (Loro)\n\
-             # drops what every attached client has seen. What is deleted in Yjs documents stays unless\n\
-             # deleted_content = \"collect\" says that no client has `gc: false`.",
+             # starts a new log while no client is attached; clients must check the epoch. \"trim\" (Loro)\n\
+             # drops what every attached client has seen. Deleted content of Yjs documents is kept unless\n\
+             # deleted_content = \"collect\" declares that no client has `gc: false`.",
             "@every 30s",
             &[
                 ("min_changes", "1000"),
@@ -129,28 +128,28 @@ fn built_in() -> Vec<TaskTemplate> {
         ),
         task(
             "share-expiry",
-            "Ends shares at the moment their time is over, by their limit_seconds or else by `limit`. A run\n\
-             # plans what ends within the next day, or within a tenth of the shortest limit if that is less\n\
-             # than a day: limit, or limit_min where shares have limits of their own. A share that is\n\
-             # shorter than the time between two runs may end late: let it run more often then.",
+            "Ends shares at the moment they expire, after their limit_seconds or else after `limit`. A run\n\
+             # plans what expires within the next day, or within a tenth of the shortest limit if that is\n\
+             # less than a day; the shortest limit is limit, or limit_min if shares have their own limits. A\n\
+             # share that is shorter than the time between two runs may end late: use a shorter schedule.",
             "@hourly",
             &[("limit", "\"7d\""), ("limit_min", "\"0s\"")],
         ),
         task(
             "ttl-transitions",
-            "Moves idle workspaces to standby, and forgotten ones to the archive.",
+            "Moves idle workspaces to standby, and unused ones to the archive.",
             "@every 60s",
             &[],
         ),
     ]
 }
 
-/// The file with comments.
+/// Returns the commented configuration.
 pub fn template(template: &Template) -> String {
     let mut out = String::from(
-        "# Besom's configuration. Every key is shown; those that are commented out stand at their\n\
-         # defaults. `besom check` says what is wrong with it, `besom config schema` describes it.\n\
-         # Each key of a section can also be given as BESOM_SECTION_KEY or --set section.key=value.\n",
+        "# Besom's configuration. Every key is listed; keys that are commented out have their defaults.\n\
+         # `besom check` validates this file, `besom config schema` prints its JSON Schema.\n\
+         # Each key of a section can also be set with BESOM_SECTION_KEY or --set section.key=value.\n",
     );
     for section in SECTIONS {
         let _ = write!(out, "\n# {}\n[{}]\n", section.doc, section.name);
@@ -189,50 +188,50 @@ pub fn template(template: &Template) -> String {
     out
 }
 
-/// A value of the template: a span.
+/// Formats a duration as a TOML value.
 pub fn span(d: std::time::Duration) -> String {
     format!("\"{}\"", show_duration(d))
 }
 
 const TOPICS: &str = r#"
-# Topics: where messages that tasks emit are sent. A topic without a route stays in the outbox.
+# Topics: where messages that tasks emit are sent. Messages of a topic without a route stay in the outbox.
 # Each message is posted with an Idempotency-Key that is the same for all of its attempts.
-# For instance, for the reconciler (workspace.start, .archive, .restore and .provision as well):
+# For example, for the reconciler (also for workspace.start, .archive, .restore and .provision):
 # [topics."workspace.stop"]
-# url = "https://orchestrator.internal/workspaces/stop"   a host of delivery.hosts
+# url = "https://orchestrator.internal/workspaces/stop"   its host must be in delivery.hosts
 # token_file = "orchestrator.token"     sent as `Authorization: Bearer`
-# timeout = "10s"           how long one attempt may take
-# attempts_max = 10         attempts before a message is given up
-# backoff = "1s"            the wait after the first failure, doubled up to backoff_max = "10m"
-# concurrency = 4           requests of this topic under way at once
-# reply_bytes_max = "64KiB" how much of an answer is kept for the task
+# timeout = "10s"           maximum time for one attempt
+# attempts_max = 10         maximum number of attempts, after which a message is given up
+# backoff = "1s"            pause after the first failure, doubled up to backoff_max = "10m"
+# concurrency = 4           maximum number of concurrent requests of this topic
+# reply_bytes_max = "64KiB" maximum size of an answer that is kept for the task
 "#;
 
 const TASKS: &str = r#"
-# Tasks: only those that stand here run. A task may have, beside the keys below:
-#   timezone = "UTC"          the IANA time zone of its schedule
-#   overlap = "skip"          "skip", "queue" or "allow" while the run before is active
-#   catch_up = "coalesce"     "skip", "coalesce" or "all" (catch_up_max = 10) after an absence
-#   jitter = "0s"             start up to so much later
-#   at_start = false          run also when a leader starts
-#   undo_retention = "7d"     how long rows are kept as they were before
+# Tasks: only the tasks listed here run. In addition to the keys below, a task may have:
+#   timezone = "UTC"          IANA time zone of the schedule
+#   overlap = "skip"          "skip", "queue" or "allow": a slot while the previous run is active
+#   catch_up = "coalesce"     "skip", "coalesce" or "all" (catch_up_max = 10): slots that no host led
+#   jitter = "0s"             maximum delay of a run after its slot
+#   at_start = false          also run when a leader starts
+#   undo_retention = "7d"     how long before-images of rows are kept
 #   [tasks.NAME.limits]       memory_bytes, fuel, wall, batch_items, rows_read, deletes ...
 #   [tasks.NAME.retry]        attempts_max, backoff, backoff_max, guard_retries_max
-#   [tasks.NAME.collections]  NAME = "COLLECTION": the table that the plugin's NAME stands for
+#   [tasks.NAME.collections]  NAME = "COLLECTION": the collection used for the plugin's NAME
 #   [tasks.NAME.grants]       COLLECTION = ["read", "update"], topics = ["name"], activity = true,
 #                             all_tenants = true; COLLECTION = { ops = ["read"], columns = ["name"] }
-# The reconciler brings workspaces to where they are to be, by your orchestrator; it needs routes
+# The reconciler brings workspaces to their desired state through your orchestrator; it needs routes
 # for its topics:
 # [tasks.reconciler]
 # plugin = "reconciler"
 # schedule = "@every 5s"
-# A built-in plugin is granted what it asks for; your own (plugin = "name.wasm") only what
-# [tasks.NAME.grants] says.
+# A built-in plugin is granted what it requests; your own (plugin = "name.wasm") only what
+# [tasks.NAME.grants] lists.
 "#;
 
 const COLLECTIONS: &str = r#"
-# Collections: how your tables are seen. The built-in plugins come with a mapping of their
-# own tables; a table here replaces the mapping of its name as a whole. For instance:
+# Collections: how your tables are mapped. The built-in plugins come with a mapping for their
+# tables; a collection here replaces the mapping of the same name as a whole. For example:
 # [collections.shares]
 # table = "share_links"
 # tenant = "workspace_id"

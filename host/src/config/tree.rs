@@ -1,7 +1,6 @@
-//! A TOML document as a tree that owns its values and remembers where each stands.
+//! A TOML document as a tree that owns its values and knows the place of each.
 //!
-//! serde stops at the first error; this tree lets the walkers go on, so that everything
-//! that is wrong is reported at once.
+//! serde stops at the first error. With this tree, all errors can be reported at once.
 
 use std::ops::Range;
 
@@ -10,71 +9,71 @@ use toml::de::{DeTable, DeValue};
 
 use super::diagnostic::{Diagnostic, Source};
 
-/// A place in the document, in bytes.
+/// A byte range in the document.
 pub type Span = Range<usize>;
 
-/// A value.
+/// A value of the document.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
-    /// Text.
+    /// A string.
     Text(String),
-    /// A whole number.
+    /// A 64-bit signed integer.
     Integer(i64),
-    /// A number.
+    /// A float.
     Float(f64),
-    /// True or false.
+    /// A boolean.
     Bool(bool),
-    /// A date or a time: nothing in a configuration is one.
+    /// A date or a time; no key has this type.
     Datetime,
-    /// A number that does not fit; it was reported.
+    /// A number that is out of range; already reported.
     Broken,
-    /// A list.
+    /// An array, with the place of each entry.
     Array(Vec<(Span, Node)>),
     /// A table.
     Table(Table),
 }
 
 impl Node {
-    /// What it is, with its article.
+    /// Describes the type, with its article, for messages.
     pub fn noun(&self) -> &'static str {
         match self {
-            Node::Text(_) => "text",
-            Node::Integer(_) => "a whole number",
-            Node::Float(_) => "a number",
-            Node::Bool(_) => "true or false",
+            Node::Text(_) => "a string",
+            Node::Integer(_) => "an integer",
+            Node::Float(_) => "a float",
+            Node::Bool(_) => "a boolean",
             Node::Datetime => "a date or time",
-            Node::Broken => "a broken number",
-            Node::Array(_) => "a list",
+            Node::Broken => "an invalid number",
+            Node::Array(_) => "an array",
             Node::Table(_) => "a table",
         }
     }
 }
 
-/// An entry of a table.
+/// A key of a table with its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Its key.
+    /// The key.
     pub key: String,
-    /// Where the key stands.
+    /// Place of the key.
     pub key_span: Span,
-    /// Where the value stands.
+    /// Place of the value.
     pub span: Span,
     /// The value.
     pub node: Node,
 }
 
-/// A table: its entries as they stand in the document.
+/// A table; its entries are in the order of the document.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Table(pub Vec<Entry>);
 
 impl Table {
-    /// The entry of that key.
+    /// Returns the entry with this key.
     pub fn get(&self, key: &str) -> Option<&Entry> {
         self.0.iter().find(|e| e.key == key)
     }
 }
 
-/// Reads a document. What could be read is returned together with what could not.
+/// Parses a document. Returns what could be parsed, together with the syntax errors.
 pub fn parse(source: &Source) -> (Table, Vec<Diagnostic>) {
     let (root, errors) = DeTable::parse_recoverable(source.text());
     let mut problems = Vec::new();
@@ -82,8 +81,8 @@ pub fn parse(source: &Source) -> (Table, Vec<Diagnostic>) {
     for error in errors {
         let span = error.span().unwrap_or(0..0);
         let diagnostic = Diagnostic::error(source.at(&span), error.message());
-        // The parser goes on in the middle of a line that it could not read: what it
-        // says next of the same line is a consequence.
+        // After an error, the parser continues in the middle of the line: further errors in the same
+        // line are consequences of the first.
         if broken_lines.insert(diagnostic.order().1) {
             let fix = syntax_fix(error.message());
             problems.push(match fix {
@@ -98,9 +97,9 @@ pub fn parse(source: &Source) -> (Table, Vec<Diagnostic>) {
 
 fn syntax_fix(message: &str) -> Option<&'static str> {
     if message.contains("must be quoted") || message.contains("string values") {
-        Some("put the text between double quotes")
+        Some("put the string in double quotes")
     } else if message.contains("duplicate") {
-        Some("remove one of the two")
+        Some("remove one of them")
     } else if message.contains("unclosed") {
         Some("close it on the same line")
     } else {
@@ -131,7 +130,7 @@ fn node(source: &Source, value: &Spanned<DeValue<'_>>, problems: &mut Vec<Diagno
                 let place = source.at(&value.span());
                 problems.push(
                     Diagnostic::error(place, "the number does not fit into 64 bits")
-                        .fix("write a smaller one"),
+                        .fix("write a smaller number"),
                 );
                 Node::Broken
             }

@@ -1,4 +1,4 @@
-//! Reading tables by their list of keys, noting everything that is wrong on the way.
+//! Reads tables according to their lists of keys, and collects all problems.
 
 use std::collections::BTreeMap;
 
@@ -6,31 +6,31 @@ use super::diagnostic::{Diagnostic, Source};
 use super::keys::{Fault, Key, suggestion};
 use super::tree::{Entry, Node, Span, Table};
 
-/// What goes through a document: where places come from, and where problems go.
+/// Reads the tables of a document and collects their problems.
 pub struct Walker<'a> {
-    /// The document.
+    /// The document, which provides the places of problems.
     pub source: &'a Source,
-    /// What was found wrong.
+    /// The problems found so far.
     pub problems: &'a mut Vec<Diagnostic>,
 }
 
-/// Where the values of a table stand, by key.
+/// Places of the values of a table, by key.
 pub type Spans = BTreeMap<String, Span>;
 
 impl Walker<'_> {
-    /// Notes an error at a place.
+    /// Reports an error.
     pub fn error(&mut self, span: &Span, message: impl Into<String>, fix: impl Into<String>) {
         let place = self.source.at(span);
         self.problems.push(Diagnostic::error(place, message).fix(fix));
     }
 
-    /// Notes a warning at a place.
+    /// Reports a warning.
     pub fn warn(&mut self, span: &Span, message: impl Into<String>, fix: impl Into<String>) {
         let place = self.source.at(span);
         self.problems.push(Diagnostic::warning(place, message).fix(fix));
     }
 
-    /// Notes a fault of a value.
+    /// Reports a fault of a value.
     pub fn fault(&mut self, span: &Span, fault: Fault) {
         let diagnostic = Diagnostic::error(self.source.at(span), fault.message);
         self.problems.push(match fault.fix {
@@ -39,64 +39,72 @@ impl Walker<'_> {
         });
     }
 
-    /// The table of an entry; anything else is noted.
+    /// Returns the table of an entry, or reports that its value is not a table.
     pub fn table<'t>(&mut self, entry: &'t Entry, shape: &str) -> Option<&'t Table> {
         match &entry.node {
             Node::Table(table) => Some(table),
             other => {
-                let message = format!("`{}` is a table, not {}", entry.key, other.noun());
+                let message = format!("`{}` must be a table, not {}", entry.key, other.noun());
                 self.error(&entry.span, message, format!("write {shape}"));
                 None
             }
         }
     }
 
-    /// Text; anything else is noted.
+    /// Returns a string that is not empty, or reports an error.
     pub fn text<'t>(&mut self, what: &str, span: &Span, node: &'t Node) -> Option<&'t str> {
         match node {
             Node::Text(text) if !text.is_empty() => Some(text),
             Node::Text(_) => {
-                self.error(span, format!("{what} is empty"), "give it a value or remove it");
+                self.error(span, format!("{what} is empty"), "set a value or remove it");
                 None
             }
             other => {
                 self.error(
                     span,
-                    format!("{what} is text, not {}", other.noun()),
-                    "write it between double quotes",
+                    format!("{what} must be a string, not {}", other.noun()),
+                    "put it in double quotes",
                 );
                 None
             }
         }
     }
 
-    /// True or false; anything else is noted.
+    /// Returns a boolean, or reports an error.
     pub fn flag(&mut self, what: &str, span: &Span, node: &Node) -> Option<bool> {
         match node {
             Node::Bool(word) => Some(*word),
             other => {
-                let message = format!("`{what}` is true or false, not {}", other.noun());
+                let message = format!("`{what}` must be true or false, not {}", other.noun());
                 self.error(span, message, format!("write {what} = true, or remove it"));
                 None
             }
         }
     }
 
-    /// A list of texts, each with its place; anything else is noted.
+    /// Returns the strings of an array with their places. Reports anything else, and duplicates.
     pub fn texts(&mut self, what: &str, span: &Span, node: &Node) -> Vec<(Span, String)> {
         let Node::Array(items) = node else {
             let fix = match node {
                 Node::Text(text) => format!("write [\"{text}\"]"),
-                _ => "write for instance [\"name\"]".to_owned(),
+                _ => "write, for example, [\"name\"]".to_owned(),
             };
-            self.error(span, format!("{what} is a list of texts, not {}", node.noun()), fix);
+            self.error(
+                span,
+                format!("{what} must be an array of strings, not {}", node.noun()),
+                fix,
+            );
             return Vec::new();
         };
         let mut texts = Vec::with_capacity(items.len());
         for (span, item) in items {
             if let Some(text) = self.text(&format!("an entry of {what}"), span, item) {
                 if texts.iter().any(|(_, t)| t == text) {
-                    self.error(span, format!("`{text}` stands in {what} twice"), "remove one");
+                    self.error(
+                        span,
+                        format!("`{text}` is listed twice in {what}"),
+                        "remove one of them",
+                    );
                 } else {
                     texts.push((span.clone(), text.to_owned()));
                 }
@@ -105,7 +113,7 @@ impl Walker<'_> {
         texts
     }
 
-    /// Reads a table into `target`. `more` are keys that the caller reads itself.
+    /// Reads a table into `target`, and reports unknown keys. `more` are keys that the caller reads.
     pub fn read<T>(
         &mut self,
         path: &str,
@@ -129,7 +137,7 @@ impl Walker<'_> {
         spans
     }
 
-    /// Notes a key that nothing reads.
+    /// Reports an unknown key.
     pub fn unknown<'n>(
         &mut self,
         entry: &Entry,

@@ -1,5 +1,4 @@
-//! What a demo's cluster looks like at one moment: who leads, who is there, who owns how much,
-//! what waits.
+//! The state of a demo's cluster at one moment: leader, members, ownership and queues.
 
 use std::collections::BTreeMap;
 
@@ -13,36 +12,36 @@ use crate::ports::coordination::{Coordination as _, LeaderRecord};
 use crate::ports::members::{MemberState, Members as _};
 use crate::ports::store::{Depth, Store};
 
-/// A host as its process, etcd and the store tell of it.
+/// A host, as seen by its process, etcd and the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
-    /// Its lasting name.
+    /// Lasting name of the node.
     pub name: String,
-    /// The number of its process; none: it has ended.
+    /// Process ID; `None` if the process has ended.
     pub pid: Option<i32>,
-    /// Its place among the members; none: it is no member.
+    /// State of the membership; `None` if the node is not a member.
     pub state: Option<MemberState>,
-    /// Partitions that the store says it owns.
+    /// Number of partitions that the node owns according to the store.
     pub owns: usize,
 }
 
-/// All of it.
+/// The state of the whole cluster.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Board {
-    /// Who leads; none: nobody does, or it is not known.
+    /// The current leadership; `None` if there is none or it could not be read.
     pub leader: Option<LeaderRecord>,
-    /// The leader's lasting name.
+    /// Lasting name of the leader.
     pub leads: Option<String>,
-    /// The hosts, in the order of their names.
+    /// The hosts, ordered by name.
     pub nodes: Vec<Node>,
-    /// What waits, by task.
+    /// Waiting items, by task.
     pub depths: Vec<Depth>,
-    /// What could not be read.
+    /// Errors of the reads that failed.
     pub missing: Vec<String>,
 }
 
 impl Board {
-    /// Asks etcd and the store. What cannot be read is said, and the rest is shown.
+    /// Reads etcd and the store. Failed reads are noted in `missing`; the rest is still shown.
     pub async fn look(etcd: &Etcd, store: &dyn Store, hosts: &[Host]) -> Board {
         let mut board = Board::default();
         let mut missing = Vec::new();
@@ -71,8 +70,8 @@ impl Board {
             if member.is_some_and(|member| Some(&member.incarnation) == leader) {
                 board.leads = Some(host.name().to_owned());
             }
-            // An owner's name is that of a start of it: whoever was killed owns until another
-            // has claimed it.
+            // An owner is named by its incarnation: a killed node remains the owner until another
+            // node has claimed the partition.
             let of_host = |owner: &NodeName| owner.lasting() == host.name();
             board.nodes.push(Node {
                 name: host.name().to_owned(),
@@ -85,31 +84,31 @@ impl Board {
         board
     }
 
-    /// The host that leads, with its process.
+    /// The host that leads.
     pub fn leading(&self) -> Option<&Node> {
         let leads = self.leads.as_deref()?;
         self.nodes.iter().find(|node| node.name == leads)
     }
 
-    /// Whether each running host owns a part, and nobody else does.
+    /// Whether every running host owns partitions, and no other host does.
     pub fn is_shared_out(&self) -> bool {
         let running = |node: &Node| node.pid.is_some() && node.state == Some(MemberState::Active);
         self.nodes.iter().any(running)
             && self.nodes.iter().all(|node| running(node) == (node.owns > 0))
     }
 
-    /// Items that wait for nothing but their turn.
+    /// Number of items in the log and in the retries; timers are not counted.
     pub fn queued(&self) -> u64 {
         self.depths.iter().map(|depth| depth.log + depth.retries).sum()
     }
 
-    /// What differs when something worth a line has happened.
+    /// A value that changes whenever the board should be printed again.
     pub fn key(&self) -> impl PartialEq + use<> {
         let term = self.leader.as_ref().map(|leader| leader.term);
         (self.leads.clone(), term, self.nodes.clone(), self.missing.clone())
     }
 
-    /// For a person.
+    /// Renders the board as text.
     pub fn text(&self, now: Time) -> String {
         let mut out = match (&self.leads, &self.leader) {
             (Some(name), Some(leader)) => {
@@ -117,17 +116,17 @@ impl Board {
                 format!("{name} leads: term {}, elected {since} s ago\n", leader.term)
             }
             (None, Some(leader)) => format!(
-                "nobody leads: {} is gone, and its lease of term {} has yet to end\n",
+                "no node leads: {} is gone, its lease of term {} has not expired yet\n",
                 leader.node, leader.term
             ),
-            (_, None) => "nobody leads\n".to_owned(),
+            (_, None) => "no node leads\n".to_owned(),
         };
         let headings = ["NODE", ">PID", "STATE", ">PARTITIONS", "RING"];
-        let mut nodes = Table::new(&headings, "no host");
+        let mut nodes = Table::new(&headings, "no hosts");
         let most = self.nodes.iter().map(|node| node.owns).max().unwrap_or(0);
         for node in &self.nodes {
             let state = match (node.pid, node.state) {
-                (None, Some(_)) => "ended; its lease has yet to",
+                (None, Some(_)) => "ended; lease not expired",
                 (None, None) => "ended",
                 (Some(_), None) => "starting",
                 (Some(_), Some(MemberState::Joining)) => "joining",
@@ -144,7 +143,7 @@ impl Board {
         }
         out.push_str(&nodes.render());
         let headings = ["TASK", ">QUEUED", ">RETRIES", ">TIMERS", ">DEAD"];
-        let mut queues = Table::new(&headings, "nothing was planned yet");
+        let mut queues = Table::new(&headings, "nothing has been planned yet");
         for depth in &self.depths {
             let Some(task) = &depth.task else { continue };
             let [log, retries, timers, dead] =
@@ -153,7 +152,7 @@ impl Board {
         }
         out.push_str(&queues.render());
         for missing in &self.missing {
-            out.push_str(&format!("missing: {missing}\n"));
+            out.push_str(&format!("unavailable: {missing}\n"));
         }
         out
     }

@@ -1,4 +1,4 @@
-//! `besom demo --cluster N`: N hosts on this machine, with the servers that a cluster runs on.
+//! `besom demo --cluster N`: runs N hosts on this machine, with the servers that a cluster needs.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
@@ -26,41 +26,40 @@ use crate::host::clock;
 use crate::model::default_collections;
 use crate::ports::embedded::Embedded;
 
-/// How often the cluster is looked at.
+/// Interval between two reads of the state of the cluster.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a host that was killed stays away: longer than its lease, so that it is missed.
+/// How long a killed host stays down: longer than its lease, so that the others take over.
 const REVIVE_AFTER: Duration = Duration::from_secs(20);
-/// For so long nothing may wait in the queues before they count as drained: every schedule of
-/// the demo comes round in that time.
+/// How long the queues must stay empty before they count as drained: every schedule of the demo has a
+/// slot within that time.
 const QUIET: Duration = Duration::from_secs(8);
 
-/// What `--exit` has seen; its JSON is a contract with scripts.
+/// The result of `--exit`. Its JSON is a stable interface for scripts.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Told {
-    /// Hosts that were started.
+    /// Number of hosts started.
     pub nodes: usize,
-    /// The term under which the first leader led.
+    /// Term of the first leader.
     pub first_term: u64,
-    /// The term after it was killed.
+    /// Term of the leader after the kill.
     pub second_term: u64,
-    /// From the kill until another led, in seconds.
+    /// Time from the kill until another node led, in seconds.
     pub takeover_seconds: f64,
-    /// From the kill until its partitions were shared out, in seconds.
+    /// Time from the kill until the other hosts owned all its partitions, in seconds.
     pub shared_out_seconds: f64,
-    /// What became of the data.
+    /// What the tasks have changed.
     #[serde(flatten)]
     pub summary: Summary,
 }
 
-/// The demo at work.
 struct Demo {
     hosts: Vec<Host>,
     etcd: Arc<Etcd>,
     store: Arc<dyn Embedded>,
     before: demo::Measured,
-    /// Whoever works on it while it is looked at; nobody with `--exit`.
+    /// The simulated users and their orchestrator; `None` with `--exit`.
     _living: Option<(Option<Orchestrator>, demo::life::Living)>,
-    /// Its end is theirs, so it comes after the hosts.
+    /// Dropped last, because the hosts need the servers until they have stopped.
     _servers: Servers,
 }
 
@@ -70,8 +69,11 @@ impl Drop for Demo {
     }
 }
 
-/// Starts it all, and shows it until Ctrl-C; with `exit`, kills the leader once, waits until
-/// everything is done, and shows what has changed.
+/// Starts the servers and hosts, and shows them until Ctrl-C. With `exit`, kills the leader once, waits
+/// until the queues are empty, and prints what has changed.
+///
+/// # Errors
+/// An invalid number of hosts, missing server programs, or a step that does not complete in time.
 pub async fn run(
     global: &Global,
     dir: &Path,
@@ -82,7 +84,7 @@ pub async fn run(
 ) -> Result<Exit, Failure> {
     if !(1..=demo_cluster::NODES_MAX).contains(&nodes) {
         let most = demo_cluster::NODES_MAX;
-        return Err(Failure::Usage(format!("--cluster starts 1 to {most} hosts, not {nodes}")));
+        return Err(Failure::Usage(format!("--cluster must be between 1 and {most}, not {nodes}")));
     }
     let mut demo = Demo::start(dir, nodes, !exit, traces).await?;
     if exit {
@@ -100,8 +102,8 @@ pub async fn run(
 
 fn text(told: &Told, before: &demo::Measured, after: &demo::Measured) -> String {
     format!(
-        "The leader of term {} was killed: another led under term {} after {:.1} s, and its \
-         partitions were shared out after {:.1} s.\n\n{}\n{}\n",
+        "The leader of term {} was killed. Another node led under term {} after {:.1} s; the \
+         partitions were redistributed after {:.1} s.\n\n{}\n{}\n",
         told.first_term,
         told.second_term,
         told.takeover_seconds,
@@ -122,7 +124,7 @@ fn say(words: &str) {
 }
 
 impl Demo {
-    /// `lively`: it goes on, with somebody to call and a product at work.
+    /// With `lively`, starts the orchestrator and the simulated users as well.
     async fn start(
         dir: &Path,
         nodes: usize,
@@ -165,16 +167,16 @@ impl Demo {
         let before = demo::measure(store.as_ref()).await.map_err(failed)?;
         let onlooker = NodeName::from("besom-demo");
         let etcd = cluster::etcd(&config, &onlooker, &open::onlookers_clock())?
-            .ok_or_else(|| Failure::Failed("the demo's configuration names no etcd".into()))?;
+            .ok_or_else(|| Failure::Failed("the configuration of the demo names no etcd".into()))?;
         let mut demo = Demo { hosts, etcd, store, before, _living: None, _servers: servers };
         demo.start_hosts()?;
-        demo.until("the hosts share the work", |board| {
+        demo.until("the hosts own all partitions", |board| {
             board.leading().is_some()
                 && board.is_shared_out()
                 && board.nodes.iter().all(|node| node.owns > 0)
         })
         .await?;
-        // Once there is somebody who listens: what was not observed is unknown, not idle.
+        // After the hosts listen: a workspace that no host has observed is unknown, not idle.
         let activity = open::activity(&config, &demo.store, false, &Arc::default()).await?;
         demo::seed::use_workspaces(activity.as_ref(), &seeded.activity)
             .await
@@ -200,7 +202,7 @@ impl Demo {
         Board::look(&self.etcd, self.store.as_ref(), &self.hosts).await
     }
 
-    /// Waits until the board shows something.
+    /// Waits until the board meets a condition; `what` describes it in the error message.
     async fn until(
         &self,
         what: &str,
@@ -215,7 +217,8 @@ impl Demo {
             }
             let state = || board.text(clock::wall());
             if since.elapsed() > PATIENCE {
-                let words = format!("after {PATIENCE:?} still waiting until {what}:\n{}", state());
+                let words =
+                    format!("timed out after {PATIENCE:?}, waiting until {what}:\n{}", state());
                 return Err(Failure::Failed(words));
             }
             tokio::select! {
@@ -225,33 +228,33 @@ impl Demo {
         }
     }
 
-    /// Kills the leader once, and waits until nothing waits any more.
+    /// Kills the leader once, and waits until the queues stay empty.
     async fn play_out(&mut self) -> Result<Told, Failure> {
         let board = self.look().await;
         let (Some(leading), Some(leader)) = (board.leading().cloned(), board.leader) else {
-            return Err(Failure::Failed("nobody leads".into()));
+            return Err(Failure::Failed("no node leads".into()));
         };
         let first = leader.term;
         say(&format!("killing the leader: kill -9 {}", leading.pid.unwrap_or_default()));
         let killed = Instant::now();
         let host = self.hosts.iter().find(|host| host.name() == leading.name);
         let process = host.and_then(Host::process);
-        let gone = || Failure::Failed("the leader has ended by itself".into());
+        let gone = || Failure::Failed("the leader has already ended".into());
         process.ok_or_else(gone)?.signal(rustix::process::Signal::KILL).map_err(|_| gone())?;
         let term = |board: &Board| board.leader.as_ref().map(|leader| leader.term);
         let board = self
-            .until("another leads", |board| {
+            .until("another node leads", |board| {
                 board.leads.is_some() && term(board).is_some_and(|term| term > first)
             })
             .await?;
         let takeover = killed.elapsed();
         let second = term(&board).unwrap_or(Term(0));
         say(&format!("{} leads: term {second}", board.leads.as_deref().unwrap_or_default()));
-        let shares_out = self.until("its partitions are shared out", Board::is_shared_out);
+        let shares_out = self.until("its partitions are redistributed", Board::is_shared_out);
         shares_out.await?;
         let shared_out = killed.elapsed();
         let mut quiet_since = Instant::now();
-        let drained = self.until("nothing waits", move |board| {
+        let drained = self.until("the queues are empty", move |board| {
             if board.queued() > 0 {
                 quiet_since = Instant::now();
             }
@@ -270,8 +273,8 @@ impl Demo {
         })
     }
 
-    /// Shows the cluster in the dashboard, until it is left. Any of the hosts may be killed: the
-    /// dashboard goes on with another.
+    /// Shows the cluster in the dashboard until the user leaves it. Any host may be killed: the
+    /// dashboard then connects to another one.
     async fn dashboard(&mut self, dir: &Path) -> Result<Exit, Failure> {
         let board = self.look().await;
         let hints = self.hints(&board, dir);
@@ -284,7 +287,8 @@ impl Demo {
         let sockets = self.hosts.iter().map(socket).collect::<Result<Vec<_>, _>>()?;
         let mut state = State::new(top::themed(Options::default()));
         if let Some(pid) = board.leading().and_then(|node| node.pid) {
-            let words = format!("try in another terminal: kill -9 {pid} (the leader); q stops all");
+            let words =
+                format!("try in another terminal: kill -9 {pid} (the leader); q stops everything");
             state.update(Input::Tick(clock::wall()));
             state.say(Tone::Info, words);
         }
@@ -304,8 +308,8 @@ impl Demo {
         left
     }
 
-    /// Shows the cluster until Ctrl-C: drawn anew each second on a terminal, elsewhere only
-    /// when something has changed.
+    /// Prints the state of the cluster until Ctrl-C: every second on a terminal, otherwise only when
+    /// it has changed.
     async fn show(&mut self, dir: &Path) -> Result<Exit, Failure> {
         let terminal = std::io::stderr().is_terminal();
         let mut tick = tokio::time::interval(LOOK_EVERY);
@@ -330,17 +334,17 @@ impl Demo {
             let words = format!("{}\n{}", board.text(clock::wall()), self.hints(&board, dir));
             let mut out = std::io::stderr().lock();
             let lines: Vec<String> = words.lines().map(printable).collect();
-            // A line that was longer is cleared to its end, and what is below as well.
+            // Clears the rest of each line and everything below, in case the last text was longer.
             let drawn = match terminal {
                 true => format!("\x1b[H{}\x1b[K\n\x1b[J", lines.join("\x1b[K\n")),
                 false => format!("{}\n", lines.join("\n")),
             };
-            // Nobody reads it any more: the demo goes on.
+            // The demo continues even if stderr is closed.
             let _ = out.write_all(drawn.as_bytes());
         }
     }
 
-    /// Starts hosts again that have ended a while ago.
+    /// Restarts hosts that ended at least [`REVIVE_AFTER`] ago.
     fn revive(&mut self, dead: &mut BTreeMap<String, Instant>) -> Result<(), Failure> {
         let besom = program()?;
         for host in &mut self.hosts {
@@ -357,13 +361,15 @@ impl Demo {
         Ok(())
     }
 
-    /// What to try.
+    /// Suggests commands to try in another terminal.
     fn hints(&self, board: &Board, dir: &Path) -> String {
         let besom = program().map_or("besom".into(), |path| path.display().to_string());
         let dir = dir.display();
         let mut hints = String::from("Try, in another terminal:\n");
         if let Some(pid) = board.leading().and_then(|node| node.pid) {
-            hints.push_str(&format!("  kill -9 {pid}    # the leader: see who is next\n"));
+            hints.push_str(&format!(
+                "  kill -9 {pid}    # the leader: watch another node take over\n"
+            ));
         }
         let config = format!("--config {dir}/node-1/besom.toml");
         for verb in ["status", "ring show", "node drain node-2", "audit"] {
@@ -371,18 +377,18 @@ impl Demo {
         }
         let seconds = REVIVE_AFTER.as_secs();
         hints.push_str(&format!(
-            "A host that was killed is started again after {seconds} s. Ctrl-C stops everything.\n"
+            "A killed host is restarted after {seconds} s. Ctrl-C stops everything.\n"
         ));
         hints
     }
 }
 
-/// This program.
 fn program() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|e| Failure::Failed(format!("this program's path: {e}")))
+    std::env::current_exe()
+        .map_err(|e| Failure::Failed(format!("the path of this program cannot be read: {e}")))
 }
 
-/// The configuration of a host, with its plugins compiled: the hosts find them in the cache.
+/// Loads the configuration of a host and compiles its plugins into the cache that the hosts share.
 async fn prepared(path: &Path) -> Result<Config, Failure> {
     let parsed = read(path, &Overrides::default())?;
     let loader = Loader::start(&parsed)?;

@@ -1,10 +1,10 @@
-//! `besom doc left-alone`: documents that stay as they are, and why.
+//! `besom doc left-alone`: lists the documents that compaction left alone or set aside, and why.
 
 use super::super::output::{self, Table};
 use super::super::{Exit, Failure, Global};
 use crate::doc::{State, Words};
 
-/// Prints them.
+/// Prints the counts of the reasons, then the documents.
 pub(super) fn print(global: &Global, words: &Words) -> Result<Exit, Failure> {
     output::show(global.output, words, || {
         let mut reasons = Table::new(&[">DOCUMENTS", "REASON"], "");
@@ -28,7 +28,7 @@ pub(super) fn print(global: &Global, words: &Words) -> Result<Exit, Failure> {
             text = format!("{}\n{text}", reasons.render());
         }
         if words.cut {
-            text.push_str("\nThe history goes further back than was looked at.\n");
+            text.push_str("\nOlder history was not examined.\n");
         }
         text
     })?;

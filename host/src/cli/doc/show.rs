@@ -1,14 +1,14 @@
-//! `besom doc show`: one document.
+//! `besom doc show`: prints the state of one document.
 
 use super::super::output::{self, Facts};
 use super::super::runs::plain;
 use super::super::{Exit, Failure, Global};
 use crate::doc::{self, Attached, Name};
 
-/// Attached clients that a person is shown.
+/// Maximum number of attached clients in the text output.
 const CLIENTS_SHOWN: usize = 10;
 
-/// Prints it.
+/// Prints the document as text or JSON.
 pub(super) fn print(global: &Global, name: &Name, shown: &doc::Shown) -> Result<Exit, Failure> {
     let d = &shown.document;
     let rows = shown.edits + shown.presences + shown.snapshots;
@@ -68,33 +68,32 @@ pub(super) fn print(global: &Global, name: &Name, shown: &doc::Shown) -> Result<
 }
 
 fn in_words(shown: &doc::Shown) -> String {
-    let reason = shown.left_alone.as_deref().unwrap_or("no reason is kept");
+    let reason = shown.left_alone.as_deref().unwrap_or("no reason recorded");
     match shown.state {
-        doc::State::Untouched => "untouched: no compaction has looked at it so far".into(),
+        doc::State::Untouched => "untouched: no compaction has examined it yet".into(),
         doc::State::Compacted => "compacted".into(),
         doc::State::LeftAlone => format!("left alone: {reason}"),
         doc::State::Dead => format!("set aside (see `besom dead ls`): {reason}"),
     }
 }
 
-/// Who keeps the document from being reset, or how much of it from being trimmed.
+/// Adds the attached clients: any of them prevents a reset (Yjs, Automerge), and the one with the
+/// oldest version vector limits a trim (Loro).
 fn add_attached(facts: &mut Facts, format: &str, attached: Option<&[Attached]>) {
     let Some(attached) = attached else { return };
     let Some(least) = attached.first() else {
-        facts.add("attached", "nobody");
+        facts.add("attached", "no clients");
         return;
     };
     facts.add("attached", attached.len());
     match (format, least.vector_seq) {
         ("loro", None) => facts.add(
-            "  holds a trim back",
-            format!("{}, who has told no version vector", least.client),
+            "  blocks a trim",
+            format!("{}, which has not reported a version vector", least.client),
         ),
-        ("loro", Some(seq)) => facts.add(
-            "  holds a trim back",
-            format!("{}, whose version vector stands at {seq}", least.client),
-        ),
-        _ => facts.add("  holds a reset back", "whoever is attached"),
+        ("loro", Some(seq)) => facts
+            .add("  blocks a trim", format!("{}, whose version vector is at {seq}", least.client)),
+        _ => facts.add("  blocks a reset", "every attached client"),
     };
     for client in attached.iter().take(CLIENTS_SHOWN) {
         let seen = client.last_seen.as_deref().unwrap_or("unknown");

@@ -1,4 +1,4 @@
-//! `besom doc verify`: the compactions of one document, looked at once more.
+//! `besom doc verify`: prints the result of verifying the compactions of one document.
 
 use serde_json::json;
 
@@ -6,10 +6,10 @@ use super::super::output::{self, Table};
 use super::super::{Exit, Failure, Global};
 use crate::doc::{Compaction, Name, Verdict};
 
-/// Characters of a digest that a person is shown.
+/// Number of digest characters in the text output.
 const DIGEST_SHOWN: usize = 12;
 
-/// Prints what was found.
+/// Prints the verdict of each compaction.
 pub(super) fn print(global: &Global, name: &Name, found: &[Compaction]) -> Result<Exit, Failure> {
     let count = |verdict| found.iter().filter(|c| c.verdict == verdict).count();
     let [verified, differs] = [Verdict::Verified, Verdict::Differs].map(count);
@@ -25,7 +25,8 @@ pub(super) fn print(global: &Global, name: &Name, found: &[Compaction]) -> Resul
     });
     output::show(global.output, &json, || {
         let headings = ["AT", "MODE", ">BEFORE", ">AFTER", "RECORDED", "REBUILT", "VERDICT", "WHY"];
-        let mut table = Table::new(&headings, "No compaction of it is in the history.");
+        let mut table =
+            Table::new(&headings, "The history contains no compaction of this document.");
         for c in found {
             table.row([
                 c.at.clone(),
@@ -41,8 +42,8 @@ pub(super) fn print(global: &Global, name: &Name, found: &[Compaction]) -> Resul
         let mut text = table.render();
         if gone > 0 {
             text.push_str(
-                "\nRows are kept for undo_retention of the task; what is gone was verified when it \
-                 was compacted, and cannot be again.\n",
+                "\nRows are kept for undo_retention of the task. A compaction whose rows are gone was \
+                 verified when it was made and cannot be verified again.\n",
             );
         }
         text
@@ -50,7 +51,7 @@ pub(super) fn print(global: &Global, name: &Name, found: &[Compaction]) -> Resul
     Ok(exit(found))
 }
 
-/// A difference is said before what may be tried again.
+/// A difference takes precedence over a compaction that could not be compared.
 fn exit(found: &[Compaction]) -> Exit {
     let any = |verdict| found.iter().any(|compaction| compaction.verdict == verdict);
     match (any(Verdict::Differs), any(Verdict::Unverified)) {

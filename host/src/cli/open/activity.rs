@@ -1,4 +1,4 @@
-//! Where activity is kept: in Redis where the configuration names it, else in the store.
+//! Opens the activity in Redis if the configuration names it, otherwise in the store.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,9 +15,12 @@ use crate::ports::activity::Activity;
 use crate::ports::embedded::Embedded;
 use crate::secret;
 
-/// Opens it. `listening`: this process serves the activity endpoint, and what it hears
-/// nothing of becomes idle; otherwise what nobody has observed stays unknown. `health` is
-/// told whether Redis is there.
+/// Opens the activity. With `listening`, this process serves the activity endpoint, and a thing that it
+/// receives no reports of becomes idle; otherwise a thing that was never observed stays unknown. `health`
+/// records whether Redis can be reached.
+///
+/// # Errors
+/// A password file that cannot be used, or Redis settings that do not work.
 pub async fn activity(
     config: &Config,
     store: &Arc<dyn Embedded>,
@@ -30,7 +33,9 @@ pub async fn activity(
         let told: Told = Box::new(move |looked| health.note(Part::Activity, &looked));
         let opened = RedisActivity::open(options, listening, told).await;
         let activity = opened.map_err(|error| {
-            Failure::Failed(format!("{error}; look at activity.redis and the keys beside it"))
+            Failure::Failed(format!(
+                "{error}; check activity.redis and the other redis keys in [activity]"
+            ))
         })?;
         return Ok(Arc::new(activity));
     }
@@ -58,7 +63,7 @@ fn of_redis(section: &Section) -> Result<Options, Failure> {
     })
 }
 
-/// The password in a file that only its owner can read.
+/// Reads a password from a file that only its owner may read.
 fn password(path: &Path) -> Result<String, Failure> {
     secret::line(path).map_err(|words| {
         Failure::Failed(format!("activity.redis_password_file {}: {words}", path.display()))

@@ -1,6 +1,6 @@
-//! All experiments at once: how evenly keys lie, what a lost server costs a cache, what an
-//! added one moves, and what virtual nodes cost a lookup. With MD5 and modulo on 4 servers, and
-//! the cluster's own partitions beside them.
+//! Runs all experiments of `besom ring simulate`: the distribution of keys, the cache hits after a lost
+//! server, the keys moved by an added server, and the cost of a lookup. Compares MD5 and modulo on 4
+//! servers with the partitions of a cluster.
 
 use std::hint::black_box;
 use std::num::NonZeroU32;
@@ -20,10 +20,10 @@ use super::super::{Exit, Failure, Global};
 use super::positions::Positions;
 use super::simulate::percent;
 
-/// Servers before anything changes.
+/// Number of servers before a change.
 const SERVERS: u32 = 4;
 
-/// Mode, and virtual nodes of each server.
+/// The compared modes, with the virtual nodes of each server.
 const CASES: [(Mode, u32); 6] = [
     (Mode::Modulo, 1),
     (Mode::Md5, 1),
@@ -33,14 +33,14 @@ const CASES: [(Mode, u32); 6] = [
     (Mode::Xxh3, VIRTUAL_NODES),
 ];
 
-/// Virtual nodes whose lookups are measured.
+/// Numbers of virtual nodes for which lookups are measured.
 const LOOKUPS: [u32; 6] = [1, 10, 100, 1_000, 10_000, 100_000];
 
-/// Everything that was found.
+/// The results. Their JSON is printed with `--output json`.
 #[derive(Debug, Serialize)]
 struct Findings {
     keys: u64,
-    /// Where the servers are, of every case with a circle of servers.
+    /// The points of the servers, for each case that places servers on a circle.
     positions: Vec<Positions>,
     distribution: Vec<Case>,
     loss: Vec<Loss>,
@@ -66,24 +66,24 @@ struct Loss {
     #[serde(flatten)]
     setting: Setting,
     lost: u32,
-    /// Keys that each server still had when it was asked for them.
+    /// Keys found on each server after the loss.
     hits: Vec<u64>,
-    /// The part of all keys that was hit, from 0 to 1.
+    /// Fraction of all keys that were found, from 0 to 1.
     hit_rate: f64,
     #[serde(flatten)]
     outcome: Outcome,
 }
 
-/// Servers of a ring that stores its keys: one added, then removed.
+/// The effect of adding a server to a ring that stores its keys, and of removing it again.
 #[derive(Debug, Serialize)]
 struct Growth {
     #[serde(flatten)]
     setting: Setting,
     added: Step,
     removed: Step,
-    /// Keys by server, before one is added.
+    /// Keys by server before the addition.
     before: Vec<u64>,
-    /// And with it.
+    /// Keys by server after the addition.
     after: Vec<u64>,
 }
 
@@ -91,7 +91,7 @@ struct Growth {
 struct Step {
     rehashed: u64,
     moved: u64,
-    /// With the moves made in memory.
+    /// Time including the moves in memory.
     milliseconds: f64,
 }
 
@@ -100,14 +100,14 @@ struct LookupCost {
     #[serde(flatten)]
     setting: Setting,
     points: usize,
-    /// Hashing left out.
+    /// Mean time of a lookup, without hashing.
     nanoseconds: f64,
-    /// By binary search over all points, without an index.
+    /// Mean time of a binary search over all points, without the index.
     #[serde(skip_serializing_if = "Option::is_none")]
     search_nanoseconds: Option<f64>,
 }
 
-/// Runs them all and prints what was found.
+/// Runs all experiments and prints the results.
 pub fn run(global: &Global, keys: u64) -> Result<Exit, Failure> {
     let hashes = Hashes {
         md5: key_hashes(Mode::Md5, keys).collect(),
@@ -118,7 +118,7 @@ pub fn run(global: &Global, keys: u64) -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
-/// The keys' hashes, computed once.
+/// Hashes of the keys, computed once.
 struct Hashes {
     md5: Vec<u64>,
     xxh3: Vec<u64>,
@@ -148,7 +148,7 @@ fn findings(keys: u64, hashes: &Hashes) -> Result<Findings, Error> {
         let setting = Setting { mode, vnodes };
         let run = |event| simulate(mode, SERVERS, count(vnodes), hashes.of(mode), event);
         found.distribution.push(Case { setting, owned: run(None)?.owned });
-        // With one virtual node server 0 has next to nothing to lose.
+        // With one virtual node, server 0 owns almost no keys, so losing it would show nothing.
         let lost = if (mode, vnodes) == (Mode::Md5, 1) { 3 } else { 0 };
         let outcome = run(Some(Event::Remove(lost)))?;
         let hits = outcome.kept_by.clone();
@@ -189,7 +189,7 @@ fn growth(setting: Setting, keys: u64, hashes: &Hashes) -> Result<Growth, Error>
     Ok(Growth { setting, added, removed, before: Vec::new(), after: Vec::new() })
 }
 
-/// Partitions move whole, so the time is that of the table alone.
+/// Partitions move as a whole, so only the time for computing the table is measured.
 fn partitions_growth(setting: Setting, hashes: &Hashes) -> Result<Growth, Error> {
     let step = |servers, event| {
         let started = Instant::now();
@@ -216,7 +216,7 @@ impl Step {
     }
 }
 
-/// Nanoseconds of one lookup, the mean over all hashes.
+/// Returns the mean time of a lookup over all hashes, in nanoseconds.
 fn time<'a>(
     hashes: impl ExactSizeIterator<Item = &'a u64>,
     lookup: impl Fn(u64) -> Option<u32>,
@@ -278,8 +278,8 @@ impl Findings {
     fn render(&self) -> String {
         let servers: Vec<ServerName> = (0..SERVERS).map(server_name).collect();
         let mut out = format!(
-            "{} keys on {SERVERS} servers, {} and so on.\n\nWhere the servers are on the circle, \
-             from 0 to 4294967295\n\n",
+            "{} keys on {SERVERS} servers, named {} and so on.\n\nPositions of the servers on the \
+             circle, from 0 to 4294967295\n\n",
             self.keys, servers[0]
         );
         out += &Positions::table(&self.positions);
@@ -300,7 +300,7 @@ impl Findings {
             }
         }
         out += &table.render();
-        out += "\nA server is lost: what the others still hit\n\n";
+        out += "\nA server is lost: keys found on the others\n\n";
         let headings =
             ["MODE", ">VNODES", "LOST", "SERVER", ">BEFORE", ">AFTER", ">HITS", ">OF ALL", ""];
         let mut table = Table::new(&headings, "");
@@ -336,7 +336,7 @@ impl Findings {
             ]);
         }
         out += &table.render();
-        out += "\nA fifth server is added, then removed, with the stored keys\n\n";
+        out += "\nA fifth server is added, then removed, while keys are stored\n\n";
         let headings = [
             "MODE",
             ">VNODES",
@@ -363,7 +363,7 @@ impl Findings {
             ]);
         }
         out += &table.render();
-        out += "\nKeys by server before a fifth is added, and with it\n\n";
+        out += "\nKeys by server before and after a fifth server is added\n\n";
         let headings = ["MODE", ">VNODES", "SERVER", ">BEFORE", ">AFTER", ""];
         let mut table = Table::new(&headings, "");
         for growth in &self.growth {
@@ -382,7 +382,7 @@ impl Findings {
             }
         }
         out += &table.render();
-        out += "\nWhat a lookup costs, hashing left out\n\n";
+        out += "\nWhat a lookup costs, without hashing\n\n";
         let headings = ["MODE", ">VNODES", ">POINTS", ">NS", ">NS BY SEARCH", ""];
         let mut table = Table::new(&headings, "");
         let most = self.lookup.iter().map(|cost| cost.nanoseconds).fold(0.0, f64::max);

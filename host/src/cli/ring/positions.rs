@@ -1,4 +1,4 @@
-//! Where the servers are on the circle: their points as numbers, and the circle drawn with text.
+//! The positions of servers on the circle, as numbers and as a text drawing.
 
 use std::num::NonZeroU32;
 
@@ -8,28 +8,28 @@ use serde::Serialize;
 
 use super::super::output::Table;
 
-/// Points of one server that the table shows; the JSON has them all.
+/// Maximum number of points per server in the table; JSON contains all of them.
 const SHOWN: usize = 4;
 
-/// Half the width and half the height of a picture, in characters: a character is twice as high
+/// Half the width and half the height of the drawing, in characters. A character is about twice as high
 /// as it is wide.
 const HALF_WIDTH: i32 = 30;
 const HALF_HEIGHT: i32 = 10;
 
-/// A circle with the points of its servers.
+/// The points of all servers on a circle.
 #[derive(Debug, Serialize)]
 pub struct Positions {
     mode: Mode,
     vnodes: u32,
-    /// The points of each server, in order; from 0 to 2^32 - 1.
+    /// The sorted points of each server, from 0 to 2^32 - 1.
     points: Vec<Vec<u64>>,
 }
 
 impl Positions {
-    /// Of that many servers with that many virtual nodes each, hashed with MD5.
+    /// Computes the points of `servers` servers with `vnodes` virtual nodes each, hashed with MD5.
     ///
     /// # Errors
-    /// More points than a circle takes.
+    /// More points than a circle supports.
     pub fn of(servers: u32, vnodes: u32) -> Result<Positions, Error> {
         let count = NonZeroU32::new(vnodes).unwrap_or(NonZeroU32::MIN);
         let mut ring = HashRing::new(Md5, Placement::Consistent, count);
@@ -48,7 +48,7 @@ impl Positions {
         Ok(Positions { mode: Mode::Md5, vnodes, points })
     }
 
-    /// A row for each server, of several circles.
+    /// Renders a table with a row for each server of each circle.
     pub fn table(all: &[Positions]) -> String {
         let mut table = Table::new(&[">VNODES", "SERVER", ">POINTS", "AT"], "");
         for positions in all {
@@ -68,8 +68,8 @@ impl Positions {
         table.render()
     }
 
-    /// The circle: 0 is at the top, numbers grow clockwise. A digit is a point of the server
-    /// with that number; where several fall on one character, the lowest is seen.
+    /// Draws the circle: 0 is at the top, and positions grow clockwise. A digit is a point of the server
+    /// with that number; if several points share a character, the lowest number is drawn.
     pub fn picture(&self) -> String {
         let (width, height) = (2 * HALF_WIDTH + 1, 2 * HALF_HEIGHT + 1);
         let mut cells = vec![vec![' '; width as usize]; height as usize];
@@ -100,7 +100,7 @@ impl Positions {
         out
     }
 
-    /// Points of each server.
+    /// Number of points of each server.
     pub fn vnodes(&self) -> u32 {
         self.vnodes
     }

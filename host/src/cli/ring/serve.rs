@@ -1,4 +1,4 @@
-//! `besom ring serve`: a ring of servers and keys over HTTP, until it is told to stop.
+//! `besom ring serve`: serves a ring of servers and keys over HTTP until SIGTERM or SIGINT.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,11 +14,11 @@ use crate::config::{self, Overrides, RawConfig};
 /// `besom ring serve`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to listen: an address and a port, or the path of a Unix socket.
+    /// Address to listen on: ADDRESS:PORT, or the path of a Unix socket.
     #[arg(long, value_name = "ADDR")]
     listen: String,
-    /// The file (mode 0600) with the token that callers show. Needed for an address that
-    /// other machines can reach.
+    /// File (mode 0600) with the token that callers must send; required for an address that other
+    /// machines can reach.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
@@ -38,8 +38,8 @@ impl Args {
             (Ok(address), None) => Listener::tcp_of_this_machine(address).await,
             (Err(_), _) if !self.listen.contains('/') => {
                 return Err(Failure::Usage(format!(
-                    "--listen {}: write an address and a port such as 127.0.0.1:7352, or the \
-                     path of a socket such as ./ring.sock",
+                    "--listen {}: write an address and a port, such as 127.0.0.1:7352, or the path \
+                     of a socket, such as ./ring.sock",
                     self.listen
                 )));
             }
@@ -47,10 +47,10 @@ impl Args {
         };
         let listener = listener.map_err(fail)?;
         let failed = |error: std::io::Error| Failure::Failed(error.to_string());
-        // The port that was found, where 0 was asked for.
+        // With port 0, the system chooses the port.
         let at = listener.address().map_err(failed)?;
         let at = at.map_or_else(|| self.listen.clone(), |at| at.to_string());
-        tracing::info!(at, "the ring is served");
+        tracing::info!(at, "serving the ring");
         let (stop, stopped) = watch::channel(false);
         let mut serving = tokio::spawn(listener.serve(router(ring), stopped));
         let ended = tokio::select! {
@@ -66,7 +66,7 @@ impl Args {
     }
 }
 
-/// The ring that the configuration describes. A file that is not there is one without a word.
+/// Returns the ring that the configuration describes. A missing file means the defaults.
 fn settings(global: &Global) -> Result<std::sync::Arc<ServedRing>, Failure> {
     let overrides = Overrides::from_env(global.set.clone());
     let parsed = if global.config.exists() {

@@ -1,7 +1,7 @@
-//! `besom ring show` and `besom ring owner`: the ring of the cluster's members as they are now.
+//! `besom ring show` and `besom ring owner`: print the ring of the current members of the cluster.
 //!
-//! It says who *should* own what, and beside it who does: that is noted in the store, and follows
-//! within seconds.
+//! The ring says which node *should* own a partition. The store says which node does; it follows the
+//! ring within seconds.
 
 use std::num::NonZeroU32;
 
@@ -23,33 +23,33 @@ pub struct Show {}
 /// `besom ring owner`.
 #[derive(Debug, clap::Args)]
 pub struct Owner {
-    /// The key: what an item is routed by.
+    /// Key that the item is routed by.
     #[arg(value_name = "KEY")]
     key: String,
-    /// The tenant of the item.
+    /// Tenant of the item.
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
 }
 
-/// The members, the ring that they make, and who owns what by the store.
+/// Reads the members, computes their ring, and reads the actual owners from the store.
 async fn rings(global: &Global) -> Result<(Membership, Assignment, Vec<PartitionRow>), Failure> {
     let config = configuration(global)?;
     let membership = handle(&config)?.members().await?;
     let store = open_store(&config).await?;
     let partitions = NonZeroU32::new(store.partitions())
-        .ok_or_else(|| Failure::Failed("the store has no partition".into()))?;
+        .ok_or_else(|| Failure::Failed("the store has no partitions".into()))?;
     let table = Assignment::of(&membership.ring(), partitions);
     Ok((membership, table, store.partition_table().await?))
 }
 
-/// The lasting name of an owner, who signs with the name of a start of it.
+/// Returns the lasting name of an owner, which the store identifies by its incarnation.
 fn lasting<'a>(membership: &'a Membership, owner: &NodeName) -> Option<&'a str> {
     let of = membership.members.iter().find(|member| member.incarnation == *owner);
     of.map(|member| member.name.as_str())
 }
 
 impl Show {
-    /// Computes and prints.
+    /// Reads the ring and prints it.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let (membership, table, rows) = rings(global).await?;
         let owned_by = |name: &str| {
@@ -71,7 +71,7 @@ impl Show {
             .collect();
         output::show(global.output, &json, || {
             let headings = ["NODE", ">WEIGHT", ">PARTITIONS", ">AT MOST", ">OWNED", ""];
-            let mut rows = Table::new(&headings, "No node is active.");
+            let mut rows = Table::new(&headings, "No nodes are active.");
             let longest = loads.iter().map(|(_, load, _)| *load).max().unwrap_or(0);
             for (member, load, most) in &loads {
                 rows.row([
@@ -87,10 +87,7 @@ impl Show {
             let leaving: String = idle(MemberState::Draining)
                 .map(|member| {
                     let name = member.name.as_str();
-                    format!(
-                        "{name} is draining: {} of its partitions are still its own\n",
-                        owned_by(name)
-                    )
+                    format!("{name} is draining: it still owns {} partitions\n", owned_by(name))
                 })
                 .collect();
             format!(
@@ -106,7 +103,7 @@ impl Show {
 }
 
 impl Owner {
-    /// Computes and prints.
+    /// Reads the ring and prints it.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let (membership, table, rows) = rings(global).await?;
         let (partition, owner) = table.owner_of(self.tenant.as_deref(), &self.key);
@@ -120,15 +117,15 @@ impl Owner {
             "epoch": row.map(|(_, epoch)| epoch),
         });
         output::show(global.output, &value, || {
-            let should = owner.map_or("nobody: no node is active", |owner| owner.as_str());
+            let should = owner.map_or("no node (none is active)", |owner| owner.as_str());
             let does = match row {
-                None => "nobody has claimed it yet".to_owned(),
+                None => "no node has claimed it yet".to_owned(),
                 Some((owner, epoch)) if lasting(&membership, owner) == Some(should) => {
-                    format!("which does, under epoch {}", epoch.0)
+                    format!("{should} owns it, in epoch {}", epoch.0)
                 }
-                Some((owner, epoch)) => format!("still {owner}'s, under epoch {}", epoch.0),
+                Some((owner, epoch)) => format!("{owner} still owns it, in epoch {}", epoch.0),
             };
-            format!("partition {partition} should be of {should}: {does}\n")
+            format!("partition {partition} should be owned by {should}: {does}\n")
         })?;
         Ok(Exit::Fine)
     }

@@ -1,4 +1,4 @@
-//! `besom ring simulate --mode ...`: one distribution, and one change of servers.
+//! `besom ring simulate --mode ...`: simulates one distribution and at most one change of servers.
 
 use std::num::NonZeroU32;
 
@@ -9,36 +9,36 @@ use super::super::output::{self, Table, bar};
 use super::super::{Exit, Failure, Global};
 use super::experiments;
 
-/// Keys, if nothing is said: "0" to "999999".
+/// Default number of keys: "0" to "999999".
 const KEYS_DEFAULT: u64 = 1_000_000;
 
-/// The most keys: minutes of work.
+/// Maximum number of keys, which takes minutes.
 const KEYS_MAX: u64 = 1_000_000_000;
 
-/// Servers, if nothing is said.
+/// Default number of servers.
 const SERVERS_DEFAULT: u32 = 4;
 
-/// The most servers.
+/// Maximum number of servers.
 const SERVERS_MAX: u32 = 100_000;
 
-/// Virtual nodes of a server in mode md5, if nothing is said.
+/// Default number of virtual nodes of a server in mode md5.
 const MD5_VIRTUAL_NODES_DEFAULT: u32 = 100;
 
 /// `besom ring simulate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How keys get to servers.
+    /// How keys are assigned to servers.
     #[arg(long, value_enum)]
     mode: Option<ModeName>,
-    /// How many servers there are, server_0 and so on.
+    /// Number of servers, named server_0 and so on (default: 4).
     #[arg(long, value_name = "N", requires = "mode",
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SERVERS_MAX)))]
     servers: Option<u32>,
-    /// Points of each server on the circle: 1,024 in mode xxh3 and 100 in mode md5, if
-    /// nothing is said. In mode modulo they mean nothing.
+    /// Points of each server on the circle (default: 1,024 in mode xxh3, 100 in mode md5; ignored in
+    /// mode modulo).
     #[arg(long, value_name = "N", requires = "mode")]
     vnodes: Option<NonZeroU32>,
-    /// How many keys, "0" and so on.
+    /// Number of keys, named "0" and so on.
     #[arg(long, value_name = "N", default_value_t = KEYS_DEFAULT,
         value_parser = clap::value_parser!(u64).range(1..=KEYS_MAX))]
     keys: u64,
@@ -52,16 +52,16 @@ pub struct Args {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum ModeName {
-    /// As a cluster does: XXH3, 1,024 partitions, bounded load.
+    /// As in a cluster: XXH3, 1,024 partitions, bounded load.
     Xxh3,
     /// The first four bytes of MD5, directly on the circle.
     Md5,
-    /// The same hash by remainder.
+    /// The same hash, modulo the number of servers.
     Modulo,
 }
 
 impl Args {
-    /// Computes and prints.
+    /// Runs the simulation and prints the result.
     pub fn run(self, global: &Global) -> Result<Exit, Failure> {
         let Some(mode) = self.mode else { return experiments::run(global, self.keys) };
         let (mode, virtual_nodes) = match mode {
@@ -75,7 +75,7 @@ impl Args {
         let event = match (self.remove, self.add) {
             (Some(number), _) if number >= servers => {
                 return Err(Failure::Usage(format!(
-                    "--remove {number}: the servers are 0 to {}",
+                    "--remove {number}: the servers are numbered 0 to {}",
                     servers - 1
                 )));
             }
@@ -90,7 +90,7 @@ impl Args {
     }
 }
 
-/// The outcome for people.
+/// Renders the outcome as a table.
 fn render(outcome: &Outcome) -> String {
     let most = outcome.owned.iter().chain(outcome.after.iter().flatten()).copied().max();
     let most = most.unwrap_or(0);
@@ -124,7 +124,7 @@ fn render(outcome: &Outcome) -> String {
     )
 }
 
-/// A part of a whole.
+/// Formats `part` of `whole` as a percentage.
 pub fn percent(part: u64, whole: u64) -> String {
     format!("{:.1} %", 100.0 * part as f64 / whole.max(1) as f64)
 }

@@ -1,4 +1,4 @@
-//! `besom runs logs`: what a run's plugin has logged.
+//! `besom runs logs`: prints what the plugin of a run has logged.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::cli::output::{self, Format, Stamp};
 use crate::config::printable;
 use crate::ports::store::{RunLines, Store};
 
-/// How often the store is asked for more.
+/// Interval between two reads of the store.
 const ASK_EVERY: Duration = Duration::from_millis(500);
-/// Asked so often after the end of the run: its nodes write their last lines a second later.
+/// Number of reads after the end of the run: nodes write their last lines up to a second later.
 const ASKS_AFTER_END: u32 = 4;
 
-/// A line, as it is printed for programs.
+/// A line as it is printed in JSON.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
     run: u64,
@@ -28,10 +28,10 @@ struct Line<'a> {
     dropped: u64,
 }
 
-/// Prints the lines of a run; `follow`: until it has ended.
+/// Prints the lines of a run. With `follow`, prints new lines until the run has ended.
 ///
 /// # Errors
-/// A run that is not there; the store's.
+/// A run that does not exist, or a store that cannot be read.
 pub(super) async fn print(
     store: &dyn Store,
     format: Format,
@@ -40,9 +40,9 @@ pub(super) async fn print(
 ) -> Result<(), Failure> {
     let (mut after, mut told, mut asks_left) = (0, 0, ASKS_AFTER_END);
     loop {
-        // Asked before its lines: what it had said by its end is among them then.
+        // Read before the lines: if the run has ended by now, the lines include its last ones.
         let known = store.run(run).await?.ok_or_else(|| {
-            Failure::Usage(format!("there is no run {run}; `besom runs ls` lists them"))
+            Failure::Usage(format!("there is no run {run}; list runs with `besom runs ls`"))
         })?;
         let page = store.lines(run, after, LOG_PAGE).await?;
         let text = rendered(&page, format, run, after, &mut told)?;
@@ -62,13 +62,13 @@ pub(super) async fn print(
         tokio::time::sleep(ASK_EVERY).await;
     }
     if format == Format::Table && after == 0 && told == 0 {
-        output::write(b"It has logged nothing.\n")?;
+        output::write(b"The run has logged nothing.\n")?;
     }
     Ok(())
 }
 
-/// Lines for the terminal or for programs, and how many are missing among them: `told` of those
-/// were told already.
+/// Renders lines as text or JSON. Text also says how many lines are missing; `told` counts the missing
+/// lines reported so far.
 fn rendered(
     page: &RunLines,
     format: Format,
@@ -78,7 +78,7 @@ fn rendered(
 ) -> Result<String, Failure> {
     let (mut out, mut last) = (String::new(), after);
     for line in &page.lines {
-        // Lines that made room for newer ones, and lines that their node has dropped.
+        // Lines that were replaced by newer ones, and lines that their node has dropped.
         let missing = line.no - last - 1 + line.dropped;
         last = line.no;
         *told += missing;
@@ -93,10 +93,9 @@ fn rendered(
                 let LogLine { no, at, node, level, text, dropped } = line;
                 let (run, at, dropped) = (run.0, Stamp(*at), *dropped);
                 let line = Line { run, no: *no, at, node, level, text, dropped };
-                out.push_str(
-                    &serde_json::to_string(&line)
-                        .map_err(|e| Failure::Failed(format!("the line is no JSON: {e}")))?,
-                );
+                out.push_str(&serde_json::to_string(&line).map_err(|e| {
+                    Failure::Failed(format!("the line cannot be encoded as JSON: {e}"))
+                })?);
                 out.push('\n');
             }
         }
@@ -111,12 +110,12 @@ fn rendered(
 
 fn gap(missing: u64) -> String {
     match missing {
-        1 => "... 1 line is not kept\n".to_owned(),
-        n => format!("... {n} lines are not kept\n"),
+        1 => "... 1 line was dropped\n".to_owned(),
+        n => format!("... {n} lines were dropped\n"),
     }
 }
 
-/// A guest's text moves no cursor and looks like no other line.
+/// Renders a line; escaping keeps a plugin from moving the cursor or forging other lines.
 fn text(line: &LogLine) -> String {
     let LogLine { at, node, level, text, .. } = line;
     let (node, level, text) = (printable(node), printable(level), printable(text));
@@ -142,14 +141,14 @@ mod tests {
         let out = rendered(&page, Format::Table, RunId(1), 0, &mut told).unwrap();
         let stamp = "1970-01-01T00:01:00Z  n1  warn   ";
         let expected = [
-            "... 3 lines are not kept",
+            "... 3 lines were dropped",
             &format!("{stamp}a"),
-            "... 2 lines are not kept",
+            "... 2 lines were dropped",
             &format!("{stamp}b\\u{{1b}}[2J\\nc"),
-            "... 1 line is not kept",
+            "... 1 line was dropped",
         ];
         assert_eq!(out.lines().collect::<Vec<_>>(), expected);
-        // The next look goes on from there.
+        // The next read continues from there.
         let page = RunLines { lines: vec![line(6, "d", 0)], lost: 6 };
         let out = rendered(&page, Format::Table, RunId(1), 5, &mut told).unwrap();
         assert_eq!(out, format!("{stamp}d\n"));

@@ -1,9 +1,8 @@
-//! `besom task edit`: a task's keys in the configuration file.
+//! `besom task edit`: edits the keys of a task in the configuration file.
 //!
-//! The text is changed by [`crate::config::edit`] and put back by [`crate::config::file`];
-//! here it is shown what differs, when the task runs before and after, and what its past
-//! runs say about that. Needs neither a host nor a store: a host takes the file up by itself,
-//! and a store is told who has edited what and why.
+//! [`crate::config::edit`] changes the text and [`crate::config::file`] replaces the file. This module
+//! shows the difference, the next runs before and after, and a forecast from past runs. It needs neither
+//! a host nor a store: a running host reloads the file, and the edit is recorded if there is a store.
 
 use std::fmt::Write as _;
 
@@ -22,44 +21,44 @@ use crate::config::{Overrides, Problems, TaskOutline, printable, read};
 use crate::model::collections_for;
 use crate::ports::store::{Command, Store};
 
-/// Runs of the task that are looked at for how long it takes.
+/// Number of past runs from which the duration of a run is estimated.
 pub const PAST_RUNS: u32 = besom_core::snapshot::RUNS_JUDGED;
-/// Slots that are shown.
+/// Number of slots shown before and after the edit.
 const SLOTS_SHOWN: usize = 5;
 
 /// `besom task edit`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The task.
+    /// Name of the task.
     task: String,
-    /// Five fields, six with the seconds first, `@hourly` and friends, or `@every 30s`.
+    /// Five fields, six with seconds first, a macro such as `@hourly`, or `@every 30s`.
     #[arg(long, value_name = "EXPR", allow_hyphen_values = true)]
     schedule: Option<String>,
-    /// The IANA time zone in which the schedule is read.
+    /// IANA time zone of the schedule.
     #[arg(long, value_name = "ZONE")]
     timezone: Option<String>,
-    /// What becomes of a slot while the run before is active: skip, queue or allow.
+    /// What to do with a slot while the previous run is active: skip, queue or allow.
     #[arg(long, value_name = "WORD")]
     overlap: Option<String>,
-    /// What becomes of slots that passed while no host led: skip, coalesce or all.
+    /// What to do with slots that passed while no host led: skip, coalesce or all.
     #[arg(long, value_name = "WORD")]
     catch_up: Option<String>,
-    /// With `--catch-up all`: the latest so many are run.
+    /// With `--catch-up all`, the maximum number of passed slots that run.
     #[arg(long, value_name = "N")]
     catch_up_max: Option<String>,
-    /// A run starts up to so much after its slot.
+    /// Maximum delay of a run after its slot; delays are distributed evenly.
     #[arg(long, value_name = "SPAN")]
     jitter: Option<String>,
-    /// Wall-clock time of one call of the plugin.
+    /// Maximum wall-clock time of one call of the plugin.
     #[arg(long, value_name = "SPAN")]
     wall: Option<String>,
-    /// Remove a key, so that its default counts. Repeatable.
+    /// Remove a key, so that its default applies; repeatable.
     #[arg(long, value_name = "KEY", value_parser = field)]
     unset: Vec<Field>,
-    /// Show what would change, and write nothing.
+    /// Show the changes without writing them.
     #[arg(long)]
     dry_run: bool,
-    /// Why; kept with who has edited what.
+    /// Reason, recorded with the edit.
     #[arg(long, default_value = "")]
     reason: String,
 }
@@ -72,11 +71,14 @@ fn field(name: &str) -> Result<Field, String> {
 }
 
 impl Args {
-    /// Edits, or shows what that would come to.
+    /// Edits the file, or shows the result with `--dry-run`.
+    ///
+    /// # Errors
+    /// A file that cannot be read or replaced, an unknown task, or an invalid result.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let changes = self.changes()?;
         let overrides = Overrides::from_env(global.set.clone());
-        // Says in its own words what hinders a configuration from being read at all.
+        // Reports a configuration that cannot be read at all.
         read(&global.config, &overrides)?;
         let version = file::read(&global.config).map_err(refused)?;
         let task = TaskName::from(self.task.as_str());
@@ -133,7 +135,9 @@ impl Args {
             let unset = self.unset.contains(&field);
             if unset && value.is_some() {
                 let name = field.name();
-                return Err(Failure::Usage(format!("`{name}` is set and removed: do one of them")));
+                return Err(Failure::Usage(format!(
+                    "`{name}` is both set and removed: do only one of them"
+                )));
             }
             if unset || value.is_some() {
                 changes.push(Change { field, value: value.clone() });
@@ -141,14 +145,14 @@ impl Args {
         }
         if changes.is_empty() {
             return Err(Failure::Usage(
-                "what is to be changed? give --schedule, --timezone, --overlap, --catch-up, --jitter, --wall or --unset KEY".into(),
+                "no changes given: add --schedule, --timezone, --overlap, --catch-up, --jitter, --wall or --unset KEY".into(),
             ));
         }
         Ok(changes)
     }
 
-    /// Keeps in the store who has edited what and why. The file is what counts: that it could
-    /// not be kept is said, and no more.
+    /// Records in the store who has edited what and why. If that fails, the edit still holds and only a
+    /// warning is logged.
     async fn note(&self, before: &str, report: &Report<'_>, store: Option<&dyn Store>) {
         let task = report.task.clone();
         let change = edit::summary(before, &report.edited.text, &task);
@@ -157,10 +161,10 @@ impl Args {
                 let command = Command::Edited { task, change };
                 store.submit(&command, &submit::caller(), &self.reason).await.map(|_| ())
             }
-            None => return tracing::info!("no store is there to keep who has edited the task"),
+            None => return tracing::info!("there is no store to record who edited the task"),
         };
         if let Err(error) = noted {
-            tracing::warn!(%error, "the store does not keep who has edited the task");
+            tracing::warn!(%error, "cannot record in the store who edited the task");
         }
     }
 }
@@ -169,7 +173,8 @@ fn refused(error: file::Error) -> Failure {
     Failure::Failed(error.to_string())
 }
 
-/// What the past runs of a task say about a schedule.
+/// Forecasts from the past runs of a task whether its runs fit the schedule. `None` without a schedule or
+/// without enough runs.
 pub async fn forecast_of(
     store: &dyn Store,
     task: &TaskName,
@@ -187,7 +192,7 @@ fn schedule_of(outline: &TaskOutline) -> Option<Schedule> {
     Schedule::parse(outline.schedule.as_deref()?, &outline.timezone).ok()
 }
 
-/// What came, or would come, of an edit.
+/// The result of an edit that was saved, refused or only shown.
 struct Report<'a> {
     edited: &'a Edited,
     task: TaskName,
@@ -229,7 +234,7 @@ impl Report<'_> {
     fn text(&self, global: &Global) -> String {
         let file = printable(&global.config.display().to_string());
         if self.edited.hunks.is_empty() {
-            return format!("{file}: nothing changes.\n");
+            return format!("{file}: no changes.\n");
         }
         let mut text = diff(&file, &self.edited.hunks);
         let (before, after) = (&self.edited.before, &self.edited.after);
@@ -238,25 +243,26 @@ impl Report<'_> {
             text += &format!("\nnext runs before\n{}", self.table(before));
             text += &format!("\nnext runs after\n{}", self.table(after));
         } else {
-            text += &format!("\nnext runs (as before)\n{}", self.table(after));
+            text += &format!("\nnext runs (unchanged)\n{}", self.table(after));
         }
         if let Some(forecast) = &self.forecast {
             let word = if forecast.is_warning() { "warning: " } else { "" };
             let _ = write!(text, "\n{word}{}\n", forecast.sentence);
         }
         text += &match &self.saved {
-            Some(digest) => format!(
-                "\n{file} is saved ({}). A host that runs takes it up by itself.\n",
-                digest.short()
-            ),
+            Some(digest) => {
+                format!("\nSaved {file} ({}). A running host reloads it.\n", digest.short())
+            }
             None => "\nNothing was written.\n".to_owned(),
         };
         text
     }
 
     fn table(&self, outline: &TaskOutline) -> String {
-        let mut table =
-            Table::new(&[">#", "UTC", "LOCAL", "FROM NOW", "NOTE"], "No slot: only by trigger.");
+        let mut table = Table::new(
+            &[">#", "UTC", "LOCAL", "FROM NOW", "NOTE"],
+            "No slots: runs only when triggered.",
+        );
         for row in self.upcoming(outline) {
             table.row([
                 row.number.to_string(),
@@ -285,7 +291,7 @@ fn found(finding: &Finding) -> serde_json::Value {
     json
 }
 
-/// As `diff -u` writes it.
+/// Renders hunks in the format of `diff -u`.
 fn diff(file: &str, hunks: &[Hunk]) -> String {
     let mut text = format!("--- {file}\n+++ {file}\n");
     for hunk in hunks {

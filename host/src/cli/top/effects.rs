@@ -1,4 +1,4 @@
-//! What the model wants done outside of itself.
+//! Carries out the effects that the model of the dashboard requests.
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 use super::link::{Address, Link};
 use crate::config::diagnostic::printable;
 
-/// Carries one out. Questions and actions are answered later, over the feed.
+/// Carries out an effect. Answers to queries and actions arrive later through the feed.
 ///
 /// # Errors
-/// The terminal's. What else goes wrong is said on the screen.
+/// Failures of the terminal. Other failures are shown on the screen.
 pub async fn carry_out(
     effect: Effect,
     link: &Link,
@@ -65,14 +65,13 @@ pub async fn carry_out(
     Ok(())
 }
 
-/// Whether a path that a host names may be handed to an editor. A path is a host's word: as an
-/// argument, `+!command` or `--eval` would be run, and a host of another machine means a file
-/// of that machine.
+/// Checks whether a path sent by a host may be passed to an editor. The host is not trusted: an editor
+/// would run an argument such as `+!command` or `--eval`, and the path may belong to another machine.
 fn own_file(address: &Address, path: &str) -> Result<(), String> {
     let shown = || printable(path);
     if let Address::Tcp(remote) = address {
         let at = &remote.at;
-        return Err(format!("{} is a file of the machine at {at}: edit it there", shown()));
+        return Err(format!("{} is a file on the machine at {at}: edit it there", shown()));
     }
     if !path.starts_with('/') {
         return Err(format!("{} is not an absolute path: open it yourself", shown()));
@@ -80,14 +79,15 @@ fn own_file(address: &Address, path: &str) -> Result<(), String> {
     let found = std::fs::metadata(path).map_err(|error| format!("{}: {error}", shown()))?;
     let own = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
     if !found.is_file() || !own {
-        return Err(format!("{} is not a file of yours: open it yourself", shown()));
+        return Err(format!("{} is not your file: open it yourself", shown()));
     }
     Ok(())
 }
 
-/// Writes a new file into the working directory; one that is there is left as it is.
+/// Writes a new file into the working directory and returns its path. Does not overwrite an existing
+/// file.
 fn export(name: &str, text: &str) -> io::Result<String> {
-    // A name, not a path: it is made of keys that come from a database.
+    // The name contains keys from a database and must not become a path.
     let name: String = name
         .chars()
         .map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' })
@@ -115,8 +115,8 @@ fn chosen(variables: &[&str], otherwise: &str) -> String {
     named.into_iter().find(|value| !value.trim().is_empty()).unwrap_or_else(|| otherwise.to_owned())
 }
 
-/// Runs a program that the user has chosen, which may come with arguments of its own, on the
-/// terminal; `input` comes by its standard input.
+/// Runs a program chosen by the user, which may include arguments, on the terminal, with `input` on its
+/// standard input.
 async fn run(program: &str, arguments: &[&str], input: Option<&str>) -> io::Result<()> {
     let mut words = program.split_whitespace();
     let mut command = Command::new(words.next().unwrap_or_default());
@@ -126,7 +126,7 @@ async fn run(program: &str, arguments: &[&str], input: Option<&str>) -> io::Resu
         command.stdin(std::process::Stdio::piped());
         let mut child = command.spawn()?;
         if let Some(mut stdin) = child.stdin.take() {
-            // A pager that is left early does not read to the end.
+            // A pager may exit before it has read all of the input.
             let _ = stdin.write_all(input.as_bytes()).await;
         }
         child.wait().await.map(|_| ())
@@ -158,8 +158,8 @@ mod tests {
             ("--eval", "not an absolute path"),
             ("besom.toml", "not an absolute path"),
             ("/no/such/file", "No such file"),
-            ("/dev/null", "not a file of yours"),
-            (dir.path().to_str().expect("UTF-8"), "not a file of yours"),
+            ("/dev/null", "not your file"),
+            (dir.path().to_str().expect("UTF-8"), "not your file"),
         ] {
             let said = own_file(&here, path).expect_err(path);
             assert!(said.contains(words), "{said}");

@@ -1,5 +1,5 @@
-//! The connection to a host: its pictures as they come, questions, actions. It is made again
-//! and again, for as long as somebody looks.
+//! The connection of the dashboard to a host: snapshots, queries and actions. Reconnects until the
+//! dashboard is closed.
 
 use std::io;
 use std::net::IpAddr;
@@ -29,35 +29,35 @@ use crate::api::admin;
 use crate::courier::tls;
 use crate::host::clock;
 
-/// How long a connection may take to be made.
+/// Maximum time for connecting.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long an answer may take: a command waits for a leader for a while.
+/// Maximum time for an answer, which includes the time that a command waits for a leader.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
-/// How long a host may say nothing: it says something every two seconds.
+/// Maximum silence of a host, which sends a frame at least every two seconds.
 const SILENT_MAX: Duration = Duration::from_secs(10);
-/// How long the first picture may take.
+/// Maximum time until the first snapshot.
 const FIRST_MAX: Duration = Duration::from_secs(20);
-/// Pauses between attempts: the first, and the longest.
+/// The first and the longest pause between two attempts.
 const RETRY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
-/// The longest line, and the longest answer, in bytes.
+/// Maximum size of a line and of an answer, in bytes.
 const BYTES_MAX: usize = 64 << 20;
 
-/// Where a host listens.
+/// The address of the admin API of a host.
 #[derive(Debug, Clone)]
 pub enum Address {
-    /// At its Unix socket.
+    /// The path of a Unix socket.
     Unix(PathBuf),
-    /// At a TCP address.
+    /// A TCP address with its token and TLS settings.
     Tcp(Arc<Remote>),
 }
 
-/// A host that is reached over TCP.
+/// A host reached over TCP.
 pub struct Remote {
-    /// Its name or address, and its port.
+    /// Host name or address, and port.
     pub at: Authority,
-    /// What it is shown.
+    /// The bearer token sent with each request.
     pub token: String,
-    /// How its certificate is checked; none: it is this machine, spoken to in clear.
+    /// The TLS client; `None` for a loopback address without TLS.
     pub tls: Option<TlsConnector>,
 }
 
@@ -68,11 +68,11 @@ impl std::fmt::Debug for Remote {
 }
 
 impl Remote {
-    /// A host at `HOST:PORT`. Beyond loopback it is spoken to by TLS, and so it is where `ca`, a file
-    /// with the authority of its certificate, is named; otherwise the system's authorities count.
+    /// Creates a remote for `HOST:PORT`. Uses TLS for any address except loopback, and for loopback if `ca`
+    /// is given. `ca` is a file with the certificate authority; without it, the system's are used.
     ///
     /// # Errors
-    /// An address that is none, or authorities that cannot be read.
+    /// An invalid address, or a file with authorities that cannot be read.
     pub fn new(at: &str, token: String, ca: Option<&Path>) -> anyhow::Result<Remote> {
         let authority: Authority = at
             .parse()
@@ -111,29 +111,29 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// How the hosts of a deployment are spoken to: one at a time, the next where one is lost.
+/// Connects to the hosts of a deployment, one at a time; a lost connection moves on to the next host.
 #[derive(Debug, Clone)]
 pub struct Link {
     addresses: Arc<[Address]>,
-    /// Whose turn it is, counted on.
+    /// Counts the lost connections; selects the current address.
     turn: Arc<AtomicUsize>,
     readonly: bool,
 }
 
 impl Link {
-    /// A link to the hosts at these addresses, of which there is at least one. `readonly`: the
-    /// right to change things is given up.
+    /// Creates a link to the hosts at `addresses`, which must not be empty. With `readonly`, the hosts
+    /// refuse every change requested through this link.
     pub fn new(addresses: Vec<Address>, readonly: bool) -> Link {
         Link { addresses: addresses.into(), turn: Arc::default(), readonly }
     }
 
-    /// The host whose turn it is.
+    /// The address of the current host.
     pub fn address(&self) -> &Address {
         &self.addresses[self.turn.load(Ordering::Relaxed) % self.addresses.len()]
     }
 
-    /// Watches until the receiver is gone. What is told: each connection, each picture, each
-    /// loss with its reason.
+    /// Sends each connection, each snapshot and each loss with its reason to `feeds`, until the receiver is
+    /// closed.
     pub async fn watch(self, feeds: mpsc::Sender<Feed>) {
         let mut pause = RETRY.0;
         loop {
@@ -145,7 +145,7 @@ impl Link {
             if seen {
                 pause = RETRY.0;
             }
-            // Another host may be there; only after a round of all of them is waited.
+            // Tries every address once before it pauses.
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) + 1;
             if !turn.is_multiple_of(self.addresses.len()) {
                 if feeds.send(Feed::Lost { why, retry_at: None }).await.is_err() {
@@ -162,7 +162,7 @@ impl Link {
         }
     }
 
-    /// An error with what may help.
+    /// Describes an error, with a hint if no host listens.
     fn words(&self, error: &anyhow::Error) -> String {
         let no_host = error.downcast_ref::<io::Error>().is_some_and(|error| {
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
@@ -173,7 +173,7 @@ impl Link {
         }
     }
 
-    /// One connection's pictures; fine: nobody wants them any more.
+    /// Forwards the snapshots of one connection. Returns `Ok` if the receiver is closed.
     async fn pictures(&self, feeds: &mpsc::Sender<Feed>, seen: &mut bool) -> anyhow::Result<()> {
         let request = self.request(Method::GET, "/v1/watch", Bytes::new())?;
         let mut sender = self.connect().await?;
@@ -188,7 +188,7 @@ impl Link {
             let patience = if last.is_some() { SILENT_MAX } else { FIRST_MAX };
             let line = tokio::time::timeout(patience, lines.next()).await;
             let line = line.map_err(|_| {
-                anyhow::anyhow!("the host has said nothing for {} s", patience.as_secs())
+                anyhow::anyhow!("the host has not sent anything for {} s", patience.as_secs())
             })??;
             let frame: Frame = serde_json::from_slice(&line).map_err(another_version)?;
             let now = match (frame, last.take()) {
@@ -199,7 +199,7 @@ impl Link {
                     last
                 }
                 (Frame::At(_) | Frame::Patch(_), None) => {
-                    anyhow::bail!("the host told a difference before the whole")
+                    anyhow::bail!("the host sent a patch before a complete snapshot")
                 }
             };
             *seen = true;
@@ -211,12 +211,12 @@ impl Link {
         }
     }
 
-    /// Asks something.
+    /// Sends a query and waits for its answer.
     pub async fn ask(&self, query: &Query) -> Answer {
         self.answer("/v1/ask", query).await
     }
 
-    /// Has something done.
+    /// Requests an action and waits for its result.
     pub async fn act(&self, action: Action, reason: String) -> Answer {
         self.answer("/v1/act", &admin::Request { action, reason }).await
     }
@@ -283,7 +283,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the sender, or with the body of its answer.
+    // The connection task ends when the sender or the body of the answer is dropped.
     tokio::spawn(connection);
     Ok(sender)
 }
@@ -291,19 +291,19 @@ where
 fn understood(status: StatusCode) -> anyhow::Result<()> {
     match status {
         status if status.is_success() => Ok(()),
-        StatusCode::UNAUTHORIZED => anyhow::bail!("the host does not take this token"),
+        StatusCode::UNAUTHORIZED => anyhow::bail!("the host does not accept this token"),
         StatusCode::NOT_FOUND => {
-            anyhow::bail!("the host is of a version that does not know this question")
+            anyhow::bail!("the version of the host does not support this request")
         }
-        status => anyhow::bail!("the host answers {status}"),
+        status => anyhow::bail!("the host answered {status}"),
     }
 }
 
 fn another_version(error: serde_json::Error) -> anyhow::Error {
-    anyhow::anyhow!("the host speaks another version than {MODEL} of this model: {error}")
+    anyhow::anyhow!("the host uses another version of the data model than {MODEL}: {error}")
 }
 
-/// A body as lines.
+/// Reads the lines of a body.
 struct Lines {
     body: Incoming,
     rest: Vec<u8>,
@@ -319,14 +319,14 @@ impl Lines {
                 return Ok(line);
             }
             looked = self.rest.len();
-            anyhow::ensure!(looked <= BYTES_MAX, "a line of the host has no end");
+            anyhow::ensure!(looked <= BYTES_MAX, "the host sent a line that is too long");
             match self.body.frame().await {
                 Some(frame) => {
                     if let Ok(data) = frame?.into_data() {
                         self.rest.extend_from_slice(&data);
                     }
                 }
-                None => anyhow::bail!("the host has ended the connection"),
+                None => anyhow::bail!("the host closed the connection"),
             }
         }
     }

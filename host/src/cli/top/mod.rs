@@ -1,7 +1,7 @@
 //! `besom top`: the dashboard.
 //!
-//! The model and its pictures are in `besom_tui`; here is what surrounds them: the connection to
-//! a host, the clock, and whatever the model wants done outside of itself.
+//! The model and its screens are in `besom_tui`. This module provides the connection to a host, the
+//! clock, and the effects that the model requests.
 
 mod effects;
 pub mod link;
@@ -24,62 +24,62 @@ use crate::host::clock;
 use link::{Address, Link, Remote};
 use quiet::Quiet;
 
-/// Pictures at most, in a second.
+/// Maximum number of frames drawn per second.
 const FRAMES_MAX: u32 = 10;
-/// How often it is seen whether lines still have a reader.
+/// Interval at which plain mode checks whether stdout still has a reader.
 const READER_EVERY: Duration = Duration::from_millis(200);
-/// What the link may tell ahead of the model.
+/// Capacity of the channel from the link to the model.
 const FEEDS: usize = 16;
-/// The variable that asks for no colours: <https://no-color.org>.
+/// The variable that disables colours: <https://no-color.org>.
 const NO_COLOR: &str = "NO_COLOR";
 
 /// The colours of the dashboard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Colours {
-    /// The terminal's own, that read well on any ground.
+    /// The terminal's own colours, readable on any background.
     #[default]
     Auto,
-    /// For a light ground.
+    /// Colours for a light background.
     Light,
-    /// For a dark ground.
+    /// Colours for a dark background.
     Dark,
-    /// None.
+    /// No colours.
     Mono,
 }
 
 /// `besom top`.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Args {
-    /// The Unix socket of a host; by default that of the configuration. Repeatable: where one
-    /// host is lost, the next is asked.
+    /// Unix socket of a host (default: the one in the configuration); repeatable: if a connection is
+    /// lost, the next host is used.
     #[arg(long, value_name = "PATH", conflicts_with = "connect")]
     pub socket: Vec<PathBuf>,
-    /// The TCP address of a host; needs --token-file. Repeatable.
+    /// TCP address of a host; requires --token-file; repeatable.
     #[arg(long, value_name = "HOST:PORT", requires = "token_file")]
     pub connect: Vec<String>,
-    /// The authority (PEM) of the certificate of --connect; by default the system's. A loopback
-    /// address is spoken to without TLS unless this is given.
+    /// Certificate authority (PEM) for --connect (default: the system's); without it, a loopback
+    /// address is used without TLS.
     #[arg(long, value_name = "FILE", requires = "connect")]
     pub ca: Option<PathBuf>,
-    /// The file (mode 0600) with the token for --connect.
+    /// File (mode 0600) with the token for --connect.
     #[arg(long, value_name = "FILE", requires = "connect")]
     pub token_file: Option<PathBuf>,
-    /// Only look: the host refuses whatever would change something.
+    /// Make the host refuse every change from this dashboard.
     #[arg(long)]
     pub readonly: bool,
-    /// Lines instead of pictures: for pipes and screen readers.
+    /// Print lines instead of screens, for pipes and screen readers.
     #[arg(long)]
     pub plain: bool,
-    /// The colours; NO_COLOR asks for none.
+    /// Colour theme; NO_COLOR disables colours.
     #[arg(long, value_enum, default_value_t)]
     pub theme: Colours,
-    /// Listen to the mouse from the beginning (`m` turns it on and off).
+    /// Enable the mouse at the start (`m` toggles it).
     #[arg(long)]
     pub mouse: bool,
 }
 
 impl Args {
-    /// Shows it until it is left.
+    /// Shows the dashboard until the user leaves it.
     pub async fn run(self, global: &Global) -> Result<Exit, Failure> {
         let link = Link::new(self.addresses(global)?, self.readonly);
         let theme = match self.theme {
@@ -93,7 +93,7 @@ impl Args {
         let state = State::new(themed(options));
         if global.output == super::output::Format::Json {
             return Err(Failure::Usage(
-                "top has no JSON; `besom status --output json` has what it tells".into(),
+                "top does not support --output json; use `besom status --output json`".into(),
             ));
         }
         if self.plain || !console::is_possible() {
@@ -120,7 +120,7 @@ impl Args {
     }
 }
 
-/// The options with no colours where the user wants none anywhere.
+/// Disables colours if `NO_COLOR` is set and no theme is chosen.
 pub fn themed(options: Options) -> Options {
     let none = std::env::var_os(NO_COLOR).is_some_and(|value| !value.is_empty());
     match options.theme {
@@ -129,7 +129,8 @@ pub fn themed(options: Options) -> Options {
     }
 }
 
-/// The dashboard on a terminal, until it is left, the terminal goes or a signal comes.
+/// Shows the dashboard on a terminal until the user leaves it, the terminal is closed, or a signal
+/// arrives.
 pub async fn show(link: Link, mut state: State) -> Result<Exit, Failure> {
     let fail = |error: std::io::Error| Failure::Failed(format!("the terminal: {error}"));
     let mut console = Console::take(state.options.mouse).map_err(fail)?;
@@ -162,7 +163,7 @@ pub async fn show(link: Link, mut state: State) -> Result<Exit, Failure> {
             () = tokio::time::sleep(wait) => None,
         };
         if !known && matches!(input, Some(Input::Feed(Feed::Snapshot(_)))) {
-            // Whoever has just opened it does not wait for the turn of the first picture.
+            // The first snapshot is drawn at once, without waiting for the next frame.
             (known, drawn) = (true, None);
         }
         let mut effects = state.update(Input::Tick(clock::wall()));
@@ -181,7 +182,7 @@ pub async fn show(link: Link, mut state: State) -> Result<Exit, Failure> {
     exit
 }
 
-/// Waits for a signal that ends the program; the terminal is given back before it does.
+/// Waits for a signal to end the program, so that the terminal is restored first.
 async fn stopped() -> Result<Exit, Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let fail = |error: std::io::Error| Failure::Failed(format!("signals: {error}"));
@@ -196,8 +197,8 @@ async fn stopped() -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
-/// Waits until nobody reads standard output any more: a pipe says so before anything is written.
-/// A file or a terminal always has a reader.
+/// Waits until the reader of standard output is gone. A closed pipe reports that without a write; a file
+/// or a terminal never does.
 async fn reader_gone() {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -215,7 +216,7 @@ async fn reader_gone() {
     }
 }
 
-/// The same in lines, for pipes and screen readers.
+/// Prints the dashboard as lines, for pipes and screen readers.
 async fn lines(link: Link) -> Result<Exit, Failure> {
     let (feed, mut feeds) = mpsc::channel::<Feed>(FEEDS);
     let watching = tokio::spawn(link.watch(feed));
@@ -236,7 +237,7 @@ async fn lines(link: Link) -> Result<Exit, Failure> {
             Feed::Connected | Feed::Answer { .. } => continue,
         };
         let said: String = said.into_iter().map(|line| line + "\n").collect();
-        // Whoever reads has gone: that is the end.
+        // The reader of stdout is gone.
         if super::output::write(said.as_bytes()).is_err() {
             break Ok(Exit::Fine);
         }

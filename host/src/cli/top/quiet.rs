@@ -1,4 +1,5 @@
-//! What is logged while the dashboard has the terminal: into a file, or said afterwards.
+//! Keeps log lines off the terminal while the dashboard is shown: writes them to a file, or prints them
+//! afterwards.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -9,12 +10,12 @@ use std::time::Duration;
 use super::super::Failure;
 use super::super::log::{self, Diverted};
 
-/// Lines that are said afterwards where there is no file: the newest.
+/// Maximum number of lines, the newest, that are printed afterwards if there is no file.
 const KEPT_MAX: usize = 50;
-/// How often lines are taken: often enough that none has to wait for room.
+/// Interval at which buffered lines are taken; short enough that the buffer does not fill up.
 const TAKE_EVERY: Duration = Duration::from_millis(100);
 
-/// Keeps the log off the terminal.
+/// Diverts log lines from the terminal.
 pub struct Quiet {
     lines: Diverted,
     file: Option<BufWriter<File>>,
@@ -22,10 +23,10 @@ pub struct Quiet {
 }
 
 impl Quiet {
-    /// From now on; into a file, which is begun anew, where one is named.
+    /// Starts diverting; truncates and fills `file` if it is given.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be created.
     pub fn begin(file: Option<&Path>) -> Result<Quiet, Failure> {
         let open = |path: &Path| {
             let fail = |error| Failure::Failed(format!("{}: {error}", path.display()));
@@ -35,7 +36,7 @@ impl Quiet {
         Ok(Quiet { lines: log::divert(), file, kept: VecDeque::new() })
     }
 
-    /// While that goes on; then what was kept is said.
+    /// Diverts lines while `work` runs, then prints the lines kept.
     pub async fn during<T>(mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         let done = loop {
@@ -55,7 +56,7 @@ impl Quiet {
     fn take(&mut self) {
         for line in self.lines.take() {
             match &mut self.file {
-                // A disk that is full is no reason to stop the work.
+                // A full disk must not stop the work.
                 Some(file) => drop(writeln!(file, "{line}")),
                 None => self.kept.push_back(line),
             }

@@ -1,40 +1,38 @@
-//! One key of a table in the text of a TOML document: set or removed, every other byte left
-//! as it is.
+//! Sets or removes one key in the text of a TOML document without changing any other byte.
 //!
-//! `toml_edit` says where everything stands; the text itself is spliced, because writing the
-//! document anew would end all lines alike. A value keeps its quotes where it can, a new key
-//! stands behind a given one as that one is written (indented, with the same dotted prefix,
-//! `=` below `=`), and a comment behind a removed value becomes a line of its own.
+//! `toml_edit` locates the key. The text itself is spliced, because serializing the document would
+//! normalize its line endings. A value keeps its kind of quotes if possible. A new key is placed after a
+//! given one and copies its style (indentation, dotted prefix, alignment of `=`). A comment after a
+//! removed value becomes a line of its own.
 
 use std::ops::Range;
 
 use toml_edit::{Document, Item, TableLike};
 
-/// A value to be written.
+/// A value to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Written<'a> {
-    /// Text, to be quoted.
+    /// A string; quotes are added.
     Text(&'a str),
-    /// A number, as it is.
+    /// A number, written unchanged.
     Number(&'a str),
 }
 
-/// The text cannot be changed so: it has no such table, or nothing that a new key could
-/// stand behind.
+/// The key cannot be set in this text: its table does not exist, or a new key has no place in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nowhere;
 
-/// Where a key stands.
+/// The location of a key and its value.
 struct Found {
-    /// The last part of its name.
+    /// The last part of the key.
     key: Range<usize>,
     value: Range<usize>,
-    /// Whether it is between braces.
+    /// Whether the key is in an inline table.
     inline: bool,
 }
 
-/// Sets `path` to a value. A key that is not there is put behind the first of `anchors`
-/// that is (each a path), or else first in its table.
+/// Sets `path` to a value. A new key is placed after the first path of `anchors` that exists, or else at the
+/// beginning of its table.
 pub fn set(
     text: &str,
     path: &[&str],
@@ -52,7 +50,7 @@ pub fn set(
     let item = lookup(root, table);
     let closed = item.is_some_and(|item| !is_dotted(item));
     for anchor in anchors {
-        // In the same table; or in one around it, from where a dotted key leads inside.
+        // The anchor is in the same table, or in an enclosing one where a dotted key can be added.
         let depth = anchor.len() - 1;
         let beside = depth == table.len() || !closed;
         if let Some(found) = find(root, anchor)
@@ -72,7 +70,7 @@ fn is_dotted(item: &Item) -> bool {
     }
 }
 
-/// Removes `path`; a text without it stays as it is.
+/// Removes `path`. A text without it is returned unchanged.
 pub fn remove(text: &str, path: &[&str]) -> Result<String, Nowhere> {
     let document = Document::parse(text).map_err(|_| Nowhere)?;
     let Some(found) = find(document.as_item(), path) else { return Ok(text.to_owned()) };
@@ -100,7 +98,7 @@ fn splice(text: &str, at: Range<usize>, new: &str) -> String {
     [&text[..at.start], new, &text[at.end..]].concat()
 }
 
-/// A value as it is written, in the quotes of the one before where it fits into them.
+/// Formats a value, in the quotes of the previous value if it can be written with them.
 fn write(value: Written<'_>, before: Option<&str>) -> String {
     let text = match value {
         Written::Number(number) => return number.to_owned(),
@@ -126,7 +124,7 @@ fn write(value: Written<'_>, before: Option<&str>) -> String {
     quoted
 }
 
-/// Puts `key = value` behind what was found, as that is written.
+/// Inserts `key = value` after the found key, in the same style.
 fn behind(text: &str, found: &Found, key: &str, value: &str) -> String {
     let between = &text[found.key.end..found.value.start];
     let (before, after) = between.split_once('=').unwrap_or((" ", " "));
@@ -145,8 +143,8 @@ fn behind(text: &str, found: &Found, key: &str, value: &str) -> String {
     insert_line(text, found.value.end, &format!("{prefix}{key}{before}={after}{value}"))
 }
 
-/// Whether the `=` at `equals` stands below or above others on purpose: with more than a
-/// space before it, or at the same place as such a one in the line above.
+/// Whether the `=` at `equals` is aligned with others on purpose: it has more than one space before it, or
+/// matches the column of such a one in the line above.
 fn is_lined_up(text: &str, begin: usize, equals: usize) -> bool {
     let line = &text[begin..equals];
     let above = text[..begin].lines().next_back().unwrap_or_default();
@@ -155,8 +153,7 @@ fn is_lined_up(text: &str, begin: usize, equals: usize) -> bool {
     padded(line) || (padded(above) && above.chars().count() == line.chars().count())
 }
 
-/// Puts `key = value` at the beginning of a table that is empty, or has nothing to stand
-/// behind.
+/// Inserts `key = value` at the beginning of a table, if it has no anchor for the key.
 fn first(text: &str, table: &Item, key: &str, value: &str) -> Result<String, Nowhere> {
     let span = table.span().ok_or(Nowhere)?;
     match table {
@@ -175,7 +172,7 @@ fn first(text: &str, table: &Item, key: &str, value: &str) -> Result<String, Now
     }
 }
 
-/// Puts a line behind the one of `at`, ended as that one is.
+/// Inserts a line after the line at `at`, with the same line ending.
 fn insert_line(text: &str, at: usize, line: &str) -> String {
     match text[at..].find('\n') {
         Some(length) => {
@@ -192,11 +189,11 @@ fn insert_line(text: &str, at: usize, line: &str) -> String {
 
 fn line_begin(text: &str, at: usize) -> usize {
     let begin = text[..at].rfind('\n').map_or(0, |end| end + 1);
-    // A byte order mark is no part of the line.
+    // A byte order mark is not part of the line.
     if begin == 0 && text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { begin }
 }
 
-/// Where an entry between braces begins: a dotted key does so before its last part.
+/// Returns the start of an entry of an inline table, including the first parts of a dotted key.
 fn inline_begin(text: &str, found: &Found) -> usize {
     text[..found.key.start].rfind([',', '{', '\n']).map_or(0, |at| at + 1)
 }
@@ -210,7 +207,7 @@ fn remove_line(text: &str, found: &Found) -> String {
         let end = (found.value.end + length + 1).min(text.len());
         return splice(text, begin..end, "");
     }
-    // What somebody has written for people stays.
+    // Keeps the comment.
     let line = &text[begin..found.key.start];
     let indent = &line[..line.len() - line.trim_start().len()];
     let end = found.value.end + rest[..length].trim_end().len();
@@ -228,7 +225,7 @@ fn remove_inline(text: &str, found: &Found) -> String {
         let end = found.value.end + blank + 1 + spaces;
         return splice(text, begin + gap..end, "");
     }
-    // The last one: the comma before it goes, and the space before the brace stays.
+    // The last entry: removes the comma before it and keeps the space before the brace.
     let lead = text[..begin].trim_end();
     let begin = if lead.ends_with(',') { lead.len() - 1 } else { begin };
     splice(text, begin..found.value.end, "")

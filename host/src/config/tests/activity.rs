@@ -42,20 +42,32 @@ fn without_addresses_activity_is_kept_in_the_store() {
 #[test]
 fn what_cannot_be_is_said_with_the_fix() {
     for (line, message, fix) in [
-        ("tcp = \"127.0.0.1:1\"", "open to every local user", "set activity.token_file"),
-        ("redis = [\"10.0.0.1:6379\"]", "is not an address of Redis", "redis://HOST:PORT"),
-        ("redis = [\"redis://me:pw@a:1\"]", "holds a user or a password", "redis_password_file"),
-        ("redis_connections = \"ws_conn\"", "where the id stands", "write {id} once"),
-        ("redis_timer = \"{id}{id}\"", "where the id stands", "write {id} once"),
-        ("redis_timer = \"ws_conn:{id}\"", "cannot share one key", "a name of its own"),
-        ("redis_user = \"me\"", "of no use without redis_password_file", "set activity"),
-        ("redis_key = \"k.pem\"", "of no use without redis_cert", "set activity.redis_cert"),
-        ("redis = [\"redis://a:1\"]\nredis_ca = \"c\"", "is for TLS", "write rediss://"),
-        ("origins = [\"app.example\"]", "is not the origin of a page", "write https://HOST"),
-        ("origins = [\"https://*\"]", "is not the origin of a page", "write https://HOST"),
-        ("origins = [\"https://a.example\"]", "need activity.ticket_key_file", "or remove origins"),
-        ("ticket_key_file = \"keys\"", "need activity.origins", "or remove ticket_key_file"),
-        ("wake = \"always\"", "is no value of `wake`", "choose one of"),
+        (
+            "tcp = \"127.0.0.1:1\"",
+            "without a token is open to every local user",
+            "set activity.token_file",
+        ),
+        ("redis = [\"10.0.0.1:6379\"]", "is not a Redis address", "redis://HOST:PORT"),
+        ("redis = [\"redis://me:pw@a:1\"]", "contains a user or a password", "redis_password_file"),
+        ("redis_connections = \"ws_conn\"", "must contain {id} exactly once", "write {id} where"),
+        ("redis_timer = \"{id}{id}\"", "must contain {id} exactly once", "write {id} where"),
+        (
+            "redis_timer = \"ws_conn:{id}\"",
+            "must differ from activity.redis_connections",
+            "another name",
+        ),
+        ("redis_user = \"me\"", "requires activity.redis_password_file", "set activity"),
+        ("redis_key = \"k.pem\"", "requires activity.redis_cert", "set activity.redis_cert"),
+        ("redis = [\"redis://a:1\"]\nredis_ca = \"c\"", "requires TLS", "write rediss://"),
+        ("origins = [\"app.example\"]", "is not a valid origin", "write https://HOST"),
+        ("origins = [\"https://*\"]", "is not a valid origin", "write https://HOST"),
+        (
+            "origins = [\"https://a.example\"]",
+            "requires activity.ticket_key_file",
+            "or remove origins",
+        ),
+        ("ticket_key_file = \"keys\"", "requires activity.origins", "or remove ticket_key_file"),
+        ("wake = \"always\"", "is not a valid value for `wake`", "choose one of"),
     ] {
         let said = load(&format!("[activity]\n{line}\n")).unwrap_err().to_string();
         assert!(said.contains(message) && said.contains(fix), "{line}:\n{said}");

@@ -75,22 +75,22 @@ user = \"besom\"
 cert = \"node.pem\"
 ",
         r#"
-besom.toml:2:8: error: `localhost:2379` is not an endpoint of etcd
+besom.toml:2:8: error: `localhost:2379` is not an etcd endpoint
   2 | etcd = ["localhost:2379"]
     |        ^^^^^^^^^^^^^^^^^^ write http://host:2379 or https://host:2379
-besom.toml:2:8: error: coordination.etcd is for several nodes, and the store is a file of one
+besom.toml:2:8: error: coordination.etcd is for several nodes, but the store is a file on one machine
   2 | etcd = ["localhost:2379"]
     |        ^^^^^^^^^^^^^^^^^^ set store.url to a PostgreSQL server, or remove etcd
-besom.toml:3:11: error: `a/b` cannot be the name of a cluster
+besom.toml:3:11: error: `a/b` is not a valid name for a cluster
   3 | cluster = "a/b"
-    |           ^^^^^ write letters, digits, '-', '_' and '.', at most 128
-besom.toml:4:8: error: coordination.user is of no use without password_file
+    |           ^^^^^ use letters, digits, '-', '_' and '.', at most 128
+besom.toml:4:8: error: coordination.user requires coordination.password_file
   4 | user = "besom"
     |        ^^^^^^^ set coordination.password_file as well, or remove user
-besom.toml:5:8: error: coordination.cert is of no use without key
+besom.toml:5:8: error: coordination.cert requires coordination.key
   5 | cert = "node.pem"
     |        ^^^^^^^^^^ set coordination.key as well, or remove cert
-besom.toml:5:8: error: coordination.cert is for https, and every endpoint is http
+besom.toml:5:8: error: coordination.cert requires TLS, but every endpoint is http://
   5 | cert = "node.pem"
     |        ^^^^^^^^^^ write https:// in coordination.etcd, or remove it
 "#,
@@ -106,34 +106,34 @@ hash = \"md6\"
 virtual_nodes = 0
 ",
         r#"
-besom.toml:2:8: error: `etcd` is a list of texts, not text
+besom.toml:2:8: error: `etcd` must be an array of strings, not a string
   2 | etcd = "http://a:2379"
-    |        ^^^^^^^^^^^^^^^ write for instance etcd = ["text"]
+    |        ^^^^^^^^^^^^^^^ write, for example, etcd = ["text"]
 besom.toml:3:1: error: unknown key `clutser` in [coordination]
   3 | clutser = "a"
     | ^^^^^^^ did you mean `cluster`?
-besom.toml:6:8: error: `md6` is no value of `hash`
+besom.toml:6:8: error: `md6` is not a valid value for `hash`
   6 | hash = "md6"
     |        ^^^^^ did you mean "md5"?
-besom.toml:7:17: error: 0 is too little
+besom.toml:7:17: error: 0 is below the minimum
   7 | virtual_nodes = 0
-    |                 ^ the least is 1
+    |                 ^ the minimum is 1
 "#,
     );
     check(
         "[coordination]\netcd = [\"http://a:1\", 7]\n",
         r#"
-besom.toml:2:8: error: `etcd` lists texts, not a whole number
+besom.toml:2:8: error: `etcd` must contain strings, not an integer
   2 | etcd = ["http://a:1", 7]
-    |        ^^^^^^^^^^^^^^^^^ write each between double quotes
+    |        ^^^^^^^^^^^^^^^^^ put each entry in double quotes
 "#,
     );
     check(
         "[coordination]\netcd = [\"http://a:1\", \"http://a:1\"]\n",
         r#"
-besom.toml:2:8: error: `http://a:1` stands in `etcd` twice
+besom.toml:2:8: error: `http://a:1` is listed twice in `etcd`
   2 | etcd = ["http://a:1", "http://a:1"]
-    |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ remove one
+    |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^^ remove one of them
 "#,
     );
 }

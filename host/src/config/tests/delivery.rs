@@ -60,7 +60,7 @@ besom.toml:5:7: error: the host of `https://b:9/x` is not in delivery.hosts
 besom.toml:8:7: error: `ftp://a/x` is neither http nor https
   8 | url = "ftp://a/x"
     |       ^^^^^^^^^^^ write https://host/path or http://host:port/path
-besom.toml:11:7: error: `https://user:******@a/` holds a user or a password
+besom.toml:11:7: error: `https://user:******@a/` contains a user or a password
   11 | url = "https://user:******@a/"
      |       ^^^^^^^^^^^^^^^^^^^^^^^^ put the token into token_file
 besom.toml:13:9: error: the topic `e` has no url
