@@ -1,5 +1,5 @@
-//! What a frame costs with a thousand nodes, five hundred tasks and a hundred thousand items
-//! that wait: when everything has changed, and when nothing has.
+//! The cost of a frame with a thousand nodes, five hundred tasks and a hundred thousand waiting
+//! items: when everything has changed, and when nothing has.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
-//! The terminal while the dashboard has it: its modes, what is typed, what is drawn.
+//! The terminal while the dashboard uses it: its modes, input and drawing.
 //!
-//! Whatever ends the program gives the terminal back as it was: dropping the [`Console`], a
-//! panic on any thread, and a signal (which the shell turns into an end). The modes are taken
-//! back in the opposite order, and doing it twice changes nothing.
+//! Whatever ends the program, the terminal's modes are restored: by dropping the [`Console`], by a
+//! panic hook on any thread, and after a signal (which the shell turns into a regular end). The
+//! modes are reset in reverse order; resetting twice changes nothing.
 //!
-//! Colours are decided by the theme alone. Crossterm's own reading of `NO_COLOR` is turned off,
-//! because it takes reverse video away as well.
+//! The theme alone decides about colours. Crossterm's own handling of `NO_COLOR` is turned off,
+//! because it removes reverse video as well.
 
 use std::io::{self, IsTerminal, Stdout, Write};
 use std::sync::Once;
@@ -26,30 +26,30 @@ use ratatui::backend::CrosstermBackend;
 
 use crate::dash::{Code, Input, Key, MouseKind, State};
 
-/// Whether the terminal's modes are ours.
+/// Whether this program has set the terminal's modes.
 static TAKEN: AtomicBool = AtomicBool::new(false);
-/// The panic hook is put in place once.
+/// The panic hook is installed once.
 static HOOK: Once = Once::new();
 
-/// Whether standard input and output are a terminal that can be drawn on.
+/// Whether standard input and output are a terminal that supports drawing.
 pub fn is_possible() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
     io::stdin().is_terminal() && io::stdout().is_terminal() && !dumb
 }
 
-/// The terminal, taken.
+/// The terminal, with the dashboard's modes set.
 pub struct Console {
     terminal: Terminal<CrosstermBackend<Stdout>>,
-    /// None while another program has the terminal.
+    /// None while another program uses the terminal.
     events: Option<EventStream>,
     mouse: bool,
 }
 
 impl Console {
-    /// Takes the terminal.
+    /// Sets the terminal's modes.
     ///
     /// # Errors
-    /// If it cannot be written, or has no raw mode.
+    /// Returns an error if the terminal cannot be written to or does not support raw mode.
     pub fn take(mouse: bool) -> io::Result<Console> {
         HOOK.call_once(|| {
             let next = std::panic::take_hook();
@@ -65,18 +65,18 @@ impl Console {
         Ok(Console { terminal, events: Some(EventStream::new()), mouse })
     }
 
-    /// Columns and rows.
+    /// The size of the terminal in columns and rows.
     ///
     /// # Errors
-    /// If the terminal does not say.
+    /// Returns an error if the terminal does not report its size.
     pub fn size(&self) -> io::Result<(u16, u16)> {
         crossterm::terminal::size()
     }
 
-    /// The next thing typed, pasted, clicked or resized. Safe to be dropped half way.
+    /// Waits for the next key, paste, click or resize. Cancel-safe: it can be dropped at any time.
     ///
     /// # Errors
-    /// The terminal has gone away.
+    /// Returns an error if the terminal was closed.
     pub async fn next(&mut self) -> io::Result<Input> {
         loop {
             let Some(events) = &mut self.events else { return std::future::pending().await };
@@ -92,13 +92,13 @@ impl Console {
         }
     }
 
-    /// Draws what has changed since the last drawing, at once.
+    /// Draws what has changed since the last call, in one write.
     ///
     /// # Errors
-    /// If the terminal cannot be written.
+    /// Returns an error if the terminal cannot be written to.
     pub fn draw(&mut self, state: &State) -> io::Result<()> {
         if !TAKEN.load(Ordering::SeqCst) {
-            // A thread has panicked and given the terminal back: what it said is to stay.
+            // A thread has panicked and restored the terminal: its message has to stay visible.
             return Err(io::Error::other("the terminal was given back"));
         }
         queue!(io::stdout(), BeginSynchronizedUpdate)?;
@@ -110,10 +110,10 @@ impl Console {
         drawn.map(|_| ())
     }
 
-    /// Listens to the mouse, or leaves it to the terminal.
+    /// Enables or disables mouse events.
     ///
     /// # Errors
-    /// If the terminal cannot be written.
+    /// Returns an error if the terminal cannot be written to.
     pub fn mouse(&mut self, on: bool) -> io::Result<()> {
         self.mouse = on;
         if on {
@@ -123,10 +123,10 @@ impl Console {
         }
     }
 
-    /// Puts a text on the clipboard, as far as the terminal allows it (OSC 52).
+    /// Copies a text to the clipboard, as far as the terminal supports it (OSC 52).
     ///
     /// # Errors
-    /// If the terminal cannot be written.
+    /// Returns an error if the terminal cannot be written to.
     pub fn copy(&mut self, text: &str) -> io::Result<()> {
         let mut out = io::stdout();
         write!(out, "\x1b]52;c;{}\x07", base64(text.as_bytes()))?;
@@ -136,25 +136,24 @@ impl Console {
     /// Rings the bell.
     ///
     /// # Errors
-    /// If the terminal cannot be written.
+    /// Returns an error if the terminal cannot be written to.
     pub fn bell(&mut self) -> io::Result<()> {
         let mut out = io::stdout();
         out.write_all(b"\x07")?;
         out.flush()
     }
 
-    /// Lends the terminal to another program, and takes it again.
+    /// Restores the terminal for another program, and takes it back afterwards.
     ///
     /// # Errors
-    /// If it cannot be taken again.
+    /// Returns an error if the terminal cannot be taken back.
     pub async fn lend<T>(&mut self, work: impl Future<Output = T>) -> io::Result<T> {
         self.events = None;
         give_back();
         let done = work.await;
         enter(self.mouse)?;
-        // The screen was cleared; what was drawn before is forgotten, so that all of it is drawn
-        // again. `Terminal::clear` would ask the terminal where its cursor is, and the answer is
-        // lost to whoever reads what is typed.
+        // The screen was cleared, so the next drawing must be complete. `Terminal::clear` would
+        // query the cursor's position, and the reader of the input would consume the answer.
         self.terminal.swap_buffers();
         self.events = Some(EventStream::new());
         Ok(done)
@@ -172,7 +171,7 @@ fn enter(mouse: bool) -> io::Result<()> {
     enable_raw_mode()?;
     TAKEN.store(true, Ordering::SeqCst);
     let mut out = io::stdout();
-    // Whatever ended before may have left the alternate screen on, and its text in it.
+    // An earlier program may have left the alternate screen enabled, with its text in it.
     let entered = execute!(
         out,
         EnterAlternateScreen,
@@ -187,10 +186,10 @@ fn enter(mouse: bool) -> io::Result<()> {
     entered.inspect_err(|_| give_back())
 }
 
-/// Gives the terminal back, if it is ours.
+/// Restores the terminal's modes, if this program has set them.
 fn give_back() {
     if TAKEN.swap(false, Ordering::SeqCst) {
-        // There is nobody left to tell of a terminal that cannot be written.
+        // An error cannot be reported when the terminal cannot be written to.
         let _ = execute!(
             io::stdout(),
             EndSynchronizedUpdate,
@@ -203,7 +202,7 @@ fn give_back() {
     }
 }
 
-/// What the model understands; none: it is of no use.
+/// Translates an event for the model; none: the model does not use it.
 fn translated(event: Event) -> Option<Input> {
     match event {
         Event::Key(key) if key.kind != KeyEventKind::Release => Some(Input::Key(key_of(key))),
@@ -251,7 +250,7 @@ fn key_of(key: KeyEvent) -> Key {
     }
 }
 
-/// Base64 with padding, as OSC 52 wants it (RFC 4648, section 4).
+/// Base64 with padding, as OSC 52 requires (RFC 4648, section 4).
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);

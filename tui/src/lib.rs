@@ -1,15 +1,15 @@
-//! Besom in the terminal: a pure model, its update, and views of it.
+//! Besom in the terminal: pure models, their updates, and their views.
 //!
-//! So far there is the progress of a bounded piece of work, as `besom demo` shows it. The model
-//! ([`Progress`]) knows no terminal; [`Screen`] draws it in place where there is one, and says
-//! it line by line where there is none.
+//! [`dash`] is the dashboard. The rest is the progress of a bounded piece of work, as `besom demo`
+//! shows it: the model ([`Progress`]) does not depend on a terminal; [`Screen`] draws it in place
+//! on a terminal, and reports it line by line otherwise.
 //!
 //! ```text
 //! Event ──> Progress::update ──> Screen::draw ──┬─> view   (a terminal: a few lines, in place)
 //!                                               └─> plain  (a pipe, a log: lines now and then)
 //! ```
 //!
-//! Whoever runs the work owns the clock and asks the store; the screen only shows:
+//! The caller owns the clock and queries the store; the screen only displays:
 //!
 //! ```
 //! use besom_core::time::Mono;
@@ -25,19 +25,19 @@
 //! progress.update(Event::Counted { task: "compaction".into(), counts });
 //! screen.draw(&progress)?;
 //!
-//! // A line that is to stay, above what is drawn in place; logs go the same way.
+//! // A permanent line above the drawing; log lines are printed in the same way.
 //! screen.say("share-expiry: reloaded")?;
 //!
 //! let phase = Phase::Finished;
 //! progress.update(Event::Entered { task: "compaction".into(), phase });
 //! screen.draw(&progress)?;
-//! drop(screen); // The last picture stays, and the cursor is on the line below it.
+//! drop(screen); // The last drawing stays, and the cursor is on the line below it.
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Results never come this way: they are written to standard output by whoever has them,
-//! after the screen was dropped.
+//! Results are not shown here: the caller writes them to standard output after the screen was
+//! dropped.
 
 pub mod console;
 pub mod dash;

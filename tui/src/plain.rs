@@ -1,5 +1,5 @@
-//! The progress as lines, for pipes, logs and screen readers: a task speaks when it begins, when
-//! it ends and, while it works, every [`SAY_EVERY`]. Nothing here writes anywhere.
+//! The progress as lines, for pipes, logs and screen readers: a line when a task begins, when it
+//! ends and, while it works, every [`SAY_EVERY`]. Nothing here writes anywhere.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use besom_core::time::Mono;
 
 use crate::progress::{Phase, Progress, Task, grouped, per_second};
 
-/// How often a working task says how far it has come.
+/// How often the progress of a working task is reported.
 pub(crate) const SAY_EVERY: Duration = Duration::from_secs(5);
 
-/// What has been said already.
+/// What has been reported so far.
 #[derive(Debug, Default)]
 pub(crate) struct Plain {
     stage: String,
@@ -18,7 +18,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// What is to be said now.
+    /// The lines to report now.
     pub(crate) fn lines(&mut self, progress: &Progress) -> Vec<String> {
         let mut lines = Vec::new();
         if self.stage != progress.stage() {

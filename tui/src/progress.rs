@@ -1,7 +1,7 @@
-//! How far a piece of work has come: the model behind the screen.
+//! The progress of a piece of work: the model behind the screen.
 //!
-//! Decides what is known of each task, how fast it goes and whether anything has changed that
-//! is worth drawing. It knows no terminal, no clock and no store: readings come in as events.
+//! It holds what is known about each task, computes rates and decides whether a change has to be
+//! drawn. It does not depend on a terminal, a clock or a store: readings arrive as events.
 //!
 //! ```text
 //!            counts              entered
@@ -13,39 +13,39 @@ use std::time::Duration;
 
 use besom_core::time::Mono;
 
-/// A rate is what was done during the last so much.
+/// The span over which a rate is computed.
 pub const RATE_WINDOW: Duration = Duration::from_secs(3);
 
-/// Readings kept of each task, for its rate.
+/// Readings kept per task, for its rate.
 pub const SAMPLES_MAX: usize = 64;
 
-/// What has become of the items of a task.
+/// The counts of a task's items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Items found.
     pub planned: u64,
-    /// Items at their end: committed, skipped, discarded.
+    /// Items that ended: committed, skipped, discarded.
     pub done: u64,
     /// Items set aside as dead letters.
     pub dead: u64,
 }
 
-/// Where a task is.
+/// The phase of a task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Phase {
     /// It has not begun.
     #[default]
     Waiting,
-    /// It is looking for items, or executing them.
+    /// It is searching for items or executing them.
     Working,
-    /// It has done what there was to do.
+    /// It has ended successfully.
     Finished,
-    /// It came to an end before that, for this reason.
+    /// It has failed, for this reason.
     Failed(String),
 }
 
 impl Phase {
-    /// The phase in one word.
+    /// The word for the phase.
     pub fn word(&self) -> &'static str {
         match self {
             Phase::Waiting => "waiting",
@@ -56,36 +56,36 @@ impl Phase {
     }
 }
 
-/// What has happened.
+/// An input of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It is now so late.
+    /// The current time.
     Tick(Mono),
-    /// What is going on as a whole, in a few words; empty: nothing to say.
+    /// The current stage of the whole work, in a few words; empty: none.
     Stage(String),
-    /// A task has been counted. One that was waiting is working from now on.
+    /// A task's new counts. A waiting task becomes a working one.
     Counted {
-        /// Its name.
+        /// The task's name.
         task: String,
-        /// The counts since the beginning of the work.
+        /// The counts since the start of the work.
         counts: Counts,
     },
-    /// A task is in another phase.
+    /// A task has entered another phase.
     Entered {
-        /// Its name.
+        /// The task's name.
         task: String,
         /// The phase.
         phase: Phase,
     },
 }
 
-/// A task and how far it has come.
+/// A task and its progress.
 #[derive(Debug, Clone)]
 pub struct Task {
     name: String,
     phase: Phase,
     counts: Counts,
-    /// When so many items were at their end or set aside, oldest first.
+    /// The number of items that had ended or been set aside at each time, oldest first.
     samples: VecDeque<(Mono, u64)>,
 }
 
@@ -95,18 +95,17 @@ impl Task {
         &self.name
     }
 
-    /// Where it is.
+    /// Its phase.
     pub fn phase(&self) -> &Phase {
         &self.phase
     }
 
-    /// What has become of its items.
+    /// The counts of its items.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The share of its items that are through, from 0 to 1; a finished task without items is
-    /// through as well.
+    /// The fraction of its items that have ended, from 0 to 1; 1 for a finished task without items.
     pub fn ratio(&self) -> f64 {
         let through = self.through();
         match (self.counts.planned.max(through), &self.phase) {
@@ -117,8 +116,8 @@ impl Task {
         }
     }
 
-    /// Items per second during the last [`RATE_WINDOW`]; none while it does not work or too
-    /// little is known.
+    /// Items per second during the last [`RATE_WINDOW`]; none while it is not working or too little
+    /// is known.
     pub fn rate(&self) -> Option<f64> {
         let (&(first_at, first), &(last_at, last)) = (self.samples.front()?, self.samples.back()?);
         let span = last_at.since(first_at).as_secs_f64();
@@ -137,7 +136,7 @@ impl Task {
             Some((at, count)) if *at == now => *count = through,
             _ => self.samples.push_back((now, through)),
         }
-        // The oldest reading that covers the window stays, or the span would be short of it.
+        // The oldest reading that covers the window is kept; otherwise the span would be too short.
         let covers = |(at, _): &(Mono, u64)| now.since(*at) >= RATE_WINDOW;
         while self.samples.len() > SAMPLES_MAX || self.samples.get(1).is_some_and(covers) {
             self.samples.pop_front();
@@ -145,7 +144,7 @@ impl Task {
     }
 }
 
-/// How far a piece of work has come.
+/// The progress of a piece of work.
 #[derive(Debug, Clone)]
 pub struct Progress {
     tasks: Vec<Task>,
@@ -155,7 +154,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Work of these tasks, none of which has begun. They are shown in this order.
+    /// The progress of these tasks, none of which has begun. They are shown in this order.
     pub fn new<N: Into<String>>(tasks: impl IntoIterator<Item = N>) -> Progress {
         let task = |name: N| Task {
             name: name.into(),
@@ -171,8 +170,8 @@ impl Progress {
         }
     }
 
-    /// Takes an event in; returns whether the picture is another one now. What is said of a
-    /// task that is not among them changes nothing.
+    /// Handles an event; returns whether the display has changed. Events about other tasks are
+    /// ignored.
     pub fn update(&mut self, event: Event) -> bool {
         match event {
             Event::Tick(now) => {
@@ -216,7 +215,7 @@ impl Progress {
         &self.tasks
     }
 
-    /// What is going on as a whole; often empty.
+    /// The current stage of the whole work; often empty.
     pub fn stage(&self) -> &str {
         &self.stage
     }
@@ -226,13 +225,13 @@ impl Progress {
         self.now
     }
 
-    /// How long it has been going on.
+    /// How long the work has taken so far.
     pub fn elapsed(&self) -> Duration {
         self.now.since(self.began.unwrap_or(self.now))
     }
 }
 
-/// A whole number with its thousands apart: `12,345`.
+/// A whole number with thousands separators: `12,345`.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -254,7 +253,7 @@ pub(crate) fn per_second(rate: f64) -> String {
     }
 }
 
-/// A span in whole seconds: `7s`, `2m 05s`, `1h 00m 09s`.
+/// A duration in whole seconds: `7s`, `2m 05s`, `1h 00m 09s`.
 pub(crate) fn span(d: Duration) -> String {
     let (hours, minutes, seconds) = (d.as_secs() / 3_600, d.as_secs() / 60 % 60, d.as_secs() % 60);
     match (hours, minutes) {

@@ -1,8 +1,8 @@
-//! Where the progress is shown: in place on a terminal, or as lines.
+//! Shows the progress: in place on a terminal, or as lines.
 //!
-//! Decides between the two and owns the terminal while it draws. No mode of the terminal is
-//! changed, the cursor stays visible and stands below the picture after each drawing: a program
-//! that ends in any way, killed even, leaves nothing to be restored.
+//! Decides between the two and owns the terminal while drawing. It changes no terminal mode, and
+//! the cursor stays visible and is below the drawing afterwards: however the program ends, even
+//! killed, there is nothing to restore.
 
 use std::io::{self, IsTerminal, Stderr, Write};
 
@@ -28,11 +28,11 @@ enum Output {
 }
 
 impl Screen {
-    /// A screen of the size that these tasks need.
+    /// A screen with room for these tasks.
     ///
-    /// In place if standard error is a terminal that can do it. Standard output has to be one as
-    /// well, for the terminal is asked where its cursor is over standard output: a question that
-    /// must not end up in a pipe among results.
+    /// It draws in place if standard error is a terminal that supports it. Standard output has to
+    /// be a terminal as well, because the query for the cursor's position goes to standard output,
+    /// and must not end up among results in a pipe.
     pub fn start(progress: &Progress) -> Screen {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         let terminals = io::stderr().is_terminal() && io::stdout().is_terminal();
@@ -45,21 +45,21 @@ impl Screen {
         Screen { output }
     }
 
-    /// Whether the picture is drawn in place.
+    /// Whether the progress is drawn in place.
     pub fn is_inline(&self) -> bool {
         matches!(self.output, Output::Inline(..))
     }
 
-    /// Shows how far the work has come. In place only what has changed is written; ten times a
-    /// second is often enough.
+    /// Shows the progress. In place, only changes are written; calling it ten times per second is
+    /// sufficient.
     ///
     /// # Errors
-    /// If standard error cannot be written.
+    /// Returns an error if standard error cannot be written to.
     pub fn draw(&mut self, progress: &Progress) -> io::Result<()> {
         match &mut self.output {
             Output::Inline(terminal, palette) => {
                 let palette = *palette;
-                // At once or not at all: half a picture never shows.
+                // In one write, so that a partial drawing is never visible.
                 execute!(io::stderr(), BeginSynchronizedUpdate)?;
                 let drawn = terminal.draw(|frame| view(progress, palette, frame)).map(|_| ());
                 execute!(io::stderr(), EndSynchronizedUpdate)?;
@@ -72,10 +72,10 @@ impl Screen {
         }
     }
 
-    /// Says a line that stays, above the picture.
+    /// Prints a permanent line above the drawing.
     ///
     /// # Errors
-    /// If standard error cannot be written.
+    /// Returns an error if standard error cannot be written to.
     pub fn say(&mut self, line: &str) -> io::Result<()> {
         match &mut self.output {
             Output::Inline(terminal, _) => terminal.insert_before(1, |buffer| {
@@ -95,10 +95,10 @@ fn inline(progress: &Progress) -> io::Result<Terminal<CrosstermBackend<Stderr>>>
 }
 
 impl Drop for Screen {
-    /// The last picture stays; the cursor is on the empty line below it already.
+    /// The last drawing stays; the cursor is already on the empty line below it.
     fn drop(&mut self) {
         if let Output::Inline(terminal, _) = &mut self.output {
-            // Where it cannot be written there is nobody to show it to.
+            // An error cannot be reported when standard error cannot be written to.
             let _ = execute!(io::stderr(), EndSynchronizedUpdate);
             let _ = terminal.show_cursor();
         }

@@ -1,6 +1,5 @@
-//! The progress as a picture of a few lines: a pure function of the model, the palette and the
-//! size. Columns are dropped by priority where there is no room, and nothing is said by colour
-//! alone.
+//! Draws the progress in a few lines: a pure function of the model, the palette and the size.
+//! Columns are dropped by priority if there is no room, and colour is never the only sign.
 
 use ratatui::Frame;
 use ratatui::layout::{Position, Rect};
@@ -10,26 +9,26 @@ use ratatui::widgets::Paragraph;
 
 use crate::progress::{Phase, Progress, Task, grouped, per_second, span};
 
-/// The widest bar, in columns.
+/// The maximum width of a bar, in columns.
 const BAR_MAX: usize = 24;
 /// A bar that would be narrower is left out.
 const BAR_MIN: usize = 8;
 /// A reason that would be cut to less is left out.
 const ASIDE_MIN: usize = 8;
-/// Between two columns.
+/// Blank columns between two columns.
 const GAP: usize = 2;
 
-/// How things are told apart.
+/// How styles are expressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Palette {
     /// The terminal's own sixteen colours, which suit light and dark themes.
     Colour,
-    /// Weight alone, as NO_COLOR asks for.
+    /// Weight only, as NO_COLOR requests.
     Plain,
 }
 
 impl Palette {
-    /// By the value of NO_COLOR: any but an empty one asks for no colour.
+    /// The palette for a value of NO_COLOR: any non-empty value disables colours.
     pub(crate) fn of(no_color: Option<&std::ffi::OsStr>) -> Palette {
         match no_color {
             Some(value) if !value.is_empty() => Palette::Plain,
@@ -52,13 +51,13 @@ impl Palette {
     }
 }
 
-/// The lines that the picture takes: the heading, a line for each task, and an empty one for the
-/// cursor, so that whatever ends the program leaves the terminal as it should be.
+/// The number of lines of the drawing: the heading, one line per task, and an empty one for the
+/// cursor, so that the terminal is usable however the program ends.
 pub(crate) fn height(progress: &Progress) -> u16 {
     u16::try_from(progress.tasks().len()).unwrap_or(u16::MAX).saturating_add(2)
 }
 
-/// Draws the picture.
+/// Draws the progress.
 pub(crate) fn view(progress: &Progress, palette: Palette, frame: &mut Frame<'_>) {
     let area = frame.area();
     if area.is_empty() {
@@ -69,7 +68,8 @@ pub(crate) fn view(progress: &Progress, palette: Palette, frame: &mut Frame<'_>)
     lines.extend(progress.tasks().iter().map(|task| columns.line(task, palette)));
     let body = Rect { height: area.height.saturating_sub(1), ..area };
     frame.render_widget(Paragraph::new(lines), body);
-    // An explicit position keeps the cursor visible: a program that is killed need not show it.
+    // An explicit position keeps the cursor visible, so that a killed program does not have to
+    // restore it.
     frame.set_cursor_position(Position { x: area.x, y: area.bottom() - 1 });
 }
 
@@ -93,7 +93,7 @@ enum Column {
 }
 
 impl Column {
-    /// In the order in which they are given room.
+    /// The order in which columns get room.
     const BY_PRIORITY: [Column; 5] =
         [Column::Phase, Column::Count, Column::Aside, Column::Bar, Column::Rate];
 
@@ -129,7 +129,7 @@ impl Columns {
         for column in Column::BY_PRIORITY {
             let wanted = match column {
                 Column::Bar => BAR_MAX.min(left.saturating_sub(GAP)),
-                // The rest of the line: a reason may be long, and is cut.
+                // The rest of the line; a long reason is cut.
                 Column::Aside => widest(&|task| Span::raw(column.text(task)).width())
                     .unwrap_or(0)
                     .min(left.saturating_sub(GAP)),
@@ -169,7 +169,7 @@ impl Columns {
     }
 }
 
-/// A bar in eighths of a column; what is missing is drawn as well, so that its length shows
+/// A bar in eighths of a column; the missing part is drawn as well, so that its length is visible
 /// without colour.
 fn bar(ratio: f64, width: usize) -> String {
     const EIGHTHS: [char; 8] = ['·', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];

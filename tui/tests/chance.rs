@@ -1,5 +1,5 @@
-//! Whatever comes in, in whatever order and at whatever size: nothing panics, no action happens
-//! without its question, and no control character is drawn.
+//! Random inputs in any order and at any size: nothing panics, no action is sent without
+//! confirmation, and no control character is drawn.
 
 mod common;
 

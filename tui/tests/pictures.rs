@@ -1,5 +1,5 @@
-//! The screens as pictures: over a sweep of sizes nothing panics, and at the sizes that people
-//! use they are what they were. `BESOM_BLESS=1` writes them anew.
+//! The screens as golden files: nothing panics over a sweep of sizes, and at the common sizes the
+//! screens match their files. `BESOM_BLESS=1` rewrites the files.
 
 mod common;
 
@@ -9,7 +9,7 @@ use besom_tui::dash::sample::{large, small};
 use besom_tui::dash::{Code, Feed, Input, Place, ThemeChoice};
 use common::{Dashboard, key};
 
-/// Compares a picture with its file, or writes the file.
+/// Compares a screen with its golden file, or writes the file.
 fn check(name: &str, picture: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/screens/{name}.txt"));
     if std::env::var_os("BESOM_BLESS").is_some() {
@@ -19,7 +19,7 @@ fn check(name: &str, picture: &str) {
     let known = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
         known == picture,
-        "{name} is another picture than {} (BESOM_BLESS=1 takes it over):\n{picture}",
+        "{name} differs from {} (BESOM_BLESS=1 rewrites the file):\n{picture}",
         path.display()
     );
 }

@@ -1,5 +1,5 @@
-//! The ring, a run with its log, and a schedule that is edited: what they ask, and how they
-//! look. `BESOM_BLESS=1` writes the pictures anew.
+//! The ring, a run with its log, and the editing of a schedule: their questions and their screens.
+//! `BESOM_BLESS=1` rewrites the golden files.
 
 mod common;
 mod host;
@@ -30,7 +30,7 @@ fn check(name: &str, dashboard: &mut Dashboard, host: &mut Host) {
         let known = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
             known == picture,
-            "{name} is another picture than {} (BESOM_BLESS=1 takes it over):\n{picture}",
+            "{name} differs from {} (BESOM_BLESS=1 rewrites the file):\n{picture}",
             path.display()
         );
     }
@@ -77,7 +77,7 @@ fn the_ring_tells_ownership_from_load() {
     dashboard.input(key(Code::Down)).input(key(Code::Down));
     check("ring", &mut dashboard, &mut host);
     let picture = dashboard.picture(160, 48);
-    assert!(picture.contains("the ring is fair, the keys are not: node-c"), "{picture}");
+    assert!(picture.contains("the ring is even, the keys are not: node-c"), "{picture}");
     assert!(picture.contains("share:9f31 61.0%"), "{picture}");
     dashboard.input(key(Code::Char('/'))).type_in("doc:77fe --tenant acme").input(key(Code::Enter));
     dashboard.input(key(Code::Char('w')));
@@ -97,8 +97,8 @@ fn without_a_ring_everything_is_the_leaders_and_it_says_so() {
     let mut dashboard = Dashboard::of(alone);
     dashboard.go(Place::Ring).input(key(Code::Char('w')));
     let picture = dashboard.picture(80, 24);
-    assert!(picture.contains("no ring here: everything is the leader's"), "{picture}");
-    assert!(picture.contains("no ring decides here"), "{picture}");
+    assert!(picture.contains("no ring: the leader owns everything"), "{picture}");
+    assert!(picture.contains("no ring:"), "{picture}");
     assert!(!picture.contains("what-if  +1"), "{picture}");
 }
 
@@ -107,7 +107,7 @@ fn a_thousand_owners_leave_the_strip_of_the_chosen_one() {
     let mut dashboard = Dashboard::of(large());
     dashboard.go(Place::Ring).input(key(Code::Char('G')));
     let picture = dashboard.picture(80, 24);
-    assert!(picture.contains("more than there are letters"), "{picture}");
+    assert!(picture.contains("too many owners for one letter each"), "{picture}");
     assert!(picture.contains("node-0999"), "{picture}");
     // Zooming in, walking along it, and out again.
     for code in [Code::Char('z'), Code::Right, Code::Right, Code::Left, Code::Char('z'), Code::Esc]
@@ -251,7 +251,7 @@ fn a_schedule_is_saved_by_a_colon_and_w_as_in_an_editor() {
     let (mut dashboard, mut host) = form("share-expiry");
     retype(&mut dashboard, "*/2 * * * *");
     dashboard.input(key(Code::Esc)).type_in(":w").input(key(Code::Enter));
-    assert!(dashboard.picture(80, 24).contains("save: why?"));
+    assert!(dashboard.picture(80, 24).contains("reason (optional)"));
     dashboard.input(key(Code::Enter));
     host.answer(&mut dashboard);
     assert!(dashboard.picture(80, 24).contains("share-expiry: saved"), "a reason may be left out");
@@ -269,7 +269,7 @@ fn the_hour_that_comes_twice_is_shown_in_both_times() {
     for row in rows {
         assert!(picture.contains(row), "{row}: {picture}");
     }
-    assert!(picture.contains("comes twice"), "{picture}");
+    assert!(picture.contains("occurs twice"), "{picture}");
 }
 
 #[test]
@@ -281,14 +281,14 @@ fn a_file_that_changed_meanwhile_is_shown_and_what_was_typed_stays() {
     host.replace(&theirs, "changed");
     host.pass(&mut dashboard, 6_000);
     let picture = dashboard.picture(80, 24);
-    assert!(picture.contains("changed by somebody else"), "{picture}");
+    assert!(picture.contains("changed on disk"), "{picture}");
     dashboard.type_in("W");
-    assert!(dashboard.picture(80, 24).contains("R takes theirs"), "it is not saved");
+    assert!(dashboard.picture(80, 24).contains("R reloads it"), "it is not saved");
     dashboard.type_in("R");
     host.pass(&mut dashboard, 1_000);
     let picture = dashboard.picture(80, 24);
     assert!(picture.contains("*/3 * * * *"), "{picture}");
-    assert!(!picture.contains("changed by somebody else"), "{picture}");
+    assert!(!picture.contains("changed on disk"), "{picture}");
     assert!(picture.contains("Europe/Berlin"), "what was not touched follows: {picture}");
     // A refusal by the host is told as well, and nothing is lost.
     host.refuse = Some("the file was changed".into());
@@ -330,7 +330,7 @@ fn a_form_without_changes_follows_the_file() {
     let picture = dashboard.picture(80, 24);
     assert!(picture.contains("schedule */7 * * * *"), "{picture}");
     assert!(picture.contains("(as in the file)"), "{picture}");
-    assert!(!picture.contains("changed by somebody else"), "{picture}");
+    assert!(!picture.contains("changed on disk"), "{picture}");
 }
 
 #[test]
@@ -341,7 +341,7 @@ fn what_keeps_a_schedule_from_being_saved_is_told_beforehand() {
     let picture = dashboard.picture(80, 24);
     assert!(picture.contains("cannot be replaced: the directory is read-only"), "{picture}");
     // The answering host is node-a, and node-b leads.
-    assert!(picture.contains("node-b leads, and its file decides"), "{picture}");
+    assert!(picture.contains("the leader's (node-b) applies"), "{picture}");
     dashboard.input(key(Code::Esc)).type_in("W");
     assert!(dashboard.picture(80, 24).contains("! the file cannot be replaced"));
     dashboard.effects.clear();

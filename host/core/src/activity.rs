@@ -1,4 +1,4 @@
-//! Whether somebody is using a thing, decided from what was observed of it.
+//! Decides whether a thing is in use, from the observations of its connections.
 //!
 //! ```text
 //!   connect            last connection closed           idle timeout has passed
@@ -7,9 +7,9 @@
 //!               └───────────────────────────────────┘
 //! ```
 //!
-//! A [`Book`] that has observed for no longer than the idle timeout says *unknown* where a
-//! longer memory might know of a connection: *unknown* is never *idle*. It decides nothing
-//! about where the observations are kept; its adapters do.
+//! A [`Book`] that has observed for no longer than the idle timeout answers *unknown*, because it
+//! may have missed a connection; *unknown* is never treated as *idle*. Where observations are
+//! stored is not decided here; the adapters decide that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,13 +18,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Time;
 
-/// How long a thing is waited for after its last connection.
+/// Default time between a key's last connection and *idle*.
 pub const IDLE_TIMEOUT_DEFAULT: Duration = Duration::from_secs(300);
 
-/// How long a connection lives without a heartbeat.
+/// Default time that a connection stays open without a heartbeat.
 pub const HEARTBEAT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(60);
 
-/// What is known of an activity key.
+/// The state of an activity key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
@@ -32,24 +32,25 @@ pub enum State {
     Active,
     /// No connection; the idle timer is running.
     Waiting,
-    /// No connection and no idle timer, and observed for longer than the timeout.
+    /// No connection and no idle timer; the key was observed for longer than the idle timeout.
     Idle,
-    /// Not observed for long enough.
+    /// Not observed for long enough to decide.
     Unknown,
 }
 
-/// The two spans that activity depends on.
+/// The timeouts that decide a key's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// From the end of the last connection to *idle*.
+    /// From the end of the last connection until the key is *idle*.
     pub idle: Duration,
-    /// From the last heartbeat of a connection to its end.
+    /// From a connection's last heartbeat until it counts as closed.
     pub heartbeat: Duration,
 }
 
 impl Timeouts {
-    /// After how long a connection that has shown no life, or an idle timer, says nothing any more
-    /// that its absence would not say: it has ended, and so has the timer that its end has started.
+    /// The age at which a silent connection or an idle timer can be deleted: by then the connection
+    /// has ended, and so has the idle timer that its end started, so the record no longer changes
+    /// any answer.
     pub fn forgotten(&self) -> Duration {
         self.heartbeat.saturating_add(self.idle).saturating_mul(2)
     }
@@ -61,17 +62,17 @@ impl Default for Timeouts {
     }
 }
 
-/// What was observed of one key.
+/// The observations of one key.
 #[derive(Debug, Clone, Default)]
 struct Use {
-    /// The last sign of life of each open connection.
+    /// The last heartbeat of each open connection.
     connections: BTreeMap<String, Time>,
-    /// When the last connection was closed, while none is open.
+    /// When the last connection was closed; set only while none is open.
     closed_at: Option<Time>,
 }
 
 impl Use {
-    /// Closes what has expired, each at the instant it did.
+    /// Closes expired connections, each as of the instant at which it expired.
     fn expire(&mut self, now: Time, heartbeat: Duration) {
         let end = |seen: Time| seen + heartbeat;
         let last = self.connections.values().map(|&seen| end(seen)).max();
@@ -82,7 +83,7 @@ impl Use {
     }
 }
 
-/// All keys observed since one instant.
+/// The observations of all keys since `observed_since`.
 #[derive(Debug, Clone)]
 pub struct Book {
     timeouts: Timeouts,
@@ -91,17 +92,17 @@ pub struct Book {
 }
 
 impl Book {
-    /// A book that knows nothing of the time before `now`.
+    /// A book without observations from before `now`.
     pub fn new(timeouts: Timeouts, now: Time) -> Book {
         Book { timeouts, observed_since: now, keys: BTreeMap::new() }
     }
 
-    /// Forgets everything, as a server does that was flushed or restarted.
+    /// Discards everything, as a server does when it is flushed or restarted.
     pub fn flush(&mut self, now: Time) {
         *self = Book::new(self.timeouts, now);
     }
 
-    /// A connection was opened, or showed that it is still open: the timer stops.
+    /// Records that a connection was opened or sent a heartbeat; stops the idle timer.
     pub fn connect(&mut self, key: &str, connection: &str, now: Time) {
         let used = self.keys.entry(key.to_owned()).or_default();
         used.expire(now, self.timeouts.heartbeat);
@@ -109,8 +110,8 @@ impl Book {
         used.closed_at = None;
     }
 
-    /// A connection was closed; the last one starts the timer. One that is not known
-    /// changes nothing.
+    /// Records that a connection was closed; closing the last one starts the idle timer. An unknown
+    /// connection changes nothing.
     pub fn disconnect(&mut self, key: &str, connection: &str, now: Time) {
         let Some(used) = self.keys.get_mut(key) else { return };
         used.expire(now, self.timeouts.heartbeat);
@@ -119,7 +120,7 @@ impl Book {
         }
     }
 
-    /// What is known of a key.
+    /// The state of a key at `now`.
     pub fn state(&self, key: &str, now: Time) -> State {
         if let Some(used) = self.keys.get(key) {
             let mut used = used.clone();
@@ -135,20 +136,20 @@ impl Book {
     }
 }
 
-/// Who has listened to the signs of life that a ledger keeps.
+/// Since when a ledger's heartbeats have been received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listening {
-    /// Since when somebody has used the ledger: a connection that nobody could listen to
-    /// before is not held to have been silent.
+    /// When the ledger was opened: silence before this does not count against a connection, because
+    /// its heartbeats could not be received.
     pub opened_at: Time,
-    /// Since when every sign of life would have been noted; none: nobody listens.
+    /// Since when every heartbeat has been recorded; none: no process records heartbeats now.
     pub since: Option<Time>,
 }
 
-/// The state of one key by the rows of a ledger that outlives its readers: when each open
-/// connection was last heard of, and when the last one closed. A key is idle only where every sign
-/// of life would have been noted for all of the idle timeout: what came while nobody listened is
-/// in no row.
+/// The state of one key, from the rows of a ledger that outlives its readers: when each open
+/// connection was last heard from, and when the last one closed. A key is idle only if every
+/// heartbeat was recorded during the whole idle timeout; a connection that came while no process
+/// was listening is in no row.
 pub fn state_of(
     seen: &[Time],
     closed: Option<Time>,

@@ -1,36 +1,37 @@
-//! A budget of rows per second that several takers share.
+//! A budget of rows per second, shared by several takers.
 //!
-//! One instant is all its state: when the next rows are free. Whoever takes rows moves it on by
-//! the time that they are worth; as long as it lies in the future, nobody takes any. So a taker
-//! may take more than a second's worth at once (a commit cannot be cut), and everybody waits
-//! until it is paid off. What an idle second was worth is kept, and no more than that.
+//! Its only state is one instant: when the next rows are free. Taking rows advances it by the time
+//! that they are worth; while it lies in the future, no rows are granted. A taker may therefore
+//! take more than a second's worth at once (a commit cannot be split), and every taker waits until
+//! that is paid off. At most one second of unused budget is kept.
 //!
-//! This decides when rows may be taken, not where the instant is kept nor who waits.
+//! This module decides when rows may be taken. It decides neither where the instant is stored nor
+//! which taker waits.
 
 use std::num::NonZeroU32;
 
 use crate::time::Time;
 
-/// How long an unused budget is kept, in microseconds.
+/// How much unused budget is kept, in microseconds.
 pub const KEPT_MICROS: i64 = 1_000_000;
 
-/// What was asked of a budget has come to.
+/// The answer to a request for rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grant {
     /// The rows are taken.
     Now,
-    /// Nothing was taken, and nothing will be before then.
+    /// Nothing was taken, and nothing is granted before this time.
     NotBefore(Time),
 }
 
-/// What rows are worth, in microseconds of the budget; at least one.
+/// The time that rows are worth, in microseconds; at least 1.
 pub fn worth_micros(rows: u64, per_second: NonZeroU32) -> i64 {
     let micros = (u128::from(rows) * 1_000_000).div_ceil(u128::from(per_second.get()));
     i64::try_from(micros).unwrap_or(i64::MAX / 2).min(i64::MAX / 2)
 }
 
-/// Takes rows at `now`; `free_at` is the budget's state, none before its first use. Returns the
-/// grant and the state from now on.
+/// Takes rows at `now`. `free_at` is the budget's state; none before its first use. Returns the
+/// grant and the new state.
 pub fn take(
     free_at: Option<Time>,
     now: Time,

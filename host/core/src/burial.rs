@@ -1,12 +1,12 @@
-//! Whose begun batches count as deaths.
+//! Decides whose begun batches count as deaths.
 //!
-//! A node notes what it is about to execute, so that a death during it is counted. Only a node
-//! that is gone has died: one whose lease ended because the lease service was away is alive, has
-//! stopped by its own clock, and comes back. So an incarnation is taken for dead once it has not
-//! been a member for a whole lease under one leader, or at once when its node has been started
-//! again: two incarnations of a node are never there together.
+//! A node records what it is about to execute, so that a death during the execution is counted.
+//! Only a node that is gone has died: a node whose lease ended because the lease service was
+//! unreachable is alive, has stopped by its own clock, and returns. An incarnation therefore counts
+//! as dead once it has not been a member for a whole lease under one leader, or at once when its
+//! node has been restarted, because two incarnations of a node never run together.
 //!
-//! This module does not know how begun batches are found, or what a death means for an item.
+//! This module does not know how begun batches are found or what a death means for an item.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use std::time::Duration;
 use crate::ids::NodeName;
 use crate::time::Mono;
 
-/// Who is waited for, as the leader sees it.
+/// The incarnations that the leader is waiting for.
 #[derive(Debug, Clone, Default)]
 pub struct Burial {
-    /// Incarnations with begun batches that are no members, and since when.
+    /// Incarnations that have begun batches but are not members, and since when.
     absent: BTreeMap<NodeName, Mono>,
     look_at: Option<Mono>,
 }
 
 impl Burial {
-    /// A leadership begins, or members have gone: look who has begun something.
+    /// A leadership begins or members have left: the begun batches have to be read.
     pub fn look(&mut self, now: Mono) {
         self.look_at = Some(now);
     }
@@ -33,18 +33,18 @@ impl Burial {
         *self = Burial::default();
     }
 
-    /// When [`Burial::is_due`] is asked next.
+    /// When [`Burial::is_due`] has to be called next.
     pub fn deadline(&self) -> Option<Mono> {
         self.look_at
     }
 
-    /// Whether to look now who has begun something; it counts as under way.
+    /// Whether the begun batches have to be read now; if so, the read counts as under way.
     pub fn is_due(&mut self, now: Mono) -> bool {
         self.look_at.take_if(|at| now >= *at).is_some()
     }
 
-    /// Those that have begun something; none: no answer. Returns who is dead. Who is still
-    /// among the begun at the next look is returned again.
+    /// Takes the incarnations that have begun batches; none: no answer. Returns the dead ones. An
+    /// incarnation that still has begun batches at the next read is returned again.
     pub fn begun(
         &mut self,
         now: Mono,
@@ -64,7 +64,7 @@ impl Burial {
         let dead = |(node, since): &(&NodeName, &Mono)| now >= **since + lease || replaced(node);
         let dead: Vec<NodeName> =
             self.absent.iter().filter(dead).map(|(node, _)| node.clone()).collect();
-        // Who is dead is looked for again as well: the burial may fail.
+        // The dead are read again as well, because the burial may fail.
         let next = self.absent.values().map(|since| (*since + lease).max(now + lease / 4)).min();
         self.look_at = self.look_at.into_iter().chain(next).min();
         dead

@@ -1,8 +1,8 @@
-//! The store's clock, as a node knows it between two readings.
+//! Estimates the store's clock between two readings.
 //!
-//! What is due is decided by the store's clock, which all nodes share: the clocks of their
-//! machines may differ. A node reads it now and then and counts on by its own clock that only
-//! moves forward, so that it need not ask for every event.
+//! The store's clock decides what is due. All nodes share it, while the clocks of their machines
+//! may differ. A node reads it periodically and extrapolates with its own monotonic clock, so that
+//! it does not have to ask for every event.
 
 use std::time::Duration;
 
@@ -11,9 +11,9 @@ use crate::time::{Mono, Time};
 /// One reading of the store's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
-    /// When it was asked for.
+    /// When the request was sent.
     pub sent: Mono,
-    /// What the store answered: its clock at some instant between the two others.
+    /// The store's answer: its clock at some instant between `sent` and `answered`.
     pub store: Time,
     /// When the answer came.
     pub answered: Mono,
@@ -25,9 +25,8 @@ impl Reading {
     }
 }
 
-/// The store's clock, estimated. The estimate is never ahead of the store's clock as it was
-/// read, and behind it by at most its error, plus what the two clocks have drifted
-/// apart since.
+/// An estimate of the store's clock. It is never ahead of the clock that was read, and behind it by
+/// at most its error plus the drift between the two clocks since then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreClock {
     /// Microseconds to add to [`Mono`].
@@ -36,8 +35,8 @@ pub struct StoreClock {
 }
 
 impl StoreClock {
-    /// From the readings of one moment: the one that took the shortest time is the closest.
-    /// None without a reading.
+    /// Takes the best of several readings: the one with the shortest round trip is the most
+    /// precise. None without a reading.
     pub fn from_readings(readings: &[Reading]) -> Option<StoreClock> {
         let best = readings.iter().min_by_key(|reading| reading.took())?;
         // The store has read its clock before its answer came.
@@ -45,17 +44,18 @@ impl StoreClock {
         Some(StoreClock { offset, error: best.took() })
     }
 
-    /// What the store's clock shows at least.
+    /// A lower bound of the store's clock at `now`.
     pub fn at(&self, now: Mono) -> Time {
         Time(self.offset.saturating_add(micros(now)))
     }
 
-    /// How far a machine's wall clock is from the store's clock, in microseconds: positive where
-    /// it is ahead. Zero where the difference is within the error of the estimate.
+    /// The difference between a machine's wall clock and the store's clock, in microseconds;
+    /// positive when the wall clock is ahead. Zero when the difference is within the error of the
+    /// estimate.
     pub fn skew(&self, wall: Time, now: Mono) -> i64 {
         let ahead = wall.0.saturating_sub(self.at(now).0);
         let error = i64::try_from(self.error.as_micros()).unwrap_or(i64::MAX);
-        // The estimate is between 0 and `error` behind.
+        // The estimate is behind by 0 to `error`.
         ahead.min(0) + ahead.saturating_sub(error).max(0)
     }
 }
@@ -64,21 +64,21 @@ fn micros(at: Mono) -> i64 {
     i64::try_from(at.0).unwrap_or(i64::MAX)
 }
 
-/// How far a node's clock may be from the store's.
+/// Bounds of the difference between a node's clock and the store's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SkewBounds {
-    /// From here on it is warned of.
+    /// From this difference on, the node warns.
     pub warn: Duration,
-    /// From here on the node does not lead.
+    /// From this difference on, the node does not lead.
     pub max: Duration,
 }
 
 impl SkewBounds {
-    /// By default.
+    /// The bounds that hold when the configuration sets none.
     pub const DEFAULT: SkewBounds =
         SkewBounds { warn: Duration::from_secs(1), max: Duration::from_secs(10) };
 
-    /// What a skew of so many microseconds means.
+    /// Classifies a skew in microseconds.
     pub fn judge(&self, skew: i64) -> Skew {
         let skew = Duration::from_micros(skew.unsigned_abs());
         if skew >= self.max {
@@ -90,20 +90,20 @@ impl SkewBounds {
         }
     }
 
-    /// The same after what it meant before: it is over once the skew is clearly below the bound,
-    /// so that one at a bound does not come and go with each reading.
+    /// Like [`SkewBounds::judge`], with hysteresis: a skew class ends only once the skew is clearly
+    /// below its bound, so that a skew near a bound does not flap with each reading.
     pub fn judge_after(&self, before: Skew, skew: i64) -> Skew {
         let larger = skew.saturating_add(skew / 4);
         self.judge(skew).max(before.min(self.judge(larger)))
     }
 }
 
-/// What a skew means.
+/// The consequence of a skew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Skew {
-    /// Nothing.
+    /// The skew has no consequence.
     Small,
-    /// It is warned of.
+    /// The node warns.
     Noticed,
     /// The node does not lead.
     TooLarge,

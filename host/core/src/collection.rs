@@ -1,8 +1,7 @@
-//! Collections: how a user's table may be seen by a plugin.
+//! Collections: how a plugin may see a user's table.
 //!
-//! This module holds the definition. It comes from `besom.toml` (or from the built-in
-//! entity model); the store adapters translate it into their SQL and check it against
-//! the database.
+//! This module holds the definition. It comes from `besom.toml` or from the built-in entity model;
+//! the store adapters translate it into SQL and check it against the database.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::value::Kind;
 
-/// How a column stores its kind, where the database leaves a choice.
+/// How a column stores its kind where the database leaves a choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Encoding {
@@ -30,14 +29,14 @@ pub enum Encoding {
 /// A column of a collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Column {
-    /// What it holds.
+    /// The kind of its values.
     pub kind: Kind,
-    /// How.
+    /// How the values are stored.
     pub encoding: Encoding,
 }
 
-/// The row whose lock makes a guard on this collection hold: whoever inserts here locks
-/// it as well (a foreign key does it).
+/// The row whose lock makes a guard on this collection hold: every insert into the collection locks
+/// it as well (a foreign key does that).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Anchor {
     /// The collection of the anchoring row.
@@ -46,7 +45,7 @@ pub struct Anchor {
     pub columns: Vec<String>,
 }
 
-/// A user's table (or view of it) as a plugin may see it.
+/// A user's table or view as a plugin may see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collection {
     /// Its name in `besom.toml` and in plugins.
@@ -59,18 +58,18 @@ pub struct Collection {
     pub key: Vec<String>,
     /// Every column that plugins may name, key columns included, tenant excluded.
     pub columns: BTreeMap<String, Column>,
-    /// Indexes usable for range reads: name to columns. The database's index begins with
-    /// the tenant column (where there is one), then these; the key always is one (named "").
+    /// Indexes usable for range reads, by name. The database's index begins with the tenant column
+    /// (if there is one), followed by these columns. The key is always an index; its name is "".
     pub indexes: BTreeMap<String, Vec<String>>,
-    /// What keeps rows from being inserted while a guard on their absence is evaluated.
-    /// Such a guard holds under the first anchor whose columns its filter fixes with
-    /// [`Equal`](crate::proposal::Comparison::Equal): those values are the anchor's key. A
-    /// filter that fixes none of them is refused.
+    /// The rows that keep others from inserting while a guard on absence is evaluated. Such a guard
+    /// holds under the first anchor whose columns its filter fixes with
+    /// [`Equal`](crate::proposal::Comparison::Equal): those values are the anchor's key. A filter
+    /// that fixes none of them is refused.
     pub anchors: Vec<Anchor>,
 }
 
 impl Collection {
-    /// The columns of an index; none names the key.
+    /// The columns of an index; `None` means the key.
     pub fn index_columns(&self, index: Option<&str>) -> Option<&[String]> {
         match index {
             None | Some("") => Some(&self.key),
@@ -78,7 +77,7 @@ impl Collection {
         }
     }
 
-    /// Columns of an index with the key behind them: the order of a range over it, which is total.
+    /// The columns of an index followed by the key: the order of a range over it, which is total.
     pub fn order_of(&self, columns: &[String]) -> Vec<String> {
         let rest = self.key.iter().filter(|name| !columns.contains(name));
         columns.iter().chain(rest).cloned().collect()
@@ -88,21 +87,21 @@ impl Collection {
 /// All collections of a configuration, by name.
 pub type Collections = BTreeMap<String, Collection>;
 
-/// What a task may do to a collection.
+/// The operations that a task may perform on a collection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operations {
     /// Read rows.
     pub read: bool,
     /// Insert rows.
     pub insert: bool,
-    /// Update rows (an upsert needs insert and update).
+    /// Update rows (an upsert needs both insert and update).
     pub update: bool,
     /// Delete rows.
     pub delete: bool,
 }
 
 impl Operations {
-    /// What both allow.
+    /// The operations that both allow.
     #[must_use]
     pub fn and(self, other: Operations) -> Operations {
         Operations {
@@ -113,7 +112,7 @@ impl Operations {
         }
     }
 
-    /// Whether everything asked for is allowed by `self`.
+    /// Whether `self` allows every operation in `asked`.
     pub fn covers(self, asked: Operations) -> bool {
         (self.read || !asked.read)
             && (self.insert || !asked.insert)
@@ -122,5 +121,5 @@ impl Operations {
     }
 }
 
-/// What a task may do, by collection.
+/// The operations that a task may perform, by collection.
 pub type Grants = BTreeMap<String, Operations>;

@@ -1,106 +1,107 @@
-//! What people ask for, with who and why beside it in the store's books.
+//! Operators' requests, which the store records with their author and reason.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{RunId, TaskName};
 
-/// What somebody asks of the leader from outside.
+/// A request to the leader from outside.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case")]
 pub enum Command {
-    /// Start a run now.
+    /// Start a run of the task now.
     Trigger {
-        /// The task.
+        /// The task's name in the configuration.
         task: TaskName,
     },
-    /// Plan no more runs.
+    /// Stop planning runs of the task.
     Pause {
-        /// The task.
+        /// The task's name in the configuration.
         task: TaskName,
     },
-    /// Plan again.
+    /// Plan runs of the task again.
     Resume {
-        /// The task.
+        /// The task's name in the configuration.
         task: TaskName,
     },
-    /// End a run: its scan stops; what it planned stays.
+    /// Cancel a run: its scan stops; the items it has planned are still executed.
     Cancel {
-        /// The run.
+        /// The run's number in the store.
         run: RunId,
     },
-    /// Put dead letters into the retries, to be tried at once with fresh attempts.
+    /// Move dead letters to the retries, to be executed immediately with a fresh attempt count.
     RetryDead(DeadSelector),
-    /// Discard dead letters.
+    /// Discard dead letters: the items are not planned again until their version changes.
     DiscardDead(DeadSelector),
-    /// Deliver messages again that were given up, with fresh attempts.
+    /// Deliver abandoned messages again, with a fresh attempt count.
     RetryMessages(MessageSelector),
-    /// Number the streams of a task anew that have lost items or hold rows that cannot be read.
+    /// Renumber a task's streams that have lost items or hold unreadable rows.
     RepairStreams {
-        /// The task.
+        /// The task's name in the configuration.
         task: TaskName,
     },
-    /// Give the leadership up; another node leads then, or the same one again.
+    /// Resign the leadership; then another node, or the same one, leads.
     Resign,
-    /// A task was edited in a configuration file: kept for who, when and why. The hosts
-    /// take the file up by themselves.
+    /// A task was edited in a configuration file. This records who, when and why; each host reloads
+    /// the file by itself.
     Edited {
-        /// The task.
+        /// The task's name in the configuration.
         task: TaskName,
-        /// Which keys, and their values before and after.
+        /// The changed keys, with their values before and after.
         change: String,
     },
-    /// A host has taken up a plugin of its directory: kept for which file ran from when on, and with
-    /// which rights.
+    /// A host has loaded a plugin from its directory. This records which file ran since when and
+    /// with which grants.
     Loaded {
-        /// The plugin, as its tasks name it.
+        /// The plugin's name in its tasks' definitions.
         plugin: String,
-        /// SHA-256 of its file, in hexadecimal.
+        /// SHA-256 of the plugin's file, in hexadecimal.
         digest: String,
-        /// Its name and version, as it says.
+        /// The name and version in the plugin's manifest.
         version: String,
-        /// The tasks that it serves, and what each is granted.
+        /// The tasks that use it, with the grants of each.
         grants: String,
-        /// What the plugin asks for, as JSON.
+        /// The plugin's manifest as JSON.
         manifest: String,
     },
-    /// A host has taken up a changed configuration: kept for what counted from when on.
+    /// A host has loaded a changed configuration. This records which one applied since when.
     Reloaded {
-        /// The digest of the configuration before, as far as hosts share it.
+        /// The digest of the previous configuration, over the parts that hosts share.
         before: String,
-        /// That of the new one.
+        /// The digest of the new configuration.
         after: String,
-        /// Tasks that came, went or changed, with their rights before and after, and what else.
+        /// Tasks that were added, removed or changed, with their grants before and after, and other
+        /// changes.
         change: String,
     },
-    /// Documents were imported from files: kept for who, when and why.
+    /// Documents were imported from files. This records who, when and why.
     Imported {
-        /// The tenant that they belong to.
+        /// The tenant that the documents belong to.
         tenant: String,
-        /// How many, and their names.
+        /// The number of documents, and their names.
         documents: String,
     },
-    /// A node was told to drain: kept for who, when and why. The members have it already.
+    /// A node was drained. This records who, when and why; the membership already reflects it.
     Drained {
-        /// Its lasting name.
+        /// The node's lasting name.
         node: String,
     },
-    /// A drained node was given its share again: kept likewise.
+    /// A drained node rejoined; recorded like [`Command::Drained`].
     Rejoined {
-        /// Its lasting name.
+        /// The node's lasting name.
         node: String,
     },
-    /// What this version does not know, of a later one or written by hand.
+    /// A command that this version does not know: of a later version, or written by hand.
     #[serde(skip_deserializing)]
     Unknown,
 }
 
 impl Command {
-    /// Whether it takes something away for good, so that a reason is kept with it.
+    /// Whether it removes something permanently and therefore requires a reason.
     pub fn discards(&self) -> bool {
         matches!(self, Command::DiscardDead(_) | Command::RepairStreams { .. })
     }
 
-    /// Whether it is kept of what has happened already: nobody waits for a leader to do it.
+    /// Whether it only records what has already happened, so that no leader has to apply it.
     pub fn is_record(&self) -> bool {
         matches!(
             self,
@@ -113,7 +114,7 @@ impl Command {
         )
     }
 
-    /// What it does, in one word.
+    /// Its verb, as in the command line.
     pub fn verb(&self) -> &'static str {
         match self {
             Command::Trigger { .. } => "trigger",
@@ -135,7 +136,7 @@ impl Command {
         }
     }
 
-    /// What it is about: a task, a run, dead letters.
+    /// What it is about, for people: a task, a run, dead letters.
     pub fn subject(&self) -> String {
         match self {
             Command::Trigger { task }
@@ -156,12 +157,12 @@ impl Command {
     }
 }
 
-/// Which messages of the outbox.
+/// Selects messages of the outbox.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MessageSelector {
-    /// By number, and then by nothing else; empty: by the other field.
+    /// Their numbers; if not empty, `topic` is ignored.
     pub ids: Vec<u64>,
-    /// Of this topic; none: of all.
+    /// The topic of the messages; none: all topics.
     pub topic: Option<String>,
 }
 
@@ -176,36 +177,36 @@ impl std::fmt::Display for MessageSelector {
     }
 }
 
-/// Which dead letters.
+/// Selects dead letters.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct DeadSelector {
-    /// By number, and then by nothing else; empty: by the other fields.
+    /// Their numbers; if not empty, the other fields are ignored.
     pub ids: Vec<u64>,
-    /// Of this task.
+    /// The task of the dead letters; none: all tasks.
     pub task: Option<TaskName>,
-    /// With exactly this last error.
+    /// The last error, exactly; none: any error.
     pub error: Option<String>,
-    /// How many whoever asks has seen: where another number matches, nothing is changed. None:
-    /// however many there are.
+    /// The number of matching letters that the operator has seen: if another number matches,
+    /// nothing is changed. None: any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expect: Option<u64>,
 }
 
 impl DeadSelector {
-    /// Whether it names any: by number, task or error.
+    /// Whether it selects by number, task or error.
     pub fn is_narrow(&self) -> bool {
         !self.ids.is_empty() || self.task.is_some() || self.error.is_some()
     }
 
-    /// Why nothing is changed where `found` letters match; none: that many were expected.
+    /// Why nothing is changed if `found` letters match; none: `found` is as expected.
     pub fn mismatch(&self, found: u64) -> Option<String> {
         if found == 0 && self.is_narrow() && self.expect.is_none() {
-            return Some(format!("{self}: none is open"));
+            return Some(format!("{self}: no match among the open dead letters"));
         }
         let expected = self.expect.filter(|expected| *expected != found)?;
         Some(format!(
-            "{} expected, {found} found: nothing was changed; look again, and give the number \
-             that is there now",
+            "expected {}, found {found}: nothing was changed; list them again and pass the \
+             current number",
             counted(expected, "dead letter")
         ))
     }
@@ -222,7 +223,7 @@ impl std::fmt::Display for DeadSelector {
     }
 }
 
-/// So many of something, whose plural ends in `s`.
+/// A count with its noun, whose plural ends in `s`.
 pub fn counted(count: u64, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),
@@ -230,23 +231,23 @@ pub fn counted(count: u64, what: &str) -> String {
     }
 }
 
-/// What an operator asks for, in the dashboard or on the command line.
+/// An operator's request, from the dashboard or the command line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
-    /// Something for the leader.
+    /// A command for the leader.
     Ask {
-        /// What.
+        /// The command.
         command: Command,
     },
-    /// Let a node finish what it has and give it nothing new.
+    /// Drain a node: it finishes its work and receives nothing new.
     Drain {
-        /// Its lasting name.
+        /// The node's lasting name.
         node: String,
     },
-    /// Give a drained node its share again.
+    /// Give a drained node its share of the partitions again.
     Rejoin {
-        /// Its lasting name.
+        /// The node's lasting name.
         node: String,
     },
 }

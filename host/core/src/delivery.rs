@@ -1,7 +1,8 @@
-//! Which messages are delivered next, and what becomes of one that a receiver refused.
+//! Decides which messages are delivered next, and what happens to a message that a receiver
+//! refused.
 //!
-//! A [`Machine`] lives as long as one leadership: whoever leads next begins with an
-//! empty one, so that no answer to an earlier leadership is ever taken for its own.
+//! A [`Machine`] lives as long as one leadership: the next leader starts with an empty one, so that
+//! an answer to an earlier leadership is never mistaken for its own.
 //!
 //! ```text
 //!            Claim                Send              Note
@@ -10,14 +11,14 @@
 //!     └──────────────────┴───────────────────────────────────────────────┘
 //! ```
 //!
-//! Decided here: how many are under way, of each topic and of all; when to look again; whether
-//! an answer is an end, and how long to wait where it is none. Not decided here: which message
-//! is the first of its key (the store), what a request looks like (the courier).
+//! Decided here: how many attempts run concurrently, per topic and in total; when to look for
+//! messages again; whether an answer is final, and otherwise how long to wait. Not decided here:
+//! which message is the first of its key (the store) and what a request looks like (the courier).
 //!
-//! A claim counts the attempt and hides the message for the hold, before anything is sent: a
-//! message that kills its host is counted, and one that its host left alone comes back by
-//! itself. Nothing is claimed while a result cannot be written down: a store that is away
-//! would be asked again for what is just being delivered.
+//! A claim counts the attempt and hides the message for the hold before anything is sent: a message
+//! that kills its host is counted, and one that its host abandoned becomes visible again by itself.
+//! While a result cannot be recorded, nothing is claimed; otherwise messages that are being
+//! delivered would be claimed again.
 
 mod message;
 #[cfg(test)]
@@ -30,63 +31,63 @@ pub use message::{Attempt, Claimed, Delivery, End, Reply, State};
 
 use crate::time::Mono;
 
-/// How long the store is left alone after it failed.
+/// How long the store is not asked after a failure.
 const STORE_RETRY: Duration = Duration::from_secs(1);
-/// Beyond the longest request, until a message that was claimed shows itself again.
+/// Added to the longest request timeout: how long a claimed message stays hidden.
 const HOLD_MARGIN: Duration = Duration::from_secs(5);
-/// How much of an error is kept, in bytes.
+/// How much of an error text is kept, in bytes.
 const ERROR_BYTES_MAX: usize = 512;
 
-/// The rules of one topic.
+/// The delivery rules of one topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// How long one attempt may take, from the connection to the end of the answer.
+    /// The time limit of one attempt, from the connection to the end of the answer.
     pub timeout: Duration,
-    /// Attempts before a message is given up.
+    /// Attempts before a message is abandoned.
     pub attempts_max: u32,
-    /// The wait after the first failure; it doubles with each further one.
+    /// The wait after the first failure; it doubles with each further failure.
     pub backoff: Duration,
-    /// The longest wait.
+    /// The upper bound of the wait.
     pub backoff_max: Duration,
-    /// Attempts under way at once.
+    /// Concurrent attempts of this topic.
     pub concurrency: u32,
 }
 
-/// What is delivered, and how much of it at once.
+/// What is delivered, and how much of it concurrently.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The topics with a route. Messages of others stay where they are.
+    /// The topics with a route. Messages of other topics stay pending.
     pub topics: BTreeMap<String, Rules>,
-    /// Attempts under way at once, of all topics.
+    /// Concurrent attempts of all topics.
     pub concurrency: u32,
-    /// How often is looked for messages where nothing says that there are some.
+    /// How often messages are looked for when no event announces any.
     pub poll: Duration,
 }
 
-/// What a courier brings back.
+/// The result of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The receiver has answered.
+    /// The receiver answered.
     Replied {
-        /// What.
+        /// The receiver's answer.
         reply: Reply,
-        /// How long it wants to be left alone, if it said so.
+        /// The wait that the receiver asked for, if any.
         retry_after: Option<Duration>,
     },
-    /// Nobody is known to have taken it, for this reason.
+    /// The message may not have been received, for this reason.
     Failed(String),
 }
 
-/// The store did not do what it was asked for.
+/// Why the store did not do what it was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
-    /// Somebody else leads.
+    /// Another node leads.
     Fenced,
-    /// It is busy or away.
+    /// The store is busy or unreachable.
     Later,
 }
 
-/// What has happened.
+/// An input of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Time has passed.
@@ -99,23 +100,23 @@ pub enum Event {
     Noted(Result<(), Refused>),
 }
 
-/// What is to be done.
+/// An output of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Take messages, at most so many of each topic, and hide them for `hold`.
+    /// Claim messages, at most the given number of each topic, and hide them for `hold`.
     Claim {
-        /// Topics with how many of each.
+        /// The topics, with the number of messages of each.
         room: Vec<(String, u32)>,
-        /// How long they show themselves to nobody else.
+        /// How long the messages stay hidden from other claims.
         hold: Duration,
     },
     /// Hand a message to the courier.
     Send(Claimed),
-    /// Write down what came of attempts.
+    /// Record the results of attempts.
     Note(Vec<Attempt>),
 }
 
-/// A message between its claim and the note of its end.
+/// A message between its claim and the recording of its result.
 #[derive(Debug, Clone)]
 struct UnderWay {
     topic: String,
@@ -127,21 +128,21 @@ struct UnderWay {
 pub struct Machine {
     settings: Settings,
     under_way: BTreeMap<u64, UnderWay>,
-    /// Ended and not yet written down.
+    /// Attempts that have ended and are not recorded yet.
     ended: Vec<Attempt>,
-    /// Being written down.
+    /// Attempts whose results are being recorded.
     noting: Vec<Attempt>,
     claiming: bool,
     look_at: Mono,
-    /// Not before then: the store has failed.
+    /// The store has failed: nothing is recorded before this time.
     note_at: Mono,
-    /// Where the topics begin that have the first choice: each claim begins one further on.
+    /// Index of the topic with the first choice; each claim advances it by one.
     turn: usize,
     fenced: bool,
 }
 
 impl Machine {
-    /// One that looks at once.
+    /// A machine that looks for messages immediately.
     pub fn new(settings: Settings, now: Mono) -> Machine {
         Machine {
             settings,
@@ -156,17 +157,17 @@ impl Machine {
         }
     }
 
-    /// Attempts that have begun and are not written down.
+    /// Attempts that have begun and are not recorded yet.
     pub fn under_way(&self) -> usize {
         self.under_way.len()
     }
 
-    /// Whether another leads: nothing is begun any more.
+    /// Whether another node leads: nothing new is begun.
     pub fn is_fenced(&self) -> bool {
         self.fenced
     }
 
-    /// When to step at the latest; none: only an answer can change anything.
+    /// The latest time of the next step; none: only an answer can change anything.
     pub fn deadline(&self) -> Option<Mono> {
         if self.fenced {
             return None;
@@ -176,7 +177,7 @@ impl Machine {
         note.into_iter().chain(look).min()
     }
 
-    /// Takes an event in and pushes what is to be done. `random` is uniform over its range.
+    /// Handles an event and pushes the resulting commands. `random` is uniformly distributed.
     pub fn step(
         &mut self,
         now: Mono,
@@ -237,7 +238,8 @@ impl Machine {
                 for attempt in noting {
                     self.under_way.remove(&attempt.id);
                 }
-                // What waited behind them, for its turn or for room, may go now.
+                // Messages that waited behind these, for their turn or for room, can be claimed
+                // now.
                 self.look_at = now;
             }
             Err(Refused::Fenced) => self.fenced = true,
@@ -253,7 +255,7 @@ impl Machine {
         !self.fenced && !self.claiming && !unwritten && !self.room().is_empty()
     }
 
-    /// How many of each topic may be begun, in the order of their turn.
+    /// How many messages of each topic may be claimed, in the order of their turn.
     fn room(&self) -> Vec<(String, u32)> {
         let count = |topic: &str| {
             let of = self.under_way.values().filter(|sent| sent.topic == topic);
@@ -285,8 +287,8 @@ impl Machine {
     }
 }
 
-/// What an answer means. A status of 2xx is the end; one that says "later" (408, 425, 429 and
-/// 5xx) and silence are tried again; everything else would be answered alike every time.
+/// Interprets an answer. A status of 2xx is final; a status that means "later" (408, 425, 429 and
+/// 5xx) and silence are retried; any other answer would be the same every time.
 pub fn judge(rules: &Rules, attempt: u32, answer: Answer, random: u64) -> End {
     let (error, reply, again, asked) = match answer {
         Answer::Failed(error) => (error, None, true, None),
@@ -317,8 +319,8 @@ pub fn judge(rules: &Rules, attempt: u32, answer: Answer, random: u64) -> End {
     End::Again { after, error }
 }
 
-/// The wait after a failed attempt: doubled with each, and shortened by chance to as little as
-/// its half, so that messages that failed together do not come back together.
+/// The wait after a failed attempt: it doubles with each attempt and is randomly shortened to as
+/// little as half, so that messages that failed together are not retried together.
 pub fn backoff(rules: &Rules, attempt: u32, random: u64) -> Duration {
     let doubled = 1_u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX);
     let whole = rules.backoff.saturating_mul(doubled).min(rules.backoff_max);

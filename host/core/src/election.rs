@@ -1,8 +1,8 @@
-//! When to campaign, when to renew, and when to stop believing.
+//! Decides when to campaign, when to renew, and when to stop leading.
 //!
-//! A leader that hears nothing goes silent before anybody else can lead (see [`Lease`]); a
-//! leader whose clock was wrong is stopped by the store's fence. This module knows neither
-//! the store nor the lease service.
+//! A leader that receives no answer goes silent before another node can lead (see [`Lease`]); a
+//! leader with a wrong clock is stopped by the store's fence. This module knows neither the store
+//! nor the lease service.
 //!
 //! ```text
 //!             campaign            won                raised
@@ -19,21 +19,21 @@ use crate::lease::Lease;
 pub use crate::lease::Timing;
 use crate::time::Mono;
 
-/// What has happened.
+/// An input of the election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Time has passed, or the leadership may have changed.
     Tick,
-    /// The lease is held by nobody, as far as a watcher saw: campaign at once.
+    /// A watcher saw that no node holds the lease: campaign at once.
     Vacant,
     /// The answer to a campaign sent at `sent`.
     Campaigned {
         /// When the request was sent.
         sent: Mono,
-        /// What came of it.
+        /// The result of the campaign.
         result: CampaignResult,
     },
-    /// The answer of the store to the raise of the fence.
+    /// The store's answer to raising the fence.
     Raised(RaiseResult),
     /// The answer to a renewal sent at `sent`.
     Renewed {
@@ -42,35 +42,35 @@ pub enum Event {
         /// `Some(true)`: kept; `Some(false)`: lost; none: no answer.
         kept: Option<bool>,
     },
-    /// The store has refused a write of this leader: somebody leads under a higher term.
+    /// The store has refused a write of this leader: another node leads under a higher term.
     Fenced,
-    /// The store knows an earlier term than this leader's: it was put back to an older state.
+    /// The store knows only an earlier term than this leader's: it was restored to an older state.
     StoreWentBack,
-    /// Give the leadership up and do not campaign until [`Event::Rejoin`].
+    /// Resign the leadership and do not campaign until [`Event::Rejoin`].
     Resign,
     /// Campaign again.
     Rejoin,
-    /// The lease was given up.
+    /// The lease was returned.
     Resigned,
-    /// It could not be given up; that is tried again.
+    /// The lease could not be returned; the election retries.
     NotResigned(Fence),
 }
 
-/// What came of a campaign.
+/// The result of a campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CampaignResult {
-    /// The lease is ours.
+    /// This node holds the lease.
     Won(Fence),
-    /// It is another's for at most so long, if nobody renews it.
+    /// Another node holds it, for at most this long without a renewal.
     Held(Duration),
     /// No answer.
     Failed,
 }
 
-/// What came of the raise of the fence.
+/// The result of raising the fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RaiseResult {
-    /// The store knows our term.
+    /// The store has recorded this term.
     Done,
     /// The store knows this term or a higher one (a lease service restored from a backup).
     Fenced(Term),
@@ -78,26 +78,26 @@ pub enum RaiseResult {
     Failed,
 }
 
-/// What is to be done.
+/// An output of the election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
     /// Ask for the lease, under a term above `at_least`.
     Campaign {
-        /// The highest term known to be used.
+        /// The highest term known to be in use.
         at_least: Option<Term>,
     },
     /// Raise the store's fence.
     Raise(Fence),
-    /// The node leads: begin.
+    /// The node leads from now on.
     Lead(Fence),
-    /// Prolong the lease.
+    /// Renew the lease.
     Renew(Fence),
-    /// The node leads no longer: stop guests, forget what was planned.
+    /// The node no longer leads: stop the guests and discard the plans.
     Cease {
-        /// Why.
+        /// Why it no longer leads.
         reason: &'static str,
     },
-    /// Give the lease up.
+    /// Return the lease.
     Resign(Fence),
 }
 
@@ -111,22 +111,22 @@ enum State {
     Retired,
 }
 
-/// The election as one node sees it.
+/// The election from one node's point of view.
 #[derive(Debug, Clone)]
 pub struct Election {
     timing: Timing,
     state: State,
     at_least: Option<Term>,
     retired: bool,
-    /// The lease that was won last and may still be held in this node's name: a service that
-    /// keeps it for as long as the node is there does not end it because the node has ceased.
+    /// The last lease won, which may still be held in this node's name: a service that keeps a
+    /// lease while the node is connected does not end it because the node has stopped leading.
     won: Option<Fence>,
-    /// A lease that is to be given up, and when that is tried again.
+    /// A lease to be returned, and when the next attempt is made.
     resign_again: Option<(Mono, Fence)>,
 }
 
 impl Election {
-    /// A node that campaigns at once.
+    /// A node that campaigns immediately.
     pub fn new(timing: Timing, now: Mono) -> Election {
         Election {
             timing,
@@ -138,7 +138,7 @@ impl Election {
         }
     }
 
-    /// The fence under which new work may be begun; none: not now.
+    /// The fence under which new work may be begun; none: no new work now.
     pub fn may_begin(&self, now: Mono) -> Option<&Fence> {
         match &self.state {
             State::Leading { fence, lease } if lease.may_begin(now) => Some(fence),
@@ -146,7 +146,7 @@ impl Election {
         }
     }
 
-    /// The fence while this node leads, even if it may begin nothing new.
+    /// The fence while this node leads, even if it may not begin new work.
     pub fn leading(&self) -> Option<&Fence> {
         match &self.state {
             State::Leading { fence, .. } => Some(fence),
@@ -154,7 +154,7 @@ impl Election {
         }
     }
 
-    /// The fence that the store is being asked to raise to; none: it is not.
+    /// The fence that the store is being asked to raise; none: no raise is under way.
     pub fn raising(&self) -> Option<&Fence> {
         match &self.state {
             State::Raising { fence, .. } => Some(fence),
@@ -162,7 +162,7 @@ impl Election {
         }
     }
 
-    /// How long the lease is trusted from now on; none: not leading.
+    /// How long the lease can still be trusted; none: the node does not lead.
     pub fn trusted_for(&self, now: Mono) -> Option<Duration> {
         match &self.state {
             State::Leading { lease, .. } => Some(lease.trusted_for(now)),
@@ -170,7 +170,7 @@ impl Election {
         }
     }
 
-    /// When [`Event::Tick`] is wanted next.
+    /// When [`Event::Tick`] has to be sent next.
     pub fn deadline(&self) -> Option<Mono> {
         let again = self.resign_again.as_ref().map(|(at, _)| *at);
         let next = match &self.state {
@@ -185,7 +185,7 @@ impl Election {
         again.into_iter().chain(next).min()
     }
 
-    /// Takes an event in and pushes what is to be done.
+    /// Handles an event and pushes the resulting commands.
     pub fn step(&mut self, now: Mono, event: Event, out: &mut Vec<Command>) {
         match event {
             Event::Tick => self.tick(now, out),
@@ -205,7 +205,7 @@ impl Election {
             }
             Event::StoreWentBack => {
                 if let State::Leading { fence, lease } = &self.state {
-                    // The lease is as good as before: what the store has forgotten is told again.
+                    // The lease is still valid: repeat what the store has lost.
                     let (fence, lease) = (fence.clone(), *lease);
                     out.push(Command::Cease { reason: "the store is older than this leadership" });
                     out.push(Command::Raise(fence.clone()));
@@ -224,7 +224,8 @@ impl Election {
                         out.push(Command::Resign(fence));
                         self.state = State::Resigning;
                     }
-                    // A campaign under way is answered later; a win is given back then.
+                    // The pending campaign is answered later; if it wins, the lease is returned
+                    // then.
                     State::Campaigning => self.state = State::Campaigning,
                     State::Resigning => self.state = State::Resigning,
                     State::Following { .. } | State::Retired => {
@@ -253,7 +254,7 @@ impl Election {
         }
     }
 
-    /// Whether a resignation is complete: nothing of the lease is under way.
+    /// Whether a resignation is complete: no request about the lease is pending.
     pub fn is_retired(&self) -> bool {
         self.state == State::Retired
     }
@@ -316,7 +317,7 @@ impl Election {
         result: CampaignResult,
         out: &mut Vec<Command>,
     ) {
-        // What is ours again is not given up by a late request.
+        // A late request must not return a lease that this node holds again.
         self.resign_again.take_if(|_| matches!(result, CampaignResult::Won(_)));
         if self.state != State::Campaigning {
             return;
@@ -350,8 +351,8 @@ impl Election {
             }
             RaiseResult::Done => self.cease(now, "the fence was raised too late", out),
             RaiseResult::Fenced(term) => {
-                // Our lease is of a past that the store has left behind: give it up and
-                // take one under a term above what the store knows.
+                // This lease belongs to a past that the store has moved beyond: return it and
+                // campaign under a term above the one the store knows.
                 let fence = fence.clone();
                 self.at_least = Some(term);
                 out.push(Command::Resign(fence));

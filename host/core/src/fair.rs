@@ -1,12 +1,12 @@
-//! One run's way through the tenants: where it begins, how long it stays, when it ends.
+//! Decides one run's path through the tenants: where it begins, how long it stays, when it ends.
 //!
-//! The cycle goes on where the run before has ended, wraps around once, and visits no
-//! tenant twice. Within a tenant it takes pages until its quota is planned or the scan is
-//! at its end; the cursor inside the tenant is durable and belongs to the store. Nothing
-//! here knows what a candidate is.
+//! The cycle continues where the previous run ended, wraps around once, and visits no tenant twice.
+//! Within a tenant it takes pages until the quota is planned or the scan ends; the cursor inside
+//! the tenant is durable and belongs to the store. Nothing here knows what a candidate is.
 //!
-//! The order of the tenants is the database's, by a collation that is not known here: tenants
-//! are never compared for order. Once around has been gone when one comes that came before.
+//! The order of the tenants is the database's, by a collation that this module does not know, so
+//! tenants are never compared for order. The cycle is complete when a tenant comes that came
+//! before.
 //!
 //! ```text
 //!            cursor                          a run of three tenants
@@ -20,58 +20,58 @@ use crate::ids::Tenant;
 /// The quotas of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quota {
-    /// Tenants that one run visits.
+    /// Tenants that one run visits at most.
     pub tenants: u32,
-    /// Items planned per tenant.
+    /// Items planned per tenant at most.
     pub candidates: u64,
-    /// Candidates asked for at a time.
+    /// Candidates requested per page.
     pub page: u32,
-    /// Pages per tenant, in case none of their candidates can be planned.
+    /// Pages per tenant at most, in case none of their candidates can be planned.
     pub pages: u32,
 }
 
-/// What has happened.
+/// An input of the cycle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The tenants asked for.
+    /// The requested tenants.
     Tenants(Vec<Tenant>),
-    /// The page asked for was planned.
+    /// The requested page was planned.
     Page {
         /// Items planned.
         planned: u64,
-        /// Candidates left because the quota was used up.
+        /// Candidates left out because the quota was used up.
         left: u64,
-        /// Whether the scan goes on.
+        /// Whether the scan has more pages.
         more: bool,
     },
-    /// What was asked for has failed.
+    /// The last command failed.
     Failed(String),
 }
 
-/// What is to be done.
+/// An output of the cycle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Ask for tenants that may have candidates, in order.
+    /// Request tenants that may have candidates, in order.
     Tenants {
-        /// After this one.
+        /// Only tenants after this one.
         after: Option<Tenant>,
-        /// At most so many.
+        /// The maximum number of tenants.
         limit: u32,
     },
-    /// Scan and plan a page, from the cursor of the tenant.
+    /// Scan and plan a page, starting at the tenant's cursor.
     Scan {
         /// The tenant; none for a task without tenants.
         tenant: Option<Tenant>,
-        /// Candidates at most.
+        /// The maximum number of candidates.
         limit: u32,
-        /// Items to be planned at most.
+        /// The maximum number of items to plan.
         quota: u64,
     },
     /// The scan of the run has ended.
     End {
-        /// Where the next run's cycle begins: after this one.
+        /// The next run's cycle begins after this tenant.
         cursor: Option<Tenant>,
-        /// What has failed first, if anything.
+        /// The first failure, if any.
         error: Option<String>,
     },
 }
@@ -95,7 +95,7 @@ pub struct Cycle {
     wrapped: bool,
     exhausted: bool,
     waiting: VecDeque<Tenant>,
-    /// Every tenant that came in this run.
+    /// Every tenant that was listed in this run.
     seen: HashSet<Tenant>,
     visited: u32,
     error: Option<String>,
@@ -104,7 +104,7 @@ pub struct Cycle {
 }
 
 impl Cycle {
-    /// Tenants asked for at a time.
+    /// Tenants requested at a time.
     const TENANTS_PAGE: u32 = 256;
 
     /// A cycle through the tenants after `begin`. Pushes the first command.
@@ -152,12 +152,12 @@ impl Cycle {
         self.state == State::Ended
     }
 
-    /// The command that was pushed last and has no answer yet, to be repeated.
+    /// The last command, if it has no answer yet; it may be repeated.
     pub fn pending(&self) -> Option<Command> {
         self.pending.clone()
     }
 
-    /// Ends the scan after whatever is under way; pushes the end.
+    /// Ends the scan after the command under way; pushes the end.
     pub fn stop(&mut self, out: &mut Vec<Command>) {
         if self.state != State::Ended {
             self.end(out);
@@ -192,7 +192,7 @@ impl Cycle {
                 }
             }
             (State::Scanning { tenant, .. }, Event::Failed(error)) => {
-                // One unreadable tenant stalls neither the cycle nor those behind it.
+                // An unreadable tenant must stall neither the cycle nor the tenants behind it.
                 self.error.get_or_insert_with(|| match &tenant {
                     Some(tenant) => format!("tenant {tenant}: {error}"),
                     None => error,
@@ -219,12 +219,12 @@ impl Cycle {
                     return;
                 }
             } else if self.wrapped && self.begin.is_some() {
-                // The first half again: the tenant where the cycle began is gone.
+                // The first half again: the tenant where the cycle began no longer exists.
                 self.exhausted = true;
                 return;
             }
         }
-        // A page of nothing but tenants that came before leads nowhere.
+        // A page that lists only known tenants makes no progress.
         if full && new {
             self.at = last;
         } else if self.wrapped {

@@ -1,4 +1,4 @@
-//! The names of things: newtypes, so that a term is never taken for an epoch.
+//! Identifiers as newtypes, so that a term cannot be mistaken for an epoch.
 
 use std::fmt;
 
@@ -70,13 +70,13 @@ text_id! {
     Tenant
 }
 impl NodeName {
-    /// This incarnation, of the node of that lasting name.
+    /// The name of an incarnation of the node with this lasting name.
     pub fn incarnation(lasting: &str, number: u32) -> NodeName {
         NodeName::from(format!("{lasting}-{number:08x}"))
     }
 
-    /// The node's lasting name, the same after a restart. A name that no node has drawn for
-    /// itself is its own.
+    /// The node's lasting name, the same after a restart. A name that was not drawn by a node is
+    /// its own lasting name.
     pub fn lasting(&self) -> &str {
         let is_drawn = |end: &str| end.len() == 8 && end.bytes().all(|b| b.is_ascii_hexdigit());
         match self.0.rsplit_once('-') {
@@ -87,11 +87,11 @@ impl NodeName {
 }
 
 number_id! {
-    /// One leadership. Only grows.
+    /// The number of one leadership; it only increases.
     Term(u64)
 }
 number_id! {
-    /// One ownership of a partition. Only grows.
+    /// The number of one ownership of a partition; it only increases.
     OwnerEpoch(u64)
 }
 number_id! {
@@ -99,7 +99,7 @@ number_id! {
     Partition(u32)
 }
 number_id! {
-    /// A position in a stream. The first item has 1.
+    /// A position in a stream. The first item has position 1.
     Seq(u64)
 }
 number_id! {
@@ -107,8 +107,8 @@ number_id! {
     RunId(u64)
 }
 
-/// The unique mark of one commit, by which an unknown result is looked up. Drawn at
-/// random by whoever sends the batch.
+/// The unique mark of one commit, by which an unknown result is looked up. The sender of the batch
+/// draws it at random.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CommitId(pub u128);
@@ -119,7 +119,8 @@ impl fmt::Display for CommitId {
     }
 }
 
-/// What a leader shows with every write: the store refuses it once the fence is higher.
+/// The proof of leadership that accompanies every write of a leader: the store refuses it once the
+/// fence is higher.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fence {
     /// The term under which the writer leads.

@@ -1,15 +1,15 @@
-//! Items: units of work, from candidate to the end of their way.
+//! Items: units of work, from candidate to end.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Partition, RunId, Seq, TaskName, Tenant};
 use crate::time::Time;
 
-/// The largest payload of an item, in bytes. What is larger belongs into the database,
-/// where `act` reads it.
+/// The largest payload of an item, in bytes. Larger data belongs in the database, where `act` reads
+/// it.
 pub const PAYLOAD_BYTES_MAX: usize = 4096;
 
-/// What makes an item itself. No due time is a value like any other.
+/// The identity of an item. No due time is a value like any other.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// The task it belongs to.
@@ -25,7 +25,7 @@ pub struct Identity {
 /// A unit of work as `scan` proposes it; the task is known from the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
-    /// The tenant.
+    /// The tenant; none: the task has no tenants.
     pub tenant: Option<Tenant>,
     /// The key within the tenant.
     pub key: String,
@@ -33,47 +33,46 @@ pub struct Candidate {
     pub route: String,
     /// When it is due.
     pub due: Option<Time>,
-    /// Whatever changes when the item would be worth another look.
+    /// A value that changes whenever the item is worth another look.
     pub version: String,
-    /// At most [`PAYLOAD_BYTES_MAX`].
+    /// Data for `act`; at most [`PAYLOAD_BYTES_MAX`] bytes.
     pub payload: Vec<u8>,
 }
 
 /// A planned item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Item {
-    /// What makes it itself.
+    /// The identity, unique among the waiting items.
     pub identity: Identity,
-    /// What decided its partition.
+    /// The text that decided its partition.
     pub route: String,
-    /// The partition.
+    /// The partition that the item belongs to.
     pub partition: Partition,
     /// The version the scan saw.
     pub version: String,
-    /// What the scan wants `act` to know.
+    /// Data from the scan for `act`.
     pub payload: Vec<u8>,
     /// The run that planned it.
     pub run: RunId,
     /// The slot of that run.
     pub planned_at: Time,
-    /// Executions that failed by the item's own fault. 0 for a fresh item.
+    /// Failed executions caused by the item itself; 0 for a fresh item.
     pub attempts: u32,
-    /// How often a guard failed and asked for a retry.
+    /// How often a guard failed and the proposal asked for a retry.
     pub guard_retries: u32,
     /// How often its host died while it was in flight.
     pub deaths: u32,
-    /// What went wrong so far, oldest first, bounded by the retry policy.
+    /// Its errors, oldest first; the retry policy bounds their number.
     pub errors: Vec<String>,
 }
 
-/// Where a waiting item waits. Together with the partition's owner epoch this is what a
-/// commit acknowledges.
+/// Where an item is waiting. Together with the partition's owner epoch, a commit acknowledges this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Source {
     /// In its stream, at that position.
     Log(Seq),
     /// Planned with a due time; the store's id of the row.
     Timer(u64),
-    /// Waiting to be tried again; the store's id of the row.
+    /// Waiting for its next attempt; the store's id of the row.
     Retry(u64),
 }

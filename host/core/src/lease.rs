@@ -1,41 +1,42 @@
-//! How long a lease may be believed, and when to prolong it.
+//! Decides how long a lease may be trusted, and when to renew it.
 //!
-//! A lease is trusted from the moment its request was *sent* (not answered) for its time to
-//! live, on a clock that runs while the machine sleeps. Inside that window three deadlines
-//! follow one another: no new work, silence, end. This module does not know what the lease is
-//! on: a leadership and a membership hang on it alike.
+//! A lease is trusted for its time to live, counted from when its request was *sent* (not
+//! answered), on a clock that runs while the machine sleeps. Within that window three deadlines
+//! follow one another: no new work, silence, end. This module does not know what the lease is for;
+//! leadership and membership use it alike.
 
 use std::time::Duration;
 
 use crate::time::Mono;
 
-/// The spans of a lease.
+/// The timing of a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timing {
-    /// How long the lease lasts without renewal.
+    /// How long the lease lasts without a renewal.
     pub ttl: Duration,
     /// How often it is renewed; at most a third of `ttl`.
     pub renew: Duration,
 }
 
 impl Timing {
-    /// After this span since the last successful renewal was sent, no new work is begun.
+    /// How long after sending the last successful renewal new work may be begun.
     pub fn no_new_work(self) -> Duration {
         self.ttl * 2 / 3
     }
 
-    /// After this span, running guests are interrupted and the holder is silent.
+    /// How long after sending the last successful renewal guests may run; then they are interrupted
+    /// and the holder is silent.
     pub fn silent(self) -> Duration {
         self.ttl * 13 / 15
     }
 
-    /// How long to wait after a renewal that got no answer.
+    /// The wait after a renewal without an answer.
     pub fn retry(self) -> Duration {
         self.renew / 4
     }
 }
 
-/// A lease as its holder sees it.
+/// A lease from its holder's point of view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lease {
     timing: Timing,
@@ -45,45 +46,45 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// A lease that was asked for at `sent`, and given.
+    /// A lease that was requested at `sent` and granted.
     pub fn new(timing: Timing, sent: Mono) -> Lease {
         Lease { timing, trusted_from: sent, renew_at: sent + timing.renew, renewing: false }
     }
 
-    /// Whether new work may be begun under it.
+    /// Whether new work may be begun at `now`.
     pub fn may_begin(&self, now: Mono) -> bool {
         now < self.trusted_from + self.timing.no_new_work()
     }
 
-    /// How long it is trusted from now on.
+    /// How long the lease can still be trusted at `now`.
     pub fn trusted_for(&self, now: Mono) -> Duration {
         (self.trusted_from + self.timing.ttl).since(now)
     }
 
-    /// When its holder has to be silent, if it is not renewed before.
+    /// When its holder must be silent, unless it renews before.
     pub fn silent_at(&self) -> Mono {
         self.trusted_from + self.timing.silent()
     }
 
-    /// Whether its holder has to be silent.
+    /// Whether its holder must be silent.
     pub fn is_over(&self, now: Mono) -> bool {
         now >= self.silent_at()
     }
 
-    /// When something is to be done about it next.
+    /// When the holder has to act next.
     pub fn deadline(&self) -> Mono {
         if self.renewing { self.silent_at() } else { self.silent_at().min(self.renew_at) }
     }
 
-    /// Whether a renewal is to be sent now; it counts as under way.
+    /// Whether a renewal has to be sent now; if so, it counts as under way.
     pub fn begin_renewal(&mut self, now: Mono) -> bool {
         let due = !self.renewing && now >= self.renew_at;
         self.renewing |= due;
         due
     }
 
-    /// The answer to a renewal sent at `sent`: `Some(true)`: kept; `Some(false)`: lost; none:
-    /// no answer. Returns whether it is still held.
+    /// Handles the answer to a renewal sent at `sent`: `Some(true)`: kept; `Some(false)`: lost;
+    /// none: no answer. Returns whether the lease is still held.
     pub fn renewed(&mut self, now: Mono, sent: Mono, kept: Option<bool>) -> bool {
         self.renewing = false;
         match kept {

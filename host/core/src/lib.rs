@@ -1,11 +1,11 @@
 //! Besom's decisions.
 //!
-//! Everything in this crate is pure: no I/O, no clock, no randomness of its own. A state
-//! machine takes `now` and an event and pushes commands; whoever owns the clock, the
-//! store and the guests carries them out. The simulator replaces only that shell.
+//! Everything in this crate is pure: it does no I/O and has no clock and no randomness of its own.
+//! A state machine takes `now` and an event and pushes commands; the owner of the clock, the store
+//! and the guests executes them. The simulator replaces only that shell.
 //!
-//! A state machine has one shape, by convention and not by trait:
-//! `step(&mut self, now, event, out: &mut Vec<Command>)` and `deadline() -> Option<Time>`.
+//! A state machine has one shape, by convention and not by trait: `step(&mut self, now, event, out:
+//! &mut Vec<Command>)` and `deadline() -> Option<Time>`.
 
 pub mod activity;
 pub mod budget;

@@ -1,9 +1,9 @@
-//! Whether this node counts as a member, and when it must stop believing so.
+//! Decides whether this node counts as a member, and when it must stop assuming so.
 //!
-//! A member holds a lease, as a leader does ([`Lease`]). A node that cannot reach the lease
-//! service has therefore fallen silent before others give its work away; if its clock is
-//! wrong, the store's owner epochs refuse what it brings. This module knows neither the lease
-//! service nor what a member owns.
+//! A member holds a lease, as a leader does ([`Lease`]). A node that cannot reach the lease service
+//! therefore falls silent before its work is given to others; if its clock is wrong, the store's
+//! owner epochs refuse its commits. This module knows neither the lease service nor what a member
+//! owns.
 //!
 //! ```text
 //! Outside ── join ──> Joining ── joined ──> Inside ──┐ keep
@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::lease::{Lease, Timing};
 use crate::time::Mono;
 
-/// What has happened.
+/// An input of the membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// Time has passed.
@@ -36,27 +36,27 @@ pub enum Event {
         /// `Some(true)`: kept; `Some(false)`: lost; none: no answer.
         kept: Option<bool>,
     },
-    /// Give the membership up, for good.
+    /// Leave the membership permanently.
     Leave,
-    /// It was given up.
+    /// The lease was returned.
     Left,
 }
 
-/// What is to be done.
+/// An output of the membership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Ask for a lease and register.
+    /// Request a lease and register.
     Join,
-    /// Prolong the lease.
+    /// Renew the lease.
     Keep,
     /// The node is a member from now on.
     Inside,
-    /// It is no member any more: everything owned is somebody else's.
+    /// The node is no longer a member: other nodes own its partitions.
     Cease {
-        /// Why.
+        /// Why it is no longer a member.
         reason: &'static str,
     },
-    /// Give the lease up.
+    /// Return the lease.
     Leave,
 }
 
@@ -69,7 +69,7 @@ enum State {
     Gone,
 }
 
-/// The membership as the node itself sees it.
+/// The membership from the node's point of view.
 #[derive(Debug, Clone)]
 pub struct Membership {
     timing: Timing,
@@ -78,12 +78,12 @@ pub struct Membership {
 }
 
 impl Membership {
-    /// A node that joins at once.
+    /// A node that joins immediately.
     pub fn new(timing: Timing, now: Mono) -> Membership {
         Membership { timing, state: State::Outside { join_at: now }, leaving: false }
     }
 
-    /// Whether the node is a member, even if it may begin nothing new.
+    /// Whether the node is a member, even if it may not begin new work.
     pub fn is_inside(&self) -> bool {
         matches!(self.state, State::Inside(_))
     }
@@ -93,7 +93,7 @@ impl Membership {
         matches!(self.state, State::Inside(lease) if lease.may_begin(now))
     }
 
-    /// How long the lease is trusted from now on; none: no member.
+    /// How long the lease can still be trusted; none: the node is not a member.
     pub fn trusted_for(&self, now: Mono) -> Option<Duration> {
         match self.state {
             State::Inside(lease) => Some(lease.trusted_for(now)),
@@ -101,12 +101,12 @@ impl Membership {
         }
     }
 
-    /// Whether it has left, and nothing of the lease is under way.
+    /// Whether it has left and no request about the lease is pending.
     pub fn is_gone(&self) -> bool {
         self.state == State::Gone
     }
 
-    /// When [`Event::Tick`] is wanted next.
+    /// When [`Event::Tick`] has to be sent next.
     pub fn deadline(&self) -> Option<Mono> {
         match self.state {
             State::Outside { join_at } => Some(join_at),
@@ -115,7 +115,7 @@ impl Membership {
         }
     }
 
-    /// Takes an event in and pushes what is to be done.
+    /// Handles an event and pushes the resulting commands.
     pub fn step(&mut self, now: Mono, event: Event, out: &mut Vec<Command>) {
         match event {
             Event::Tick => self.tick(now, out),
@@ -125,7 +125,7 @@ impl Membership {
             Event::Kept { sent, kept } => self.kept(now, sent, kept, out),
             Event::Leave => self.leave(out),
             Event::Left if self.state == State::Leaving => self.state = State::Gone,
-            // Answers to an earlier membership.
+            // These answer an earlier membership.
             Event::Joined { .. } | Event::Left => {}
         }
     }
@@ -151,7 +151,7 @@ impl Membership {
     fn joined(&mut self, now: Mono, sent: Mono, joined: bool, out: &mut Vec<Command>) {
         let lease = Lease::new(self.timing, sent);
         if self.leaving {
-            // What came of it is not known for certain: give it back all the same.
+            // The result is not known for certain: return the lease in any case.
             self.state = State::Leaving;
             out.push(Command::Leave);
         } else if joined && !lease.is_over(now) {
@@ -180,7 +180,7 @@ impl Membership {
                 out.push(Command::Leave);
             }
             State::Outside { .. } => self.state = State::Gone,
-            // A join under way is answered later, and given back then.
+            // The pending join is answered later; its lease is returned then.
             State::Joining | State::Leaving | State::Gone => {}
         }
     }

@@ -1,12 +1,12 @@
-//! Which partitions this node owns.
+//! Decides which partitions this node owns.
 //!
-//! Two facts meet here. The ring, computed from the members at one [`RingPosition`], says
-//! which partitions the node *should* own: a hint. The store's table says who owns them and
-//! under which epoch: the truth. The node claims what it should own and another does, by
-//! compare-and-set on the epoch; it gives up what it should not own at once, so that the
-//! next owner finds nothing under way; and it owns only what the table has under its name.
-//! A node with an older view of the ring never takes anything from one with a newer view,
-//! so two views do not fight over a partition.
+//! The ring, computed from the members at one [`RingPosition`], says which partitions the node
+//! *should* own; it is a hint. The store's table says which node owns them and under which epoch;
+//! it is authoritative. The node claims what it should own and another node owns, by
+//! compare-and-set on the epoch. It gives up what it should not own at once, so that the next owner
+//! finds nothing under way. It owns only what the table lists under its name. A node with an older
+//! view of the ring never takes a partition from one with a newer view, so two views do not fight
+//! over a partition.
 //!
 //! ```text
 //!  ring ──> wanted ──┬─> not ours any more: Disown
@@ -22,9 +22,8 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{NodeName, OwnerEpoch, Partition, Term};
 use crate::time::Mono;
 
-/// Which state of the membership a ring was computed from. Orders rings: the leader's term
-/// goes first, because the revisions of a lease service that was restored from a backup
-/// start over.
+/// The state of the membership that a ring was computed from; orders rings. The leader's term is
+/// compared first, because revisions start over when a lease service is restored from a backup.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -35,60 +34,60 @@ pub struct RingPosition {
     pub revision: u64,
 }
 
-/// A partition as the store has it.
+/// A partition's row in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartitionRow {
-    /// Which.
+    /// The partition's number.
     pub partition: Partition,
-    /// Who owns it; none: nobody has yet.
+    /// Its owner; none: it has never had one.
     pub owner: Option<NodeName>,
-    /// Under which epoch.
+    /// The epoch of that ownership.
     pub epoch: OwnerEpoch,
-    /// The ring by which it was claimed.
+    /// The ring under which it was claimed.
     pub at: RingPosition,
 }
 
-/// One partition to be taken over.
+/// A claim to one partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Claim {
-    /// Which.
+    /// The partition to claim.
     pub partition: Partition,
-    /// The epoch that has been seen: the claim fails if it is another.
+    /// The epoch in the table: the claim fails if the store has another.
     pub seen: OwnerEpoch,
 }
 
-/// What has happened.
+/// An input of the ownership.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// Time has passed.
     Tick,
-    /// By the ring at that position the node should own these, and no others.
+    /// The ring at that position gives the node exactly these partitions.
     Ring(RingPosition, BTreeSet<Partition>),
     /// The store's table; none: no answer.
     Table(Option<Vec<PartitionRow>>),
-    /// What of a claim was won, with the new epochs; none: no answer.
+    /// The partitions that a claim won, with their new epochs; none: no answer.
     Claimed(Option<Vec<(Partition, OwnerEpoch)>>),
-    /// The store has left something out of a commit, because its partition is another's.
+    /// The store has left entries out of a commit because another node owns their partition.
     Doubted,
-    /// The node is no member any more.
+    /// The node is no longer a member.
     Cease,
 }
 
-/// What is to be done.
+/// An output of the ownership.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Read the store's table.
+    /// Read the store's table of partitions.
     ReadTable,
-    /// Take these over.
+    /// Claim partitions.
     Claim {
-        /// By the ring at that position.
+        /// The ring under which they are claimed.
         at: RingPosition,
-        /// Those.
+        /// The claims, one per partition.
         claims: Vec<Claim>,
     },
-    /// Owned from now on, under these epochs.
+    /// The node owns these partitions from now on, under these epochs.
     Own(Vec<(Partition, OwnerEpoch)>),
-    /// Not owned any more.
+    /// The node no longer owns these partitions.
     Disown(Vec<Partition>),
 }
 
@@ -99,25 +98,25 @@ enum Asking {
     Claim,
 }
 
-/// The ownership as one node sees it.
+/// The ownership from one node's point of view.
 #[derive(Debug, Clone)]
 pub struct Ownership {
     node: NodeName,
     ring: Option<(RingPosition, BTreeSet<Partition>)>,
     owned: BTreeMap<Partition, OwnerEpoch>,
     asking: Asking,
-    /// When the table is to be read (again).
+    /// When the table has to be read next.
     read_at: Option<Mono>,
     verify_every: Duration,
 }
 
 impl Ownership {
-    /// How long to wait after a question without an answer, or a claim that was not won.
+    /// The wait after a request without an answer or a claim that was not won.
     pub const RETRY: Duration = Duration::from_millis(500);
-    /// How often a node compares what it owns with the table, if nothing else makes it.
+    /// How often a node compares its ownership with the table when no event triggers it.
     pub const VERIFY_EVERY: Duration = Duration::from_secs(10);
 
-    /// A node that owns nothing yet.
+    /// A node without partitions.
     pub fn new(node: NodeName, verify_every: Duration) -> Ownership {
         Ownership {
             node,
@@ -129,28 +128,28 @@ impl Ownership {
         }
     }
 
-    /// What it owns.
+    /// The partitions it owns, with their epochs.
     pub fn owned(&self) -> &BTreeMap<Partition, OwnerEpoch> {
         &self.owned
     }
 
-    /// The ring that it goes by.
+    /// The ring that it follows.
     pub fn position(&self) -> Option<RingPosition> {
         self.ring.as_ref().map(|(at, _)| *at)
     }
 
-    /// Partitions that it should own and does not (yet).
+    /// How many partitions it should own but does not own yet.
     pub fn missing(&self) -> usize {
         let Some((_, mine)) = &self.ring else { return 0 };
         mine.iter().filter(|partition| !self.owned.contains_key(partition)).count()
     }
 
-    /// When [`Event::Tick`] is wanted next.
+    /// When [`Event::Tick`] has to be sent next.
     pub fn deadline(&self) -> Option<Mono> {
         if self.asking == Asking::Nothing { self.read_at } else { None }
     }
 
-    /// Takes an event in and pushes what is to be done.
+    /// Handles an event and pushes the resulting commands.
     pub fn step(&mut self, now: Mono, event: Event, out: &mut Vec<Command>) {
         match event {
             Event::Tick => {}
@@ -163,7 +162,7 @@ impl Ownership {
                 self.asking = Asking::Nothing;
                 self.on_claimed(now, won, out);
             }
-            // Answers to questions of an earlier membership.
+            // These answer an earlier membership.
             Event::Table(_) | Event::Claimed(_) => {}
             Event::Doubted => self.read_at = Some(now),
             Event::Cease => {
@@ -240,7 +239,8 @@ impl Ownership {
             out.push(Command::Own(gained));
         }
         if claims.is_empty() {
-            // What a newer ring has given to somebody else is ours only by a newer ring still.
+            // A partition that a newer ring has given to another node can only be claimed under a
+            // still newer ring.
             self.read_again(now + self.verify_every);
         } else {
             self.asking = Asking::Claim;
@@ -256,7 +256,8 @@ impl Ownership {
     ) {
         let Some((_, mine)) = &self.ring else { return };
         let answered = won.is_some();
-        // The ring may have turned meanwhile: what it took away belongs to the next owner.
+        // The ring may have changed in the meantime: a partition that it took away belongs to the
+        // next owner.
         let won: Vec<(Partition, OwnerEpoch)> =
             won.into_iter().flatten().filter(|(partition, _)| mine.contains(partition)).collect();
         self.owned.extend(won.iter().copied());
@@ -267,7 +268,7 @@ impl Ownership {
         self.read_again(now + if settled { self.verify_every } else { Self::RETRY });
     }
 
-    /// Reads the table at that time, or before if that is planned already.
+    /// Reads the table at that time, or earlier if an earlier read is already planned.
     fn read_again(&mut self, at: Mono) {
         self.read_at = Some(self.read_at.map_or(at, |planned| planned.min(at)));
     }

@@ -1,8 +1,8 @@
-//! Slots and runs: what a schedule's times become.
+//! Slots and runs: decides which slots of a schedule start a run.
 //!
-//! Decides which slots start a run, which wait, and why the others do not run, so that
-//! every slot is explained. Does not decide when slots are ([`crate::cron`]), nor what a run
-//! does ([`crate::fair`]).
+//! Decides which slots start a run, which wait, and why the others do not run, so that every slot
+//! is explained. Does not decide when slots are ([`crate::cron`]) or what a run does
+//! ([`crate::fair`]).
 //!
 //! ```text
 //!             ┌─ Ran
@@ -38,104 +38,104 @@ pub use unscanned::{SCAN_GRACE, Scan, ScanEnd, unscanned_since};
 use crate::ids::{RunId, TaskName, Tenant, Term};
 use crate::time::Time;
 
-/// What happens to a slot while the run before is active.
+/// What happens to a slot while the previous run is active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
     /// The slot is skipped.
     Skip,
-    /// The slot waits; at most one does.
+    /// The slot waits for the run to end; at most one slot waits.
     Queue,
-    /// Both run.
+    /// The runs overlap.
     Allow,
 }
 
-/// What happens to slots that passed while nobody led.
+/// What happens to slots whose time passed without a leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CatchUp {
     /// They are missed.
     Skip,
-    /// One run stands for all of them.
+    /// One run covers all of them.
     Coalesce,
-    /// Each is run, the latest so many.
+    /// Each of them runs; if there are more than this number, only the latest.
     All(u32),
 }
 
-/// What the store remembers of a task between runs.
+/// A task's state that the store keeps between runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskState {
-    /// The task.
+    /// The task's name in the configuration.
     pub task: TaskName,
-    /// The schedule (expression and time zone, canonical) that `last_slot` belongs to. A
-    /// different one in the configuration is a new schedule and counts from now.
+    /// The schedule (canonical expression and time zone) that `last_slot` belongs to. If the
+    /// configuration has a different one, that schedule is new and counts from now.
     pub schedule: String,
-    /// The last planned time about which something was decided.
+    /// The latest slot that has been decided.
     pub last_slot: Option<Time>,
-    /// Set while the task is paused.
+    /// The pause; none: the task is not paused.
     pub paused: Option<Pause>,
     /// The tenant at which the last run's cycle ended.
     pub tenant_cursor: Option<Tenant>,
-    /// Slots that wait for the active run to end, oldest first: at most one for
-    /// `overlap = queue`, more only while missed slots are being caught up.
+    /// Slots that wait for the active run to end, oldest first: at most one with `overlap = queue`,
+    /// more only while missed slots are caught up.
     pub queued_slots: Vec<Time>,
 }
 
-/// Who paused a task, and why.
+/// A task's pause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pause {
-    /// Who.
+    /// The operator who paused it.
     pub by: String,
-    /// Why.
+    /// The operator's reason.
     pub reason: String,
-    /// Since when.
+    /// When it was paused.
     pub since: Time,
 }
 
-/// What became of a slot.
+/// The outcome of a slot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum SlotOutcome {
     /// A run was started for it.
     Ran,
-    /// It was folded into the run of a later slot (`catch_up = coalesce`).
+    /// It was covered by the run of a later slot (`catch_up = coalesce`).
     Coalesced,
-    /// The run before was still active (`overlap = skip`).
+    /// The previous run was still active (`overlap = skip`).
     Skipped,
-    /// It waits for the run before (`overlap = queue`).
+    /// It waits for the previous run (`overlap = queue`).
     Queued,
-    /// No leader was there at its time, and `catch_up` does not ask for it.
+    /// There was no leader at its time, and `catch_up` does not cover it.
     Missed,
     /// The task was paused.
     Paused,
-    /// The leader lost its leadership between deciding and starting.
+    /// The leader lost its leadership between the decision and the start.
     Fenced,
 }
 
-/// A row of the slot history. Equal consecutive outcomes share one.
+/// A row of the slot history. Consecutive slots with equal outcomes share a row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlotRecord {
-    /// The task.
+    /// The task's name in the configuration.
     pub task: TaskName,
-    /// The first slot it speaks of.
+    /// The first slot that it covers.
     pub from: Time,
-    /// The last.
+    /// The last slot that it covers.
     pub to: Time,
-    /// How many.
+    /// The number of slots.
     pub count: u64,
-    /// What became of them.
+    /// Their outcome.
     pub outcome: SlotOutcome,
     /// Why, in words for a person.
     pub reason: String,
-    /// The run that was started, or was in the way.
+    /// The run that was started, or that prevented the start.
     pub run: Option<RunId>,
     /// The term of the leader that decided.
     pub term: Term,
 }
 
 impl SlotRecord {
-    /// Takes in the next row of the same task if it says the same about later slots: equal
-    /// consecutive outcomes share one row. A row that started a run stays alone.
+    /// Merges the next row of the same task if it says the same about later slots; returns whether
+    /// it did. A row that started a run is never merged.
     pub fn absorb(&mut self, next: &SlotRecord) -> bool {
         let same = self.task == next.task
             && self.outcome == next.outcome
@@ -156,109 +156,107 @@ impl SlotRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
-    /// Its schedule.
+    /// A slot of its schedule.
     Schedule,
-    /// A person, by a command.
+    /// An operator's command.
     Manual {
-        /// Who.
+        /// The operator.
         by: String,
-        /// Why.
+        /// The operator's reason.
         reason: String,
     },
-    /// The start of a leader (tasks that plan at once at a takeover).
+    /// The start of a leader (tasks with `at_start`).
     Takeover,
-    /// `besom run`.
+    /// The command `besom run`.
     Pass,
 }
 
 /// A run to be started.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewRun {
-    /// The task.
+    /// The task's name in the configuration.
     pub task: TaskName,
     /// The slot it runs for; the time of the command for a manual one.
     pub slot: Time,
-    /// What started it.
+    /// What started the run.
     pub trigger: Trigger,
     /// SHA-256 of the plugin, in hexadecimal.
     pub digest: String,
-    /// The task's definition (settings, limits, grants) as JSON: owners act by this one.
+    /// The task's definition (settings, limits, grants) as JSON; owners execute items by it.
     pub definition: String,
 }
 
-/// A run as the store knows it.
+/// A run as recorded in the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its number.
+    /// The run's number in the store.
     pub id: RunId,
-    /// The task.
+    /// The task's name in the configuration.
     pub task: TaskName,
-    /// The slot it runs for.
+    /// The slot that it runs for.
     pub slot: Time,
-    /// What started it.
+    /// What started the run.
     pub trigger: Trigger,
     /// The leader's term.
     pub term: Term,
-    /// SHA-256 of the plugin.
+    /// SHA-256 of the plugin, in hexadecimal.
     pub digest: String,
-    /// The definition it runs by.
+    /// The task's definition as JSON, as of the run's start.
     pub definition: String,
     /// When it was started.
     pub started_at: Time,
-    /// When its scan and its log items had ended.
+    /// When its scan and its items in the log had ended; none: it is active.
     pub ended_at: Option<Time>,
     /// Whether its scan has reached its end.
     pub scan_done: bool,
-    /// How it ended, if not well: the error of its scan, `cancelled by ...`.
+    /// Its error, if it failed: the scan's error, or `cancelled by ...`.
     pub error: Option<String>,
-    /// Items planned by it.
+    /// Items that the run planned.
     pub planned: u64,
-    /// Candidates that were waiting already.
+    /// Candidates that were already waiting.
     pub deduplicated: u64,
     /// Candidates blocked by a settled skip or an open dead letter of the same version.
     pub blocked: u64,
     /// Its items that are still in the log.
     pub open: u64,
-    /// Rows that its scans looked at.
+    /// Rows that its scans read.
     pub scanned: u64,
 }
 
-/// Slots decided together, and what follows from them, in one transaction.
+/// Slots decided together and their consequences, stored in one transaction.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SlotDecision {
-    /// Rows of the slot history (merged with an equal last row).
+    /// Rows of the slot history, merged with an equal last row.
     pub slots: Vec<SlotRecord>,
     /// Runs to be started, in order; the ids come back in the same order. A `Ran` slot
     /// without a run gets the id of the new run of its task and time.
     pub runs: Vec<NewRun>,
-    /// The state of the tasks from now on (all fields but `paused`, which only commands
-    /// change).
+    /// The new state of the tasks (all fields but `paused`, which only commands change).
     pub states: Vec<TaskState>,
-    /// From where it was decided. A decision from somewhere else than where the store stands is
-    /// a late copy, or that of somebody who has not read what happened since: nothing of it is
-    /// written.
+    /// The state that the decision was based on. If the store's state differs, the decision is a
+    /// late copy, or its author has not read what happened since: nothing is written.
     pub seen: Vec<Seen>,
 }
 
-/// Where the slots of a task stood when something was decided about them.
+/// The state of a task's slots when a decision about them was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// The task.
+    /// The task's name in the configuration.
     pub task: TaskName,
-    /// Up to where its slots were decided.
+    /// The latest slot that was decided.
     pub last_slot: Option<Time>,
-    /// Slots that waited.
+    /// The slots that were waiting.
     pub queued_slots: Vec<Time>,
 }
 
 impl Seen {
-    /// Where that state stands.
+    /// The state that `state` describes.
     pub fn of(state: &TaskState) -> Seen {
         let TaskState { task, last_slot, queued_slots, .. } = state.clone();
         Seen { task, last_slot, queued_slots }
     }
 
-    /// Whether the store stands there; a task that it has not seen yet stands at the beginning.
+    /// Whether the store is in this state; an unknown task is in its initial state.
     pub fn is_at(&self, last_slot: Option<Time>, queued_slots: &[Time]) -> bool {
         self.last_slot == last_slot && self.queued_slots == queued_slots
     }

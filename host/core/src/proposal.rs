@@ -1,4 +1,4 @@
-//! What a plugin proposes and what may become of it.
+//! What a plugin proposes, and how an item can end.
 
 use std::sync::Arc;
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 use crate::time::Time;
 use crate::value::{Field, RowKey, Value};
 
-/// How a column is compared with a value.
+/// A comparison of a column with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Comparison {
     /// The same value; NULL equals NULL.
     Equal,
-    /// Not the same value.
+    /// A different value; NULL and a value differ.
     NotEqual,
-    /// Not below; false where either side is NULL.
+    /// Greater or equal; false if either side is NULL.
     AtLeast,
-    /// Not above; false where either side is NULL.
+    /// Less or equal; false if either side is NULL.
     AtMost,
 }
 
 /// A column compared with a value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
-    /// The column.
+    /// The column's name in the mapping.
     pub column: String,
-    /// How.
+    /// The comparison.
     pub comparison: Comparison,
-    /// With what.
+    /// The value to compare with.
     pub value: Value,
 }
 
@@ -38,20 +38,20 @@ impl Condition {
     }
 }
 
-/// The rows of a collection, within the item's tenant, for which every condition holds.
+/// The rows of a collection, within the item's tenant, that match every condition.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Filter {
-    /// The collection.
+    /// The collection's name in the mapping.
     pub collection: String,
-    /// All of them hold.
+    /// The conditions, all of which must hold.
     pub conditions: Vec<Condition>,
 }
 
-/// Exactly the rows that reads of one act returned. The keys share a prefix, because one
-/// range of an index was read; `rest` holds what differs.
+/// Exactly the rows that reads of one act returned. The keys share a prefix, because one index
+/// range was read; `rest` holds the remainder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReadSet {
-    /// The collection.
+    /// The collection's name in the mapping.
     pub collection: String,
     /// The first values of every key.
     pub prefix: Vec<Value>,
@@ -60,12 +60,12 @@ pub struct ReadSet {
 }
 
 impl ReadSet {
-    /// How many rows it has.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.rest.len()
     }
 
-    /// Whether it has none.
+    /// Whether it has no rows.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
@@ -76,98 +76,98 @@ impl ReadSet {
     }
 }
 
-/// A condition checked inside the commit, after the rows it depends on are locked.
+/// A condition that is checked inside the commit, after the rows it depends on are locked.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Guard {
     /// The row exists and every condition holds.
     Columns {
-        /// The collection.
+        /// The collection's name in the mapping.
         collection: String,
-        /// Its key.
+        /// The row's key, without the tenant.
         key: RowKey,
-        /// All of them hold; none: the row exists.
+        /// The conditions, all of which must hold; if empty, the row must exist.
         conditions: Vec<Condition>,
     },
     /// At least one row matches.
     Exists(Filter),
     /// No row matches.
     Absent(Filter),
-    /// Every row of the read set is still there.
+    /// Every row of the read set still exists.
     Complete(Arc<ReadSet>),
-    /// Nobody uses the thing of that activity key. *Unknown* fails as well.
+    /// The activity key is idle. *Unknown* fails as well.
     Idle(String),
 }
 
 /// A change, within the item's tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Change {
-    /// Insert a row; its key must be new.
+    /// Inserts a row; its key must be new.
     Insert {
-        /// The collection.
+        /// The collection's name in the mapping.
         collection: String,
-        /// The columns given; the others get the database's defaults.
+        /// The columns to set; the others get the database's defaults.
         fields: Vec<Field>,
     },
-    /// Insert a row, or update the named columns of the row with the same key.
+    /// Inserts a row, or updates the named columns of the row with the same key.
     Upsert {
-        /// The collection.
+        /// The collection's name in the mapping.
         collection: String,
-        /// The columns given, the key's among them.
+        /// The columns to set, including the key's.
         fields: Vec<Field>,
     },
-    /// Set columns of a row, which has to exist.
+    /// Sets columns of a row, which must exist.
     Update {
-        /// The collection.
+        /// The collection's name in the mapping.
         collection: String,
-        /// Its key.
+        /// The row's key, without the tenant.
         key: RowKey,
         /// The columns to set.
         fields: Vec<Field>,
     },
-    /// Add to integer columns of a row, which has to exist.
+    /// Adds to integer columns of a row, which must exist.
     Increment {
-        /// The collection.
+        /// The collection's name in the mapping.
         collection: String,
-        /// Its key.
+        /// The row's key, without the tenant.
         key: RowKey,
-        /// The columns and what to add ([`Value::Integer`]).
+        /// The columns and their increments ([`Value::Integer`]).
         fields: Vec<Field>,
     },
-    /// Delete a row; one that is gone already is no error.
+    /// Deletes a row; deleting a row that does not exist is not an error.
     Delete {
-        /// The collection.
+        /// The collection's name in the mapping.
         collection: String,
-        /// Its key.
+        /// The row's key, without the tenant.
         key: RowKey,
     },
-    /// Delete exactly the rows that were read.
+    /// Deletes exactly the rows that were read.
     DeleteReadSet(Arc<ReadSet>),
-    /// Put a message into the outbox.
+    /// Puts a message into the outbox.
     Emit {
-        /// The topic.
+        /// The topic, which decides the route.
         topic: String,
-        /// The key, by which a receiver may order or partition.
+        /// The key by which a receiver may order or partition messages.
         key: String,
         /// The content.
         payload: Vec<u8>,
     },
 }
 
-/// What the plugin wants to happen when a guard does not hold.
+/// What happens when a guard does not hold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum OnGuardFailed {
-    /// Leave it, for that reason.
+    /// Skip the item, for this reason.
     Skip(String),
-    /// Call `act` again after so many milliseconds.
+    /// Call `act` again after this many milliseconds.
     Retry(u64),
 }
 
 /// Guarded changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// All of them hold, or nothing is changed.
+    /// The guards: if one fails, nothing is changed.
     pub guards: Vec<Guard>,
-    /// Applied in this order.
+    /// The changes, applied in this order.
     pub changes: Vec<Change>,
     /// What to do when a guard does not hold.
     pub on_guard_failed: OnGuardFailed,
@@ -176,9 +176,9 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// Whether all it does to rows is to delete one that a guard has held to be there: nothing else
-    /// in it could have removed the row before. Where the database then deletes nothing, something
-    /// of the product keeps the row.
+    /// Whether its only change to rows is to delete one that a guard has found to exist: then
+    /// nothing else in the proposal can have removed the row. If the database then deletes nothing,
+    /// something in the product's database keeps the row.
     pub fn deletes_a_seen_row(&self) -> bool {
         let mut changes = self.changes.iter().filter(|c| !matches!(c, Change::Emit { .. }));
         let (Some(Change::Delete { collection, key }), None) = (changes.next(), changes.next())
@@ -192,57 +192,57 @@ impl Proposal {
     }
 }
 
-/// What a plugin says of an item.
+/// A plugin's verdict on an item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Verdict {
-    /// Guarded changes.
+    /// Apply guarded changes.
     Propose(Proposal),
     /// Nothing to do.
     Skip {
-        /// Why.
+        /// The reason, recorded with the item.
         reason: String,
-        /// Do not plan it again while its version is the same.
+        /// Whether the item is not planned again while its version is the same.
         settled: bool,
     },
     /// Try again.
     Retry {
-        /// After so many milliseconds, at least.
+        /// The minimum wait, in milliseconds.
         after_ms: u64,
-        /// Why.
+        /// The reason, recorded with the item.
         reason: String,
     },
-    /// Trying again cannot help.
+    /// Retrying cannot help: set the item aside.
     Dead {
-        /// Why.
+        /// The reason, recorded with the item.
         reason: String,
     },
 }
 
-/// How an item goes on without effects. Decided before the commit, so that the store has
-/// nothing to decide.
+/// How an item ends or continues without effects. It is decided before the commit, so that the
+/// store has nothing to decide.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Settle {
-    /// At its end: nothing was to be done.
+    /// The item ends; nothing had to be done.
     Skip {
-        /// Why.
+        /// The reason, recorded with the item.
         reason: String,
-        /// Blocks re-planning while the version is the same.
+        /// Whether this blocks planning while the version is the same.
         settled: bool,
     },
-    /// Into the retries, to be tried at `run_at`.
+    /// The item moves to the retries, for an attempt at `run_at`.
     Retry {
-        /// Not before.
+        /// The earliest time of the next attempt.
         run_at: Time,
-        /// The item's counters from now on.
+        /// The item's new number of failed executions.
         attempts: u32,
-        /// The item's counters from now on.
+        /// The item's new number of failed guards.
         guard_retries: u32,
         /// Why; appended to the item's errors.
         reason: String,
     },
-    /// Into the dead letters.
+    /// The item is set aside as a dead letter.
     Dead {
-        /// The item's counter from now on.
+        /// The item's new number of failed executions.
         attempts: u32,
         /// Why; appended to the item's errors.
         reason: String,

@@ -1,7 +1,7 @@
-//! What becomes of an item: verdicts and faults turned into decisions, retries spaced, pages
-//! ordered and batches cut so that no two items of one batch touch the same row.
+//! Decides what happens to an item: turns verdicts and faults into decisions, spaces retries,
+//! orders pages, and cuts batches so that no two items of a batch touch the same row.
 //!
-//! This module does not know where items wait, nor who executes them.
+//! This module does not know where items wait or which node executes them.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::proposal::{Change, OnGuardFailed, Proposal, Settle, Verdict};
 use crate::time::Time;
 use crate::value::Value;
 
-/// When to try again, and how often.
+/// The retry rules of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryPolicy {
     /// Executions before an item is set aside.
     pub attempts_max: u32,
-    /// The wait after the first failure; doubles with each further one.
+    /// The wait after the first failure; it doubles with each further failure.
     pub backoff: Duration,
-    /// The longest wait.
+    /// The upper bound of the wait.
     pub backoff_max: Duration,
     /// Failed guards before an item is skipped as contended.
     pub guard_retries_max: u32,
@@ -31,9 +31,9 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The wait before the next execution after so many failed ones: doubled each time,
-    /// bounded, and spread by up to a quarter so that items that failed together do not
-    /// come back together. `spread` is any evenly distributed number.
+    /// The wait before the next execution after `failed` failures: it doubles each time, is
+    /// bounded, and is spread by up to a quarter so that items that failed together are not retried
+    /// together. `spread` is any evenly distributed number.
     pub fn wait(&self, failed: u32, spread: u64) -> Duration {
         let doublings = failed.saturating_sub(1).min(32);
         let wait = self.backoff.saturating_mul(1 << doublings.min(31)).min(self.backoff_max);
@@ -41,7 +41,7 @@ impl RetryPolicy {
         wait + Duration::from_micros(if quarter == 0 { 0 } else { spread % quarter })
     }
 
-    /// What becomes of an item whose execution failed, by its own fault.
+    /// The result for an item whose execution failed through its own fault.
     pub fn failed(&self, item: &Item, now: Time, after: Duration, reason: String) -> Settle {
         let attempts = item.attempts + 1;
         if attempts >= self.attempts_max {
@@ -51,15 +51,15 @@ impl RetryPolicy {
         Settle::Retry { run_at: now + wait, attempts, guard_retries: item.guard_retries, reason }
     }
 
-    /// What becomes of an item that the store could not take now, while it took others: it is tried
-    /// again after `wait`, and that is nobody's fault.
+    /// The result for an item that the store could not take now, while it took others: it is
+    /// retried after `wait` without using an attempt.
     pub fn postponed(&self, item: &Item, now: Time, wait: Duration, reason: String) -> Settle {
         let Item { attempts, guard_retries, .. } = *item;
         Settle::Retry { run_at: now + wait, attempts, guard_retries, reason }
     }
 
-    /// What becomes of an item whose guard did not hold. It consumes no attempt: somebody
-    /// else was faster, which is nobody's fault.
+    /// The result for an item whose guard did not hold. It uses no attempt, because another writer
+    /// was faster.
     pub fn guard_failed(&self, item: &Item, now: Time, wanted: &OnGuardFailed) -> Settle {
         match wanted {
             OnGuardFailed::Skip(reason) => Settle::Skip { reason: reason.clone(), settled: false },
@@ -86,16 +86,16 @@ impl RetryPolicy {
         }
     }
 
-    /// Whether the item has outlived so many hosts that it is set aside unexecuted.
+    /// Sets the item aside without executing it if too many hosts died while executing it.
     pub fn deadly(&self, item: &Item) -> Option<Settle> {
         (item.deaths >= self.deaths_max).then(|| Settle::Dead {
             attempts: item.attempts,
-            reason: format!("its host died {} times while it was executed", item.deaths),
+            reason: format!("its host died {} times while executing it", item.deaths),
         })
     }
 }
 
-/// A number that differs between items and attempts, for spreading.
+/// A number that differs between items and attempts, to spread waits.
 fn spread(item: &Item, attempt: u32) -> u64 {
     let mut hasher = xxhash_rust::xxh3::Xxh3::with_seed(u64::from(attempt));
     hasher.update(item.identity.task.as_str().as_bytes());
@@ -103,28 +103,27 @@ fn spread(item: &Item, attempt: u32) -> u64 {
     hasher.digest()
 }
 
-/// What is to happen to an item, decided before the commit so that the store has nothing
-/// to decide.
+/// The decision about an item, made before the commit so that the store has nothing to decide.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decision {
-    /// Check the guards, apply the changes.
+    /// Check the guards and apply the changes.
     Apply {
-        /// Guards, changes, notes.
+        /// The guards, changes and notes.
         proposal: Proposal,
-        /// If a guard does not hold.
+        /// Applies if a guard does not hold.
         on_guard_failed: Settle,
-        /// If a change violates a constraint or a type, or the row that it updates is not
-        /// there (the store appends what the database said to the reason).
+        /// Applies if a change violates a constraint or a type, or the row that it updates does not
+        /// exist; the store appends the database's message to the reason.
         on_violation: Settle,
-        /// Keep before-images (`undo_retention` is not 0).
+        /// Whether before-images are kept (`undo_retention` is not 0).
         undo: bool,
     },
-    /// No effects.
+    /// The item ends or continues without effects.
     Settle(Settle),
 }
 
-/// The decision about an item by what its execution said: a verdict, or the words of the
-/// fault that it alone caused.
+/// Decides about an item from its execution's result: a verdict, or the text of the fault that it
+/// alone caused.
 pub fn decide(
     policy: &RetryPolicy,
     item: &Item,
@@ -150,10 +149,10 @@ pub fn decide(
     })
 }
 
-/// The candidates of a page in the order in which they are planned: those of one route as
-/// far apart as the page allows. Two of them are never in one batch, and a stream is executed
-/// from its head, so neighbours of one route would make many small batches. The first of
-/// every route come first, in their order; then the second; and so on.
+/// The candidates of a page in planning order: those of one route are as far apart as the page
+/// allows. Two items of a route are never in one batch and a stream is executed from its head, so
+/// adjacent items of one route would cause many small batches. The first candidates of every route
+/// come first, in their order; then the second ones; and so on.
 pub fn apart(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     let mut seen: HashMap<(Option<Tenant>, String), u32> = HashMap::new();
     let mut rounds = Vec::with_capacity(candidates.len());
@@ -171,16 +170,16 @@ pub fn apart(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     candidates
 }
 
-/// Cuts a batch before the first item of a stream that must not be in it: once an item of
-/// a stream is left out, so are those behind it, because a stream is acknowledged without
-/// gaps. Timers and retries stand alone.
+/// Cuts a batch before the first item of a stream that must not be in it. Once an item of a stream
+/// is left out, the items behind it are left out as well, because a stream is acknowledged without
+/// gaps. Timers and retries are independent.
 #[derive(Debug, Default)]
 pub struct Cut {
     closed: HashSet<(TaskName, Partition)>,
 }
 
 impl Cut {
-    /// Whether the item goes on with the batch, given whether it may by itself.
+    /// Whether the item stays in the batch, given whether it may on its own.
     pub fn admit(&mut self, source: Source, item: &Item, may: bool) -> bool {
         match source {
             Source::Log(_) => {
@@ -198,13 +197,13 @@ impl Cut {
     }
 }
 
-/// The rows that a batch touches so far, to keep two items from touching the same one.
+/// The rows that a batch touches so far; keeps two items from touching the same row.
 #[derive(Debug, Default)]
 pub struct Touched(HashSet<u128>);
 
 impl Touched {
-    /// Adds the rows of a proposal and says true, or says false and adds nothing because
-    /// one of them is touched already.
+    /// Adds the rows of a proposal and returns true; returns false and adds nothing if one of them
+    /// is already touched.
     pub fn claim(&mut self, collections: &Collections, item: &Item, proposal: &Proposal) -> bool {
         let mut rows = Vec::with_capacity(proposal.changes.len());
         for change in &proposal.changes {
@@ -241,7 +240,7 @@ fn rows_of(collections: &Collections, item: &Item, change: &Change, out: &mut Ve
     }
 }
 
-/// 128 bits over collection, tenant and key: a collision would only postpone an item.
+/// 128 bits over collection, tenant and key: a collision only postpones an item.
 fn row_mark<'a>(collection: &str, item: &Item, key: impl Iterator<Item = &'a Value>) -> u128 {
     let mut hasher = xxhash_rust::xxh3::Xxh3::new();
     let mut text = |s: &str| {

@@ -1,11 +1,11 @@
-//! Whether this node reaches the store, and whether it stands aside because it does not.
+//! Decides whether this node reaches the store, and whether it steps aside because it does not.
 //!
-//! The lease service and the store are two servers: a node that reaches the first and not the
-//! second would keep its leadership and its partitions for as long as that lasts, and nobody
-//! could do its work. So a node probes the store, tells the others when it misses it, and stands
-//! aside once it has missed it for a lease while another member reached it: it gives the
-//! leadership up, stands for no election and has no part of the ring. Where nobody reaches the
-//! store there is nobody to hand anything to, so everybody keeps what they have.
+//! The lease service and the store are two servers: a node that reaches the first but not the
+//! second would keep its leadership and its partitions, and no node could do its work. A node
+//! therefore probes the store, tells the other members when it cannot reach it, and steps aside
+//! once it has not reached it for a whole lease while another member did: it resigns the
+//! leadership, does not campaign, and has no share in the ring. If no member reaches the store,
+//! there is no node to hand work to, so all members keep what they have.
 //!
 //! ```text
 //!            missed                  for a lease, and another reaches it
@@ -14,50 +14,50 @@
 //!    └───────────────────┴──────────────────────────────────────────────────┘
 //! ```
 //!
-//! This module does not know what a probe asks, nor how the others are told.
+//! This module does not know what a probe asks, nor how the other members are told.
 
 use std::time::Duration;
 
 use crate::lease::Timing;
 use crate::time::{Mono, Time};
 
-/// Answers in a row after which a store that was missed is believed to be there: a way that
-/// lets half of everything through is not taken for mended.
+/// Consecutive answers after which the store counts as reachable again: a connection that loses
+/// half of the requests does not count as repaired.
 pub const STEADY: u32 = 2;
 
-/// A store that is missed.
+/// The store is unreachable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Away {
     /// Since when, by this node's clock.
     pub since: Time,
-    /// Whether the node stands aside.
+    /// Whether the node has stepped aside.
     pub aside: bool,
 }
 
-/// What has happened.
+/// An input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// Time has passed.
     Tick,
-    /// What came of the probe that was begun at that time.
+    /// The result of the probe that was begun at that time.
     Probed(Mono, bool),
-    /// Whether any other member reaches the store, as far as it says.
+    /// Whether any other member reports that it reaches the store.
     Others(bool),
-    /// Whether the others were told so.
+    /// Whether the other members were told of this state.
     Told(Option<Away>, bool),
 }
 
-/// What is to be done.
+/// An output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command {
-    /// Ask the store something that costs little; the time names the probe. Without an answer
-    /// after that span it is taken for missed.
+    /// Send the store a cheap query; the time identifies the probe. Without an answer within the
+    /// duration, the store counts as unreachable.
     Probe(Mono, Duration),
-    /// Tell the others; none: this node reaches the store.
+    /// Tell the other members; none: this node reaches the store.
     Tell(Option<Away>),
-    /// Give the leadership up and stand for no election.
+    /// Resign the leadership and do not campaign.
     StandAside,
-    /// Stand for it again.
+    /// Campaign again.
     ComeBack,
 }
 
@@ -65,13 +65,13 @@ pub enum Command {
 struct Missed {
     away: Away,
     since: Mono,
-    /// Since when another has reached it meanwhile.
+    /// Since when another member has reached the store while this node has not.
     alone: Option<Mono>,
-    /// Answers in a row.
+    /// Consecutive answers.
     answers: u32,
 }
 
-/// The way to the store as one node sees it.
+/// The store's reachability from one node's point of view.
 #[derive(Debug, Clone)]
 pub struct Reach {
     timing: Timing,
@@ -99,22 +99,22 @@ impl Reach {
         }
     }
 
-    /// What is missed; none: the store answers.
+    /// The outage; none: the store answers.
     pub fn away(&self) -> Option<Away> {
         self.missed.map(|missed| missed.away)
     }
 
-    /// Whether the node stands aside.
+    /// Whether the node has stepped aside.
     pub fn is_aside(&self) -> bool {
         self.missed.is_some_and(|missed| missed.away.aside)
     }
 
-    /// Whether that probe is under way, and its answer news.
+    /// Whether that probe is pending and its answer is news.
     pub fn is_probing(&self, begun: Mono) -> bool {
         self.probing == Some(begun)
     }
 
-    /// When [`Event::Tick`] is wanted next.
+    /// When [`Event::Tick`] has to be sent next.
     pub fn deadline(&self) -> Mono {
         let probe = self.probing.map_or(self.probe_at, |sent| sent + self.timing.renew);
         let aside = self.missed.and_then(|missed| self.aside_at(&missed));
@@ -126,7 +126,7 @@ impl Reach {
         missed.alone.filter(|_| !missed.away.aside).map(|since| since + self.timing.ttl)
     }
 
-    /// Takes an event in and pushes what is to be done.
+    /// Handles an event and pushes the resulting commands.
     pub fn step(&mut self, now: Mono, wall: Time, event: Event, out: &mut Vec<Command>) {
         match event {
             Event::Tick => {}
@@ -138,7 +138,7 @@ impl Reach {
                     self.missed(now, wall, sent);
                 }
             }
-            // It has been taken for missed already.
+            // The store already counts as unreachable.
             Event::Probed(..) => {}
             Event::Others(reach) => self.others = reach,
             Event::Told(away, true) => {
@@ -159,8 +159,8 @@ impl Reach {
             out.push(Command::Probe(now, self.timing.renew));
         }
         if let Some(missed) = &mut self.missed {
-            // Who has seen nobody reach it until now waits a whole lease from now on: where it
-            // has been away for all, all come back within that.
+            // If no member reached the store until now, a whole lease is counted from now: when the
+            // store was unreachable for all, all members come back within that time.
             missed.alone = self.others.then(|| missed.alone.unwrap_or(now));
         }
         if let Some(missed) = self.missed
@@ -206,7 +206,7 @@ impl Reach {
         }
     }
 
-    /// For how long the store has been missed.
+    /// How long the store has been unreachable.
     pub fn missed_for(&self, now: Mono) -> Duration {
         self.missed.map_or(Duration::ZERO, |missed| now.since(missed.since))
     }

@@ -1,6 +1,6 @@
-//! Instants and spans.
+//! Instants and durations.
 //!
-//! One clock reading is one [`Time`]; nothing in this crate reads a clock.
+//! A clock reading is passed in as a [`Time`]; nothing in this crate reads a clock.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -18,7 +18,7 @@ pub struct Time(pub i64);
 impl Time {
     /// The Unix epoch.
     pub const EPOCH: Time = Time(0);
-    /// Later than any instant that a calendar can name.
+    /// Later than any instant that the calendar can represent.
     pub const MAX: Time = Time(i64::MAX);
 
     /// From whole milliseconds since the epoch.
@@ -41,12 +41,12 @@ impl Time {
         self.0.div_euclid(1_000)
     }
 
-    /// The span since `earlier`; zero if `earlier` is later.
+    /// The duration since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 
-    /// The calendar's reading of this instant, clamped to what it can represent.
+    /// The calendar instant, clamped to what the calendar library can represent.
     pub fn to_jiff(self) -> jiff::Timestamp {
         jiff::Timestamp::from_microsecond(self.0).unwrap_or(if self.0 < 0 {
             jiff::Timestamp::MIN
@@ -55,14 +55,14 @@ impl Time {
         })
     }
 
-    /// From the calendar's reading, rounded down to microseconds.
+    /// Converts a calendar instant, rounded down to microseconds.
     pub fn from_jiff(t: jiff::Timestamp) -> Time {
         Time(t.as_microsecond())
     }
 }
 
 impl fmt::Display for Time {
-    /// RFC 3339 in UTC, with as many decimals as it has.
+    /// RFC 3339 in UTC, with as many decimals as needed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.to_jiff().fmt(f)
     }
@@ -91,7 +91,7 @@ impl Mono {
     /// The arbitrary start.
     pub const START: Mono = Mono(0);
 
-    /// The span since `earlier`; zero if `earlier` is later.
+    /// The duration since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Mono) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }

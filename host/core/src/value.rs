@@ -1,4 +1,4 @@
-//! Typed values, as they cross the boundary and stand in guards, changes and before-images.
+//! Typed values, as exchanged with plugins and used in guards, changes and before-images.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub enum Value {
     Decimal(String),
     /// UTF-8 text.
     Text(String),
-    /// Raw bytes. Written as a whole, in the same form as one by one.
+    /// Raw bytes, serialized as one byte string.
     Bytes(#[serde(with = "serde_bytes")] Vec<u8>),
     /// An instant.
     Timestamp(Time),
@@ -70,7 +70,7 @@ impl Value {
         })
     }
 
-    /// How many bytes the value weighs against a limit: its content, at least one.
+    /// The number of bytes that the value counts against a limit: its content, at least one.
     pub fn weight(&self) -> usize {
         match self {
             Value::Null | Value::Bool(_) => 1,

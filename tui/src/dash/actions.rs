@@ -1,4 +1,4 @@
-//! What can be done, each as the question that comes before it.
+//! The actions of the dashboard, each as a confirmation dialog.
 
 use besom_core::command::{Action, Command, DeadSelector};
 use besom_core::ids::{RunId, TaskName};
@@ -11,24 +11,24 @@ fn ask(title: String, button: &'static str, command: Command, verb: String) -> C
     Confirm::new(title, button, Action::Ask { command }, verb)
 }
 
-/// Start a run now.
+/// Asks to start a run now.
 pub fn trigger(task: &str) -> Confirm {
     let command = Command::Trigger { task: TaskName::from(task) };
     let verb = format!("besom task trigger {}", quoted(task));
     ask(format!("Start a run of {task} now?"), "Trigger", command, verb)
-        .line("Its schedule goes on as before.")
+        .line("Its schedule is not affected.")
 }
 
-/// Plan no more runs.
+/// Asks to stop planning runs of a task.
 pub fn pause(task: &str) -> Confirm {
     let command = Command::Pause { task: TaskName::from(task) };
     let verb = format!("besom task pause {}", quoted(task));
     ask(format!("Pause {task}?"), "Pause", command, verb)
-        .line("No more runs are planned; what is planned already goes on.")
+        .line("No new runs are planned; items already planned are still executed.")
         .because()
 }
 
-/// Plan again.
+/// Asks to plan runs of a task again.
 pub fn resume(task: &str) -> Confirm {
     let command = Command::Resume { task: TaskName::from(task) };
     let verb = format!("besom task resume {}", quoted(task));
@@ -36,45 +36,45 @@ pub fn resume(task: &str) -> Confirm {
         .line("Runs are planned again from now on.")
 }
 
-/// End a run.
+/// Asks to cancel a run.
 pub fn cancel(run: u64, task: &str) -> Confirm {
     let command = Command::Cancel { run: RunId(run) };
     let verb = format!("besom runs cancel {run}");
     ask(format!("Cancel run {run} of {task}?"), "Cancel run", command, verb)
-        .line("Its scan stops; the items that it has planned stay.")
+        .line("Its scan stops; the items it has already planned are still executed.")
 }
 
-/// Let a node finish what it has.
+/// Asks to drain a node.
 pub fn drain(node: &str) -> Confirm {
     let verb = format!("besom node drain {}", quoted(node));
     let action = Action::Drain { node: node.to_owned() };
     Confirm::new(format!("Drain {node}?"), "Drain", action, verb)
-        .line("It finishes what it has and gets nothing new; its partitions move.")
+        .line("It finishes its work and receives nothing new; its partitions move away.")
 }
 
-/// Give a node its share again.
+/// Asks to let a drained node rejoin.
 pub fn rejoin(node: &str) -> Confirm {
     let verb = format!("besom node resume {}", quoted(node));
     let action = Action::Rejoin { node: node.to_owned() };
-    Confirm::new(format!("Give {node} its share again?"), "Rejoin", action, verb)
-        .line("Partitions move to it.")
+    Confirm::new(format!("Let {node} rejoin?"), "Rejoin", action, verb)
+        .line("It receives its share of the partitions again.")
 }
 
-/// Have the leader give up.
+/// Asks to have the leader resign.
 pub fn resign(leader: &str, term: u64) -> Confirm {
     let title = format!("Have {leader} resign from term {term}?");
     ask(title, "Resign", Command::Resign, "besom node resign".to_owned())
-        .line("It finishes what is in flight; another node leads then, or the same one again.")
+        .line("It finishes the batches in flight; then another node, or the same one, leads.")
 }
 
-/// Which dead letters, and what to call them.
+/// The dead letters that an action applies to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Letters {
-    /// These.
+    /// The letters with these numbers.
     Some(Vec<u64>),
-    /// All of a task with that last error.
+    /// All letters of a task with this last error.
     Group {
-        /// The task.
+        /// The task's name in the configuration.
         task: String,
         /// The last error, exactly.
         error: String,
@@ -82,7 +82,8 @@ pub enum Letters {
 }
 
 impl Letters {
-    /// Of a group, as many as are seen: where the leader finds another number, it refuses.
+    /// The selector for a command. For a group it contains the count shown: if the leader finds
+    /// another count, it refuses.
     fn selector(&self, count: u64) -> DeadSelector {
         match self {
             Letters::Some(ids) => DeadSelector { ids: ids.clone(), ..DeadSelector::default() },
@@ -95,7 +96,7 @@ impl Letters {
         }
     }
 
-    /// As arguments of the command line.
+    /// The selection as arguments of the command line.
     fn arguments(&self, count: u64) -> String {
         match self {
             Letters::Some(ids) => ids.iter().map(u64::to_string).collect::<Vec<_>>().join(" "),
@@ -110,27 +111,27 @@ fn letters(count: u64) -> String {
     if count == 1 { "1 dead letter".to_owned() } else { format!("{} dead letters", grouped(count)) }
 }
 
-/// Try dead letters again.
+/// Asks to retry dead letters.
 pub fn retry(which: &Letters, count: u64, about: &str) -> Confirm {
     let verb = format!("besom dead retry {}", which.arguments(count));
     let command = Command::RetryDead(which.selector(count));
-    ask(format!("Try {} again?", letters(count)), "Retry", command, verb)
+    ask(format!("Retry {}?", letters(count)), "Retry", command, verb)
         .line(about.to_owned())
-        .line("At once, and with fresh attempts.")
+        .line("They are retried immediately; their attempts are counted from zero.")
 }
 
-/// Give dead letters up.
+/// Asks to discard dead letters.
 pub fn discard(which: &Letters, count: u64, about: &str) -> Confirm {
     let verb = format!("besom dead discard {}", which.arguments(count));
     let command = Command::DiscardDead(which.selector(count));
     ask(format!("Discard {}?", letters(count)), "Discard", command, verb)
         .line(about.to_owned())
-        .line("NOT undoable: they are not planned again until their version changes.")
+        .line("CANNOT be undone: they are not planned again until their version changes.")
         .because()
         .counted(count)
 }
 
-/// An open question about a group of dead letters, with the number of them that is there now.
+/// Updates an open dialog about a group of dead letters to the current count.
 pub fn recount(confirm: &mut Confirm, snap: &Snapshot) {
     let Action::Ask { command } = &confirm.action else { return };
     let (selector, ask): (_, fn(&Letters, u64, &str) -> Confirm) = match command {
@@ -145,7 +146,7 @@ pub fn recount(confirm: &mut Confirm, snap: &Snapshot) {
     let group = snap.dead.iter().find(|group| group.task == task.as_str() && group.error == *error);
     let count = match group {
         Some(group) => group.count,
-        // One among too many groups to be told of.
+        // The snapshot is full, so the group may exist without being listed.
         None if snap.dead.len() >= DEAD_GROUPS_MAX => return,
         None => 0,
     };

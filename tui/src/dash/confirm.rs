@@ -1,8 +1,8 @@
-//! The question before something is changed: what would be done, why, and the verb of the
-//! command line that does the same.
+//! The confirmation dialog of an action: what it does, its reason, and the equivalent verb of the
+//! command line.
 //!
-//! What cannot be undone wants the count typed, and offers to write what would be lost to a
-//! file first. Nothing happens by a single key.
+//! An action that cannot be undone requires the affected count to be typed, and offers to export
+//! what would be lost. No action is triggered by a single key.
 
 use besom_core::command::Action;
 
@@ -10,16 +10,16 @@ use super::effect::Outbox;
 use super::field::Field;
 use super::key::{Code, Key};
 
-/// Something to write to a file before it is lost.
+/// Text that can be written to a file before it is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Export {
     /// The file's name.
     pub name: String,
-    /// What it says.
+    /// The file's content.
     pub text: String,
 }
 
-/// Where what is typed goes.
+/// The part of the dialog that has the keyboard focus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Focus {
     /// The reason.
@@ -28,50 +28,51 @@ pub enum Focus {
     Count,
     /// The button that exports.
     Export,
-    /// The button that changes nothing.
+    /// The button that cancels.
     Cancel,
-    /// The button that does it.
+    /// The button that confirms.
     Do,
 }
 
-/// A question before something is changed.
+/// A confirmation dialog.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Confirm {
     /// The question: `Pause compact-docs?`.
     pub title: String,
-    /// What it means, line by line.
+    /// The consequences, line by line.
     pub lines: Vec<String>,
-    /// What the button says: `Pause`.
+    /// The label of the confirming button: `Pause`.
     pub button: &'static str,
-    /// What is done.
+    /// The action to perform.
     pub action: Action,
     /// The verb of the command line, without its reason: `besom task pause compact-docs`.
     pub verb: String,
-    /// Why.
+    /// The reason as typed so far.
     pub reason: Field,
-    /// Whether there has to be a reason.
+    /// Whether a reason is required.
     pub reason_required: bool,
-    /// How many are affected, to be typed; and what was typed.
+    /// The number of affected items, which has to be typed, and the input; none: no count is
+    /// required.
     pub count: Option<(u64, Field)>,
-    /// What can be exported first.
+    /// The text that can be exported first.
     pub export: Option<Export>,
-    /// Where what is typed goes.
+    /// The part that has the keyboard focus.
     pub focus: Focus,
 }
 
-/// What became of a question.
+/// The result of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answered {
     /// It is still open.
     Open,
-    /// Nothing is to be done.
+    /// The dialog was cancelled.
     Cancelled,
-    /// It was asked for, under this ticket.
+    /// The action was sent, with this ticket.
     Asked(u64),
 }
 
 impl Confirm {
-    /// A question; a reason may be given.
+    /// A dialog with an optional reason.
     pub fn new(title: String, button: &'static str, action: Action, verb: String) -> Confirm {
         Confirm {
             title,
@@ -87,38 +88,38 @@ impl Confirm {
         }
     }
 
-    /// With a line that says what it means.
+    /// Adds a line about the consequences.
     #[must_use]
     pub fn line(mut self, line: impl Into<String>) -> Confirm {
         self.lines.push(line.into());
         self
     }
 
-    /// With a reason that has to be given.
+    /// Requires a reason.
     #[must_use]
     pub fn because(mut self) -> Confirm {
         self.reason_required = true;
         self
     }
 
-    /// With a count that has to be typed.
+    /// Requires the count to be typed.
     #[must_use]
     pub fn counted(mut self, count: u64) -> Confirm {
         self.count = Some((count, Field::default()));
         self
     }
 
-    /// With something that can be written to a file first.
+    /// Adds a text that can be exported first.
     #[must_use]
     pub fn exporting(mut self, name: impl Into<String>, text: String) -> Confirm {
         self.export = Some(Export { name: name.into(), text });
         self
     }
 
-    /// What is missing before it can be done.
+    /// The input that is missing before the action can be confirmed.
     pub fn missing(&self) -> Option<&'static str> {
         if self.reason_required && self.reason.is_blank() {
-            return Some("say why");
+            return Some("enter a reason");
         }
         match &self.count {
             Some((count, typed)) if typed.text().trim() != count.to_string() => {
@@ -128,7 +129,7 @@ impl Confirm {
         }
     }
 
-    /// The same on the command line, with the reason as it is typed so far.
+    /// The equivalent command, with the reason as typed so far.
     pub fn command(&self) -> String {
         match self.reason.text().trim() {
             "" if self.reason_required => format!("{} --reason …", self.verb),
@@ -137,7 +138,7 @@ impl Confirm {
         }
     }
 
-    /// Where what is typed can go, in the order of the tab key.
+    /// The parts that can have the focus, in the order of the tab key.
     pub fn stops(&self) -> Vec<Focus> {
         let count = self.count.is_some().then_some(Focus::Count);
         let export = self.export.is_some().then_some(Focus::Export);
@@ -145,7 +146,7 @@ impl Confirm {
         [Focus::Reason].into_iter().chain(count).chain(export).chain(rest).collect()
     }
 
-    /// Types a key.
+    /// Handles a key.
     pub fn key(&mut self, key: Key, out: &mut Outbox) -> Answered {
         match (key.code, self.focus) {
             (Code::Esc, _) | (Code::Enter, Focus::Cancel) => return Answered::Cancelled,
@@ -181,7 +182,7 @@ impl Confirm {
         Answered::Open
     }
 
-    /// Takes pasted text into the reason or the count.
+    /// Inserts pasted text into the reason or the count.
     pub fn paste(&mut self, text: &str) {
         match (self.focus, &mut self.count) {
             (Focus::Reason, _) => self.reason.insert(text),
@@ -198,7 +199,7 @@ impl Confirm {
     }
 }
 
-/// A word for a shell, in quotes where it needs them.
+/// Quotes a word for a shell, if necessary.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@=+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

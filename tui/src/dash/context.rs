@@ -1,5 +1,4 @@
-//! What a screen is given to decide and to draw: the picture, the clock, and what is known
-//! beside the picture.
+//! The input of a screen: the snapshot, the clock, and the details that were fetched.
 
 use std::collections::BTreeMap;
 
@@ -8,38 +7,39 @@ use besom_core::time::Time;
 
 use super::trends::Trends;
 
-/// Answers kept beside the picture; the oldest gives way.
+/// The maximum number of answers kept; the oldest are dropped.
 pub const DETAILS_MAX: usize = 64;
 
-/// What a screen sees.
+/// What a screen decides and draws from.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
-    /// The picture: the newest, the frozen, or the one gone back to.
+    /// The snapshot that is shown: the newest, a frozen one, or an earlier one.
     pub snap: &'a Snapshot,
-    /// The time of the picture by the deployment's clock: it stands still when the picture does.
+    /// The time of the snapshot, by the deployment's clock; it stops while the display is frozen or
+    /// rewound.
     pub now: Time,
-    /// Whether the picture is the newest and the connection stands.
+    /// Whether the snapshot is the newest and the connection is up.
     pub live: bool,
-    /// Whether the connection is lost: what is shown is of before.
+    /// Whether the connection is lost, so that the data shown is old.
     pub lost: bool,
-    /// Whether nothing may be changed from here.
+    /// Whether this dashboard must not change anything.
     pub readonly: bool,
     /// Columns and rows of the terminal.
     pub size: (u16, u16),
-    /// What was asked for.
+    /// The answers to the screens' questions.
     pub details: &'a Details,
-    /// How depths have developed.
+    /// The recent depths of the queues.
     pub trends: &'a Trends,
-    /// What deserves attention in the picture.
+    /// The attention items of the snapshot.
     pub attention: &'a [Attention],
 }
 
-/// An answer and when it came.
+/// An answer with the time of its arrival.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Detail {
     /// The answer.
     pub answer: Answer,
-    /// When it came, by the deployment's clock.
+    /// When it arrived, by the deployment's clock.
     pub at: Time,
 }
 

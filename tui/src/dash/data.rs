@@ -1,5 +1,5 @@
-//! What is known: the connection, the newest picture, the one that is shown, and the pictures
-//! before it.
+//! The dashboard's data: the connection, the newest snapshot, the snapshot that is shown, and the
+//! earlier snapshots.
 //!
 //! ```text
 //!          f                  <                       <
@@ -21,53 +21,53 @@ use super::trends::Trends;
 /// The connection to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Connection {
-    /// There was none yet.
+    /// There has been no connection yet.
     Connecting,
-    /// It stands.
+    /// The connection is up.
     Live,
-    /// It is lost.
+    /// The connection is lost.
     Lost {
-        /// Since when, by the clock of the machine that shows.
+        /// Since when, by the local machine's clock.
         since: Time,
-        /// Why.
+        /// The error.
         why: String,
-        /// When it is tried again.
+        /// When the next attempt is made; none: it is under way.
         retry_at: Option<Time>,
     },
 }
 
-/// Which picture is shown.
+/// Which snapshot is shown.
 #[derive(Debug, Clone)]
 pub enum Shown {
-    /// The newest, always.
+    /// Always the newest.
     Live,
-    /// The newest of a moment, kept.
+    /// The newest at the time of freezing.
     Frozen(Arc<Snapshot>),
-    /// One of the history.
+    /// An earlier one.
     Rewound(Arc<Snapshot>),
 }
 
-/// What is known.
+/// The dashboard's data.
 #[derive(Debug)]
 pub struct Data {
     /// The connection.
     pub connection: Connection,
-    /// Which picture is shown.
+    /// Which snapshot is shown.
     pub shown: Shown,
-    /// Answers.
+    /// Answers to the screens' questions.
     pub(super) details: Details,
-    /// The newest picture; none: there was none yet.
+    /// The newest snapshot; none: none has arrived yet.
     newest: Option<Arc<Snapshot>>,
-    /// When it came, by the clock here.
+    /// When it arrived, by the local clock.
     received: Time,
-    /// How far the deployment's clock is ahead of the one here, in microseconds.
+    /// How far the deployment's clock is ahead of the local clock, in microseconds.
     ahead_us: i64,
-    /// The clock here.
+    /// The local clock, as of the last tick.
     local: Time,
     history: History,
     trends: Trends,
     attention: Vec<Attention>,
-    /// Shown before there is a picture.
+    /// An empty snapshot, shown until the first one arrives.
     nothing: Arc<Snapshot>,
 }
 
@@ -90,7 +90,7 @@ impl Default for Data {
 }
 
 impl Data {
-    /// The picture that is shown.
+    /// The snapshot that is shown.
     pub fn snap(&self) -> &Arc<Snapshot> {
         match &self.shown {
             Shown::Live => self.newest.as_ref().unwrap_or(&self.nothing),
@@ -98,22 +98,22 @@ impl Data {
         }
     }
 
-    /// Whether there was a picture yet.
+    /// Whether a snapshot has arrived.
     pub fn has_picture(&self) -> bool {
         self.newest.is_some()
     }
 
-    /// The clock here, as of the last tick.
+    /// The local clock, as of the last tick.
     pub fn local(&self) -> Time {
         self.local
     }
 
-    /// The deployment's clock, as far as it is known here.
+    /// The deployment's clock, estimated locally.
     pub fn clock(&self) -> Time {
         Time(self.local.0.saturating_add(self.ahead_us))
     }
 
-    /// How old the picture is that is shown; none: there is none.
+    /// The age of the snapshot that is shown; none: there is no snapshot.
     pub fn age(&self) -> Option<Duration> {
         let newest = self.newest.as_ref()?;
         Some(match &self.shown {
@@ -124,12 +124,12 @@ impl Data {
         })
     }
 
-    /// Whether what is shown is the present.
+    /// Whether the newest snapshot is shown and the connection is up.
     pub fn is_live(&self) -> bool {
         matches!((&self.connection, &self.shown), (Connection::Live, Shown::Live))
     }
 
-    /// The time of the picture: it goes on only while the picture is live.
+    /// The time to display: it advances only while the newest snapshot is shown.
     pub fn now(&self) -> Time {
         match &self.shown {
             Shown::Live if self.connection == Connection::Live || self.newest.is_none() => {
@@ -140,7 +140,7 @@ impl Data {
         }
     }
 
-    /// What a screen sees.
+    /// The context for a screen.
     pub fn context(&self, size: (u16, u16), readonly: bool) -> Context<'_> {
         let snap = self.snap();
         Context {
@@ -156,12 +156,12 @@ impl Data {
         }
     }
 
-    /// How far one can go back.
+    /// The time of the earliest snapshot kept.
     pub fn reach(&self) -> Option<Time> {
         self.history.first().map(|snap| snap.at)
     }
 
-    /// Takes the time in; true: another second is shown.
+    /// Handles a tick; returns whether another second is displayed.
     pub(super) fn tick(&mut self, local: Time) -> bool {
         let second = |time: Time| time.0.div_euclid(1_000_000);
         let (before, age) = (second(self.clock()), self.age());
@@ -173,7 +173,7 @@ impl Data {
         second(self.clock()) != before || older
     }
 
-    /// Takes a picture in.
+    /// Adds a snapshot.
     pub(super) fn take(&mut self, snap: Arc<Snapshot>) {
         self.connection = Connection::Live;
         self.received = self.local;
@@ -192,14 +192,14 @@ impl Data {
             (&self.connection, &self.shown)
         {
             let again = retry_at.map_or_else(
-                || "trying again".to_owned(),
-                |at| format!("next try in {}", span(at.since(self.local))),
+                || "retrying".to_owned(),
+                |at| format!("next attempt in {}", span(at.since(self.local))),
             );
             let lost = Attention {
                 urgency: Urgency::Alarm,
                 subject: Subject::Leader,
                 text: format!(
-                    "no host answers for {}; {again}: what is shown is of before",
+                    "no host has answered for {}; {again}; the data shown is old",
                     span(self.local.since(*since))
                 ),
                 cause: Some(why.clone()),
@@ -208,18 +208,18 @@ impl Data {
         }
     }
 
-    /// The connection is another one than before.
+    /// Sets the state of the connection.
     pub(super) fn connect(&mut self, connection: Connection) {
         self.connection = connection;
         self.look();
     }
 
-    /// Takes in what the host has counted before somebody looked.
+    /// Adds the depths that the host recorded before this dashboard connected.
     pub(super) fn seed(&mut self, samples: &[besom_core::snapshot::DepthSample]) {
         self.trends.seed(samples);
     }
 
-    /// Keeps the picture that is shown, or returns to the newest.
+    /// Freezes the snapshot that is shown, or returns to the newest.
     pub(super) fn freeze(&mut self) {
         self.shown = match (&self.shown, &self.newest) {
             (Shown::Live, Some(snap)) => Shown::Frozen(Arc::clone(snap)),
@@ -228,7 +228,7 @@ impl Data {
         self.look();
     }
 
-    /// Goes back; false: there is nothing earlier.
+    /// Shows the previous snapshot; false: there is none.
     pub(super) fn back(&mut self) -> bool {
         let Some(earlier) = self.history.before(self.snap().at).cloned() else { return false };
         self.shown = Shown::Rewound(earlier);
@@ -236,7 +236,7 @@ impl Data {
         true
     }
 
-    /// Goes to the last picture at or before a time; false: there is none.
+    /// Shows the last snapshot at or before a time; false: there is none.
     pub(super) fn back_to(&mut self, at: Time) -> bool {
         let Some(earlier) = self.history.before(Time(at.0.saturating_add(1))).cloned() else {
             return false;
@@ -246,7 +246,7 @@ impl Data {
         true
     }
 
-    /// Goes to the first picture at or after a time, or to the present.
+    /// Shows the first snapshot at or after a time, or the newest.
     pub(super) fn forward_to(&mut self, at: Time) {
         let later = self.history.after(Time(at.0.saturating_sub(1))).cloned();
         let newest = self.newest.as_ref().map(|snap| snap.at);
@@ -257,7 +257,7 @@ impl Data {
         self.look();
     }
 
-    /// The time of the first picture at or after a time, as far back as pictures are kept.
+    /// The time of the first snapshot at or after a time, among those kept.
     pub(super) fn shown_after(&self, at: Time) -> Option<Time> {
         let first = self.history.first()?;
         if at < first.at {
@@ -266,12 +266,12 @@ impl Data {
         self.history.after(Time(at.0.saturating_sub(1))).map(|snap| snap.at)
     }
 
-    /// When the events happened that are known now, newest first.
+    /// The times of the known events, newest first.
     pub(super) fn event_times(&self) -> Vec<Time> {
         self.newest.iter().flat_map(|snap| &snap.events).map(|event| event.at).collect()
     }
 
-    /// Goes forward, to the present at last; false: it is there already.
+    /// Shows the next snapshot, finally the newest; false: the newest is already shown.
     pub(super) fn forward(&mut self) -> bool {
         if matches!(self.shown, Shown::Live) {
             return false;

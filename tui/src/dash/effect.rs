@@ -1,4 +1,4 @@
-//! What goes out: everything the shell is to do. The model itself does nothing.
+//! Effects: everything that the shell has to do. The model itself performs nothing.
 
 use besom_core::command::Action;
 use besom_core::snapshot::{Query, Subject};
@@ -6,34 +6,34 @@ use besom_core::snapshot::{Query, Subject};
 use super::confirm::Confirm;
 use super::screens::Place;
 
-/// Something for the shell to do.
+/// A task for the shell.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// End.
+    /// End the program.
     Quit,
-    /// Ask the host; the answer comes back with the ticket.
+    /// Send a question to the host; the answer carries the ticket.
     Ask {
-        /// By which the answer is known.
+        /// Identifies the answer.
         ticket: u64,
-        /// What.
+        /// The question.
         query: Query,
     },
-    /// Have something done; what came of it comes back with the ticket.
+    /// Send an action to the host; the result carries the ticket.
     Act {
-        /// By which the answer is known.
+        /// Identifies the result.
         ticket: u64,
-        /// What.
+        /// The action.
         action: Action,
-        /// Why; kept in the audit.
+        /// The reason, recorded with the command.
         reason: String,
     },
-    /// Put a text on the clipboard (OSC 52).
+    /// Copy a text to the clipboard (OSC 52).
     Copy(String),
-    /// Write a file of that name into the working directory, never over one that is there.
+    /// Write a file into the working directory, never over an existing one.
     Export {
         /// Its name, without a directory.
         name: String,
-        /// What it says.
+        /// Its content.
         text: String,
     },
     /// Open a file in the user's editor, at a line.
@@ -45,50 +45,50 @@ pub enum Effect {
     },
     /// Show a text in the user's pager.
     Pager(String),
-    /// Listen to the mouse, or leave it to the terminal.
+    /// Enable or disable mouse events.
     Mouse(bool),
     /// Ring the bell.
     Bell,
 }
 
-/// How a message is meant.
+/// The tone of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tone {
-    /// Something has worked.
+    /// A success.
     Good,
-    /// Good to know.
+    /// Information.
     Info,
-    /// Something has not worked.
+    /// A failure.
     Bad,
 }
 
-/// Where a screen puts what it wants: effects, and what the frame around it is to do.
+/// Collects the effects of a screen, and its requests to the frame around it.
 ///
-/// It hands out the tickets, which are never used twice.
+/// It assigns the tickets, which are never reused.
 #[derive(Debug, Default)]
 pub struct Outbox {
     next: u64,
     effects: Vec<Effect>,
-    /// Where to jump, and what to look at there.
+    /// The screen to jump to, and the object to show there.
     pub(super) jump: Option<(Place, Subject)>,
-    /// What to say.
+    /// The message to show.
     pub(super) message: Option<(Tone, String)>,
-    /// What to ask the person.
+    /// The dialog to open.
     pub(super) confirm: Option<Confirm>,
 }
 
 impl Outbox {
-    /// An empty one; its first ticket follows `last`.
+    /// An empty outbox; its first ticket follows `last`.
     pub(super) fn after(last: u64) -> Outbox {
         Outbox { next: last, ..Outbox::default() }
     }
 
-    /// The last ticket handed out.
+    /// The last ticket assigned.
     pub(super) fn last(&self) -> u64 {
         self.next
     }
 
-    /// What the shell is to do.
+    /// Takes the effects for the shell.
     pub(super) fn effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
@@ -98,32 +98,32 @@ impl Outbox {
         self.next
     }
 
-    /// Anything.
+    /// Adds an effect.
     pub fn push(&mut self, effect: Effect) {
         self.effects.push(effect);
     }
 
-    /// Asks the host. The answer comes to the screen that asked, and is kept in the details.
+    /// Sends a question. The answer is passed to the screen that asked and kept in the details.
     pub fn ask(&mut self, query: Query) -> u64 {
         let ticket = self.ticket();
         self.effects.push(Effect::Ask { ticket, query });
         ticket
     }
 
-    /// Has something done without a question; screens use [`Outbox::confirm`].
+    /// Sends an action without confirmation; screens use [`Outbox::confirm`].
     pub fn act(&mut self, action: Action, reason: String) -> u64 {
         let ticket = self.ticket();
         self.effects.push(Effect::Act { ticket, action, reason });
         ticket
     }
 
-    /// Asks the person first, and then has it done.
+    /// Opens a confirmation dialog, which sends the action.
     pub fn confirm(&mut self, confirm: Confirm) {
         self.confirm = Some(confirm);
     }
 
-    /// Puts a text on the clipboard, and says so. Control characters are escaped: pasted into a
-    /// shell, a line feed in a key would run it.
+    /// Copies a text to the clipboard and reports it. Control characters are escaped, because a
+    /// line feed in a pasted key would run a command in a shell.
     pub fn copy(&mut self, text: String) {
         let mut plain = String::with_capacity(text.len());
         for c in text.chars() {
@@ -138,23 +138,23 @@ impl Outbox {
         self.effects.push(Effect::Copy(text));
     }
 
-    /// Writes a file; the shell says what came of it.
+    /// Writes a file; the shell reports the result.
     pub fn export(&mut self, name: String, text: String) {
         self.effects.push(Effect::Export { name, text });
     }
 
-    /// Says something in the line above the keys.
+    /// Shows a message in the line above the keys.
     pub fn say(&mut self, tone: Tone, text: impl Into<String>) {
         self.message = Some((tone, text.into()));
     }
 
-    /// Leads to the screen where something is looked at, and to it there.
+    /// Jumps to the screen that shows an object, and to the object.
     pub fn go(&mut self, subject: Subject) {
         self.jump = Some((Place::of(&subject), subject));
     }
 
-    /// Leads to a screen, and to something there: the schedule of a task on the Edit screen, its
-    /// runs on the Runs screen.
+    /// Jumps to a screen and an object on it: a task's schedule on the Edit screen, its runs on the
+    /// Runs screen.
     pub fn go_to(&mut self, place: Place, subject: Subject) {
         self.jump = Some((place, subject));
     }

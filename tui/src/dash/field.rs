@@ -1,21 +1,21 @@
-//! A line of text that somebody types: the text, the cursor, and nothing of the terminal.
+//! A single-line text input: the text and the cursor, without a terminal.
 
 use super::key::{Code, Key};
 use super::text;
 
-/// Characters in a field; what is beyond is not taken.
+/// The maximum number of characters; further input is ignored.
 pub const FIELD_MAX: usize = 1_000;
 
 /// A text field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Field {
     text: String,
-    /// Where the next character goes, in bytes.
+    /// The insertion position, in bytes.
     cursor: usize,
 }
 
 impl Field {
-    /// A field with a text in it, the cursor behind it.
+    /// A field with a text, and the cursor at its end.
     pub fn with(text: impl Into<String>) -> Field {
         let text = text.into();
         Field { cursor: text.len(), text }
@@ -36,12 +36,12 @@ impl Field {
         &self.text[self.cursor..]
     }
 
-    /// Whether nothing but blanks is in it.
+    /// Whether it contains only blanks.
     pub fn is_blank(&self) -> bool {
         self.text.trim().is_empty()
     }
 
-    /// Types a key; false: the key is none for a field.
+    /// Handles a key; false: the field does not use it.
     pub fn key(&mut self, key: Key) -> bool {
         let left = self.before().char_indices().next_back().map(|(at, _)| at);
         let right = self.after().chars().next().map(|c| self.cursor + c.len_utf8());
@@ -71,7 +71,7 @@ impl Field {
         true
     }
 
-    /// Inserts text at the cursor, made harmless and on one line; what does not fit is left out.
+    /// Inserts text at the cursor, sanitized and on one line; what exceeds the maximum is dropped.
     pub fn insert(&mut self, inserted: &str) {
         let room = FIELD_MAX.saturating_sub(self.text.chars().count());
         let line = inserted.trim_end_matches(['\r', '\n']).replace(['\r', '\n', '\t'], " ");
@@ -80,7 +80,7 @@ impl Field {
         self.cursor += kept.len();
     }
 
-    /// Puts the cursor before the character of that number.
+    /// Moves the cursor before the character with this index.
     pub fn place(&mut self, chars: usize) {
         let place = self.text.char_indices().nth(chars).map(|(at, _)| at);
         self.cursor = place.unwrap_or(self.text.len());

@@ -1,10 +1,10 @@
-//! How the terminal is divided between the frame and the screen in it.
+//! The layout of the terminal: the frame's lines and the screen's area.
 
-/// Below this height there is no line of tabs.
+/// Below this height the tabs are not shown.
 pub const TABS_HEIGHT_MIN: u16 = 12;
-/// Below this height there are no lines between the parts.
+/// Below this height the separating lines are not shown.
 pub const RULES_HEIGHT_MIN: u16 = 16;
-/// Below this height there is no line of keys.
+/// Below this height the keys are not shown.
 pub const KEYS_HEIGHT_MIN: u16 = 6;
 
 /// The rows of the frame's parts.
@@ -12,16 +12,16 @@ pub const KEYS_HEIGHT_MIN: u16 = 6;
 pub struct Frame {
     /// The tabs' row.
     pub tabs: Option<u16>,
-    /// The first row of the screen, and how many it has.
+    /// The first row and the number of rows of the screen.
     pub body: (u16, u16),
-    /// The rows of the lines above and below the screen.
+    /// The separating lines above and below the screen.
     pub rules: Option<(u16, u16)>,
     /// The row of the keys.
     pub keys: Option<u16>,
 }
 
 impl Frame {
-    /// The division of a terminal with so many rows. The first row is always the status.
+    /// The layout of a terminal with this many rows. The first row is always the status.
     pub fn of(height: u16) -> Frame {
         let tabs = (height >= TABS_HEIGHT_MIN).then_some(super::tabs::ROW);
         let keys = (height >= KEYS_HEIGHT_MIN).then(|| height - 1);

@@ -1,25 +1,26 @@
-//! What `?` tells: the keys of the screen, then those that are the same everywhere.
+//! The content of the help overlay: the screen's keys, then the global keys, then the screen's
+//! terms.
 
 use super::context::Context;
 use super::screens::{Hint, Screen};
 
-/// The keys that are the same everywhere.
+/// The keys that work on every screen.
 pub const EVERYWHERE: &[Hint] = &[
     ("1-6 tab", "screens"),
-    ("j k ↓ ↑", "move; g G PgUp PgDn: further"),
-    ("⏎ esc", "open, and back to where one came from"),
+    ("j k ↓ ↑", "move; g G PgUp PgDn: jump"),
+    ("⏎ esc", "open; go back"),
     ("/", "filter; esc clears it"),
-    ("s S", "sort by the next column, turn the order around"),
+    ("s S", "sort by the next column; reverse the order"),
     (": ^P", "commands"),
-    ("f", "freeze the picture, and let it go on"),
-    ("< >", "step back and forth in the last 15 minutes"),
-    ("{ } (", "by a minute; back to the event before"),
-    ("y", "copy what is chosen"),
+    ("f", "freeze or resume the display"),
+    ("< >", "step back and forward through the last 15 minutes"),
+    ("{ } (", "step by a minute; back to the previous event"),
+    ("y", "copy the selection"),
     ("m", "mouse on or off"),
     ("q ^C", "quit"),
 ];
 
-/// All lines of help; an empty key is a heading.
+/// All lines of the help; an empty key marks a heading.
 pub fn lines(screen: &dyn Screen, cx: &Context<'_>) -> Vec<Hint> {
     let here = screen.hints(cx);
     let mut lines = Vec::new();
@@ -31,7 +32,7 @@ pub fn lines(screen: &dyn Screen, cx: &Context<'_>) -> Vec<Hint> {
     lines.extend(EVERYWHERE);
     let words = screen.words();
     if !words.is_empty() {
-        lines.push(("", "Columns, signs and words"));
+        lines.push(("", "Columns, symbols and terms"));
         lines.extend(words);
     }
     lines

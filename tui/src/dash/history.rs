@@ -1,8 +1,8 @@
-//! The pictures of the last 15 minutes, for going back.
+//! The snapshots of the last 15 minutes, for stepping back.
 //!
-//! Pictures share the rows that have not changed, so what a picture costs is what is new in it:
-//! the count of pictures is bounded, and so is the sum of new rows. In a large deployment that
-//! changes all the time the history reaches less far back; it never grows without end.
+//! Snapshots share unchanged rows, so a snapshot costs only its new rows. Both the number of
+//! snapshots and the total of new rows are bounded: in a large deployment that changes constantly,
+//! the history reaches less far back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use std::sync::Arc;
 use besom_core::snapshot::Snapshot;
 use besom_core::time::Time;
 
-/// How far back it reaches, in seconds.
+/// How far back the history reaches at most, in seconds.
 pub const REACH_S: u64 = 15 * 60;
-/// Pictures kept: one in each second.
+/// The maximum number of snapshots: one per second.
 pub const PICTURES_MAX: usize = REACH_S as usize;
-/// New rows kept, of all pictures.
+/// The maximum total of new rows.
 pub const ROWS_MAX: usize = 100_000;
 
 #[derive(Debug, Clone)]
 struct Picture {
     snap: Arc<Snapshot>,
-    /// Rows that the picture before has not.
+    /// Rows that the previous snapshot does not contain.
     rows: usize,
 }
 
-/// Pictures, oldest first.
+/// Snapshots, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct History {
     pictures: VecDeque<Picture>,
@@ -53,7 +53,7 @@ fn cost(old: Option<&Snapshot>, new: &Snapshot) -> usize {
 }
 
 impl History {
-    /// Takes a picture in; of each second the last one stays.
+    /// Adds a snapshot; of each second, the last one is kept.
     pub(super) fn push(&mut self, snap: &Arc<Snapshot>) {
         let last = self.pictures.back();
         if last.is_some_and(|last| second(last.snap.at) == second(snap.at)) {
@@ -74,29 +74,29 @@ impl History {
         }
     }
 
-    /// The last picture before a time.
+    /// The last snapshot before a time.
     pub fn before(&self, at: Time) -> Option<&Arc<Snapshot>> {
         let place = self.pictures.partition_point(|picture| picture.snap.at < at);
         self.pictures.get(place.checked_sub(1)?).map(|picture| &picture.snap)
     }
 
-    /// The first picture after a time.
+    /// The first snapshot after a time.
     pub fn after(&self, at: Time) -> Option<&Arc<Snapshot>> {
         let place = self.pictures.partition_point(|picture| picture.snap.at <= at);
         self.pictures.get(place).map(|picture| &picture.snap)
     }
 
-    /// The oldest picture.
+    /// The oldest snapshot.
     pub fn first(&self) -> Option<&Arc<Snapshot>> {
         self.pictures.front().map(|picture| &picture.snap)
     }
 
-    /// How many there are.
+    /// The number of snapshots.
     pub fn len(&self) -> usize {
         self.pictures.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no snapshots.
     pub fn is_empty(&self) -> bool {
         self.pictures.is_empty()
     }

@@ -1,6 +1,7 @@
-//! What comes in: keys, pasted text, the mouse, the clock, and what the host tells.
+//! Inputs: keys, pasted text, the mouse, the clock, and messages from the host.
 //!
-//! The shell translates its library's events into these, so that the model knows no terminal.
+//! The shell translates its library's events into these types, so that the model does not depend on
+//! a terminal.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use besom_core::time::Time;
 /// A key without its modifiers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// A character, as the layout makes it (`S`, not shift and `s`).
+    /// A character as the keyboard layout produces it (`S`, not shift and `s`).
     Char(char),
     /// Enter.
     Enter,
@@ -42,20 +43,20 @@ pub enum Code {
     PageDown,
     /// A function key, by its number.
     F(u8),
-    /// Any other one: it does nothing.
+    /// Any other key; it has no effect.
     Other,
 }
 
-/// A key that was pressed, or repeated while it is held down.
+/// A key press, or a repetition while the key is held down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key {
-    /// Which.
+    /// The key without its modifiers.
     pub code: Code,
     /// Whether control is held.
     pub ctrl: bool,
     /// Whether alt is held.
     pub alt: bool,
-    /// Whether shift is held; characters have taken it in already.
+    /// Whether shift is held; already applied to characters.
     pub shift: bool,
 }
 
@@ -75,7 +76,7 @@ impl Key {
         Key { code: Code::Char(c), ctrl: true, alt: false, shift: false }
     }
 
-    /// The character, where it is one and neither control nor alt is held.
+    /// The character, if it is one and neither control nor alt is held.
     pub fn as_char(self) -> Option<char> {
         match self.code {
             Code::Char(c) if !self.ctrl && !self.alt => Some(c),
@@ -84,7 +85,7 @@ impl Key {
     }
 }
 
-/// What the mouse did.
+/// The kind of a mouse event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MouseKind {
     /// The first button was pressed.
@@ -95,41 +96,40 @@ pub enum MouseKind {
     ScrollDown,
 }
 
-/// What the connection tells.
+/// A message from the connection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Feed {
-    /// A host has accepted the connection; its picture is on its way.
+    /// A host has accepted the connection; its first snapshot follows.
     Connected,
-    /// A picture, newer than any before.
+    /// A snapshot, newer than all before.
     Snapshot(Arc<Snapshot>),
     /// There is no connection.
     Lost {
-        /// Why, in words.
+        /// The error, as text.
         why: String,
-        /// When it is tried again.
+        /// When the next attempt is made; none: it is under way.
         retry_at: Option<Time>,
     },
     /// The answer to an [`Effect::Ask`](super::Effect::Ask) or an
     /// [`Effect::Act`](super::Effect::Act).
     Answer {
-        /// Whose.
+        /// The ticket of the question or action.
         ticket: u64,
         /// What.
         answer: Answer,
     },
 }
 
-/// What comes in.
+/// An input of the model.
 ///
-/// The shell sends a [`Input::Tick`] before any other input, so that whatever happens has its
-/// time.
+/// The shell sends a [`Input::Tick`] before any other input, so that every input has a time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
     /// A key.
     Key(Key),
-    /// Text that was pasted: it goes into an open text field, or nowhere.
+    /// Pasted text: it is inserted into an open text field, or ignored.
     Paste(String),
-    /// The mouse, while it is listened to.
+    /// A mouse event, while the mouse is enabled.
     Mouse {
         /// The column, from 0.
         x: u16,
@@ -138,9 +138,9 @@ pub enum Input {
         /// What it did.
         kind: MouseKind,
     },
-    /// The terminal has this many columns and rows.
+    /// The terminal now has this many columns and rows.
     Resize(u16, u16),
-    /// It is now so late, by the clock of the machine that shows.
+    /// The current time, by the local machine's clock.
     Tick(Time),
     /// The connection.
     Feed(Feed),

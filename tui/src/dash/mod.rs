@@ -1,18 +1,18 @@
-//! The dashboard: six screens of a deployment, drawn from its pictures.
+//! The dashboard: six screens that show a deployment's snapshots.
 //!
-//! A model without a terminal: inputs change the [`State`], which answers with [`Effect`]s, and
-//! [`view()`] draws it. The shell around it owns the terminal, the connection and the clock; it
-//! sends a tick before each input, draws when the state is dirty, and at
-//! [`State::next_tick`] at the latest.
+//! A model without a terminal: inputs change the [`State`], which returns [`Effect`]s, and
+//! [`view()`] draws it. The shell around it owns the terminal, the connection and the clock. It
+//! sends a tick before each input, and draws when the state is dirty, at [`State::next_tick`] at
+//! the latest.
 //!
 //! ```text
-//!  keys, pictures, clock ── Input ──> State::update ──┬─> Effect ──> shell: ask, act, copy, quit
+//! keys, snapshots, clock ── Input ──> State::update ──┬─> Effect ──> shell: ask, act, copy, quit
 //!                                                     └─> dirty ──> view ──> terminal
 //! ```
 //!
-//! - `data`, `history`, `trends`, `context`: what is known, and what a screen sees of it;
-//! - `screens`: one directory each, the model in `mod.rs`, the drawing in `view.rs`;
-//! - `confirm`, `actions`, `palette`: what can be done, and the question before it;
+//! - `data`, `history`, `trends`, `context`: the data, and the part of it that a screen sees;
+//! - `screens`: one directory each, with the model in `mod.rs` and the drawing in `view.rs`;
+//! - `confirm`, `actions`, `palette`: the actions, and their confirmation;
 //! - `table`, `field`, `text`: models of what is drawn, without a terminal;
 //! - `theme`, `widgets`, `view`: the drawing.
 

@@ -1,4 +1,4 @@
-//! The commands, found by typing a part of their words.
+//! The command palette, searched by typing a part of a command's words.
 
 use besom_core::snapshot::{NodeState, Subject};
 
@@ -13,38 +13,38 @@ use super::state::ThemeChoice;
 /// Commands shown at a time.
 pub const SHOWN_MAX: usize = 10;
 
-/// What the frame can be told.
+/// A command of the palette.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// A key of the screen.
+    /// Press a key of the screen.
     Key(Key),
     /// Go to a screen.
     Go(Place),
-    /// Look at something on a screen.
+    /// Show an object on a screen.
     Open(Place, Subject),
     /// Sort by a column of the screen.
     Sort(usize),
-    /// Other colours.
+    /// Change the theme.
     Theme(ThemeChoice),
-    /// The mouse on or off.
+    /// Turn the mouse on or off.
     Mouse,
-    /// Keep the picture, or let it go on.
+    /// Freeze or resume the display.
     Freeze,
-    /// A step back.
+    /// Show the previous snapshot.
     Back,
-    /// A step forward.
+    /// Show the next snapshot.
     Forward,
-    /// A minute earlier.
+    /// Go back by a minute.
     BackMinute,
-    /// A minute later.
+    /// Go forward by a minute.
     ForwardMinute,
-    /// To the event before.
+    /// Go back to the previous event.
     BackEvent,
-    /// The keys.
+    /// Open the help.
     Help,
-    /// Ask before something is changed.
+    /// Open the confirmation dialog of an action.
     Confirm(Box<Confirm>),
-    /// Leave.
+    /// Quit.
     Quit,
 }
 
@@ -57,15 +57,15 @@ pub struct Entry {
     pub command: Command,
 }
 
-/// The open list.
+/// The open palette.
 #[derive(Debug, Default)]
 pub struct Palette {
-    /// What is typed.
+    /// The search text.
     pub field: Field,
     entries: Vec<Entry>,
     /// The entries that match, best first.
     found: Vec<usize>,
-    /// The chosen one among those.
+    /// The index of the selected entry among those.
     pub at: usize,
 }
 
@@ -74,7 +74,7 @@ fn entry(words: impl Into<String>, command: Command) -> Entry {
 }
 
 impl Palette {
-    /// The commands as they are now.
+    /// The commands that are available now.
     pub fn open(screen: &dyn Screen, cx: &Context<'_>) -> Palette {
         let own = screen.commands().into_iter();
         let mut entries: Vec<Entry> =
@@ -106,7 +106,7 @@ impl Palette {
         self.found.iter().map(|at| &self.entries[*at])
     }
 
-    /// Types a key; some: it is closed, with the command that was chosen.
+    /// Handles a key; `Some`: the palette closes, with the selected command, if any.
     pub fn key(&mut self, key: Key) -> Option<Option<Command>> {
         let last = self.found.len().saturating_sub(1);
         match key.code {
@@ -136,7 +136,7 @@ impl Palette {
 
     fn search(&mut self) {
         let wanted = self.field.text().trim().to_lowercase();
-        // A run is named by its number, in the picture or not.
+        // A run can be opened by its number, whether the snapshot contains it or not.
         self.entries.retain(|entry| !matches!(entry.command, Command::Open(_, Subject::Run(_))));
         if let Some(run) = wanted.strip_prefix("run ").and_then(|run| run.trim().parse().ok()) {
             let command = Command::Open(Place::Runs, Subject::Run(run));
@@ -160,12 +160,12 @@ fn frame() -> Vec<Entry> {
         .into_iter()
         .map(|place| entry(place.name().to_lowercase(), Command::Go(place)))
         .collect();
-    entries.push(entry("freeze, or go on", Command::Freeze));
+    entries.push(entry("freeze or resume the display", Command::Freeze));
     entries.push(entry("step back in time", Command::Back));
     entries.push(entry("step forward in time", Command::Forward));
     entries.push(entry("back by a minute", Command::BackMinute));
     entries.push(entry("forward by a minute", Command::ForwardMinute));
-    entries.push(entry("back to the event before", Command::BackEvent));
+    entries.push(entry("back to the previous event", Command::BackEvent));
     entries.push(entry("mouse on or off", Command::Mouse));
     for theme in ThemeChoice::ALL {
         entries.push(entry(format!("theme {}", theme.name()), Command::Theme(theme)));
@@ -175,7 +175,7 @@ fn frame() -> Vec<Entry> {
     entries
 }
 
-/// What changes something.
+/// The commands that change something.
 fn changes(cx: &Context<'_>) -> Vec<Entry> {
     let mut entries = Vec::new();
     let mut add = |words: String, confirm: Confirm| {
@@ -208,8 +208,8 @@ fn changes(cx: &Context<'_>) -> Vec<Entry> {
     entries
 }
 
-/// How badly words match what is typed, 0 best; none: not at all. Its characters have to come in
-/// their order; gaps count, and those within words more than those between them.
+/// How poorly words match the input, 0 best; none: no match. The characters of the input must occur
+/// in order; gaps cost, and gaps within words cost more than gaps between them.
 fn score(wanted: &str, words: &str) -> Option<u32> {
     let mut score = 0;
     let mut rest = words.char_indices().peekable();

@@ -1,5 +1,5 @@
-//! The dashboard as lines, for pipes and screen readers: a report at first, then a line for
-//! each change that is worth one. Nothing in a line steers a terminal.
+//! The dashboard as lines, for pipes and screen readers: first a report, then a line for each
+//! relevant change. Lines contain no control characters.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use besom_core::snapshot::{
 
 use super::text;
 
-/// What has been said already.
+/// What has been reported so far.
 #[derive(Debug, Default)]
 pub struct Plain {
     known: Option<Known>,
     lost: bool,
 }
 
-/// As much of a picture as changes are told by.
+/// The parts of a snapshot whose changes are reported.
 #[derive(Debug, Default, PartialEq)]
 struct Known {
     leader: Option<(String, u64)>,
     nodes: BTreeMap<String, NodeState>,
-    /// Runs that have not ended, and the newest that was seen.
+    /// Active runs, and the newest run seen.
     active: BTreeMap<u64, String>,
     newest: u64,
     dead: BTreeMap<String, u64>,
@@ -52,7 +52,7 @@ fn needs(snap: &Snapshot) -> Vec<Attention> {
     attention(snap, &Thresholds::default())
 }
 
-/// The words of an attention item without its numbers, which change all the time.
+/// The words of an attention item without its numbers, which change constantly.
 fn kind(words: &str) -> String {
     words.split(' ').filter(|word| !word.contains(|c: char| c.is_ascii_digit())).collect()
 }
@@ -63,7 +63,7 @@ fn state(state: NodeState) -> &'static str {
         NodeState::Active => "active",
         NodeState::Draining => "draining",
         NodeState::Lost => "lost",
-        NodeState::Unknown => "in a state of a later version",
+        NodeState::Unknown => "in a state unknown to this version",
     }
 }
 
@@ -81,7 +81,7 @@ fn needed(item: &Attention) -> String {
 }
 
 impl Plain {
-    /// What is to be said of a picture, each line with its time and without a line end.
+    /// The lines for a snapshot, each with its time and without a line end.
     pub fn snapshot(&mut self, snap: &Snapshot) -> Vec<String> {
         let now = Known::of(snap);
         let mut lines = Vec::new();
@@ -97,7 +97,7 @@ impl Plain {
         lines.into_iter().map(|line| text::clean(&format!("{at}Z {line}")).into_owned()).collect()
     }
 
-    /// What is to be said of a lost connection, once.
+    /// The line for a lost connection; reported once per loss.
     pub fn lost(&mut self, why: &str) -> Vec<String> {
         if std::mem::replace(&mut self.lost, true) {
             return Vec::new();
@@ -112,7 +112,7 @@ fn report(snap: &Snapshot, lines: &mut Vec<String>) {
     lines.push(format!("cluster {cluster}, answered by {} {}, {mode}", snap.host, snap.version));
     lines.push(match &snap.leadership.leader {
         Some(leader) => format!("leader {} in term {}", leader.node, leader.term),
-        None => "nobody leads".to_owned(),
+        None => "no leader".to_owned(),
     });
     for node in &snap.nodes {
         let queued = match node.state {
@@ -148,23 +148,23 @@ fn changes(before: &Known, now: &Known, snap: &Snapshot, lines: &mut Vec<String>
     if before.leader != now.leader {
         lines.push(match &now.leader {
             Some((node, term)) => format!("leader {node} in term {term}"),
-            None => "nobody leads".to_owned(),
+            None => "no leader".to_owned(),
         });
     }
     for (name, is) in &now.nodes {
         match before.nodes.get(name) {
-            None => lines.push(format!("node {name} is there: {}", state(*is))),
+            None => lines.push(format!("node {name} has joined: {}", state(*is))),
             Some(was) if was != is => lines.push(format!("node {name}: {}", state(*is))),
             Some(_) => {}
         }
     }
     let gone = before.nodes.keys().filter(|name| !now.nodes.contains_key(*name));
-    lines.extend(gone.map(|name| format!("node {name} is gone")));
+    lines.extend(gone.map(|name| format!("node {name} has left")));
     runs(before, now, snap, lines);
     for (task, paused) in &now.paused {
         match (before.paused.get(task), paused) {
             (Some(false), true) => lines.push(format!("task {task} is paused")),
-            (Some(true), false) => lines.push(format!("task {task} goes on")),
+            (Some(true), false) => lines.push(format!("task {task} is resumed")),
             _ => {}
         }
     }
@@ -174,7 +174,7 @@ fn changes(before: &Known, now: &Known, snap: &Snapshot, lines: &mut Vec<String>
             Some(0) => {}
             Some(more) => lines.push(format!("task {task}: {more} more dead letters, {dead} now")),
             None => {
-                lines.push(format!("task {task}: {} dead letters fewer, {dead} now", was - dead));
+                lines.push(format!("task {task}: {} fewer dead letters, {dead} now", was - dead));
             }
         }
     }
@@ -186,12 +186,12 @@ fn changes(before: &Known, now: &Known, snap: &Snapshot, lines: &mut Vec<String>
     }
     let over = before.attention.iter().filter(|item| !now.attention.contains(item));
     for (subject, ..) in over {
-        lines.push(format!("over: {}", about(subject)));
+        lines.push(format!("resolved: {}", about(subject)));
     }
 }
 
 fn runs(before: &Known, now: &Known, snap: &Snapshot, lines: &mut Vec<String>) {
-    // Oldest first, as they happened.
+    // In chronological order.
     for run in snap.runs.iter().rev() {
         let fresh = run.id > before.newest;
         if fresh {
@@ -208,13 +208,13 @@ fn runs(before: &Known, now: &Known, snap: &Snapshot, lines: &mut Vec<String>) {
                 text::grouped(run.planned)
             )),
             RunState::Failed => {
-                let why = run.error.as_deref().unwrap_or("no reason is known");
+                let why = run.error.as_deref().unwrap_or("unknown reason");
                 lines.push(format!("run {} of {} has failed: {why}", run.id, run.task));
             }
             RunState::Scanning | RunState::Executing | RunState::Unknown => {}
         }
     }
-    // In a busy deployment a run may have left the picture before its end was seen.
+    // In a busy deployment a run may have left the snapshot before its end was seen.
     let seen = |id: &u64| snap.run(*id).is_some();
     let unseen = before.active.iter().filter(|(id, _)| !now.active.contains_key(id) && !seen(id));
     lines.extend(unseen.map(|(id, task)| format!("run {id} of {task} is no longer shown")));
@@ -266,18 +266,19 @@ mod tests {
             (
                 |s| {
                     let lead = Arc::make_mut(&mut s.leadership);
-                    let leader = lead.leader.as_mut().expect("somebody leads");
+                    let leader = lead.leader.as_mut().expect("there is a leader");
                     (leader.node, leader.term) = ("node-a".into(), 43);
                 },
                 &["leader node-a in term 43"],
             ),
             (
                 |s| Arc::make_mut(&mut s.nodes[3]).state = NodeState::Active,
-                &["node node-d: active", "over: node node-d"],
+                &["node node-d: active", "resolved: node node-d"],
             ),
             (
                 |s| {
-                    let run = s.runs.iter_mut().find(|run| run.id == 8_812).expect("it goes on");
+                    let run =
+                        s.runs.iter_mut().find(|run| run.id == 8_812).expect("the run is active");
                     let run = Arc::make_mut(run);
                     (run.state, run.error) = (RunState::Failed, Some("trap \x1b[31m".into()));
                 },
@@ -289,7 +290,7 @@ mod tests {
             ),
             (
                 |s| Arc::make_mut(&mut s.tasks[3]).paused = None,
-                &["task gc-orphans goes on", "over: task gc-orphans"],
+                &["task gc-orphans is resumed", "resolved: task gc-orphans"],
             ),
         ];
         for (change, expected) in cases {

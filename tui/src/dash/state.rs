@@ -1,6 +1,6 @@
-//! The dashboard's state: what is known, where one is, and what is open above it.
+//! The dashboard's state: its data, the current screen, and what is open above it.
 //!
-//! It changes by [`State::update`](super::update) alone, and knows nothing of a terminal.
+//! Only [`State::update`](super::update) changes it, and it does not depend on a terminal.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,26 +16,26 @@ use super::field::Field;
 use super::palette::Palette;
 use super::screens::{Place, Screens};
 
-/// How long a message stays.
+/// How long a message is shown.
 pub const MESSAGE_STAYS: Duration = Duration::from_secs(10);
-/// A screen that wants to be refreshed is not, before this.
+/// The minimum interval between refreshes that a screen requests.
 pub const WAKE_MIN: Duration = Duration::from_millis(50);
-/// Jumps that can be taken back.
+/// Jumps that can be undone.
 pub const TRAIL_MAX: usize = 16;
-/// Questions that wait for an answer; the oldest is given up.
+/// Pending questions; beyond that, the oldest is abandoned.
 pub const PENDING_MAX: usize = 256;
 
-/// The colours.
+/// The colour theme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ThemeChoice {
-    /// The terminal's own colours, those that read well on any ground.
+    /// The terminal's own colours that are readable on any background.
     #[default]
     Auto,
-    /// For a light ground.
+    /// For a light background.
     Light,
-    /// For a dark ground.
+    /// For a dark background.
     Dark,
-    /// No colour at all, as `NO_COLOR` asks for.
+    /// No colours, as `NO_COLOR` requests.
     Mono,
 }
 
@@ -55,87 +55,87 @@ impl ThemeChoice {
     }
 }
 
-/// How the dashboard is started.
+/// The options of the dashboard.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
-    /// The colours.
+    /// The colour theme.
     pub theme: ThemeChoice,
-    /// Whether nothing may be changed from here.
+    /// Whether this dashboard must not change anything.
     pub readonly: bool,
-    /// Whether the mouse is listened to.
+    /// Whether mouse events are enabled.
     pub mouse: bool,
-    /// What is looked at, as long as no host has told the cluster's name.
+    /// The name shown until a host reports the cluster's name.
     pub name: String,
 }
 
-/// What is open above a screen.
+/// The overlay above a screen.
 #[derive(Debug, Default)]
 pub enum Overlay {
     /// Nothing.
     #[default]
     None,
-    /// The keys; the first line shown.
+    /// The help, with the index of its first line shown.
     Help(u16),
-    /// The commands.
+    /// The command palette.
     Palette(Palette),
-    /// A question before something is changed.
+    /// A confirmation dialog.
     Confirm(Box<Confirm>),
-    /// The filter is typed.
+    /// The filter is being typed.
     Filter(Field),
-    /// Whether to leave, though something is typed that would be lost.
+    /// The question whether to leave with unsaved input.
     Leave,
 }
 
-/// Something said in the line above the keys.
+/// A message in the line above the keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
     /// How it is meant.
     pub tone: Tone,
     /// What.
     pub text: String,
-    /// Until when it stays, by the clock here.
+    /// Until when it is shown, by the local clock.
     pub until: Time,
 }
 
-/// Who waits for an answer, and to what.
+/// A pending question or action.
 #[derive(Debug, Clone)]
 pub(super) struct Pending {
     pub place: Place,
     /// The question; none: it is an action.
     pub query: Option<Query>,
-    /// What was asked for, in words.
+    /// The action, as text.
     pub what: String,
 }
 
-/// A jump from one screen to another: what takes it back is as far out as it led in.
+/// A jump from one screen to another. Undoing it closes what it opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Jump {
     pub from: Place,
     pub to: Place,
-    /// How much was open on the screen that it led to.
+    /// How many levels were open on the screen that it led to.
     pub depth: usize,
     /// The filter that it set there.
     pub filter: String,
 }
 
-/// The dashboard.
+/// The state of the dashboard.
 #[derive(Debug, Default)]
 pub struct State {
-    /// How it was started; what can be changed since is changed here.
+    /// The current options; initially those it was started with.
     pub options: Options,
-    /// What is known.
+    /// The data.
     pub data: Data,
-    /// Where one is.
+    /// The current screen.
     pub place: Place,
-    /// The screens.
+    /// All screens.
     pub screens: Screens,
-    /// What is open above the screen.
+    /// The overlay above the screen.
     pub overlay: Overlay,
-    /// What is said.
+    /// The current message.
     pub message: Option<Message>,
     /// Columns and rows of the terminal.
     pub size: (u16, u16),
-    /// Where one came from, jump by jump.
+    /// The jumps that led here, oldest first.
     pub(super) trail: Vec<Jump>,
     pub(super) pending: BTreeMap<u64, Pending>,
     pub(super) ticket: u64,
@@ -143,17 +143,17 @@ pub struct State {
 }
 
 impl State {
-    /// A dashboard that knows nothing yet.
+    /// A dashboard without data.
     pub fn new(options: Options) -> State {
         State { options, size: (80, 24), dirty: true, ..State::default() }
     }
 
-    /// What a screen sees.
+    /// The context for a screen.
     pub fn context(&self) -> Context<'_> {
         self.data.context(self.size, self.options.readonly)
     }
 
-    /// What is looked at: the cluster's name, or what was asked for.
+    /// The cluster's name, or the name given in the options.
     pub fn name(&self) -> &str {
         match self.data.snap().cluster.as_str() {
             "" => &self.options.name,
@@ -161,21 +161,21 @@ impl State {
         }
     }
 
-    /// Whether the picture has changed since [`State::drawn`].
+    /// Whether the screen has changed since [`State::drawn`].
     pub fn dirty(&self) -> bool {
         self.dirty
     }
 
-    /// The picture has been drawn.
+    /// Records that the screen has been drawn.
     pub fn drawn(&mut self) {
         self.dirty = false;
     }
 
-    /// When the picture changes by itself: the shell sends a tick then. By the clock of the
-    /// machine that shows.
+    /// When the screen changes without an input; the shell has to send a tick then. By the local
+    /// machine's clock.
     pub fn next_tick(&self) -> Time {
         let local = self.data.local();
-        // The next full second of the clock that is shown, so that it never skips one.
+        // The next full second of the displayed clock, so that it never skips one.
         let into = self.data.clock().0.rem_euclid(1_000_000);
         let mut next = Time(local.0.saturating_add(1_000_000 - into));
         let cx = self.context();

@@ -1,19 +1,19 @@
-//! A table's model: its columns, what it is sorted by, and which row is chosen.
+//! A table's model: its columns, its order, and its selected row.
 //!
-//! The choice is an id and never a row's number: rows that move keep it. When the chosen row is
-//! gone, the one that took its place is chosen.
+//! The selection is an id and never an index: it follows a row that moves. If the selected row
+//! disappears, the row that takes its place is selected.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
 
 use super::key::{Code, Key};
 
-/// How wide a column is.
+/// The width of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Width {
-    /// So many columns of the terminal.
+    /// A fixed number of terminal columns.
     Fixed(u16),
-    /// At least so many, and a share of what is left over.
+    /// At least this many, plus a share of the remaining columns.
     Fill(u16),
 }
 
@@ -22,11 +22,11 @@ pub enum Width {
 pub struct Column {
     /// Its heading.
     pub name: &'static str,
-    /// How wide it is.
+    /// Its width.
     pub width: Width,
-    /// Whether what is in it stands at the right.
+    /// Whether its content is right-aligned.
     pub right: bool,
-    /// Where there is no room, columns with the highest go first; 0: it stays.
+    /// Without enough room, the columns with the highest value are dropped first; 0: never.
     pub priority: u8,
 }
 
@@ -42,14 +42,14 @@ impl Column {
     }
 }
 
-/// What a row is sorted by.
+/// The sort key of a row.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub enum SortKey<'a> {
     /// A number.
     Number(f64),
     /// A text.
     Text(&'a str),
-    /// Unknown: behind everything that is known, in both directions.
+    /// Unknown: after everything that is known, in both directions.
     Unknown,
 }
 
@@ -68,32 +68,32 @@ impl SortKey<'_> {
     }
 }
 
-/// What was drawn last: how far a page goes, and which row a click hits.
+/// What was drawn last: for the size of a page, and for clicks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The first row shown.
     pub offset: usize,
-    /// How many were shown.
+    /// The number of rows shown.
     pub rows: u16,
-    /// The terminal's row of the first one.
+    /// The terminal row of the first one.
     pub top: u16,
-    /// The terminal's first column of the table.
+    /// The terminal column at which the table begins.
     pub left: u16,
     /// Its width.
     pub width: u16,
 }
 
-/// A table's choice and order. `K` is what a row is known by.
+/// A table's selection and order. `K` identifies a row.
 #[derive(Debug, Clone, Default)]
 pub struct TableState<K> {
     selected: Option<K>,
-    /// Where the chosen row was last.
+    /// The last index of the selected row.
     at: usize,
-    /// The column it is sorted by; none: the order of the rows themselves.
+    /// The column it is sorted by; none: the original order of the rows.
     pub sort: Option<usize>,
-    /// Whether the largest comes first.
+    /// Whether the order is descending.
     pub descending: bool,
-    /// What was drawn last; written by the drawing.
+    /// What was drawn last; the drawing writes it.
     pub seen: Cell<Seen>,
 }
 
@@ -103,13 +103,13 @@ impl<K: Clone + PartialEq> TableState<K> {
         TableState { selected: None, at: 0, sort: Some(column), descending, seen: Cell::default() }
     }
 
-    /// A table in the order of its rows.
+    /// A table in the original order of its rows.
     pub fn unsorted() -> TableState<K> {
         TableState { selected: None, at: 0, sort: None, descending: false, seen: Cell::default() }
     }
 
-    /// Sorts by a column; by the one it is sorted by already, the other way round. `descending`:
-    /// whether the column begins with its greatest.
+    /// Sorts by a column, or reverses the order if it is already sorted by it. `descending` is the
+    /// initial direction.
     pub fn sort_by(&mut self, column: usize, descending: bool) {
         self.descending = match self.sort == Some(column) {
             true => !self.descending,
@@ -118,12 +118,12 @@ impl<K: Clone + PartialEq> TableState<K> {
         self.sort = Some(column);
     }
 
-    /// The place of the chosen row among the rows as they are shown now.
+    /// The index of the selected row among the current rows.
     pub fn place(&self, ids: &[K]) -> Option<usize> {
         if ids.is_empty() {
             return None;
         }
-        // Most often it has not moved.
+        // Usually it has not moved.
         let chosen = self.selected.as_ref();
         if ids.get(self.at).is_some_and(|id| Some(id) == chosen) {
             return Some(self.at);
@@ -132,8 +132,8 @@ impl<K: Clone + PartialEq> TableState<K> {
         Some(found.unwrap_or_else(|| self.at.min(ids.len() - 1)))
     }
 
-    /// The place of the row that was chosen by its id; none: it is not there now. Where nothing
-    /// was chosen yet, it is the first.
+    /// The index of the row that was selected by its id; none: it is not there now. If nothing was
+    /// selected yet, it is the first.
     pub fn exact(&self, ids: &[K]) -> Option<usize> {
         match &self.selected {
             None => (!ids.is_empty()).then_some(0),
@@ -141,39 +141,38 @@ impl<K: Clone + PartialEq> TableState<K> {
         }
     }
 
-    /// Keeps the choice, also of a row that is not there now: it is chosen again when it comes
-    /// back.
+    /// Keeps the selection even if its row is not there now: it is selected again when it returns.
     pub fn hold(&mut self, ids: &[K]) {
         if let Some(place) = self.exact(ids) {
             self.select_at(place, ids);
         }
     }
 
-    /// The chosen row's id.
+    /// The id of the selected row.
     pub fn id<'a>(&self, ids: &'a [K]) -> Option<&'a K> {
         ids.get(self.place(ids)?)
     }
 
-    /// Chooses a row, shown or not.
+    /// Selects a row, shown or not.
     pub fn select(&mut self, id: K) {
         self.selected = Some(id);
     }
 
-    /// Chooses the row at that place.
+    /// Selects the row at that index.
     pub fn select_at(&mut self, place: usize, ids: &[K]) {
         let place = place.min(ids.len().saturating_sub(1));
         self.at = place;
         self.selected = ids.get(place).cloned();
     }
 
-    /// Keeps the choice where it is now: called when rows may have moved.
+    /// Updates the index of the selection; to be called when rows may have moved.
     pub fn settle(&mut self, ids: &[K]) {
         if let Some(place) = self.place(ids) {
             self.select_at(place, ids);
         }
     }
 
-    /// Moves the choice; false: the key moves nothing.
+    /// Moves the selection; false: the key does not move it.
     pub fn key(&mut self, key: Key, ids: &[K]) -> bool {
         if key.ctrl || key.alt {
             return false;
@@ -193,7 +192,7 @@ impl<K: Clone + PartialEq> TableState<K> {
         true
     }
 
-    /// Chooses the row that was drawn at that place of the terminal; false: none was.
+    /// Selects the row drawn at a position of the terminal; false: there is none.
     pub fn click(&mut self, x: u16, y: u16, ids: &[K]) -> bool {
         let seen = self.seen.get();
         let inside = x >= seen.left && x - seen.left < seen.width;
@@ -207,7 +206,7 @@ impl<K: Clone + PartialEq> TableState<K> {
         place < ids.len()
     }
 
-    /// Sorts by the next column, and by none after the last.
+    /// Sorts by the next column; after the last, by none.
     pub fn sort_next(&mut self, columns: usize) {
         self.sort = match self.sort {
             None if columns > 0 => Some(0),
@@ -216,7 +215,7 @@ impl<K: Clone + PartialEq> TableState<K> {
         };
     }
 
-    /// The order in which rows are shown, as their numbers.
+    /// The order in which rows are shown, as indexes.
     pub fn order<'a>(
         &self,
         mut rows: Vec<usize>,

@@ -1,8 +1,8 @@
-//! The line of tabs: where each screen's name stands, for drawing and for the mouse.
+//! The line of tabs: the position of each screen's name, for drawing and for the mouse.
 
 use super::screens::Place;
 
-/// The terminal's row of the tabs.
+/// The terminal row of the tabs.
 pub const ROW: u16 = 1;
 
 /// Each screen with its label and its first column.
@@ -16,7 +16,7 @@ pub fn places() -> impl Iterator<Item = (Place, String, u16)> {
     })
 }
 
-/// The screen whose name stands in a column.
+/// The screen whose label covers a column.
 pub fn hit(x: u16) -> Option<Place> {
     let mut all = places();
     all.find(|(_, label, at)| (*at..at + label.len() as u16).contains(&x)).map(|(place, ..)| place)

@@ -1,5 +1,5 @@
-//! Text for people: what is foreign made harmless, cut by the columns it takes, and numbers and
-//! spans in few characters.
+//! Text for people: sanitizes foreign text, cuts it by display width, and formats numbers and
+//! durations compactly.
 
 pub use besom_core::snapshot::span;
 use std::borrow::Cow;
@@ -7,25 +7,26 @@ use std::time::Duration;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Marks that may be stacked upon a character.
+/// Combining marks allowed per character.
 const MARKS_MAX: usize = 2;
-/// Stands for what must not reach a terminal.
+/// Replaces what must not reach a terminal.
 const HARMLESS: char = '�';
 
-/// What a character is shown as; none: as it is.
+/// The replacement of a character; none: it is harmless.
 fn harmless(c: char) -> Option<char> {
     match c {
-        // The pictures of control characters: an escape sequence is seen and does nothing.
+        // The Unicode pictures of control characters: an escape sequence is visible and has no
+        // effect.
         '\0'..='\u{1f}' => char::from_u32(0x2400 + u32::from(c)),
         '\u{7f}' => Some('\u{2421}'),
         '\u{80}'..='\u{9f}'
-        // Without a width, or with one that terminals do not agree on.
+        // Characters without a width, or with one that terminals do not agree on.
         | '\u{ad}'
         | '\u{34f}'
         | '\u{115f}'..='\u{1160}'
         | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}'
-        // Line ends, and what changes the direction of what follows.
+        // Line ends, and characters that change the text direction.
         | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}'
         | '\u{61c}'
@@ -41,7 +42,8 @@ fn harmless(c: char) -> Option<char> {
     }
 }
 
-/// A text in which nothing steers a terminal, hides, or turns the direction around.
+/// Sanitizes a text: the result contains no control characters, no invisible characters and no
+/// changes of direction.
 pub fn clean(text: &str) -> Cow<'_, str> {
     let fine = |c: char| matches!(c, ' '..='~') || (harmless(c).is_none() && c.width() != Some(0));
     if text.chars().all(fine) {
@@ -54,7 +56,7 @@ pub fn clean(text: &str) -> Cow<'_, str> {
         marks = if c.width() == Some(0) { marks + 1 } else { 0 };
         match marks {
             0 => out.push(c),
-            // A mark needs something to stand on.
+            // A mark needs a base character.
             _ if out.is_empty() => out.push(HARMLESS),
             n if n <= MARKS_MAX => out.push(c),
             _ => {}
@@ -63,12 +65,12 @@ pub fn clean(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The columns that a harmless text takes.
+/// The display width of a sanitized text.
 pub fn width(text: &str) -> usize {
     if text.is_ascii() { text.len() } else { text.width() }
 }
 
-/// At most so many columns of a harmless text, with `…` where something was left out.
+/// Cuts a sanitized text to this many columns, with `…` if something was left out.
 pub fn cut(text: &str, columns: usize) -> Cow<'_, str> {
     if width(text) <= columns {
         return Cow::Borrowed(text);
@@ -88,7 +90,7 @@ pub fn cut(text: &str, columns: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{}…", &text[..end]))
 }
 
-/// A span in at most five columns or so: `0s`, `42s`, `4m12`, `3h05`, `2d`.
+/// A duration in about five columns at most: `0s`, `42s`, `4m12`, `3h05`, `2d`.
 pub fn short(span: Duration) -> String {
     let s = span.as_secs();
     match s {
@@ -99,7 +101,7 @@ pub fn short(span: Duration) -> String {
     }
 }
 
-/// A time that something took: `90us`, `12ms`, `2.5s`, `1m00`.
+/// A duration in microseconds: `90us`, `12ms`, `2.5s`, `1m00`.
 pub fn took(us: u64) -> String {
     match us {
         0..1_000 => format!("{us}us"),
@@ -109,12 +111,12 @@ pub fn took(us: u64) -> String {
     }
 }
 
-/// The same of a span.
+/// Like [`took`], for a [`Duration`].
 pub fn took_span(span: Duration) -> String {
     took(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// A whole number with its thousands apart: `12,345`.
+/// A whole number with thousands separators: `12,345`.
 pub fn grouped(n: u64) -> String {
     crate::progress::grouped(n)
 }
@@ -148,7 +150,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// A rate in few columns: `0.4`, `12.5`, `1234`; what is not known is `?`.
+/// A rate in few columns: `0.4`, `12.5`, `1234`; `?` if unknown.
 pub fn rate(per_second: Option<f64>) -> String {
     match per_second {
         None => "?".to_owned(),
@@ -157,14 +159,14 @@ pub fn rate(per_second: Option<f64>) -> String {
     }
 }
 
-/// The clock of an instant in UTC: `14:03:27`.
+/// The time of day in UTC: `14:03:27`.
 pub fn clock(time: besom_core::time::Time) -> String {
     let s = time.0.div_euclid(1_000_000).rem_euclid(86_400);
     format!("{:02}:{:02}:{:02}", s / 3_600, s / 60 % 60, s % 60)
 }
 
-/// A text with its instants as people say them: of today the clock, of other days the date and
-/// the clock; nobody on call reads microseconds.
+/// Shortens the instants in a text: the time of day for today, date and time of day for other days.
+/// Microseconds are dropped.
 pub fn times(text: &str, now: besom_core::time::Time) -> String {
     let (bytes, today) = (text.as_bytes(), now.to_string());
     let is_instant = |at: usize| {
@@ -207,7 +209,7 @@ pub fn times(text: &str, now: besom_core::time::Time) -> String {
     out
 }
 
-/// A text in lines of at most so many columns, broken at blanks where there are any.
+/// Breaks a text into lines of at most this many columns, at blanks if possible.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
     if columns == 0 {

@@ -1,30 +1,30 @@
-//! The colours, by what they mean. Nothing is said by colour alone: what is wrong is also said
-//! in words or signs, what is chosen has a `>`.
+//! Styles by meaning. Colour is never the only sign: problems also have words or symbols, the
+//! selected row has a `>`.
 
 use ratatui::style::{Color, Modifier, Style};
 
 use super::state::ThemeChoice;
 
-/// Styles by their meaning.
+/// The styles by meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Theme {
     /// Plain text.
     pub text: Style,
-    /// What is less important.
+    /// Less important text.
     pub dim: Style,
     /// Headings.
     pub title: Style,
-    /// What is as it should be.
+    /// A good state.
     pub good: Style,
-    /// What deserves a look.
+    /// A warning.
     pub warn: Style,
-    /// What is wrong.
+    /// A problem.
     pub bad: Style,
-    /// What stands out without being wrong: keys, the leader.
+    /// Highlights that are not problems: keys, the leader.
     pub accent: Style,
-    /// The chosen row.
+    /// The selected row.
     pub selected: Style,
-    /// The tab or button where one is.
+    /// The active tab or button.
     pub active: Style,
     /// The full part of bars.
     pub bar: Style,
@@ -34,7 +34,7 @@ pub struct Theme {
     pub line: Style,
     /// Text fields.
     pub field: Style,
-    /// Where the next character goes.
+    /// The cursor in a text field.
     pub cursor: Style,
 }
 
@@ -49,7 +49,7 @@ impl Theme {
         }
     }
 
-    /// Weight alone.
+    /// Styles without colours.
     fn mono() -> Theme {
         let plain = Style::new();
         let bold = plain.add_modifier(Modifier::BOLD);
@@ -74,7 +74,8 @@ impl Theme {
         }
     }
 
-    /// The terminal's own colours; of the sixteen those that read well on light and on dark.
+    /// The terminal's own colours: those of the sixteen that are readable on light and on dark
+    /// backgrounds.
     fn auto() -> Theme {
         let colour = |colour| Style::new().fg(colour);
         Theme {
@@ -88,8 +89,8 @@ impl Theme {
         }
     }
 
-    /// Colours of the fixed palette, with enough contrast on their ground: good, warn, bad,
-    /// accent, dim, the chosen row's ground, lines, bars.
+    /// Colours of the fixed palette with enough contrast on their background: good, warn, bad,
+    /// accent, dim, the selected row's background, lines, bars.
     fn explicit([good, warn, bad, accent, dim, ground, line, bar]: [u8; 8]) -> Theme {
         let colour = |n| Style::new().fg(Color::Indexed(n));
         let bold = |n| colour(n).add_modifier(Modifier::BOLD);

@@ -1,6 +1,6 @@
-//! How many items waited, over the last 15 minutes: what a single picture does not tell.
+//! The number of waiting items over the last 15 minutes, which a single snapshot does not contain.
 //!
-//! A sample is the largest depth seen in its [`SAMPLE_S`] seconds, so that a short peak shows.
+//! A sample is the maximum depth within its [`SAMPLE_S`] seconds, so that a short peak is visible.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,10 +9,10 @@ use besom_core::time::Time;
 
 /// The length of a sample, in seconds.
 pub const SAMPLE_S: i64 = 15;
-/// Samples kept: 15 minutes.
+/// Samples kept: those of 15 minutes.
 pub const SAMPLES: usize = 60;
 
-/// The samples of one row; the last one belongs to the newest picture.
+/// The samples of one row; the last one belongs to the newest snapshot.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Series {
     /// The number of the last sample since the epoch.
@@ -26,7 +26,7 @@ impl Series {
             self.last = slot;
             self.samples.push_back(None);
         }
-        // A gap (a lost connection) is unknown, not nothing.
+        // The depth during a gap (a lost connection) is unknown, not zero.
         for _ in 0..slot.saturating_sub(self.last).clamp(0, SAMPLES as i64) {
             self.samples.push_back(None);
         }
@@ -39,7 +39,7 @@ impl Series {
         }
     }
 
-    /// Takes in what was sampled before its first sample.
+    /// Adds samples from before its first one.
     fn seed(&mut self, earlier: impl Iterator<Item = (i64, u64)>) {
         let known = std::mem::take(self);
         let first = known.last - known.samples.len() as i64 + 1;
@@ -61,7 +61,7 @@ impl Series {
     }
 }
 
-/// The depths of nodes, tasks and everything.
+/// The depths of nodes, of tasks, and in total.
 #[derive(Debug, Clone, Default)]
 pub struct Trends {
     nodes: BTreeMap<String, Series>,
@@ -84,12 +84,12 @@ fn add<'a>(
             None => series.entry(name.to_owned()).or_default().add(slot, value),
         }
     }
-    // What is gone is forgotten when its last sample would be.
+    // A removed node or task is dropped once its last sample would be.
     series.retain(|_, known| slot - known.last < SAMPLES as i64);
 }
 
 impl Trends {
-    /// Takes a picture in.
+    /// Adds a snapshot.
     pub(super) fn add(&mut self, snap: &Snapshot) {
         let slot = slot(snap.at);
         let nodes = snap.nodes.iter().map(|node| (node.name.as_str(), node.queued));
@@ -100,7 +100,7 @@ impl Trends {
         self.all.add(slot, snap.queued());
     }
 
-    /// Takes in what the host has counted before somebody looked, oldest first.
+    /// Adds the depths that the host recorded before this dashboard connected, oldest first.
     pub(super) fn seed(&mut self, samples: &[DepthSample]) {
         let tasks: BTreeSet<&String> =
             samples.iter().flat_map(|sample| sample.tasks.keys()).collect();
@@ -113,7 +113,7 @@ impl Trends {
         self.all.seed(samples.iter().map(all));
     }
 
-    /// The last `n` depths of a node up to a time, oldest first; none: not known.
+    /// The last `n` depths of a node up to a time, oldest first; none: unknown.
     pub fn node(&self, name: &str, until: Time, n: usize) -> Vec<Option<u64>> {
         self.nodes.get(name).map(|s| s.until(slot(until), n)).unwrap_or_default()
     }
@@ -123,7 +123,7 @@ impl Trends {
         self.tasks.get(name).map(|s| s.until(slot(until), n)).unwrap_or_default()
     }
 
-    /// The last `n` depths of everything.
+    /// The last `n` total depths.
     pub fn all(&self, until: Time, n: usize) -> Vec<Option<u64>> {
         self.all.until(slot(until), n)
     }

@@ -1,7 +1,7 @@
-//! What comes in changes the state and becomes effects.
+//! Handles inputs: they change the state and produce effects.
 //!
-//! Keys go to what is open above the screen, then to the screen, then to the frame. Pasted text
-//! goes into an open text field, or nowhere: it is never a command.
+//! Keys go to the overlay, then to the screen, then to the frame. Pasted text goes into an open
+//! text field or is ignored: it is never a command.
 
 use besom_core::snapshot::{Answer, Query, Subject};
 use besom_core::time::Time;
@@ -15,13 +15,13 @@ use super::palette::{Command, Palette};
 use super::screens::Place;
 use super::state::{Jump, MESSAGE_STAYS, Message, Overlay, PENDING_MAX, Pending, State, TRAIL_MAX};
 
-/// A longer step through the pictures.
+/// The longer step through the history.
 const MINUTE_US: i64 = 60_000_000;
-/// Lines that the wheel moves.
+/// Lines by which the wheel scrolls.
 const WHEEL_LINES: usize = 3;
 
 impl State {
-    /// Takes something in; returns what the shell is to do.
+    /// Handles an input; returns the tasks for the shell.
     pub fn update(&mut self, input: Input) -> Vec<Effect> {
         let mut out = Outbox::after(self.ticket);
         match input {
@@ -50,9 +50,9 @@ impl State {
         self.settle(out)
     }
 
-    /// Does what a screen asked of the frame, and hands the rest to the shell.
+    /// Performs a screen's requests to the frame, and returns the effects for the shell.
     fn settle(&mut self, mut out: Outbox) -> Vec<Effect> {
-        // A jump may make the screen that it leads to ask for something; not to jump again.
+        // The screen that a jump leads to may ask questions, but must not jump again.
         if let Some((place, subject)) = out.jump.take() {
             let from = self.place;
             self.go(place, &mut out);
@@ -100,20 +100,20 @@ impl State {
     /// Why nothing can be changed now.
     fn refusal(&self) -> Option<String> {
         if self.context().readonly {
-            return Some("read-only: nothing can be changed from here".to_owned());
+            return Some("read-only: this dashboard cannot change anything".to_owned());
         }
         match (&self.data.connection, &self.data.shown) {
             (Connection::Connecting | Connection::Lost { .. }, _) => {
                 Some("not connected: nothing can be changed now".to_owned())
             }
             (Connection::Live, Shown::Rewound(_)) => {
-                Some("this is the past: press f for the present, then act".to_owned())
+                Some("the past is shown: press f to return to the present, then act".to_owned())
             }
             (Connection::Live, Shown::Live | Shown::Frozen(_)) => None,
         }
     }
 
-    /// Says something in the line above the keys.
+    /// Shows a message in the line above the keys.
     pub fn say(&mut self, tone: Tone, text: impl Into<String>) {
         let until = self.data.local() + MESSAGE_STAYS;
         self.message = Some(Message { tone, text: text.into(), until });
@@ -164,13 +164,10 @@ impl State {
                     _ => self.data.local(),
                 };
                 self.data.connect(Connection::Lost { since, why, retry_at });
-                // Nobody answers any more what was asked over the lost connection.
+                // Questions sent over the lost connection are not answered any more.
                 let acts = self.pending.values().filter(|pending| pending.query.is_none()).count();
                 if acts > 0 {
-                    self.say(
-                        Tone::Bad,
-                        "the connection was lost before it was told what came of it",
-                    );
+                    self.say(Tone::Bad, "the connection was lost before the result was reported");
                 }
                 self.pending.clear();
             }
@@ -179,7 +176,7 @@ impl State {
     }
 
     fn answer(&mut self, ticket: u64, answer: Answer, out: &mut Outbox) {
-        // One that nobody waits for (any more) changes nothing.
+        // An answer without a pending question is ignored.
         let Some(Pending { place, query, what }) = self.pending.remove(&ticket) else { return };
         match (&query, &answer) {
             (None, Answer::Done(done)) => {
@@ -187,9 +184,9 @@ impl State {
                     (Some(result), _, _) => format!("{what}: {result}"),
                     (None, true, _) => format!("{what}: done"),
                     (None, false, Some(command)) => {
-                        format!("{what}: command {command} waits for the leader")
+                        format!("{what}: command {command} is waiting for the leader")
                     }
-                    (None, false, None) => format!("{what}: asked for"),
+                    (None, false, None) => format!("{what}: requested"),
                 };
                 self.say(Tone::Good, text);
             }
@@ -203,7 +200,7 @@ impl State {
             self.data.seed(samples);
             return;
         }
-        // A host of another version does not know the question: then there is no such past.
+        // A host of another version does not know the question: then there is no earlier data.
         if query == Some(Query::Depths) {
             self.message = None;
             return;
@@ -216,15 +213,15 @@ impl State {
         self.screens.at_mut(place).answer(ticket, &answer, &cx, out);
     }
 
-    /// Goes to another screen by its own key: there is nothing to come back from.
+    /// Switches to another screen by its own key; this cannot be undone as a jump can.
     fn walk(&mut self, place: Place, out: &mut Outbox) {
         self.trail.clear();
-        // What was said belongs to the screen before.
+        // The message belongs to the previous screen.
         self.message = None;
         self.go(place, out);
     }
 
-    /// Goes to another screen.
+    /// Switches to another screen.
     pub(super) fn go(&mut self, place: Place, out: &mut Outbox) {
         self.place = place;
         self.refresh(out);
@@ -247,7 +244,7 @@ impl State {
                 Answered::Cancelled => self.say(Tone::Info, "nothing was changed"),
                 Answered::Asked(ticket) => {
                     let what = confirm.verb.trim_start_matches("besom ").to_owned();
-                    self.say(Tone::Info, format!("{what}: asked"));
+                    self.say(Tone::Info, format!("{what}: sent"));
                     let pending = Pending { place: self.place, query: None, what };
                     self.pending.insert(ticket, pending);
                 }
@@ -255,7 +252,7 @@ impl State {
             Overlay::Filter(field) => self.filter_key(key, field),
             Overlay::Leave => match key.as_char() {
                 Some('y' | 'q') => out.push(Effect::Quit),
-                _ => self.say(Tone::Info, "still here"),
+                _ => self.say(Tone::Info, "the dashboard stays open"),
             },
         }
     }
@@ -288,7 +285,7 @@ impl State {
         }
     }
 
-    /// Takes the last jump back, where nothing was opened or typed since.
+    /// Undoes the last jump, unless something was opened or typed since.
     fn jump_back(&mut self, out: &mut Outbox) -> bool {
         let Some(jump) = self.trail.last() else { return false };
         let screen = self.screens.at_mut(self.place);
@@ -336,7 +333,7 @@ impl State {
             Code::Char('?') => self.overlay = Overlay::Help(0),
             Code::Char(':') => self.open_palette(),
             Code::Char('/') => {
-                // Another one: the one before holds until something is typed.
+                // A different filter: the previous one applies until something is typed.
                 self.overlay = Overlay::Filter(Field::default());
             }
             Code::Char('f') => self.command(Command::Freeze, out),
@@ -351,7 +348,7 @@ impl State {
         }
     }
 
-    /// Takes back what is nearest: what is said, then the filter.
+    /// Clears the message, or else the filter.
     fn escape(&mut self) {
         self.message = None;
         let cx = self.data.context(self.size, self.options.readonly);
@@ -403,7 +400,7 @@ impl State {
             }
             Command::BackEvent => {
                 let now = self.data.snap().at;
-                // The picture that shows it is the first one after it.
+                // The first snapshot after the event shows it.
                 let before = self
                     .data
                     .event_times()
@@ -417,7 +414,7 @@ impl State {
             }
             Command::Forward => {
                 if !self.data.forward() {
-                    self.say(Tone::Info, "this is the present");
+                    self.say(Tone::Info, "the present is shown");
                 }
                 self.refresh(out);
             }
@@ -437,7 +434,7 @@ impl State {
     fn no_further(&mut self) {
         let words = match self.data.reach() {
             Some(at) => format!(
-                "nothing earlier is kept: this dashboard looks since {}Z",
+                "nothing earlier is kept: this dashboard started at {}Z",
                 super::text::clock(at)
             ),
             None => "nothing is kept yet".to_owned(),
@@ -483,7 +480,7 @@ impl State {
         }
     }
 
-    /// Looks at something, from whatever screen.
+    /// Shows an object, from any screen.
     pub fn open(&mut self, subject: Subject) -> Vec<Effect> {
         let mut out = Outbox::after(self.ticket);
         out.go(subject);

@@ -1,5 +1,5 @@
-//! The dashboard as a picture: the status, the tabs, the screen, the keys, and what is open
-//! above them. A pure function of the state and the size; only what tables showed last is noted.
+//! Draws the dashboard: the status, the tabs, the screen, the keys, and the overlay. A pure
+//! function of the state and the size, except that tables record what they showed.
 
 mod overlay;
 mod status;
@@ -16,7 +16,7 @@ use super::text;
 use super::theme::Theme;
 use super::widgets::{put, put_right, rows, rule};
 
-/// Lines that a message may have.
+/// The maximum number of lines of a message.
 const MESSAGE_LINES_MAX: usize = 4;
 
 /// Draws the dashboard.
@@ -50,7 +50,7 @@ pub fn view(state: &State, area: Rect, buf: &mut Buffer) {
             Place::Runs => screens.runs.view(&cx, &theme, body, buf),
             Place::Edit => screens.edit.view(&cx, &theme, body, buf),
         }
-        // Nothing of it is of now. The overview keeps its list: it says so.
+        // The data is old. The overview keeps its style, because its attention list says so.
         if cx.lost && state.place != Place::Overview {
             buf.set_style(body, theme.dim);
         }
@@ -61,14 +61,14 @@ pub fn view(state: &State, area: Rect, buf: &mut Buffer) {
         key_line(state, &theme, area, y, buf);
     }
     overlay::overlay(state, &theme, area, buf);
-    // Above everything but the status: what came of what one did.
+    // The message is drawn over everything but the status.
     if let Some(message) = &state.message {
         let y = frame.rules.map(|(_, below)| below).or(frame.keys);
         message_lines(message, &theme, area, y.unwrap_or(area.height.saturating_sub(1)), buf);
     }
 }
 
-/// What is said, in as many lines as it needs and may have; the last one at `bottom`.
+/// Draws a message in as many lines as it needs and may use; the last one is at `bottom`.
 fn message_lines(message: &Message, theme: &Theme, area: Rect, bottom: u16, buf: &mut Buffer) {
     let style = match message.tone {
         Tone::Good => theme.good,
@@ -83,7 +83,7 @@ fn message_lines(message: &Message, theme: &Theme, area: Rect, bottom: u16, buf:
     let indent = 3;
     let columns = usize::from(area.width.saturating_sub(indent + 1)).max(1);
     let mut lines = text::wrap(&message.text, columns);
-    // The status above keeps its place.
+    // The status line is never covered.
     let most = MESSAGE_LINES_MAX.min(usize::from(bottom)).max(1);
     if lines.len() > most {
         let rest = lines.split_off(most - 1).join(" ");
@@ -140,12 +140,12 @@ fn key_line(state: &State, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) 
     };
     let frame: &[Hint] =
         &[(":", "command"), ("/", "filter"), ("f", "freeze"), ("< >", "time"), ("q", "quit")];
-    // While text is typed no key is the frame's; and a screen's own meaning of one goes first.
+    // While text is typed, the frame has no keys; and a screen's own key takes precedence.
     let taken = |key: &str| own.iter().any(|(mine, _)| mine.split(' ').any(|mine| mine == key));
     let frame = frame.iter().filter(|(key, _)| !screen.typing() && !taken(key));
     let mut end = usize::from(area.width);
     if !screen.typing() && !taken("?") {
-        // How to learn the rest always has its place.
+        // The key for the help is always shown.
         let inside = screen.depth() > 0 || !state.trail.is_empty();
         let help = match (inside && area.width >= 60, taken("esc")) {
             (true, false) => "esc back  ? help ",

@@ -1,4 +1,4 @@
-//! A dashboard with a clock that stands still.
+//! A dashboard with a stopped clock.
 
 #![allow(dead_code, reason = "each suite uses a part of it")]
 

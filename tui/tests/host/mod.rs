@@ -1,4 +1,4 @@
-//! A host that answers what a dashboard asks, from one run with a log and one file.
+//! A host that answers a dashboard's questions from one run with a log and one file.
 
 use besom_core::snapshot::{
     Answer, ConfigFile, DiffKind, DiffLine, Edit, Edited, ItemRow, LogLine, LogPage, Problem,

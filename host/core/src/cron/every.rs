@@ -1,13 +1,13 @@
-//! `@every 1h30m`: a fixed span, counted from the Unix epoch.
+//! `@every 1h30m`: a fixed duration, counted from the Unix epoch.
 
 use std::fmt::Write as _;
 
 use super::ScheduleError;
 
-/// The shortest span, in microseconds: slots are decided by a leader that looks at its
-/// store for each of them.
+/// The minimum duration, in microseconds. A leader queries its store for every slot, so slots
+/// cannot be closer together.
 pub const EVERY_MIN_US: i64 = 1_000_000;
-/// The longest span, in microseconds: 366 days.
+/// The maximum duration, in microseconds: 366 days.
 pub const EVERY_MAX_US: i64 = 366 * 86_400 * 1_000_000;
 
 const UNITS: [(&str, i64); 5] = [
@@ -18,14 +18,14 @@ const UNITS: [(&str, i64); 5] = [
     ("ms", 1_000),
 ];
 
-/// The span in microseconds. `text` stands at byte `at` of the expression.
+/// Parses the duration in microseconds. `text` begins at byte `at` of the expression.
 pub(super) fn parse(text: &str, at: usize) -> Result<i64, ScheduleError> {
-    let example = "write a span such as `@every 30s` or `@every 1h30m`";
+    let example = "write a duration such as `@every 30s` or `@every 1h30m`";
     let trimmed = text.trim();
     let start = at + (text.len() - text.trim_start().len());
     let whole = start..start + trimmed.len();
     if trimmed.is_empty() {
-        return Err(ScheduleError::new(whole, "`@every` names no span", example));
+        return Err(ScheduleError::new(whole, "`@every` has no duration", example));
     }
     let mut total: i64 = 0;
     let mut rest = trimmed;
@@ -35,9 +35,9 @@ pub(super) fn parse(text: &str, at: usize) -> Result<i64, ScheduleError> {
         if digits == 0 {
             let character = rest.chars().next().map_or(0, char::len_utf8);
             let message = if rest.starts_with('-') {
-                "a span cannot be negative".to_owned()
+                "a duration cannot be negative".to_owned()
             } else {
-                format!("`{}` is not the number of a span", &rest[..character])
+                format!("`{}` is not a number", &rest[..character])
             };
             return Err(ScheduleError::new(here..here + character, message, example));
         }
@@ -58,23 +58,23 @@ pub(super) fn parse(text: &str, at: usize) -> Result<i64, ScheduleError> {
             };
             return Err(ScheduleError::new(bad, message, "the units are ms, s, m, h and d"));
         };
-        // What does not fit is longer than the longest span by far.
+        // A value that overflows is far above the maximum.
         let part = rest[..digits].parse::<i64>().ok().and_then(|n| n.checked_mul(*micros));
         total = part.and_then(|part| total.checked_add(part)).unwrap_or(i64::MAX);
         rest = &after[letters..];
     }
     if total < EVERY_MIN_US {
-        let message = format!("`{trimmed}` is shorter than 1s");
-        return Err(ScheduleError::new(whole, message, "the shortest span is 1s"));
+        let message = format!("`{trimmed}` is too short");
+        return Err(ScheduleError::new(whole, message, "the minimum is 1s"));
     }
     if total > EVERY_MAX_US {
-        let message = format!("`{trimmed}` is longer than 366d");
-        return Err(ScheduleError::new(whole, message, "the longest span is 366d"));
+        let message = format!("`{trimmed}` is too long");
+        return Err(ScheduleError::new(whole, message, "the maximum is 366d"));
     }
     Ok(total)
 }
 
-/// The span's one spelling, largest units first.
+/// The canonical spelling of the duration, largest units first.
 pub(super) fn canonical(mut micros: i64) -> String {
     let mut text = String::from("@every ");
     for (name, unit) in UNITS {

@@ -1,19 +1,19 @@
-//! The fields of an expression: checked and brought into one spelling.
+//! Checks the fields of an expression and brings them into one spelling.
 //!
-//! croner parses what leaves this module. It names no place in its errors, accepts names in
-//! any field (`MON` as a minute), empty entries in lists and `L` as an hour; so every
-//! entry is checked here first, with its bytes at hand.
+//! croner parses what leaves this module. Its errors carry no position, and it accepts names in any
+//! field (`MON` as a minute), empty list entries and `L` as an hour; therefore every entry is
+//! checked here first, with its byte range.
 
 use std::ops::Range;
 
 use super::ScheduleError;
 
-/// What a field may hold.
+/// The values that a field may hold.
 struct Spec {
     name: &'static str,
     min: u32,
     max: u32,
-    /// Three-letter names, the first one standing for `names_from`.
+    /// Three-letter names; the first one means `names_from`.
     names: &'static [&'static str],
     names_from: u32,
     days: Days,
@@ -43,13 +43,13 @@ const SPECS: [Spec; 6] = [
     Spec { names: WEEKDAYS, ..plain("weekday", 0, 7, Days::OfWeek) },
 ];
 
-/// An expression whose every entry is right.
+/// A valid expression.
 pub(super) struct Fields {
-    /// Seconds to weekdays, with numbers for names.
+    /// Seconds to weekdays, with names replaced by numbers.
     pub text: [String; 6],
-    /// Seconds, minutes and hours are single values or lists of them.
+    /// Whether seconds, minutes and hours are single values or lists of them.
     pub fixed: bool,
-    /// The bytes of the fields that choose the day: day of the month to weekday.
+    /// The bytes of the fields that choose the day: from day of the month to weekday.
     pub days: Range<usize>,
 }
 
@@ -80,8 +80,8 @@ pub(super) fn parse(expression: &str) -> Result<Fields, ScheduleError> {
     for (index, (at, word)) in words.iter().enumerate() {
         text[index + skipped] = field(&SPECS[index + skipped], word, *at)?;
     }
-    // crontab(5): the two day fields are alternatives only if neither starts with a star.
-    // croner looks for a lone star; its `+` asks for both to hold.
+    // crontab(5): the two day fields are alternatives only if neither starts with a star. croner
+    // looks for a lone star; its `+` requires both to match.
     let stepped = |field: &str| field.starts_with("*/");
     if !text[5].starts_with('+')
         && text[3] != "*"
@@ -95,7 +95,7 @@ pub(super) fn parse(expression: &str) -> Result<Fields, ScheduleError> {
     Ok(Fields { text, fixed, days: first..last.0 + last.1.len() })
 }
 
-/// The words of a text with their places.
+/// The words of a text with their byte positions.
 fn words(text: &str) -> Vec<(usize, &str)> {
     text.split_whitespace()
         .map(|word| (word.as_ptr() as usize - text.as_ptr() as usize, word))
@@ -123,7 +123,7 @@ fn field(spec: &Spec, word: &str, at: usize) -> Result<String, ScheduleError> {
     {
         return Err(ScheduleError::new(
             at..at + entries.len(),
-            "`L` and `LW` in one list exclude each other",
+            "`L` and `LW` cannot be in the same list",
             "keep one of them",
         ));
     }
@@ -146,7 +146,7 @@ impl Entry<'_> {
         let Spec { name, min, max, days, .. } = *self.spec;
         if self.text.is_empty() {
             let message = "an entry of the list is empty";
-            // The comma beside the hole is what can be seen.
+            // The error points at the comma beside the missing entry.
             let range = self.at.saturating_sub(1)..self.at;
             return Err(ScheduleError::new(range, message, "remove the comma"));
         }
@@ -186,10 +186,10 @@ impl Entry<'_> {
                 };
                 if step == 0 {
                     return Err(step_part
-                        .error("a step of 0 goes nowhere".into(), "write 1 or more".into()));
+                        .error("a step of 0 is not valid".into(), "write 1 or more".into()));
                 }
                 if step > max - min {
-                    let message = format!("a step of {step} goes beyond the last {name}, {max}");
+                    let message = format!("a step of {step} exceeds the last {name}, {max}");
                     let fix = format!("write `{min}` if only {name} {min} is meant");
                     return Err(step_part.error(message, fix));
                 }
@@ -248,13 +248,13 @@ impl Entry<'_> {
             to = 7;
         }
         if from > to {
-            let fix = format!("write `{from}-{max},{min}-{to}` to go round");
+            let fix = format!("write `{from}-{max},{min}-{to}` to wrap around");
             return Err(self.error(format!("the range `{}` runs backwards", self.text), fix));
         }
         Ok(format!("{from}-{to}"))
     }
 
-    /// A number or a name, in bounds.
+    /// A number or a name, checked against the bounds.
     fn number(&self) -> Result<u32, ScheduleError> {
         let Spec { name, min, max, names, names_from, .. } = *self.spec;
         let bounds = || {
@@ -274,11 +274,11 @@ impl Entry<'_> {
         if let Some(index) = names.iter().position(|known| *known == upper) {
             return Ok(names_from + index as u32);
         }
-        // MONDAY, Sept: the first three letters say what was meant.
+        // MONDAY, Sept: the first three letters show the intended name.
         let fix = match names.iter().find(|known| upper.starts_with(**known)) {
             Some(known) => format!("write {known}"),
             None => bounds(),
         };
-        Err(self.error(format!("`{}` is no {name}", self.text), fix))
+        Err(self.error(format!("`{}` is not a valid {name}", self.text), fix))
     }
 }

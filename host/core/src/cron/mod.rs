@@ -34,12 +34,12 @@ pub use every::{EVERY_MAX_US, EVERY_MIN_US};
 pub use preview::{DayWithoutRun, PreviewRow, Upcoming};
 
 const SECOND_US: i64 = 1_000_000;
-/// How far [`Schedule::longest_gap`] looks ahead.
+/// How far ahead [`Schedule::longest_gap`] searches.
 const GAP_LOOKAHEAD: Duration = Duration::from_secs(366 * 86_400);
-/// How many slots [`Schedule::longest_gap`] looks at around a change of the clocks.
+/// How many slots [`Schedule::longest_gap`] examines around a clock change.
 const GAP_STEPS_MAX: u32 = 4_096;
 
-/// When a task's slots are: an expression read in a time zone.
+/// A schedule: an expression in a time zone, which defines a task's slots.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     kind: Kind,
@@ -49,17 +49,16 @@ pub struct Schedule {
 
 #[derive(Debug, Clone)]
 enum Kind {
-    /// Every so many microseconds since the epoch.
+    /// A multiple of this many microseconds since the epoch.
     Every(i64),
     Fields(Box<wall::Pattern>),
 }
 
 impl Schedule {
-    /// Reads an expression in an IANA time zone (`Europe/Berlin`, `UTC`).
+    /// Parses an expression in an IANA time zone (`Europe/Berlin`, `UTC`).
     ///
     /// # Errors
-    /// Names the bytes that are wrong and how to mend them. An expression that never runs
-    /// is an error as well.
+    /// Returns the invalid bytes and the fix. An expression that never runs is an error, too.
     pub fn parse(expression: &str, zone: &str) -> Result<Schedule, ScheduleError> {
         let (zone, zone_name) = parse_zone(zone)?;
         let word = expression.trim();
@@ -103,7 +102,7 @@ impl Schedule {
             }
         };
         let text = fields.text.join(" ");
-        // What croner refuses beyond our own checks is refused with its words.
+        // Errors of croner beyond our own checks keep croner's text.
         let cron = croner::parser::CronParser::builder()
             .seconds(croner::parser::Seconds::Required)
             .year(croner::parser::Year::Disallowed)
@@ -136,18 +135,18 @@ impl Schedule {
         })
     }
 
-    /// The one spelling of this schedule, with its time zone where it matters: two schedules
-    /// that are spelt alike have the same slots.
+    /// The canonical spelling of this schedule, with its time zone where it matters. Two schedules
+    /// with the same spelling have the same slots.
     pub fn canonical(&self) -> &str {
         &self.canonical
     }
 
-    /// The time zone.
+    /// The time zone in which the expression is evaluated.
     pub fn zone(&self) -> &TimeZone {
         &self.zone
     }
 
-    /// The first slot after `after`; none: there is none before the calendar ends.
+    /// The first slot after `after`; none before the end of the calendar.
     pub fn next_after(&self, after: Time) -> Option<Time> {
         match &self.kind {
             Kind::Every(every) => {
@@ -165,8 +164,8 @@ impl Schedule {
         self.next_after(Time(time.micros().saturating_sub(1))) == Some(time)
     }
 
-    /// The number of slots in (after, until], by arithmetic: a second's schedule over a year
-    /// costs no more than a day's.
+    /// The number of slots in (after, until]. Computed arithmetically: its cost does not depend on
+    /// how many slots there are per day.
     pub fn count(&self, after: Time, until: Time) -> u64 {
         if until <= after {
             return 0;
@@ -188,8 +187,8 @@ impl Schedule {
     pub fn latest(&self, after: Time, until: Time, n: u32) -> Vec<Time> {
         let total = self.count(after, until);
         let n = u64::from(n).min(total);
-        // The latest instant with at least n slots behind it: found by halving, since
-        // counting is cheap.
+        // The latest instant with at least n slots after it, found by bisection, because counting
+        // is cheap.
         let (mut low, mut high) = (after, until);
         while n > 0 && high.micros() - low.micros() > SECOND_US {
             let middle = Time(low.micros() + (high.micros() - low.micros()) / 2);
@@ -204,18 +203,18 @@ impl Schedule {
         slots.split_off(slots.len() - (n as usize).min(slots.len()))
     }
 
-    /// The longest wait between two slots in the year after `from` (between the first two
-    /// slots if they are further apart); the changes of the clocks are counted in.
+    /// The longest interval between two slots in the year after `from` (between the first two slots
+    /// if they are further apart), including clock changes.
     pub fn longest_gap(&self, from: Time) -> Duration {
         let Kind::Fields(pattern) = &self.kind else {
             let Kind::Every(every) = self.kind else { return Duration::ZERO };
             return Duration::from_micros(every.unsigned_abs());
         };
-        // Within a day, as long as no clock changes.
+        // Within a day without a clock change.
         let times = pattern.times().zip(pattern.times().skip(1));
         let within = times.map(|(time, next)| next - time).max().unwrap_or(0);
         let mut longest = Duration::from_secs(within.unsigned_abs());
-        // From the last of a day to the first of the next day that has any.
+        // From the last slot of a day to the first slot of the next day that has any.
         let horizon = from + GAP_LOOKAHEAD;
         let mut start = self.next_after(from);
         while let Some(slot) = start {
@@ -225,7 +224,7 @@ impl Schedule {
             longest = longest.max(next.since(last));
             start = Some(next).filter(|next| *next < horizon);
         }
-        // Around a change of the clocks, slot by slot.
+        // Around a clock change, slot by slot.
         let around = Duration::from_secs(within.unsigned_abs() + 1);
         for change in self.zone.following(from.to_jiff()) {
             let change = Time::from_jiff(change.timestamp());
@@ -243,7 +242,7 @@ impl Schedule {
         longest
     }
 
-    /// The end of the local day of `time`, by the offset at `time`.
+    /// The end of the local day of `time`, using the offset at `time`.
     fn midnight_after(&self, time: Time) -> Time {
         let offset = i64::from(self.zone.to_offset(time.to_jiff()).seconds());
         let wall = time.micros().div_euclid(SECOND_US) + offset;
@@ -268,7 +267,7 @@ fn parse_zone(name: &str) -> Result<(TimeZone, String), ScheduleError> {
                 Some(known) => format!("write `{}`", known.as_str()),
                 None => "write an IANA name such as `Europe/Berlin`, or `UTC`".to_owned(),
             };
-            let message = format!("the time zone `{name}` is not known");
+            let message = format!("unknown time zone `{name}`");
             Err(ScheduleError {
                 place: Place::Zone,
                 ..ScheduleError::new(0..name.len(), message, fix)

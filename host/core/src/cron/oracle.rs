@@ -1,11 +1,11 @@
-//! The search against others: the `cron` crate, croner itself, and a walk over the minutes.
+//! Compares the search with the `cron` crate, with croner itself, and with a walk over the minutes.
 
 use proptest::prelude::*;
 
 use super::tests::{at, schedule};
 use super::*;
 
-/// A field of `min..=max` in one of the forms that croner, `cron` and we understand alike.
+/// A field of `min..=max` in one of the forms that croner, `cron` and this module interpret alike.
 fn field(min: u32, max: u32) -> impl Strategy<Value = String> {
     prop_oneof![
         3 => Just("*".to_owned()),
@@ -33,7 +33,7 @@ const ZONES: [&str; 6] = [
     "Asia/Kolkata",
 ];
 
-/// Instants of 2000 to 2040, many of them around changes of the clocks.
+/// Instants from 2000 to 2040, many of them around clock changes.
 fn instant() -> impl Strategy<Value = Time> {
     let near = proptest::sample::select(vec![
         "2026-03-29T01:00:00Z",
@@ -55,7 +55,7 @@ proptest! {
 
     #[test]
     fn agrees_with_the_cron_crate_in_utc(expression in expression(), from in instant()) {
-        // That crate numbers Sunday 1 and reads `*/n` of weekdays from there.
+        // That crate numbers Sunday as 1 and counts `*/n` of weekdays from there.
         let mut fields: Vec<String> = expression.split(' ').map(str::to_owned).collect();
         prop_assume!(!fields[5].contains('/'));
         fields[5] = fields[5].split_inclusive([',', '-']).map(|part| {
@@ -75,12 +75,12 @@ proptest! {
 
     #[test]
     fn agrees_with_croner_where_croner_knows(expression in expression(), zone in proptest::sample::select(&ZONES[..]), from in instant()) {
-        // croner takes a list of fixed times for a step.
+        // croner treats a list of fixed times as a step.
         let times: Vec<&str> = expression.split(' ').take(3).collect();
         prop_assume!(!times.iter().all(|f| !f.contains(['*', '-', '/'])) || !times.iter().any(|f| f.contains(',')));
         let cron = croner::parser::CronParser::builder().seconds(croner::parser::Seconds::Required).build()
             .parse(&expression).unwrap();
-        // A jump across midnight into another day is lost there.
+        // croner loses a jump across midnight into another day.
         let start = jiff::Timestamp::from_second(from.micros().div_euclid(SECOND_US)).unwrap().in_tz(zone).unwrap();
         let expected = cron.find_next_occurrence(&start, false).ok().map(|z| Time::from_jiff(z.timestamp()));
         prop_assert_eq!(schedule(&expression, zone).next_after(from), expected, "{} {}", expression, zone);

@@ -1,5 +1,5 @@
-//! What a person should know about the next slots. The slots themselves are those of the
-//! scheduler: nothing here searches on its own.
+//! What a person should know about the next slots. The slots are the scheduler's; nothing here
+//! searches by itself.
 
 use std::time::Duration;
 
@@ -10,42 +10,42 @@ use super::zone::{self, Period};
 use super::{Kind, SECOND_US, Schedule};
 use crate::time::Time;
 
-/// How many missing times a note names.
+/// How many missing times a note lists by name.
 const NAMED_MAX: usize = 3;
-/// How far [`Schedule::day_without_run`] looks ahead, in seconds: four years.
+/// How far ahead [`Schedule::day_without_run`] searches, in seconds: four years.
 const LOOKAHEAD_S: i64 = 1_461 * DAY_S;
 
-/// A slot to come.
+/// An upcoming slot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Upcoming {
-    /// When.
+    /// The slot's instant.
     pub utc: Time,
-    /// The same in the schedule's time zone: RFC 3339 with the offset.
+    /// The slot in the schedule's time zone: RFC 3339 with the offset.
     pub local: String,
-    /// What daylight saving does to it: moved, one of two passes, or times missing before it.
+    /// The effect of daylight saving: moved, one of two occurrences, or times missing before it.
     pub note: Option<String>,
 }
 
-/// A slot to come as a row of a table.
+/// An upcoming slot as a table row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreviewRow {
-    /// Which of the next ones, from 1.
+    /// Its position among the upcoming slots, from 1.
     pub number: u32,
-    /// When.
+    /// The slot's instant.
     pub utc: Time,
-    /// The same in the schedule's time zone: date, time and the zone's abbreviation, as
+    /// The slot in the schedule's time zone: date, time and the zone's abbreviation, such as
     /// `2026-10-25 02:56:00 CEST`.
     pub local: String,
-    /// How long from now.
+    /// The time from now until the slot.
     pub wait: Duration,
-    /// What daylight saving does to it.
+    /// The effect of daylight saving on the slot.
     pub note: Option<String>,
 }
 
-/// A day on which the schedule would run, but the clocks leave no time for it.
+/// A day on which the schedule would run, but every scheduled time falls into a clock change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DayWithoutRun {
-    /// The local date, as `2026-03-29`.
+    /// The local date, such as `2026-03-29`.
     pub date: String,
     /// A sentence for `besom check`.
     pub warning: String,
@@ -64,7 +64,7 @@ impl Schedule {
         next.take(n).collect()
     }
 
-    /// The next `n` slots after `now` as the rows of a table.
+    /// The next `n` slots after `now` as table rows.
     pub fn preview(&self, now: Time, n: usize) -> Vec<PreviewRow> {
         let row = |(number, slot): (u32, Upcoming)| PreviewRow {
             number,
@@ -76,7 +76,7 @@ impl Schedule {
         (1..).zip(self.upcoming(now, n)).map(row).collect()
     }
 
-    /// An instant in the schedule's time zone with the abbreviation that holds then.
+    /// An instant in the schedule's time zone, with the abbreviation in force at that instant.
     pub fn wall(&self, time: Time) -> String {
         let at = time.to_jiff().to_zoned(self.zone().clone());
         at.strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
@@ -88,8 +88,8 @@ impl Schedule {
         at.display_with_offset(self.zone().to_offset(at)).to_string()
     }
 
-    /// The first day in the four years after `from` that has no run because the clocks skip
-    /// all its times.
+    /// The first day within four years after `from` without a run because the clocks skip all its
+    /// scheduled times.
     pub fn day_without_run(&self, from: Time) -> Option<DayWithoutRun> {
         let Kind::Fields(pattern) = &self.kind else { return None };
         let from = from.micros().div_euclid(SECOND_US);
@@ -104,7 +104,7 @@ impl Schedule {
             let before = Period::at(self.zone(), start - 1);
             let day_start = if midnight < low { midnight - before.offset } else { start };
             let next = zone::next_after(pattern, self.zone(), day_start - 1)?;
-            // In the period after the change, the day ends at its next midnight; a hole that
+            // In the period after the change, the day ends at its next midnight; a gap that
             // swallows the rest of the day ends it at once.
             let after = Period::at(self.zone(), start);
             let day_end = (midnight + DAY_S - after.offset).max(start + 1);
@@ -113,7 +113,8 @@ impl Schedule {
             }
             let date = date(missing);
             let warning = format!(
-                "no run on {date}: the clocks go from {} to {}, and all its times lie between",
+                "no run on {date}: the clocks change from {} to {}, and every scheduled time \
+                 falls in between",
                 clock(low, false),
                 clock(high, false)
             );
@@ -127,7 +128,7 @@ impl Schedule {
         let slot = slot.micros().div_euclid(SECOND_US);
         let last = last.micros().div_euclid(SECOND_US);
         let mut notes = Vec::new();
-        // Changes since the slot before, this slot's own instant included.
+        // Clock changes since the previous slot, including the instant of this slot.
         let mut at = last;
         loop {
             let period = Period::at(self.zone(), at);
@@ -153,19 +154,19 @@ impl Schedule {
         let seconds = wall % 60 != 0;
         if period.second_pass().is_some_and(|(low, high)| (low..high).contains(&wall)) {
             notes.push(format!(
-                "{} comes twice on {}: second pass",
+                "{} occurs twice on {}: second time",
                 clock(wall, seconds),
                 date(wall)
             ));
         } else if again {
-            let which = if pattern.fixed { "runs at the first only" } else { "first pass" };
-            notes.push(format!("{} comes twice on {}: {which}", clock(wall, seconds), date(wall)));
+            let which = if pattern.fixed { "runs the first time only" } else { "first time" };
+            notes.push(format!("{} occurs twice on {}: {which}", clock(wall, seconds), date(wall)));
         }
         (!notes.is_empty()).then(|| notes.join("; "))
     }
 }
 
-/// Whether the wall time of `slot` comes again after the end of its period.
+/// Whether the wall time of `slot` occurs again after the end of its period.
 fn zone_again(schedule: &Schedule, period: &Period, slot: i64) -> bool {
     if period.end == i64::MAX {
         return false;

@@ -298,12 +298,12 @@ fn the_preview_says_what_the_clocks_do() {
     note("*/10 2 * * *", spring, Some("02:00, 02:10, 02:20 and 3 more do not exist on 2026-03-29"));
     note("30 4 * * *", spring, None);
     let autumn = "2026-10-24T22:00:00Z";
-    note("30 2 * * *", autumn, Some("02:30 comes twice on 2026-10-25: runs at the first only"));
-    note("30 2-3 * * *", autumn, Some("02:30 comes twice on 2026-10-25: first pass"));
+    note("30 2 * * *", autumn, Some("02:30 occurs twice on 2026-10-25: runs the first time only"));
+    note("30 2-3 * * *", autumn, Some("02:30 occurs twice on 2026-10-25: first time"));
     note(
         "30 2-3 * * *",
         "2026-10-25T00:30:00Z",
-        Some("02:30 comes twice on 2026-10-25: second pass"),
+        Some("02:30 occurs twice on 2026-10-25: second time"),
     );
     note("30 3 * * *", autumn, None);
 }
@@ -315,7 +315,8 @@ fn a_day_without_a_run_is_found_before_it_comes() {
     assert_eq!(found.date, "2026-03-29");
     assert_eq!(
         found.warning,
-        "no run on 2026-03-29: the clocks go from 02:00 to 03:00, and all its times lie between"
+        "no run on 2026-03-29: the clocks change from 02:00 to 03:00, and every scheduled time \
+         falls in between"
     );
     for (expression, zone) in [
         ("30 2 * * *", "Europe/Berlin"),
@@ -402,7 +403,7 @@ fn a_preview_tells_the_wall_clock_with_its_zone_and_how_long_it_is_until_then() 
         ]
     );
     assert_eq!(rows[2].utc, at("2026-10-25T01:00:00Z"));
-    assert!(rows[2].note.as_ref().is_some_and(|note| note.contains("second pass")), "{rows:?}");
+    assert!(rows[2].note.as_ref().is_some_and(|note| note.contains("second time")), "{rows:?}");
     let rows = schedule("@every 90s", "UTC").preview(now, 1);
     assert_eq!((rows[0].local.as_str(), rows[0].wait.as_secs()), ("2026-10-25 00:55:30 UTC", 42));
 }

@@ -1,20 +1,19 @@
-//! The times of an expression on a wall clock that is never set: no zone, no daylight
-//! saving. A wall time is the number of seconds since 1970-01-01T00:00:00 as the clock
-//! shows it.
+//! The times of an expression on a wall clock that is never adjusted: no zone, no daylight saving.
+//! A wall time is the number of seconds since 1970-01-01T00:00:00 as the clock shows it.
 //!
-//! croner has parsed the expression and says which days match; the time of day is three
-//! bit sets here, so that slots can be found and counted without walking through them.
+//! croner has parsed the expression and decides which days match. The time of day is three bit sets
+//! here, so that slots can be found and counted without stepping through them.
 
 use croner::{CronPattern, Weekday};
 
 pub(super) const DAY_S: i64 = 86_400;
-/// The last year with slots; the calendar's library ends soon after it.
+/// The last year with slots; the calendar library's range ends shortly after it.
 const YEAR_MAX: i32 = 9_998;
-/// The Gregorian calendar repeats, weekdays included, after 400 years. A day that does not
-/// come within them never comes.
+/// The Gregorian calendar, including weekdays, repeats after 400 years. A day that does not occur
+/// within one cycle never occurs.
 const CYCLE_DAYS: i64 = 146_097;
 
-/// An expression, ready for the search.
+/// An expression prepared for the search.
 #[derive(Debug, Clone)]
 pub(super) struct Pattern {
     days: CronPattern,
@@ -22,7 +21,8 @@ pub(super) struct Pattern {
     hours: u64,
     minutes: u64,
     seconds: u64,
-    /// Times of the day are single values or lists of them, so each stands for itself.
+    /// Whether the times of day are single values or lists of them; each is then handled separately
+    /// at a clock change.
     pub fixed: bool,
 }
 
@@ -108,7 +108,7 @@ impl Pattern {
         }
     }
 
-    /// The first match at or after `wall`; none: there is none before the calendar ends.
+    /// The first match at or after `wall`; none before the end of the calendar.
     pub fn next(&self, wall: i64) -> Option<i64> {
         let (number, time) = (wall.div_euclid(DAY_S), wall.rem_euclid(DAY_S));
         let day = Day::new(number)?;
@@ -148,7 +148,7 @@ impl Pattern {
         Day::new(0).and_then(|day| self.day_from(day)).is_some()
     }
 
-    /// How many matches a day has that has any.
+    /// How many matches each matching day has.
     pub fn per_day(&self) -> u64 {
         [self.hours, self.minutes, self.seconds]
             .map(|set| u64::from(set.count_ones()))
@@ -178,7 +178,7 @@ impl Pattern {
         Some(hour * 3_600 + self.first_time() % 3_600)
     }
 
-    /// How many times of a day are before `time`.
+    /// How many of the times of day are before `time`.
     fn rank(&self, time: i64) -> u64 {
         let (hour, minute, second) = (time / 3_600, time / 60 % 60, time % 60);
         let per_minute = u64::from(self.seconds.count_ones());

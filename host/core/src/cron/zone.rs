@@ -1,18 +1,18 @@
-//! From wall times to instants: daylight saving.
+//! Converts wall times to instants: daylight saving.
 //!
-//! Between two changes of a zone's offset, wall clock and universal time differ by a
-//! constant, so the search goes from change to change:
+//! Between two changes of a zone's offset, wall clock and universal time differ by a constant, so
+//! the search proceeds from change to change:
 //!
 //! ```text
 //!   forward  ──period, offset a──┤S├──period, offset b > a──   wall times [S+a, S+b) do not exist
 //!   back     ──period, offset a──┤S├──period, offset b < a──   wall times [S+b, S+a) come twice
 //! ```
 //!
-//! Fixed times of the day: those inside the hole run once at S; the second pass is left
-//! out. Stars, ranges and steps follow the wall clock: nothing from the hole, both passes.
-//! (croner does the same for a single fixed time whose jump stays within the day; it takes
-//! a list of fixed times for a step, drops a run whose jump crosses midnight into a day
-//! that does not match, and walks through a hole second by second.)
+//! Fixed times of day: a time inside the gap runs once, at S; the second occurrence is left out.
+//! Stars, ranges and steps follow the wall clock: they skip the gap and run in both occurrences.
+//! (croner does the same for a single fixed time whose jump stays within the day. It treats a list
+//! of fixed times as a step, drops a run whose jump crosses midnight into a day that does not
+//! match, and walks through a gap second by second.)
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -22,18 +22,18 @@ use super::wall::{DAY_S, Pattern};
 /// A stretch of time with one offset. Everything in seconds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Period {
-    /// The change that began it; none: it always was.
+    /// The change that began it; none: it has no beginning.
     pub start: Option<i64>,
-    /// The offset before the change.
+    /// The offset before that change.
     pub before: i64,
-    /// The offset.
+    /// The offset during the period.
     pub offset: i64,
-    /// The next change.
+    /// The change that ends it.
     pub end: i64,
 }
 
 impl Period {
-    /// The period that `instant` is in.
+    /// The period that contains `instant`.
     pub fn at(zone: &TimeZone, instant: i64) -> Period {
         if let Ok(offset) = zone.to_fixed_offset() {
             let offset = i64::from(offset.seconds());
@@ -50,13 +50,13 @@ impl Period {
         Period { start: start.map(Timestamp::as_second), before, offset, end }
     }
 
-    /// The wall times that its beginning leaves out, as [from, to).
+    /// The wall times that its beginning skips, as [from, to).
     pub fn hole(&self) -> Option<(i64, i64)> {
         let start = self.start.filter(|_| self.offset > self.before)?;
         Some((start + self.before, start + self.offset))
     }
 
-    /// The wall times that come for the second time, as [from, to).
+    /// The wall times that occur for the second time, as [from, to).
     pub fn second_pass(&self) -> Option<(i64, i64)> {
         let start = self.start.filter(|_| self.offset < self.before)?;
         Some((start + self.offset, start + self.before))
@@ -85,7 +85,7 @@ pub(super) fn next_after(pattern: &Pattern, zone: &TimeZone, after: i64) -> Opti
         if instant < period.end {
             return Some(instant);
         }
-        // No change of offset further than two days before the next match can move it.
+        // A change of offset more than two days before the next match cannot move it.
         from = period.end.max(instant - 2 * DAY_S);
     }
 }

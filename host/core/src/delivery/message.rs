@@ -1,4 +1,4 @@
-//! Messages on their way out of the outbox, as the store and the courier speak of them.
+//! Messages of the outbox, as the store and the courier exchange them.
 
 use std::time::Duration;
 
@@ -7,84 +7,84 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{TaskName, Tenant};
 use crate::time::Time;
 
-/// A message whose turn it is, taken for one attempt.
+/// A message claimed for one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claimed {
     /// Its number in the outbox.
     pub id: u64,
     /// When it was committed.
     pub at: Time,
-    /// The task that emitted it; none: an operator's write, or older than this column.
+    /// The task that emitted it; none: an operator wrote it, or it is older than this column.
     pub task: Option<TaskName>,
     /// The tenant of the item that emitted it.
     pub tenant: Option<Tenant>,
-    /// Where it goes.
+    /// Its topic, which decides the route.
     pub topic: String,
-    /// Messages of one task, tenant, topic and key are delivered in their order.
+    /// Its ordering key: messages of one task, tenant, topic and key are delivered in order.
     pub key: String,
-    /// The content.
+    /// Its content.
     pub payload: Vec<u8>,
     /// Which attempt this is, counted from 1.
     pub attempt: u32,
 }
 
-/// What a receiver has answered.
+/// A receiver's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
-    /// The status of the answer, as in HTTP.
+    /// Its HTTP status.
     pub status: u16,
-    /// Its content, as far as it was taken.
+    /// Its content, truncated to what is kept.
     pub body: Vec<u8>,
-    /// Whether there was more than was taken.
+    /// Whether the content was truncated.
     pub cut: bool,
 }
 
-/// What came of an attempt, to be written down.
+/// The result of an attempt, to be recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
-    /// The message.
+    /// The message's number in the outbox.
     pub id: u64,
-    /// The attempt; one that is not the message's latest changes nothing.
+    /// The attempt; a result of an attempt that is not the latest changes nothing.
     pub attempt: u32,
-    /// How it ended.
+    /// How the attempt ended.
     pub end: End,
 }
 
-/// How an attempt has ended.
+/// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// The receiver has taken it.
+    /// The receiver accepted the message.
     Delivered(Reply),
-    /// It is tried again after that span, by the store's clock.
+    /// The message is retried after a wait, by the store's clock.
     Again {
         /// The wait.
         after: Duration,
         /// What went wrong.
         error: String,
     },
-    /// It is not tried again. Messages behind it go on.
+    /// The message is abandoned. Messages behind it are delivered.
     GivenUp {
         /// What went wrong.
         error: String,
-        /// What the receiver said, if it did.
+        /// The receiver's answer, if there was one.
         reply: Option<Reply>,
     },
 }
 
-/// Where a message is.
+/// The state of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It waits for its delivery, or for another attempt.
+    /// It is waiting for its delivery or for another attempt.
     Pending,
-    /// The receiver has taken it.
+    /// The receiver accepted it.
     Delivered,
-    /// It was given up.
+    /// It was abandoned after its last attempt or a permanent refusal.
     GivenUp,
 }
 
 impl State {
-    /// The word for it.
+    /// The word for it in output.
     pub fn word(self) -> &'static str {
         match self {
             State::Pending => "pending",
@@ -94,7 +94,7 @@ impl State {
     }
 }
 
-/// What has become of a message.
+/// The delivery status of a message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     /// Its number in the outbox.
@@ -103,14 +103,14 @@ pub struct Delivery {
     pub emitted_at: Time,
     /// Its content.
     pub payload: Vec<u8>,
-    /// Where it is.
+    /// Its state.
     pub state: State,
-    /// Attempts begun.
+    /// Attempts begun, including the current one.
     pub attempts: u32,
-    /// What went wrong with the last attempt, where something did.
+    /// The error of the last attempt, if it failed.
     pub error: Option<String>,
-    /// What the receiver said at the end.
+    /// The receiver's final answer.
     pub reply: Option<Reply>,
-    /// When it was delivered or given up.
+    /// When it was delivered or abandoned.
     pub ended_at: Option<Time>,
 }

@@ -1,9 +1,9 @@
-//! The keys with the most work, found in one pass and a fixed room: Space-Saving (Metwally,
+//! The keys with the most work, found in one pass with fixed memory: Space-Saving (Metwally,
 //! Agrawal, El Abbadi 2005).
 //!
-//! A key that has no counter takes over the smallest one and goes on from its count. So a
-//! count is never too low, and too high by at most its error, which is at most the number of
-//! items divided by that of the counters; and a key with more than that is never missed.
+//! A key without a counter takes over the smallest counter and continues from its count. A count is
+//! therefore never too low, and too high by at most its error, which is at most the number of items
+//! divided by the number of counters; a key with more items than that is never missed.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::snapshot::HotKey;
 
 /// Counters of a sketch.
 pub(super) const COUNTERS: usize = 64;
-/// Keys that are told.
+/// Keys that are reported at most.
 pub(super) const TOLD_MAX: usize = 8;
-/// A key is told if at most this part of its count is doubtful: in work that is spread evenly,
-/// every counter is full of doubt, and no key is hot.
+/// A key is reported only if at most 1/`DOUBT_MAX_DIVISOR` of its count is uncertain: when work is
+/// spread evenly, every counter is uncertain, and no key is hot.
 const DOUBT_MAX_DIVISOR: u64 = 4;
 
-/// What decides a partition, and of which task.
+/// The text that decides an item's partition, with the item's task.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     task: TaskName,
@@ -47,7 +47,7 @@ impl Key {
 
 #[derive(Debug)]
 struct Counter {
-    /// Of the key, so that most others are told apart without looking at it.
+    /// The key's hash: distinguishes most keys without comparing them.
     hash: u64,
     key: Key,
     count: u64,
@@ -87,7 +87,7 @@ impl Sketch {
         }
     }
 
-    /// As often a key may have come that has no counter.
+    /// An upper bound of how often a key without a counter has occurred.
     fn floor(&self) -> u64 {
         if self.counters.len() < COUNTERS {
             return 0;
@@ -96,10 +96,10 @@ impl Sketch {
     }
 }
 
-/// The hottest keys of several sketches, most first, and how many items all of them are of.
+/// The hottest keys of several sketches, most items first, and the total number of items.
 pub(super) fn hottest(sketches: &[&Sketch]) -> (Vec<HotKey>, u64) {
     let floors: u64 = sketches.iter().map(|sketch| sketch.floor()).sum();
-    // By key: its count and its error, as if it had no counter anywhere.
+    // By key: its count and its error, as if no sketch had a counter for it.
     let mut keys: BTreeMap<&Key, (u64, u64)> = BTreeMap::new();
     for sketch in sketches {
         let floor = sketch.floor();

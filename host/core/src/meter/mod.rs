@@ -1,9 +1,9 @@
-//! What a node has done lately: the numbers of its [`Report`], counted as it goes.
+//! Measures a node's recent work: the numbers of its [`Report`].
 //!
-//! The meter is told when a batch is handed to its guest, what the guest has used, and what a
-//! commit made of the items. It keeps a bounded amount (a quarter of an hour in panes, the
-//! hottest keys in a sketch, the runs it touched last), decides nothing about work, and
-//! nobody waits for it. What it does not know: why anything was slow.
+//! The meter records when a batch is handed to its guest, what the guest has used, and what a
+//! commit did with the items. It keeps a bounded amount: a quarter of an hour in panes, the hottest
+//! keys in a sketch, and the runs touched last. It makes no decisions about work and delays
+//! nothing. It does not know why anything was slow.
 //!
 //! ```text
 //!            rates    60 panes of 15 s    a count
@@ -28,44 +28,44 @@ use hot::Sketch;
 use panes::Panes;
 use runs::Runs;
 
-/// Batches that may be under way at once; of more, the oldest are not timed.
+/// Batches that are timed at once; beyond that, the oldest are not timed.
 const UNDER_WAY_MAX: usize = 4_096;
-/// One histogram of latencies, and how many make a quarter of an hour.
+/// The length of one latency histogram; [`LATENCY_PANES`] of them make a quarter of an hour.
 const LATENCY_PANE: Duration = Duration::from_secs(60);
 const LATENCY_PANES: usize = 15;
-/// One sketch of hot keys, and how many make a quarter of an hour.
+/// The length of one sketch of hot keys; [`HOT_PANES`] of them make a quarter of an hour.
 const HOT_PANE: Duration = Duration::from_secs(300);
 const HOT_PANES: usize = 3;
 
 /// How an item left a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// With effects.
+    /// Committed with effects.
     Committed,
-    /// Without.
+    /// Ended without effects.
     Skipped,
-    /// Into the retries: it is not at its end.
+    /// Moved to the retries: the item has not ended.
     Retried,
-    /// Set aside.
+    /// Set aside as a dead letter.
     Dead,
 }
 
-/// What calls of a guest have used.
+/// The resources that calls of a guest have used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Used {
-    /// Fuel.
+    /// Fuel used.
     pub fuel: u64,
-    /// The most linear memory, in bytes.
+    /// The maximum linear memory, in bytes.
     pub memory_bytes: u64,
     /// Calls of imports.
     pub host_calls: u64,
     /// Rows read.
     pub rows_read: u64,
-    /// Instances.
+    /// Instances created.
     pub instances: u64,
 }
 
-/// The numbers of a node.
+/// The measurements of a node.
 #[derive(Debug)]
 pub struct Meter {
     under_way: BTreeMap<CommitId, Batch>,
@@ -86,7 +86,7 @@ struct Batch {
 }
 
 impl Meter {
-    /// Nothing was done before `now`.
+    /// A meter without work before `now`.
     pub fn new(now: Mono) -> Meter {
         Meter {
             under_way: BTreeMap::new(),
@@ -127,7 +127,7 @@ impl Meter {
         self.under_way.remove(&batch);
     }
 
-    /// Whatever is under way has lost its owner, and will not be heard of.
+    /// No batch under way will be committed by this node: it has lost its partitions.
     pub fn abandon_all(&mut self) {
         self.under_way.clear();
     }
@@ -143,7 +143,8 @@ impl Meter {
         run.instances = run.instances.saturating_add(used.instances);
     }
 
-    /// A commit has landed, with these of its items; what it left out is not among them.
+    /// A commit has succeeded with these items of its batch; items that it left out are not among
+    /// them.
     pub fn land<'a>(
         &mut self,
         now: Mono,
@@ -184,12 +185,12 @@ impl Meter {
         }
     }
 
-    /// Runs have ended; they are told of for a moment longer.
+    /// Runs have ended; they are reported for a while longer.
     pub fn ended(&mut self, runs: &[RunId]) {
         self.runs.ended(runs);
     }
 
-    /// Writes the numbers into a report.
+    /// Writes the measurements into a report.
     pub fn fill(&mut self, now: Mono, report: &mut Report) {
         let under_way = self.under_way.values().flat_map(|batch| &batch.runs);
         report.running = under_way.clone().map(|(_, count)| count).sum();

@@ -1,12 +1,11 @@
-//! The recent past in panes of equal length: what is older than all of them is forgotten.
+//! Recent measurements in panes of equal length; older ones are discarded.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::time::Mono;
 
-/// The last panes, each with its number since the start; those in which nothing happened are
-/// left out.
+/// The latest panes, each with its number since the start; empty panes are left out.
 #[derive(Debug)]
 pub(super) struct Panes<T> {
     start: Mono,
@@ -16,8 +15,7 @@ pub(super) struct Panes<T> {
 }
 
 impl<T: Default> Panes<T> {
-    /// Panes from `start` on, of that length; so many are kept, the one that is not over
-    /// among them.
+    /// Panes of length `span` from `start` on; this many are kept, including the current one.
     pub(super) fn new(start: Mono, span: Duration, kept: usize) -> Panes<T> {
         let span_us = u64::try_from(span.as_micros()).unwrap_or(u64::MAX).max(1);
         Panes { start, span_us, kept, panes: VecDeque::new() }
@@ -33,7 +31,7 @@ impl<T: Default> Panes<T> {
         }
     }
 
-    /// The pane of now.
+    /// The current pane.
     pub(super) fn at(&mut self, now: Mono) -> &mut T {
         let number = self.number(now);
         self.forget(number);
@@ -52,7 +50,7 @@ impl<T: Default> Panes<T> {
 }
 
 impl Panes<u32> {
-    /// One number for each pane, oldest first, the empty ones as well; none from before the
+    /// One number per pane, oldest first, including empty panes; none for the time before the
     /// start.
     pub(super) fn series(&mut self, now: Mono) -> Vec<u32> {
         let last = self.number(now);

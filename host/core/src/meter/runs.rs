@@ -1,4 +1,4 @@
-//! What a node does for each run, as long as that is of interest.
+//! A node's work for each run, while the run is of interest.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,11 +7,11 @@ use crate::ids::RunId;
 use crate::snapshot::RunAtNode;
 use crate::time::Mono;
 
-/// Runs that are counted; of more, the one touched longest ago is forgotten.
+/// Runs that are counted; beyond that, the one touched longest ago is discarded.
 pub(super) const RUNS_MAX: usize = 32;
-/// How long a run is told of after its end: whoever looks now and then sees short ones too.
+/// How long a run is reported after its end, so that a periodic reader sees short runs, too.
 pub(super) const TOLD_AFTER_END: Duration = Duration::from_secs(60);
-/// How long a run is told of for which nothing is done here.
+/// How long a run is reported while this node does nothing for it.
 const TOLD_IDLE: Duration = Duration::from_secs(900);
 
 /// The runs that were touched last.
@@ -26,7 +26,7 @@ struct Counted {
 }
 
 impl Runs {
-    /// The numbers of a run for which something is done now.
+    /// The counters of a run that this node works on now.
     pub(super) fn of(&mut self, now: Mono, run: RunId) -> &mut RunAtNode {
         if !self.0.contains_key(&run) && self.0.len() >= RUNS_MAX {
             let idle = self.0.iter().min_by_key(|(_, counted)| counted.touched);
@@ -52,7 +52,7 @@ impl Runs {
         }
     }
 
-    /// The runs to be told of, with how many items of each are under way.
+    /// The runs to report, with the number of items of each under way.
     pub(super) fn report<'a>(
         &mut self,
         now: Mono,

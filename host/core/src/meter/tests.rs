@@ -1,4 +1,4 @@
-//! A node's numbers: exact where they are counted, bounded where they are estimated.
+//! A node's measurements: counts are exact, estimates stay within their bounds.
 
 use std::collections::BTreeMap;
 

@@ -1,27 +1,27 @@
-//! Runs that no slot asks for: a person's, a takeover's, those of `besom run`.
+//! Runs without a slot: an operator's, a takeover's, and those of `besom run`.
 
 use super::{ActiveRun, Overlap, Policy, SlotOutcome, SlotRecord, Start, TaskState, Trigger};
 use crate::ids::Term;
 use crate::time::Time;
 
-/// What becomes of a run that no slot asks for.
+/// The decision about a run without a slot.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Admission {
-    /// It is started. The row explains it.
+    /// The run is started. The row explains it.
     Start {
         /// The run; its slot is now.
         start: Start,
         /// Its row of the slot history.
         record: SlotRecord,
     },
-    /// Not yet, for this reason: ask again when a run of the task has ended.
+    /// The run has to wait, for this reason: ask again when a run of the task has ended.
     Wait(String),
-    /// Not at all, for this reason.
+    /// The run is refused, for this reason.
     Refuse(String),
 }
 
-/// Decides about a run that a person, a takeover or `besom run` asks for. A pause stops what
-/// happens by itself, not what a person asks for; `overlap` holds for all.
+/// Decides about a run that an operator, a takeover or `besom run` requests. A pause stops
+/// automatic runs, not an operator's; `overlap` applies to all.
 pub fn admit(
     now: Time,
     term: Term,
@@ -32,9 +32,9 @@ pub fn admit(
 ) -> Admission {
     let reason = match &trigger {
         Trigger::Manual { by, reason } => format!("triggered by {by}: {reason}"),
-        Trigger::Takeover => "run at the start of the leader".to_owned(),
+        Trigger::Takeover => "run at the leader's start".to_owned(),
         Trigger::Pass => "run by `besom run`".to_owned(),
-        Trigger::Schedule => "run for its schedule".to_owned(),
+        Trigger::Schedule => "scheduled run".to_owned(),
     };
     if let (Trigger::Takeover | Trigger::Schedule, Some(pause)) = (&trigger, &state.paused) {
         return Admission::Refuse(format!(
@@ -45,13 +45,11 @@ pub fn admit(
     if let Some(run) = active.first().filter(|_| policy.overlap != Overlap::Allow) {
         let way = format!("run {} has been active since {}", run.run, run.started_at);
         return match (&trigger, policy.overlap) {
-            // Nobody is there to ask again after a takeover.
+            // After a takeover no caller would ask again.
             (Trigger::Takeover, _) | (_, Overlap::Queue) => {
-                Admission::Wait(format!("it waits: {way}"))
+                Admission::Wait(format!("waiting: {way}"))
             }
-            _ => Admission::Refuse(format!(
-                "{way}; with overlap = \"skip\" a task has one run at a time"
-            )),
+            _ => Admission::Refuse(format!("{way}; overlap = \"skip\" allows one run at a time")),
         };
     }
     let record = SlotRecord {

@@ -1,8 +1,8 @@
-//! One task's slots between the last decision and now.
+//! Decides one task's slots between the last decision and now.
 //!
-//! A watermark, [`TaskState::last_slot`], says up to where slots are decided. It is stored
-//! in the transaction that starts the runs, so a slot is decided once however often a leader
-//! restarts, and none is passed over.
+//! A watermark, [`TaskState::last_slot`], marks the latest decided slot. It is stored in the
+//! transaction that starts the runs, so every slot is decided exactly once, however often a leader
+//! restarts.
 //!
 //! ```text
 //!   last_slot        leadership.since, now - grace            now
@@ -19,7 +19,7 @@ use crate::cron::Schedule;
 use crate::ids::{RunId, TaskName};
 use crate::time::Time;
 
-/// What was decided about one task.
+/// The decision about one task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     /// Rows of the slot history, in the order in which they were decided.
@@ -28,16 +28,16 @@ pub struct Decision {
     pub starts: Vec<Start>,
     /// The task's state from now on.
     pub state: TaskState,
-    /// How far the watermark was ahead of `now`, and was set back to it; none: it was not.
+    /// How far the watermark was ahead of `now` before it was set back; none: it was not set back.
     pub set_back: Option<Duration>,
-    /// Whether there is anything to be stored.
+    /// Whether anything has to be stored.
     pub changed: bool,
-    /// When to decide again, if no run ends and nothing is asked for before: always after
-    /// `now`, jitter included. None: there is no further slot.
+    /// When to decide again unless a run ends or a command arrives first: always after `now`,
+    /// jitter included. None: there is no further slot.
     pub next: Option<Time>,
 }
 
-/// Decides about all slots of a task up to `now`, and about those that wait. Call it when
+/// Decides about all slots of a task up to `now` and about waiting slots. Call it when
 /// [`Decision::next`] has come, when a run of the task has ended, and when its definition, its
 /// pause or the leadership has changed. `active` are the task's runs that have not ended.
 pub fn decide(
@@ -66,7 +66,7 @@ pub fn decide(
     let Some(schedule) = schedule else {
         return desk.decided(None);
     };
-    // A clock that goes back a little waits at the watermark: no slot is decided twice.
+    // If the clock goes back a little, the watermark waits: no slot is decided twice.
     let mut last = desk.state.last_slot.unwrap_or(now);
     if last > now + CLOCK_BACK_MAX {
         desk.set_back = Some(last.since(now));
@@ -91,7 +91,7 @@ pub fn decide(
     desk.decided(next)
 }
 
-/// The slots whose start has come.
+/// The slots whose start time has come.
 #[derive(Clone, Copy)]
 struct Due {
     latest: Time,
@@ -106,7 +106,7 @@ impl Due {
         policy: &Policy,
         task: &TaskName,
     ) -> Option<Due> {
-        // Nearly always nothing, or one.
+        // Nearly always none, or one.
         schedule.next_after(last).filter(|first| *first <= now)?;
         let mut latest = *schedule.latest(last, now, 1).last()?;
         if start_of(task, schedule, policy, latest) > now {
@@ -116,7 +116,7 @@ impl Due {
     }
 }
 
-/// A decision in the making.
+/// A decision under construction.
 struct Desk<'a> {
     now: Time,
     leadership: Leadership,
@@ -142,7 +142,7 @@ impl Desk<'_> {
         }
     }
 
-    /// A schedule that was not there before counts from now.
+    /// A new schedule counts from now.
     fn begin(&mut self, canonical: &str) {
         self.give_up_queued(usize::MAX, SlotOutcome::Skipped, "the schedule was changed");
         self.state.schedule = canonical.to_owned();
@@ -154,16 +154,16 @@ impl Desk<'_> {
         self.give_up_queued(usize::MAX, SlotOutcome::Paused, &reason);
         let Some(due) = due else { return };
         let since = pause.since.clamp(last, due.latest);
-        let before = "it was not decided before the task was paused".to_owned();
+        let before = "the slot was not decided before the task was paused".to_owned();
         self.rows(schedule, last, since, SlotOutcome::Missed, before);
         self.rows(schedule, since, due.latest, SlotOutcome::Paused, reason);
     }
 
-    /// Slots that have waited for a run to end.
+    /// Starts slots that have waited for a run to end.
     fn start_queued(&mut self) {
         while !self.state.queued_slots.is_empty() && self.in_the_way().is_none() {
             let slot = self.state.queued_slots.remove(0);
-            let reason = format!("started at {}, when the run before it had ended", self.now);
+            let reason = format!("started at {}, after the previous run had ended", self.now);
             self.start(slot, reason);
         }
     }
@@ -175,31 +175,31 @@ impl Desk<'_> {
         let missed = if on_time_from <= last {
             0
         } else {
-            // A slot at the very beginning of the leadership is on time.
+            // A slot at the very start of the leadership is on time.
             schedule.count(last, Time(on_time_from.micros() - 1).min(latest))
         };
         if missed == 0 {
-            let reason = format!("decided late, together with the slot of {latest}");
+            let reason = format!("decided late, together with the slot at {latest}");
             self.rows(schedule, last, Time(latest.micros() - 1), SlotOutcome::Coalesced, reason);
             return self.on_time(schedule, latest);
         }
         match self.policy.catch_up {
             CatchUp::Skip | CatchUp::All(0) => {
-                let why = self.absence(last, "catch_up is skip");
+                let why = self.absence(last, "catch_up = \"skip\"");
                 let start = start_of(&self.state.task, schedule, self.policy, latest);
                 let latest_on_time = missed < count || self.now.since(start) <= self.policy.grace();
                 let end = if latest_on_time { Time(latest.micros() - 1) } else { latest };
                 let missed_end = if missed < count { Time(on_time_from.micros() - 1) } else { end };
                 self.rows(schedule, last, missed_end, SlotOutcome::Missed, why);
                 if latest_on_time {
-                    let reason = format!("decided late, together with the slot of {latest}");
+                    let reason = format!("decided late, together with the slot at {latest}");
                     self.rows(schedule, missed_end, end, SlotOutcome::Coalesced, reason);
                     self.on_time(schedule, latest);
                 }
             }
             CatchUp::Coalesce => {
                 let why =
-                    self.absence(last, &format!("the run of the slot of {latest} stands for it"));
+                    self.absence(last, &format!("covered by the run of the slot at {latest}"));
                 self.rows(schedule, last, Time(latest.micros() - 1), SlotOutcome::Coalesced, why);
                 self.catch_up(&[latest], 1);
             }
@@ -207,28 +207,28 @@ impl Desk<'_> {
                 let n = n.min(CATCH_UP_RUNS_MAX);
                 let slots = schedule.latest(last, latest, n);
                 let first = slots.first().copied().unwrap_or(latest);
-                let why = self.absence(last, &format!("catch_up runs the latest {n}"));
+                let why = self.absence(last, &format!("catch_up runs only the latest {n}"));
                 self.rows(schedule, last, Time(first.micros() - 1), SlotOutcome::Missed, why);
                 self.catch_up(&slots, n);
             }
         }
     }
 
-    /// Why slots after `last` were not decided in time.
+    /// Why the slots after `last` were not decided in time.
     fn absence(&self, last: Time, consequence: &str) -> String {
         if last < self.leadership.since {
-            format!("nobody led from {last} to {}, and {consequence}", self.leadership.since)
+            format!("no leader from {last} to {}; {consequence}", self.leadership.since)
         } else {
-            format!("the leader came to it late, at {}, and {consequence}", self.now)
+            format!("the leader decided late, at {}; {consequence}", self.now)
         }
     }
 
-    /// A slot at its time: what overlaps decides.
+    /// A slot at its time: `overlap` decides.
     fn on_time(&mut self, schedule: &Schedule, slot: Time) {
         let Some((run, way)) = self.in_the_way() else {
             let start = start_of(&self.state.task, schedule, self.policy, slot);
             let reason = if start > slot {
-                format!("on time: jitter puts its start at {start}")
+                format!("on time: jitter delays the start to {start}")
             } else {
                 "on time".to_owned()
             };
@@ -237,17 +237,17 @@ impl Desk<'_> {
         match (self.policy.overlap, self.state.queued_slots.first()) {
             (Overlap::Queue, None) => {
                 self.state.queued_slots.push(slot);
-                self.row(slot, SlotOutcome::Queued, format!("it waits: {way}"), run);
+                self.row(slot, SlotOutcome::Queued, way, run);
             }
             (Overlap::Queue, Some(waiting)) => {
-                let reason = format!("the slot of {waiting} waits already, and {way}");
+                let reason = format!("the slot at {waiting} is already waiting, and {way}");
                 self.row(slot, SlotOutcome::Skipped, reason, run);
             }
             (Overlap::Skip | Overlap::Allow, _) => self.row(slot, SlotOutcome::Skipped, way, run),
         }
     }
 
-    /// Missed slots that are to run: one after the other, unless runs may overlap.
+    /// Missed slots that run: one after the other, unless runs may overlap.
     fn catch_up(&mut self, slots: &[Time], queued_max: u32) {
         for slot in slots {
             match self.in_the_way() {
@@ -257,19 +257,19 @@ impl Desk<'_> {
                     self.row(
                         *slot,
                         SlotOutcome::Queued,
-                        format!("it is caught up later: {way}"),
+                        format!("to be caught up later: {way}"),
                         run,
                     );
                 }
             }
         }
         let surplus = self.state.queued_slots.len().saturating_sub(queued_max.max(1) as usize);
-        let reason = format!("catch_up keeps the latest {queued_max} only");
+        let reason = format!("catch_up keeps only the latest {queued_max}");
         self.give_up_queued(surplus, SlotOutcome::Missed, &reason);
     }
 
-    /// The oldest slots that wait will not run. They need not follow one another, so each
-    /// gets a row, and a reason, of its own.
+    /// Drops the oldest waiting slots. They need not be consecutive, so each gets its own row and
+    /// reason.
     fn give_up_queued(&mut self, count: usize, outcome: SlotOutcome, reason: &str) {
         let count = count.min(self.state.queued_slots.len());
         for slot in self.state.queued_slots.drain(..count).collect::<Vec<_>>() {
@@ -277,7 +277,7 @@ impl Desk<'_> {
         }
     }
 
-    /// What keeps a run from starting, in words that stay the same while it does.
+    /// What prevents a start, in words that do not change while it does.
     fn in_the_way(&self) -> Option<(Option<RunId>, String)> {
         if self.policy.overlap == Overlap::Allow {
             return None;
@@ -286,9 +286,9 @@ impl Desk<'_> {
             let way = format!("run {} has been active since {}", active.run, active.started_at);
             return Some((Some(active.run), way));
         }
-        self.starts.first().map(|start| {
-            (None, format!("the run of the slot of {} has just been started", start.slot))
-        })
+        self.starts
+            .first()
+            .map(|start| (None, format!("the run of the slot at {} has just started", start.slot)))
     }
 
     fn start(&mut self, slot: Time, reason: String) {
@@ -300,7 +300,7 @@ impl Desk<'_> {
         self.push(slot, slot, 1, outcome, reason, run);
     }
 
-    /// One row for all slots in (after, until], if there are any.
+    /// Adds one row for all slots in (after, until], if there are any.
     fn rows(
         &mut self,
         schedule: &Schedule,

@@ -1,20 +1,20 @@
-//! Why a slot ran, or did not: the answer to `besom task explain TASK@TIME`.
+//! Explains why a slot ran or did not run: the answer to `besom task explain TASK@TIME`.
 
 use super::{SlotOutcome, SlotRecord};
 use crate::cron::Schedule;
 use crate::time::Time;
 
-/// A time typed by a person names a whole second.
+/// A time without fractions names the whole second.
 const SECOND_US: i64 = 1_000_000;
 
-/// Explains what was decided about the slot at `at`, from the rows of the slot history
-/// that touch its time (in any order) and the schedule as it is configured now.
+/// Explains the decision about the slot at `at`, from the rows of the slot history that cover its
+/// time (in any order) and the currently configured schedule.
 pub fn explain(at: Time, now: Time, schedule: Option<&Schedule>, records: &[SlotRecord]) -> String {
     let end = if at.micros() % SECOND_US == 0 { Time(at.micros() + SECOND_US - 1) } else { at };
     let is_slot = schedule.is_some_and(|schedule| schedule.is_slot(at));
     let mut found: Vec<&SlotRecord> = records
         .iter()
-        // A row of several slots speaks of its ends, and of those between that are slots.
+        // A row of several slots covers its ends and the slots between them.
         .filter(|record| {
             let names = |time: Time| (at..=end).contains(&time);
             names(record.from)
@@ -23,18 +23,18 @@ pub fn explain(at: Time, now: Time, schedule: Option<&Schedule>, records: &[Slot
         })
         .collect();
     if !found.is_empty() {
-        // A slot that waited has a second row, of the same term or a later one.
+        // A slot that waited has a second row, with the same term or a later one.
         found.sort_by_key(|record| (record.outcome != SlotOutcome::Queued, record.term));
         return found.into_iter().map(describe).collect::<Vec<_>>().join("\n");
     }
     let Some(schedule) = schedule else {
-        return format!("{at}: the task has no schedule, and no run was asked for at that time");
+        return format!("{at}: the task has no schedule, and no run was requested at that time");
     };
     if at > now {
         return if is_slot {
-            format!("{at}: a slot to come; nothing is decided before its time")
+            format!("{at}: an upcoming slot; slots are decided when they are due")
         } else {
-            format!("{at}: in the future, and no slot; {}", nearest(schedule, at))
+            format!("{at}: in the future, and not a slot; {}", nearest(schedule, at))
         };
     }
     if !is_slot {
@@ -42,11 +42,11 @@ pub fn explain(at: Time, now: Time, schedule: Option<&Schedule>, records: &[Slot
     }
     if records.iter().any(|record| record.from <= at) {
         format!(
-            "{at}: a slot of the schedule as it is now, but nothing was decided: the task had another schedule then, or was resumed or defined later"
+            "{at}: a slot of the current schedule, but nothing was decided: the task had a different schedule then, or was resumed or defined later"
         )
     } else {
         format!(
-            "{at}: a slot of the schedule, but before the task was known, or older than the history that is kept"
+            "{at}: a slot of the schedule, but before the task was defined or older than the retained history"
         )
     }
 }
@@ -71,15 +71,15 @@ fn describe(record: &SlotRecord) -> String {
     format!("{slots}: {what}{run}: {reason} (decided in term {term})")
 }
 
-/// The slots around a time that is none.
+/// The slots next to a time that is not a slot.
 fn nearest(schedule: &Schedule, at: Time) -> String {
-    // The longest schedule in use is a yearly one, or a leap day's.
+    // The longest schedule in use is yearly, or on a leap day.
     let years = std::time::Duration::from_secs(9 * 366 * 86_400);
     let before = schedule.latest(at - years, at, 1).pop();
     match (before, schedule.next_after(at)) {
         (Some(before), Some(after)) => format!("the nearest are {before} and {after}"),
         (Some(only), None) | (None, Some(only)) => format!("the nearest is {only}"),
-        (None, None) => "there is none nearby".to_owned(),
+        (None, None) => "there is no slot nearby".to_owned(),
     }
 }
 
@@ -118,9 +118,9 @@ mod tests {
                 840,
                 1,
                 SlotOutcome::Ran,
-                "started at 1970-01-01T00:15:00Z, when the run before it had ended",
+                "started at 1970-01-01T00:15:00Z, after the previous run had ended",
             ),
-            record(840, 840, 1, SlotOutcome::Queued, "it waits: run 12 has been active"),
+            record(840, 840, 1, SlotOutcome::Queued, "run 12 has been active"),
         ];
         let table = [
             (600, "1970-01-01T00:10:00Z: ran as run 12: on time (decided in term 3)"),
@@ -130,7 +130,7 @@ mod tests {
             ),
             (
                 840,
-                "1970-01-01T00:14:00Z: queued: it waits: run 12 has been active (decided in term 3)\n1970-01-01T00:14:00Z: ran as run 12: started at 1970-01-01T00:15:00Z, when the run before it had ended (decided in term 3)",
+                "1970-01-01T00:14:00Z: queued: run 12 has been active (decided in term 3)\n1970-01-01T00:14:00Z: ran as run 12: started at 1970-01-01T00:15:00Z, after the previous run had ended (decided in term 3)",
             ),
             (
                 730,
@@ -138,16 +138,16 @@ mod tests {
             ),
             (
                 540,
-                "1970-01-01T00:09:00Z: a slot of the schedule, but before the task was known, or older than the history that is kept",
+                "1970-01-01T00:09:00Z: a slot of the schedule, but before the task was defined or older than the retained history",
             ),
             (
                 900,
-                "1970-01-01T00:15:00Z: a slot of the schedule as it is now, but nothing was decided: the task had another schedule then, or was resumed or defined later",
+                "1970-01-01T00:15:00Z: a slot of the current schedule, but nothing was decided: the task had a different schedule then, or was resumed or defined later",
             ),
-            (1200, "1970-01-01T00:20:00Z: a slot to come; nothing is decided before its time"),
+            (1200, "1970-01-01T00:20:00Z: an upcoming slot; slots are decided when they are due"),
             (
                 1210,
-                "1970-01-01T00:20:10Z: in the future, and no slot; the nearest are 1970-01-01T00:20:00Z and 1970-01-01T00:21:00Z",
+                "1970-01-01T00:20:10Z: in the future, and not a slot; the nearest are 1970-01-01T00:20:00Z and 1970-01-01T00:21:00Z",
             ),
         ];
         for (at, expected) in table {
@@ -158,7 +158,7 @@ mod tests {
         }
         assert_eq!(
             explain(Time::from_secs(540), Time::from_secs(1_000), None, &[]),
-            "1970-01-01T00:09:00Z: the task has no schedule, and no run was asked for at that time"
+            "1970-01-01T00:09:00Z: the task has no schedule, and no run was requested at that time"
         );
     }
 

@@ -1,9 +1,9 @@
-//! What a schedule would meet if runs took as long as they have taken.
+//! Forecasts how a schedule behaves if runs take as long as past runs did.
 //!
-//! Decides how many of the next slots would find the run before still going, and what the
-//! overlap policy would make of them. The past is replayed in its order, over and over; slots
-//! and starts are those of the scheduler. Does not know why a run takes long, nor that the
-//! backlog of a slow one may make the next one slower.
+//! Decides how many of the next slots would find the previous run still active, and what the
+//! overlap policy would do with them. Past durations are replayed in order, repeatedly; slots and
+//! starts are computed as the scheduler does. It does not know why a run takes long, nor that the
+//! backlog of a slow run may slow down the next one.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,47 +15,47 @@ use crate::cron::Schedule;
 use crate::ids::TaskName;
 use crate::time::Time;
 
-/// Slots that are looked at, at most.
+/// The maximum number of slots in a forecast.
 pub const SLOTS_MAX: u32 = 10_000;
-/// Slots that are looked at by default.
+/// The default number of slots in a forecast.
 pub const SLOTS_DEFAULT: u32 = 200;
 
-/// What the next slots would meet.
+/// The forecast for the next slots.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Forecast {
-    /// Slots that were looked at.
+    /// The number of slots examined.
     pub slots: u32,
-    /// Of these, slots whose time comes while a run still goes: the sum of the next three.
+    /// The number of slots that find a run still active: the sum of the next three fields.
     pub clashing: u32,
-    /// They are skipped.
+    /// Slots that are skipped.
     pub skipped: u32,
-    /// They wait for the run before (`overlap = queue`).
+    /// Slots that wait for the previous run (`overlap = queue`).
     pub queued: u32,
-    /// They run beside the run before (`overlap = allow`).
+    /// Slots that overlap the previous run (`overlap = allow`).
     pub overlapping: u32,
-    /// Past runs that this is drawn from.
+    /// The number of past runs used.
     pub runs: u32,
-    /// Half of these took no longer.
+    /// The median of their durations.
     pub p50: Duration,
-    /// 99 of 100 took no longer.
+    /// The 99th percentile of their durations.
     pub p99: Duration,
-    /// None took longer.
+    /// The longest of their durations.
     pub max: Duration,
-    /// The shortest time between two of the slots; none: there is only one.
+    /// The shortest interval between two of the slots; none: there is only one slot.
     pub gap: Option<Duration>,
-    /// All of this for a person.
+    /// The forecast as a sentence.
     pub sentence: String,
 }
 
 impl Forecast {
-    /// Whether somebody should look at it.
+    /// Whether any slot finds a run still active.
     pub fn is_warning(&self) -> bool {
         self.clashing > 0
     }
 }
 
-/// Looks at the next `slots` slots after `from` (at most [`SLOTS_MAX`]). `durations` are those of
-/// past runs, oldest first; without any there is nothing to be said.
+/// Examines the next `slots` slots after `from` (at most [`SLOTS_MAX`]). `durations` are those of
+/// past runs, oldest first; without any, there is no forecast.
 pub fn forecast(
     task: &TaskName,
     schedule: &Schedule,
@@ -99,8 +99,8 @@ pub fn forecast(
     Some(forecast)
 }
 
-/// How long runs took that have ended well. They are given newest first, as the store
-/// lists them, and come back oldest first.
+/// The durations of successful runs, oldest first. `runs` is ordered newest first, as the store
+/// lists them.
 pub fn durations(runs: &[Run]) -> Vec<Duration> {
     let ended = runs.iter().rev().filter(|run| run.error.is_none());
     ended.filter_map(|run| Some(run.ended_at?.since(run.started_at))).collect()
@@ -110,19 +110,19 @@ fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// The nearest rank; of nothing: zero.
+/// The nearest-rank percentile; zero of no durations.
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     sorted.get(rank - 1).copied().unwrap_or_default()
 }
 
-/// Runs that follow one another as the plan lets them.
+/// Consecutive runs under the overlap policy.
 struct Replay<'a> {
     overlap: Overlap,
     durations: std::iter::Cycle<std::slice::Iter<'a, Duration>>,
-    /// When the runs that go end, earliest first.
+    /// When the active runs end, earliest first.
     active: VecDeque<Time>,
-    /// Whether a slot waits for the end of the run that goes.
+    /// Whether a slot waits for the active run to end.
     waits: bool,
     skipped: u32,
     queued: u32,
@@ -170,27 +170,27 @@ fn sentence(f: &Forecast) -> String {
         ),
     };
     let apart =
-        f.gap.map_or(String::new(), |gap| format!("; slots are {} apart or more", show(gap)));
+        f.gap.map_or(String::new(), |gap| format!("; slots are at least {} apart", show(gap)));
     let slots = match f.slots {
         1 => "the next slot".to_owned(),
         n => format!("the next {n} slots"),
     };
     let what = match (f.queued, f.skipped, f.overlapping) {
-        (0, 0, 0) if f.slots == 1 => format!("{slots} would find no run still going"),
-        (0, 0, 0) => format!("none of {slots} would find the run before still going"),
-        (0, 0, n) => format!("{n} of {slots} would run beside the run before"),
+        (0, 0, 0) if f.slots == 1 => format!("{slots} would find no run still active"),
+        (0, 0, 0) => format!("none of {slots} would find the previous run still active"),
+        (0, 0, n) => format!("{n} of {slots} would overlap the previous run"),
         (0, n, _) => {
-            format!("{n} of {slots} would be skipped because the run before still goes")
+            format!("{n} of {slots} would be skipped because the previous run is still active")
         }
-        (n, 0, _) => format!("{n} of {slots} would wait for the run before to end"),
+        (n, 0, _) => format!("{n} of {slots} would wait for the previous run to end"),
         (n, more, _) => format!(
-            "{n} of {slots} would wait for the run before to end, and {more} more would be skipped because one waits already"
+            "{n} of {slots} would wait for the previous run to end, and {more} more would be skipped because one is already waiting"
         ),
     };
     format!("{what} ({took}{apart})")
 }
 
-/// A span in its two largest units, as a person says it.
+/// A duration in its two largest units.
 fn show(span: Duration) -> String {
     let (s, ms) = (span.as_secs(), span.subsec_millis());
     let two = |big: u64, unit: &str, small: u64, part: &str| match small {
@@ -298,13 +298,13 @@ mod tests {
                 Overlap::Skip,
                 &[4, 4, 362][..],
                 200,
-                "99 of the next 200 slots would be skipped because the run before still goes (the last 3 runs: median 4s, p99 6m 2s, longest 6m 2s; slots are 2m apart or more)",
+                "99 of the next 200 slots would be skipped because the previous run is still active (the last 3 runs: median 4s, p99 6m 2s, longest 6m 2s; slots are at least 2m apart)",
             ),
             (
                 Overlap::Skip,
                 &[4],
                 1,
-                "the next slot would find no run still going (the last run took 4s)",
+                "the next slot would find no run still active (the last run took 4s)",
             ),
         ] {
             assert_eq!(of("@every 2m", overlap, seconds, slots).sentence, expected);

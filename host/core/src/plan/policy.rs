@@ -1,4 +1,4 @@
-//! How a task treats its slots, and what a decision about them has to know.
+//! A task's policy for its slots, and the other inputs of a decision.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use crate::cron::Schedule;
 use crate::ids::{RunId, TaskName, Term};
 use crate::time::Time;
 
-/// How late a slot may be decided and still count as on time, by default.
+/// The default of how late a slot may be decided and still count as on time.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(60);
-/// The shortest grace: no leader decides a slot at its very microsecond, and a shorter one
-/// would make every slot of a busy node a missed one.
+/// The minimum grace: no leader decides a slot at its exact microsecond, and with a shorter grace a
+/// busy node would miss every slot.
 pub const GRACE_MIN: Duration = Duration::from_secs(5);
-/// Slots that `catch_up = all` runs at most, whatever it asks for.
+/// The maximum number of slots that `catch_up = all` runs.
 pub const CATCH_UP_RUNS_MAX: u32 = 1_000;
-/// A watermark further ahead of the clock than this was set by a clock that was wrong: it is set
-/// back, or the task would stand still until then. Slots go by the store's clock, which hardly
-/// goes back by itself.
+/// A watermark further ahead of the clock than this was set under a wrong clock; it is set back,
+/// because otherwise the task would stop until that time. Slots follow the store's clock, which
+/// rarely goes back.
 pub const CLOCK_BACK_MAX: Duration = Duration::from_secs(60);
 
-/// How a task treats its slots.
+/// A task's policy for its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// While the run before is active.
+    /// Applies to slots while the previous run is active.
     pub overlap: Overlap,
-    /// That passed while nobody led.
+    /// Applies to slots whose time passed without a leader.
     pub catch_up: CatchUp,
-    /// A run starts up to so much after its slot.
+    /// The upper bound of a run's random delay after its slot.
     pub jitter: Duration,
     /// How late a slot may be decided and still count as on time ([`GRACE_DEFAULT`]; at
     /// least [`GRACE_MIN`]).
@@ -34,16 +34,16 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The grace that counts.
+    /// The effective grace.
     pub(super) fn grace(&self) -> Duration {
         self.grace.max(GRACE_MIN)
     }
 }
 
-/// Under whom slots are decided.
+/// The leadership under which slots are decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Leadership {
-    /// The term.
+    /// The term of the leadership.
     pub term: Term,
     /// When it became active. Slots before it are missed, not late.
     pub since: Time,
@@ -52,13 +52,13 @@ pub struct Leadership {
 /// A run of the task that has not ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActiveRun {
-    /// Its number.
+    /// The run's number in the store.
     pub run: RunId,
-    /// Its slot.
+    /// The slot that it runs for.
     pub slot: Time,
     /// When it was started.
     pub started_at: Time,
-    /// What started it.
+    /// What started the run.
     pub trigger: Trigger,
 }
 
@@ -76,14 +76,14 @@ impl From<&Run> for ActiveRun {
 /// A run to be started now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Start {
-    /// The slot it runs for.
+    /// The slot that it runs for.
     pub slot: Time,
     /// What starts it.
     pub trigger: Trigger,
 }
 
-/// When the run of a slot starts: the slot and its share of the jitter. Any leader computes
-/// the same; the share never reaches the next slot, so slots start in their order.
+/// When a slot's run starts: the slot plus its share of the jitter. Every leader computes the same
+/// time. The share never reaches the next slot, so runs start in the order of their slots.
 pub fn start_of(task: &TaskName, schedule: &Schedule, policy: &Policy, slot: Time) -> Time {
     let gap = schedule.next_after(slot).map_or(Duration::MAX, |next| next.since(slot));
     let spread = policy.jitter.min(gap).as_micros();

@@ -1,4 +1,4 @@
-//! Any policy, any history: every slot is explained once.
+//! Under any policy and any history, every slot is explained exactly once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,10 +21,10 @@ fn policies() -> impl Strategy<Value = Policy> {
     })
 }
 
-/// What happens between two decisions.
+/// An event between two decisions.
 #[derive(Debug, Clone)]
 enum Step {
-    /// The clock moves by so many seconds (back as well).
+    /// The clock moves by this many seconds, possibly backwards.
     Clock(i64),
     /// The oldest run ends.
     End,
@@ -65,7 +65,7 @@ proptest! {
         for step in steps {
             let mut stored = true;
             match step {
-                // Further back is a clock that was set: then the watermark is set back.
+                // A larger step back means that the clock was set; then the watermark is set back.
                 Step::Clock(by) => {
                     let least = state.last_slot.unwrap() - CLOCK_BACK_MAX;
                     now = Time((now.micros() + by * 1_000_000).max(0)).max(least);
@@ -80,7 +80,7 @@ proptest! {
             }
             let decision = decide(now, leadership, Some(&schedule), &policy, &state, &active);
             seen = seen.max(now);
-            // Deciding is pure: whoever decides again, decides the same.
+            // Deciding is pure: a second call decides the same.
             prop_assert_eq!(&decision, &decide(now, leadership, Some(&schedule), &policy, &state, &active));
             prop_assert!(decision.next.is_none_or(|next| next > now));
             if !stored {
@@ -108,7 +108,7 @@ proptest! {
                 prop_assert!(active.len() <= 1);
             }
             state = decision.state;
-            // Settled at once: a second look finds nothing to do.
+            // The decision is final: a second call finds nothing to do.
             let again = decide(now, leadership, Some(&schedule), &policy, &state, &active);
             prop_assert!(!again.changed, "{:?}", again);
             let known = schedule.latest(begin, state.last_slot.unwrap(), u32::MAX);

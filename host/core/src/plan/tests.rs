@@ -154,7 +154,7 @@ fn a_slot_older_than_the_grace_is_missed() {
             60,
             (
                 SlotOutcome::Missed,
-                "nobody led from 1970-01-01T03:00:00Z to 1970-01-02T03:01:00Z, and catch_up is skip",
+                "no leader from 1970-01-01T03:00:00Z to 1970-01-02T03:01:00Z; catch_up = \"skip\"",
             ),
         ),
         // The leader itself was suspended.
@@ -163,7 +163,7 @@ fn a_slot_older_than_the_grace_is_missed() {
             -600,
             (
                 SlotOutcome::Missed,
-                "the leader came to it late, at 1970-01-02T03:01:01Z, and catch_up is skip",
+                "the leader decided late, at 1970-01-02T03:01:01Z; catch_up = \"skip\"",
             ),
         ),
     ] {
@@ -188,7 +188,7 @@ fn a_leader_that_is_late_within_the_grace_makes_no_flood() {
     assert_eq!(short(&decision), "coalesced 5-9(5), ran 10, start 10");
     assert_eq!(
         decision.slots[0].reason,
-        "decided late, together with the slot of 1970-01-01T00:10:00Z"
+        "decided late, together with the slot at 1970-01-01T00:10:00Z"
     );
 }
 
@@ -308,17 +308,17 @@ fn a_run_that_is_asked_for_meets_overlap_and_pause() {
             Overlap::Skip,
             state(1),
             active(),
-            Err(format!("no: {busy}; with overlap = \"skip\" a task has one run at a time")),
+            Err(format!("no: {busy}; overlap = \"skip\" allows one run at a time")),
         ),
-        (manual(), Overlap::Queue, state(1), active(), Err(format!("later: it waits: {busy}"))),
+        (manual(), Overlap::Queue, state(1), active(), Err(format!("later: waiting: {busy}"))),
         (manual(), Overlap::Allow, state(1), active(), Ok("triggered by anna: disk is full")),
-        (Trigger::Takeover, Overlap::Skip, state(1), vec![], Ok("run at the start of the leader")),
+        (Trigger::Takeover, Overlap::Skip, state(1), vec![], Ok("run at the leader's start")),
         (
             Trigger::Takeover,
             Overlap::Skip,
             state(1),
             active(),
-            Err(format!("later: it waits: {busy}")),
+            Err(format!("later: waiting: {busy}")),
         ),
         (
             Trigger::Takeover,

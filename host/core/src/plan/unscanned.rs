@@ -1,5 +1,5 @@
-//! Since when a task has not looked at its tables: what has fallen due there meanwhile is in no
-//! queue, and nobody counts it.
+//! Computes since when a task has not scanned its tables: items that became due since then are in
+//! no queue and in no count.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ use super::{CatchUp, GRACE_MIN, Policy, Run, TaskState, start_of};
 use crate::cron::Schedule;
 use crate::time::Time;
 
-/// How long the scan of a run may take before its slot counts as not looked at.
+/// How long a run's scan may take before its slot counts as not scanned.
 pub const SCAN_GRACE: Duration = Duration::from_secs(60);
 
-/// A run, as far as it says whether the tables were looked at.
+/// What a run says about whether the tables were scanned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scan {
     /// The slot of the run.
     pub slot: Time,
     /// When the run was started.
     pub started_at: Time,
-    /// What has become of its scan; none: it goes on.
+    /// How its scan ended; none: it is still active.
     pub ended: Option<ScanEnd>,
 }
 
 /// How a scan ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanEnd {
-    /// It came to its end.
+    /// The scan reached its end.
     Complete,
-    /// With an error, or it was cancelled.
+    /// The scan failed or was cancelled.
     Failed,
 }
 
@@ -41,11 +41,11 @@ impl From<&Run> for Scan {
     }
 }
 
-/// The start of the first slot since the last complete scan, if it has come and no scan has
-/// begun for it lately. `runs` are the task's latest runs, newest first; of a task that fails
-/// for longer than they reach, the oldest of them counts. None: it is paused, runs by trigger
-/// only, or has looked at its tables as its schedule says. A task that is `held` by what the database
-/// refuses does not scan, however lately its run began.
+/// The start of the first slot since the last complete scan, if that time has come and no scan for
+/// it has begun recently. `runs` are the task's latest runs, newest first; if the task has failed
+/// for longer than they reach, the oldest of them counts. None: the task is paused, runs by trigger
+/// only, or has scanned its tables as scheduled. A task that is `held` because the database refuses
+/// it does not scan, however recently its run began.
 pub fn unscanned_since(
     now: Time,
     schedule: &Schedule,
@@ -59,14 +59,14 @@ pub fn unscanned_since(
     }
     let complete = runs.iter().find(|run| run.ended == Some(ScanEnd::Complete));
     let looked = match (complete, runs.last()) {
-        // A scan sees what had fallen due when it began, whatever its slot.
+        // A scan sees everything that was due when it began, whatever its slot.
         (Some(run), _) => run.slot.max(run.started_at),
         (None, Some(oldest)) => Time(oldest.slot.0.saturating_sub(1)),
         (None, None) => state.last_slot?,
     };
     let newest = runs.first();
     let idle = newest.is_none_or(|run| run.ended == Some(ScanEnd::Complete));
-    // Slots that passed while nobody led are left out on purpose, if the task says so.
+    // Slots that passed without a leader are left out intentionally if the task says so.
     let looked = match (policy.catch_up, state.last_slot) {
         (CatchUp::Skip, Some(decided)) if idle => looked.max(decided),
         _ => looked,

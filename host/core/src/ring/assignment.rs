@@ -1,13 +1,12 @@
-//! Partitions to nodes, with a bound on every node's load.
+//! Assigns partitions to nodes, with a bound on every node's load.
 //!
-//! Every partition has a place on the circle. It goes to the first node from there on that
-//! has not had its share: `ceil(1.05 x partitions x weight / all weights)`. Partitions choose
-//! in their order, so the table is a function of the member set alone, not of how the set
-//! came about.
+//! Every partition has a place on the circle. It goes to the first node from there on that has not
+//! reached its bound: `ceil(1.05 x partitions x weight / all weights)`. Partitions choose in their
+//! order, so the table is a function of the member set alone, not of its history.
 //!
-//! What a change of members moves: partitions whose first choice changed, and at most those
-//! that could not have their first choice before or after. The latter are the price of the
-//! bound, a few in a hundred.
+//! A change of members moves the partitions whose first choice changed, and at most those that
+//! could not have their first choice before or after. The latter are the cost of the bound: a few
+//! in a hundred.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -19,29 +18,29 @@ use super::circle::{Circle, POINTS_MAX};
 use super::server::ServerName;
 use crate::ids::{Partition, partition_of};
 
-/// Points on the circle for each unit of weight. With 100 nodes the loads of the bare
-/// circle have a standard deviation of 3 %.
+/// Points on the circle per unit of weight. With 100 nodes, the loads of the bare circle have a
+/// standard deviation of 3 %.
 pub const VIRTUAL_NODES: u32 = 1_024;
 
-/// The most that a node may own, in per cent of its share by weight.
+/// The maximum load of a node, in per cent of its share by weight.
 pub const LOAD_PERCENT_MAX: u64 = 105;
 
-/// Keeps the places of partitions apart from the places of nodes.
+/// Keeps the places of partitions distinct from the places of nodes.
 const PARTITION_SEED: u64 = 0x6265_736f_6d00_0001;
 
-/// A node as the ring sees it.
+/// A node on the ring.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RingMember {
-    /// Its lasting name: the same after a restart, or everything would move.
+    /// Its lasting name: it must survive a restart, or all its partitions would move.
     pub name: ServerName,
-    /// Its share beside the others'.
+    /// Its weight relative to the others'.
     pub weight: NonZeroU32,
 }
 
-/// Which node each partition belongs to.
+/// The owner of each partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    /// By rank, in the order of the names.
+    /// By rank: the members in the order of their names.
     members: Vec<RingMember>,
     /// The owner's rank, by partition; empty without members.
     owners: Vec<u32>,
@@ -49,10 +48,10 @@ pub struct Assignment {
     overflowed: u32,
 }
 
-/// What lies between two assignments.
+/// The difference between two assignments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Moves {
-    /// Every partition whose owner differs: from, to. None: nobody owned or owns it.
+    /// Every partition whose owner differs: old and new owner. None: no owner.
     pub partitions: BTreeMap<Partition, (Option<ServerName>, Option<ServerName>)>,
 }
 
@@ -62,7 +61,7 @@ impl Moves {
         self.partitions.len()
     }
 
-    /// How many leave and how many reach a node.
+    /// How many partitions leave a node and how many reach it.
     pub fn of(&self, node: &str) -> (usize, usize) {
         let is = |name: &Option<ServerName>| name.as_ref().map(ServerName::as_str) == Some(node);
         let leaving = self.partitions.values().filter(|(from, _)| is(from)).count();
@@ -72,15 +71,15 @@ impl Moves {
 }
 
 impl Assignment {
-    /// The assignment of that many partitions to these members, in whatever order they come.
-    /// Of two with one name the heavier counts.
+    /// Assigns that many partitions to these members, given in any order. Of two members with the
+    /// same name, the heavier counts.
     pub fn of(members: &[RingMember], partitions: NonZeroU32) -> Assignment {
         const POINTS: NonZeroU32 = NonZeroU32::new(VIRTUAL_NODES).unwrap();
         Assignment::with_virtual_nodes(members, partitions, POINTS)
     }
 
-    /// The same with another number of points for each unit of weight. Nodes that do not
-    /// agree on it do not agree on the assignment.
+    /// Like [`Assignment::of`], with another number of points per unit of weight. Nodes have to
+    /// agree on it to agree on the assignment.
     pub fn with_virtual_nodes(
         members: &[RingMember],
         partitions: NonZeroU32,
@@ -104,7 +103,7 @@ impl Assignment {
             let mut choices = circle.walk(place(Partition(partition)));
             let first = choices.next().unwrap_or(0);
             let free = |rank: &u32| loads[*rank as usize] < shares[*rank as usize];
-            // The shares add up to at least all partitions, so somebody is free.
+            // The shares add up to at least all partitions, so one member always has room.
             let owner = if free(&first) { first } else { choices.find(free).unwrap_or(first) };
             self.overflowed += u32::from(owner != first);
             loads[owner as usize] += 1;
@@ -148,8 +147,7 @@ impl Assignment {
             .map(|(partition, _)| Partition(partition))
     }
 
-    /// How many partitions each node has, and how many it may have at the most; in the order
-    /// of the names.
+    /// Each member's number of partitions and the maximum it may have, in the order of the names.
     pub fn loads(&self) -> Vec<(&RingMember, u64, u64)> {
         let shares = shares(&self.members, self.partitions);
         let mut loads = vec![0; self.members.len()];
@@ -160,15 +158,15 @@ impl Assignment {
         self.members.iter().zip(both).map(|(member, (load, share))| (member, load, share)).collect()
     }
 
-    /// How many partitions did not get their first choice, because it had its share.
+    /// How many partitions did not get their first choice because it had reached its bound.
     pub fn overflowed(&self) -> u32 {
         self.overflowed
     }
 
-    /// What has to move from one assignment to get to another.
+    /// The moves from one assignment to another.
     ///
     /// # Panics
-    /// When they have different numbers of partitions: a store's never changes.
+    /// Panics if they have different numbers of partitions; a store's number never changes.
     pub fn moves(from: &Assignment, to: &Assignment) -> Moves {
         assert_eq!(from.partitions, to.partitions, "a store's partitions are fixed");
         let all = (0..from.partitions.get()).map(Partition);
@@ -187,11 +185,11 @@ fn place(partition: Partition) -> u64 {
     xxh3_64_with_seed(&partition.0.to_le_bytes(), PARTITION_SEED)
 }
 
-/// The circle of the members, by rank. A point is named by node and number apart, so that no
-/// two names run together (`a1` and 0, `a` and 10).
+/// The circle of the members, by rank. A point's hash separates node and number, so that no two
+/// names collide (`a1` and 0, `a` and 10).
 pub(super) fn circle(members: &[RingMember], virtual_nodes: NonZeroU32) -> Circle {
     let all: u64 = members.iter().map(|member| u64::from(member.weight.get())).sum();
-    // Fewer for each unit where the weights are absurdly large, rather than a panic.
+    // Fewer points per unit if the weights are extremely large, rather than a panic.
     let budget = (u64::from(virtual_nodes.get()) * all).min(POINTS_MAX as u64 / 2);
     let mut points = Vec::new();
     for (rank, member) in (0_u32..).zip(members) {

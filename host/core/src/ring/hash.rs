@@ -1,11 +1,11 @@
-//! Hash functions as a ring sees them: bytes in, a position on a circle out.
+//! Hash functions of a ring: from bytes to a position on the circle.
 
 use md5::Digest as _;
 use serde::{Deserialize, Serialize};
 
 /// A hash function of a ring. The same bytes always give the same position.
 pub trait Hasher {
-    /// The width of a position in bits, 1 to 64: positions lie in `0..2^bits`.
+    /// The width of a position in bits, 1 to 64: positions are in `0..2^bits`.
     fn bits(&self) -> u32;
 
     /// The position of these bytes.
@@ -32,7 +32,7 @@ impl<H: Hasher + ?Sized> Hasher for Box<H> {
     }
 }
 
-/// XXH3 with 64 bits: fast and even. The same function as
+/// XXH3 with 64 bits: fast and evenly distributed. The same function as
 /// [`partition_of`](crate::ids::partition_of) without a tenant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Xxh3;
@@ -47,8 +47,8 @@ impl Hasher for Xxh3 {
     }
 }
 
-/// The first four bytes of MD5, big-endian: 32 bits. For rings that have to agree with
-/// others that hash so; nothing here is a matter of security.
+/// The first four bytes of MD5, big-endian: 32 bits. For rings that must agree with others that use
+/// it; nothing here is security-relevant.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Md5;
 

@@ -1,9 +1,9 @@
 //! A ring of servers and the keys stored on them.
 //!
-//! The ring is a model of the servers: it knows which key lies where, and what a change of
-//! servers moves. Whoever runs real servers carries the moves out. A key lies on one server
-//! at most. After a change without rehash it may lie on a server that does not own it any
-//! more: looking it up is then a miss, until it is added again or a rehash moves it.
+//! The ring is a model of the servers: it knows where each key is stored and which keys a change of
+//! servers moves. The owner of real servers has to perform the moves. A key is stored on at most
+//! one server. After a change without rehash, it may be stored on a server that no longer owns it:
+//! looking it up is then a miss, until it is added again or a rehash moves it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -15,49 +15,49 @@ use super::circle::{Circle, POINTS_MAX};
 use super::hash::Hasher;
 use super::server::ServerName;
 
-/// How a hash becomes a server.
+/// How a hash maps to a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Placement {
-    /// The first point at or after the hash, wrapping round. A server has `virtual nodes x
-    /// weight` points, number `j` of them where its name followed by `j` is hashed to.
+    /// The first point at or after the hash, wrapping around. A server has `virtual nodes x weight`
+    /// points; the position of point `j` is the hash of its name followed by `j`.
     #[default]
     Consistent,
-    /// The remainder of the hash by the number of servers (each counted `weight` times), in
-    /// the order of their names.
+    /// The remainder of the hash by the number of servers (each counted `weight` times), in the
+    /// order of their names.
     Modulo,
 }
 
-/// A change of servers that cannot be.
+/// A change of servers that is not possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The name is taken.
-    #[error("there is a server `{0}` already")]
+    /// A server with this name already exists.
+    #[error("server `{0}` already exists")]
     Exists(ServerName),
-    /// No such server.
-    #[error("there is no server `{0}`")]
+    /// No server has this name.
+    #[error("no server is called `{0}`")]
     Unknown(ServerName),
-    /// Points beyond the bound.
+    /// The change would exceed [`POINTS_MAX`].
     #[error("{points} points are too many: a ring has at most {POINTS_MAX}")]
     TooMany {
-        /// How many there would be.
+        /// The number of points that there would be.
         points: u64,
     },
 }
 
-/// What a change of servers did to the stored keys.
+/// The effect of a change of servers on the stored keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Change {
-    /// Keys whose owner was computed anew: in a consistent ring those of the servers that
-    /// lose a part of the circle, by modulo all of them.
+    /// Keys whose owner was computed again: in a consistent ring those of the servers that lose a
+    /// part of the circle, with modulo all of them.
     pub rehashed: u64,
-    /// Keys of these that changed their server.
+    /// Of these, keys that moved to another server.
     pub moved: u64,
-    /// Keys that went with the removed server.
+    /// Keys that were lost with the removed server.
     pub lost: u64,
 }
 
-/// Where a key belongs and where it lies.
+/// A key's owner, and whether the key is stored there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lookup<'a> {
     /// Its owner.
@@ -79,11 +79,11 @@ pub struct HashRing<H> {
     placement: Placement,
     virtual_nodes: NonZeroU32,
     servers: BTreeMap<ServerName, Server>,
-    /// The names by rank; under modulo each as often as its weight says.
+    /// The names by rank; with modulo, each as often as its weight.
     ranks: Vec<ServerName>,
-    /// Empty under modulo.
+    /// Empty with modulo.
     circle: Circle,
-    /// Whether every stored key lies on its owner.
+    /// Whether every stored key is on its owner.
     settled: bool,
 }
 
@@ -101,10 +101,11 @@ impl<H: Hasher> HashRing<H> {
         }
     }
 
-    /// Adds a server. With `rehash` the keys that belong to it now are moved to it.
+    /// Adds a server. With `rehash`, the keys that it now owns are moved to it.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::TooMany`].
+    /// [`Error::Exists`] if the name is taken, [`Error::TooMany`] if there would be too many
+    /// points.
     pub fn add_server(
         &mut self,
         name: impl Into<ServerName>,
@@ -131,7 +132,7 @@ impl<H: Hasher> HashRing<H> {
         if !self.settled || self.placement == Placement::Modulo {
             return Ok(self.rehash(self.servers.keys().cloned().collect()));
         }
-        // Whoever owned the position of a point that is the new server's now gives keys up.
+        // The owner of a position that becomes a point of the new server loses keys.
         let donors = self
             .circle
             .points()
@@ -144,11 +145,11 @@ impl<H: Hasher> HashRing<H> {
         Ok(self.rehash(donors))
     }
 
-    /// Removes a server. With `rehash` its keys move to their next owners; without, or when
-    /// it was the last one, they are lost.
+    /// Removes a server. With `rehash`, its keys move to their next owners; without it, or if it
+    /// was the last server, they are lost.
     ///
     /// # Errors
-    /// [`Error::Unknown`].
+    /// [`Error::Unknown`] if no server has this name.
     pub fn remove_server(
         &mut self,
         name: impl Into<ServerName>,
@@ -159,7 +160,8 @@ impl<H: Hasher> HashRing<H> {
         self.arrange();
         let count = gone.keys.len() as u64;
         if !rehash || self.servers.is_empty() {
-            // Under modulo the others' keys do not stay theirs; on the circle they do.
+            // With modulo, the other servers' keys change owners as well; on the circle they do
+            // not.
             let stays = self.placement == Placement::Consistent;
             self.settled = (self.settled && stays) || self.is_without_keys();
             return Ok(Change { lost: count, ..Change::default() });
@@ -176,8 +178,8 @@ impl<H: Hasher> HashRing<H> {
         Ok(change)
     }
 
-    /// Stores a key on its owner, and says who that is; none: the ring is empty, and nothing
-    /// is stored.
+    /// Stores a key on its owner and returns the owner; none: the ring is empty, and nothing is
+    /// stored.
     pub fn add_key(&mut self, key: &str) -> Option<&ServerName> {
         let owner = self.owner(key)?.clone();
         if !self.settled {
@@ -189,7 +191,7 @@ impl<H: Hasher> HashRing<H> {
         self.servers.get_key_value(&owner).map(|(name, _)| name)
     }
 
-    /// Removes a key from wherever it lies; says whether it lay anywhere.
+    /// Removes a key; returns whether it was stored.
     pub fn remove_key(&mut self, key: &str) -> bool {
         if self.settled {
             let Some(owner) = self.owner(key).cloned() else { return false };
@@ -215,8 +217,8 @@ impl<H: Hasher> HashRing<H> {
         self.ranks.get(self.rank_of_hash(hash)?)
     }
 
-    /// The place of a hash's owner among the servers in their order (under modulo, each
-    /// counted as often as its weight says); none: the ring is empty.
+    /// The index of a hash's owner among the servers in their order (with modulo, each counted as
+    /// often as its weight); none: the ring is empty.
     pub fn rank_of_hash(&self, hash: u64) -> Option<usize> {
         match self.placement {
             Placement::Consistent => self.circle.owner(hash).map(|rank| rank as usize),
@@ -227,7 +229,7 @@ impl<H: Hasher> HashRing<H> {
         }
     }
 
-    /// The servers in their order: name, weight, and how many keys lie there.
+    /// The servers in their order: name, weight, and number of stored keys.
     pub fn servers(&self) -> impl Iterator<Item = (&ServerName, NonZeroU32, usize)> {
         self.servers.iter().map(|(name, server)| (name, server.weight, server.keys.len()))
     }
@@ -237,12 +239,12 @@ impl<H: Hasher> HashRing<H> {
         self.servers.get(name).map(|server| server.keys.iter().map(|key| &**key))
     }
 
-    /// The circle. Under modulo it is empty.
+    /// The circle; empty with modulo.
     pub fn circle(&self) -> &Circle {
         &self.circle
     }
 
-    /// How a hash becomes a server here.
+    /// How this ring maps a hash to a server.
     pub fn placement(&self) -> Placement {
         self.placement
     }
@@ -256,7 +258,7 @@ impl<H: Hasher> HashRing<H> {
         self.servers.values().all(|server| server.keys.is_empty())
     }
 
-    /// Ranks and circle from the set of servers alone: how it came about does not matter.
+    /// Computes ranks and circle from the set of servers alone, independent of its history.
     fn arrange(&mut self) {
         if self.placement == Placement::Modulo {
             let times = |(name, server): (&ServerName, &Server)| {
@@ -280,7 +282,8 @@ impl<H: Hasher> HashRing<H> {
         self.circle = Circle::new(self.hasher.bits(), points);
     }
 
-    /// Computes the owners of all keys on these servers anew and moves what has another.
+    /// Computes the owners of all keys on these servers again and moves the keys whose owner
+    /// differs.
     fn rehash(&mut self, donors: BTreeSet<ServerName>) -> Change {
         let mut change = Change::default();
         let mut moving = Vec::new();
@@ -303,7 +306,7 @@ impl<H: Hasher> HashRing<H> {
         change
     }
 
-    /// Puts a key that lies nowhere onto its owner.
+    /// Stores a key that is not stored yet on its owner.
     fn place(&mut self, key: Arc<str>) {
         let owner = self.owner(&key).cloned();
         if let Some(server) = owner.and_then(|owner| self.servers.get_mut(&owner)) {
@@ -320,6 +323,6 @@ fn partition(
     for key in keys {
         if stays(&key) { stay.push(key) } else { leave.push(key) }
     }
-    // In order already, so the set is built at once.
+    // The keys are in order already, so the set is built in one step.
     (stay.into_iter().collect(), leave)
 }

@@ -1,13 +1,13 @@
 //! Which node owns a key: consistent hashing as a library.
 //!
-//! Two rings, one circle under both:
+//! Two rings use the same circle:
 //!
-//! - [`HashRing`] is the general one: servers and keys come and go, the hash function
-//!   ([`Hasher`]) and the placement ([`Placement`]) are chosen, stored keys can be moved
-//!   with the change of servers, and the moves are counted.
-//! - [`Assignment`] is the cluster's: a fixed number of partitions over its members, with a
-//!   bound on every member's load. A pure function of the member set, so that nodes which
-//!   see the same members agree without talking.
+//! - [`HashRing`] is the general one: servers and keys can be added and removed, the hash function
+//!   ([`Hasher`]) and the placement ([`Placement`]) are chosen, stored keys can be moved when
+//!   servers change, and the moves are counted.
+//! - [`Assignment`] is the cluster's: it assigns a fixed number of partitions to its members, with
+//!   a bound on every member's load. It is a pure function of the member set, so that nodes that
+//!   see the same members agree without communicating.
 //!
 //! ```text
 //!   key ── hash ──────────────> circle ──> server            (HashRing)
@@ -15,8 +15,8 @@
 //!                       └── hash ──> circle, bounded load ──┘  once per member set
 //! ```
 //!
-//! Not decided here: who is a member, and who really owns a partition (the store does; an
-//! assignment is what its owners should become). Nothing here measures time.
+//! This module decides neither who is a member nor who actually owns a partition: the store does,
+//! and an assignment is the target. Nothing here measures time.
 
 pub mod assignment;
 pub mod circle;

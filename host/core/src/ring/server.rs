@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// The name of a server or node. Names are ordered as people number them: `server_2` comes before
-/// `server_10`. The order decides whose a point is that two servers claim, and which
+/// The name of a server or node. Names are ordered numerically: `server_2` comes before
+/// `server_10`. The order decides which of two servers owns a point that both claim, and which
 /// server a remainder means.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -19,8 +19,8 @@ impl ServerName {
         &self.0
     }
 
-    /// What stands before the number at the end, and the number. A number that does not fit
-    /// is a part of the text.
+    /// The text before the number at the end, and the number. A number that does not fit is part of
+    /// the text.
     fn parts(&self) -> (&str, Option<u64>) {
         let text = self.0.trim_end_matches(|c: char| c.is_ascii_digit());
         match self.0[text.len()..].parse() {
@@ -56,7 +56,7 @@ impl AsRef<str> for ServerName {
 
 impl Ord for ServerName {
     fn cmp(&self, other: &ServerName) -> Ordering {
-        // The whole text last: `s1` and `s01` are two servers.
+        // The whole text is compared last: `s1` and `s01` are different servers.
         self.parts().cmp(&other.parts()).then_with(|| self.0.cmp(&other.0))
     }
 }

@@ -1,7 +1,7 @@
-//! What a ring does to many keys: how they are distributed, and what a server that is lost
-//! or added does to them. Counting only; time is measured by whoever owns a clock.
+//! Simulates how a ring distributes many keys, and what happens to them when a server is lost or
+//! added. It only counts; the caller measures time.
 //!
-//! The servers are `server_0`, `server_1` ...; the keys the decimal numbers from `0` on.
+//! The servers are `server_0`, `server_1` ...; the keys are the decimal numbers from `0` on.
 
 use std::num::NonZeroU32;
 
@@ -13,18 +13,18 @@ use super::hash_ring::{Error, HashRing, Placement};
 use super::server::ServerName;
 use crate::ids::Partition;
 
-/// Partitions in [`Mode::Xxh3`]: as many as a cluster has by default.
+/// The number of partitions in [`Mode::Xxh3`]: a cluster's default.
 pub const PARTITIONS: NonZeroU32 = NonZeroU32::new(1_024).unwrap();
 
-/// How keys get to servers.
+/// How keys are assigned to servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// As a cluster of Besom does: XXH3, fixed partitions, bounded load.
+    /// As in a cluster of Besom: XXH3, fixed partitions, bounded load.
     Xxh3,
-    /// The key's MD5 directly on the circle.
+    /// By the key's MD5, directly on the circle.
     Md5,
-    /// The key's MD5 by remainder; virtual nodes mean nothing.
+    /// By the remainder of the key's MD5; virtual nodes have no effect.
     Modulo,
 }
 
@@ -37,26 +37,26 @@ pub enum Event {
     Add,
 }
 
-/// What came of a simulation. Servers by number.
+/// The result of a simulation, with servers by number.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
-    /// Keys of each server.
+    /// The number of keys of each server.
     pub owned: Vec<u64>,
-    /// Keys of each server after the change; a lost one has none.
+    /// The number of keys of each server after the change; a lost server has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Vec<u64>>,
-    /// Keys that have the owner that they had: what a cache would still hit.
+    /// Keys that keep their owner: a cache would still hit them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kept: Option<u64>,
-    /// Keys that have another owner.
+    /// Keys whose owner changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moved: Option<u64>,
-    /// Keys whose owner has to be computed anew so that all lie where they belong. By modulo
-    /// all of them. On the circle those of the lost server, or of the servers that lose a
-    /// part of the circle to the new one. With partitions no key is hashed again: those in
-    /// the partitions that change hands.
+    /// Keys whose owner must be computed again so that all are stored in the right place. With
+    /// modulo these are all keys. On the circle they are the keys of the lost server, or of the
+    /// servers that lose a part of the circle to the new one. With partitions no key is hashed
+    /// again: they are the keys of the partitions that change owners.
     pub rehashed: u64,
-    /// `kept`, by server. Not part of what programs read.
+    /// `kept`, by server; not part of the machine-readable output.
     #[serde(skip)]
     pub kept_by: Vec<u64>,
 }
@@ -72,7 +72,7 @@ pub fn key_hashes(mode: Mode, keys: u64) -> impl Iterator<Item = u64> {
     (0..keys).map(move |key| {
         use std::fmt::Write as _;
         text.clear();
-        // Writing to a text does not fail.
+        // Writing to a string does not fail.
         let _ = write!(text, "{key}");
         match mode {
             Mode::Xxh3 => Xxh3.hash(text.as_bytes()),
@@ -116,7 +116,7 @@ impl Servers {
         }
     }
 
-    /// Whether a key with that owner before has to be looked at because of the change.
+    /// Whether the change requires a key with that previous owner to be examined.
     fn donors(&self, after: &Servers, event: Event) -> Vec<bool> {
         match (self, after) {
             (Servers::Ring(before), Servers::Ring(after)) => {
@@ -150,11 +150,12 @@ fn member(number: u32) -> RingMember {
     RingMember { name: server_name(number), weight: NonZeroU32::MIN }
 }
 
-/// Distributes the keys over servers `0` to `servers - 1` and, if a change is named, over
-/// those that are there after it.
+/// Distributes the keys over servers `0` to `servers - 1` and, if a change is given, over the
+/// servers that remain after it.
 ///
 /// # Errors
-/// [`Error::TooMany`] points, [`Error::Unknown`] for a lost server that was not there.
+/// [`Error::TooMany`] for too many points, [`Error::Unknown`] for a lost server that does not
+/// exist.
 pub fn simulate(
     mode: Mode,
     servers: u32,
@@ -188,7 +189,7 @@ pub fn simulate(
         let is = after.owner(hash).map(|rank| left[rank] as usize);
         if let Some(was) = was {
             outcome.owned[was] += 1;
-            // Partitions have no donors: there the moved keys are the rehashed ones.
+            // Partitions have no donors: the rehashed keys are the moved ones.
             outcome.rehashed += u64::from(donors.get(was).copied().unwrap_or(is != Some(was)));
         }
         if let Some(is) = is {

@@ -1,4 +1,4 @@
-//! What somebody has to look at, the most urgent first.
+//! What requires an operator's attention, most urgent first.
 
 use std::time::Duration;
 
@@ -6,26 +6,26 @@ use super::{Held, HotKey, Node, NodeState, RunState, Snapshot, Task};
 use crate::plan::SlotOutcome;
 use crate::time::Time;
 
-/// A node that was silent for longer is shown as such.
+/// A node that has been silent for longer is reported.
 pub const SILENT_MAX_DEFAULT: Duration = Duration::from_secs(30);
 
-/// Over so long it is counted how often the leadership has changed.
+/// The period over which changes of leadership are counted.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// From when on something deserves attention.
+/// The thresholds from which a condition requires attention.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Thresholds {
     /// How long a node may be silent.
     pub silent_max: Duration,
-    /// How long an item may wait that could be done.
+    /// How long an item that could be executed may wait.
     pub overdue_max: Duration,
-    /// How many times its share a node's load may be.
+    /// A node's maximum load, as a multiple of its share.
     pub load_max: f64,
-    /// A node with less in its queue than this is not hot, whatever its share.
+    /// A node with fewer queued items is never reported as hot.
     pub hot_queue_min: u64,
-    /// How many times the longest of its latest runs a run may take.
+    /// A run's maximum duration, as a multiple of the longest of its task's latest runs.
     pub run_max: u32,
-    /// How often the leadership may change in an hour.
+    /// The maximum number of leadership changes per hour.
     pub leaders_max: usize,
 }
 
@@ -42,18 +42,18 @@ impl Default for Thresholds {
     }
 }
 
-/// How urgent something is.
+/// The urgency of an attention item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// Nothing goes on, or something is lost for now.
+    /// Work has stopped, or something is currently unavailable.
     Alarm,
-    /// It does not go as it should.
+    /// Something does not work as it should.
     Warning,
-    /// Good to know.
+    /// Informational.
     Notice,
 }
 
-/// What something is about: where a look leads to.
+/// What an attention item is about; decides where the dashboard leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// Who leads.
@@ -74,21 +74,21 @@ pub enum Subject {
     Config,
 }
 
-/// Something to look at.
+/// An attention item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attention {
     /// How urgent it is.
     pub urgency: Urgency,
     /// What it is about.
     pub subject: Subject,
-    /// What it is.
+    /// The condition, as a sentence.
     pub text: String,
-    /// What causes it, where that is known.
+    /// Its cause, if known.
     pub cause: Option<String>,
 }
 
-/// What deserves attention in a snapshot, the most urgent first; within one urgency in the
-/// order leader, nodes, queues, tasks, configuration.
+/// The attention items of a snapshot, most urgent first; within one urgency in the order leader,
+/// nodes, queues, tasks, configuration.
 pub fn attention(snapshot: &Snapshot, limits: &Thresholds) -> Vec<Attention> {
     let mut found = Found {
         now: snapshot.at,
@@ -114,7 +114,7 @@ pub fn attention(snapshot: &Snapshot, limits: &Thresholds) -> Vec<Attention> {
     found.list
 }
 
-/// A span in two units: `42s`, `4m12s`, `3h05m`, `2d03h`.
+/// A duration in two units: `42s`, `4m12s`, `3h05m`, `2d03h`.
 pub fn span(span: Duration) -> String {
     let s = span.as_secs();
     match s {
@@ -125,7 +125,7 @@ pub fn span(span: Duration) -> String {
     }
 }
 
-/// The hottest key of all nodes, and its part of its node's work.
+/// The hottest key of all nodes, and its fraction of its node's work.
 fn hottest(snapshot: &Snapshot) -> Option<(String, f64)> {
     let hot = snapshot.nodes.iter().filter_map(|node| node.hottest());
     let (hot, part) = hot.max_by(|a, b| a.1.total_cmp(&b.1))?;
@@ -135,7 +135,8 @@ fn hottest(snapshot: &Snapshot) -> Option<(String, f64)> {
 struct Found {
     now: Time,
     list: Vec<Attention>,
-    /// What all nodes have in their queues, and own: summed once, for there may be a thousand.
+    /// The sums of all nodes' queued items and owned partitions, computed once because there may be
+    /// a thousand nodes.
     waits: u64,
     owned: u32,
     hottest: Option<(String, f64)>,
@@ -160,18 +161,18 @@ impl Found {
         }
         match (&lead.leader, &lead.fault) {
             (None, None) => {
-                let text = "nobody leads: nothing new is planned".to_owned();
+                let text = "no leader: nothing new is planned".to_owned();
                 self.add(Urgency::Alarm, Subject::Leader, text);
             }
             (None, Some(fault)) => {
-                self.add(Urgency::Alarm, Subject::Leader, "who leads is not known".to_owned());
+                self.add(Urgency::Alarm, Subject::Leader, "the leader is unknown".to_owned());
                 self.because(fault.clone());
             }
             (Some(_), _) => {}
         }
     }
 
-    /// A leadership that does not last.
+    /// Reports a leadership that changes too often.
     fn leaders(&mut self, snapshot: &Snapshot, limits: &Thresholds) {
         let terms = &snapshot.leadership.terms;
         let recent = terms.iter().filter(|term| self.now.since(term.since) < HOUR).count();
@@ -200,7 +201,7 @@ impl Found {
             return self.add(urgency, subject(), text);
         }
         if silent > limits.silent_max {
-            let text = format!("{} has said nothing for {}", node.name, span(silent));
+            let text = format!("{} has been silent for {}", node.name, span(silent));
             self.add(Urgency::Warning, subject(), text);
         }
         if node.name != snapshot.host {
@@ -213,8 +214,8 @@ impl Found {
         }
         let held = node.report.iter().flat_map(|report| &report.held);
         for held in held.filter(|held| held.task.is_none()) {
-            let text =
-                format!("{} is held for {}: {}", node.name, self.since(held.since), held.what);
+            let since = self.since(held.since);
+            let text = format!("{} has been held for {since}: {}", node.name, held.what);
             self.add(Urgency::Alarm, subject(), text);
             self.because(held.why.clone());
         }
@@ -225,13 +226,13 @@ impl Found {
             let urgency = if clock.leads_not { Urgency::Alarm } else { Urgency::Warning };
             self.add(urgency, subject(), text);
             if clock.leads_not {
-                self.because("it does not lead until its clock is set; is NTP on?".to_owned());
+                self.because("it cannot lead until its clock is corrected; check NTP".to_owned());
             }
         }
         if node.state == NodeState::Draining {
             let running = node.report.as_ref().map_or(0, |report| report.running);
             let text = match (node.owned, running) {
-                (0, 0) => format!("{} is drained: nothing in flight, it may be stopped", node.name),
+                (0, 0) => format!("{} is drained: nothing in flight, safe to stop", node.name),
                 (owned, _) => {
                     let items = if running == 1 { "item" } else { "items" };
                     let partitions = if owned == 1 { "partition" } else { "partitions" };
@@ -255,7 +256,7 @@ impl Found {
             && load > limits.load_max
             && node.queued >= limits.hot_queue_min
         {
-            let text = format!("{} has {load:.1} times its share of what waits", node.name);
+            let text = format!("{} has {load:.1} times its share of the waiting items", node.name);
             self.add(Urgency::Warning, subject(), text);
             if let Some((hot, part)) = node.hottest() {
                 let key = &hot.key;
@@ -263,7 +264,7 @@ impl Found {
             }
         }
         if let Some(fault) = node.report.as_ref().and_then(|report| report.config_fault.as_ref()) {
-            let text = format!("{} keeps its old configuration: the file is wrong", node.name);
+            let text = format!("{} keeps its old configuration: the file is invalid", node.name);
             self.add(Urgency::Warning, Subject::Config, text);
             self.because(fault.lines().next().unwrap_or_default().to_owned());
         }
@@ -285,7 +286,7 @@ impl Found {
             }
         }
         if task.orphaned {
-            let text = format!("{}: its items wait, and no configuration has it", task.name);
+            let text = format!("{}: items are waiting, but no configuration defines it", task.name);
             self.add(Urgency::Warning, queue(), text);
         }
         if task.depth.dead > 0 {
@@ -303,7 +304,7 @@ impl Found {
         }
     }
 
-    /// What holds a task back, whatever node said so first.
+    /// Reports what holds a task back; equal reasons of several nodes are reported once.
     fn held(&mut self, task: &Task, snapshot: &Snapshot) {
         let alive = snapshot.nodes.iter().filter(|node| node.state != NodeState::Lost);
         let held = alive.flat_map(|node| node.report.iter().flat_map(|report| &report.held));
@@ -312,8 +313,8 @@ impl Found {
         of_task.sort_by_key(|held| (held.why.as_str(), held.since));
         of_task.dedup_by_key(|held| held.why.as_str());
         for held in of_task {
-            let text =
-                format!("{} is held for {}: {}", task.name, self.since(held.since), held.what);
+            let since = self.since(held.since);
+            let text = format!("{} has been held for {since}: {}", task.name, held.what);
             self.add(Urgency::Alarm, Subject::Task(task.name.clone()), text);
             self.because(held.why.clone());
         }
@@ -325,7 +326,10 @@ impl Found {
             && self.now.since(since) > limits.overdue_max
         {
             let since = self.since(since);
-            let text = format!("{}: what fell due in the last {since} is not seen", task.name);
+            let text = format!(
+                "{}: not scanned for {since}; items that became due since are not queued",
+                task.name
+            );
             self.add(Urgency::Alarm, subject(), text);
         }
         if let Some(pause) = &task.paused {
@@ -351,7 +355,7 @@ impl Found {
             let going = took(run.started_at, self.now);
             if going > limits.overdue_max && going > longest * limits.run_max {
                 let text = format!(
-                    "{}: run {} goes on for {}, {:.1} times its longest",
+                    "{}: run {} active for {}, {:.1} times the longest",
                     task.name,
                     run.id,
                     span(going),
@@ -373,8 +377,8 @@ impl Found {
                 _ => "fenced",
             };
             let text = match slot.count {
-                1 => format!("{}: {what} its last slot", task.name),
-                count => format!("{}: {what} its last {count} slots", task.name),
+                1 => format!("{}: last slot {what}", task.name),
+                count => format!("{}: last {count} slots {what}", task.name),
             };
             self.add(Urgency::Warning, subject(), text);
             self.because(slot.reason.clone());
@@ -391,9 +395,9 @@ impl Found {
             .map(|node| node.name.as_str())
             .collect();
         if !others.is_empty() {
-            let work = if others.len() == 1 { "works" } else { "work" };
+            let run = if others.len() == 1 { "runs" } else { "run" };
             let who = others.join(", ");
-            let text = format!("{who} {work} by another configuration than the leader");
+            let text = format!("{who} {run} a different configuration from the leader");
             self.add(Urgency::Warning, Subject::Config, text);
         }
         if snapshot.ring.moving > 0 {
@@ -404,15 +408,15 @@ impl Found {
 }
 
 impl Snapshot {
-    /// A node's part of all that waits, beside its part of all partitions: 1 is even. None:
-    /// it owns nothing, or nothing waits.
+    /// A node's fraction of all waiting items, divided by its fraction of all partitions; 1 is
+    /// even. None: it owns nothing, or nothing is waiting.
     pub fn load_over_share(&self, node: &Node) -> Option<f64> {
         let waits: u64 = self.nodes.iter().map(|node| node.queued).sum();
         let owned: u32 = self.nodes.iter().map(|node| node.owned).sum();
         node.load_over_share(waits, owned)
     }
 
-    /// The hottest key of a node and its part (0 to 1) of the node's recent work.
+    /// The hottest key of a node, and its fraction (0 to 1) of the node's recent work.
     pub fn hottest(&self, node: &str) -> Option<(String, f64)> {
         let (hot, part) = self.node(node)?.hottest()?;
         Some((hot.key.clone(), part))
@@ -420,8 +424,8 @@ impl Snapshot {
 }
 
 impl Node {
-    /// Its part of all that waits beside its part of all partitions, these being the sums of all
-    /// nodes; none: it owns nothing, or nothing waits.
+    /// Its fraction of all waiting items, divided by its fraction of all partitions; the arguments
+    /// are the sums over all nodes. None: it owns nothing, or nothing is waiting.
     pub fn load_over_share(&self, waits: u64, owned: u32) -> Option<f64> {
         (waits > 0 && self.owned > 0).then(|| {
             let load = self.queued as f64 / waits as f64;
@@ -429,7 +433,7 @@ impl Node {
         })
     }
 
-    /// Its hottest key and the part (0 to 1) of its recent work that it is.
+    /// Its hottest key, and the key's fraction (0 to 1) of its recent work.
     pub fn hottest(&self) -> Option<(&HotKey, f64)> {
         let report = self.report.as_ref()?;
         let hot = report.hot.first().filter(|_| report.hot_of > 0)?;

@@ -1,4 +1,4 @@
-//! Dead letters, by what is wrong with them.
+//! Dead letters, grouped by task and error.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,14 +8,14 @@ use crate::time::Time;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeadGroup {
-    /// The task.
+    /// The task's name in the configuration.
     pub task: String,
-    /// The last error, exactly: a command about the group names it.
+    /// The last error, exactly: a command about the group selects by it.
     pub error: String,
-    /// How many.
+    /// The number of open dead letters.
     pub count: u64,
     /// When the oldest was set aside.
     pub first: Time,
-    /// When the newest was.
+    /// When the newest was set aside.
     pub last: Time,
 }

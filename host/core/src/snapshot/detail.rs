@@ -1,4 +1,4 @@
-//! What is asked for beside the snapshot: one thing at a time, when somebody looks at it.
+//! Questions for details that the snapshot does not contain, one object at a time.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::time::Time;
 pub const DEAD_PAGE: u32 = 200;
 /// Lines of log in one page.
 pub const LOG_PAGE: u32 = 500;
-/// Slot records in one answer: those of two hours of a task that runs every three seconds.
+/// Slot records in one answer: two hours of a task that runs every three seconds.
 pub const SLOTS_PAGE: u32 = 2_500;
 /// Runs in one answer, of all its tasks together.
 pub const RUNS_PAGE: u32 = 2_000;
 /// Tasks in one question about runs.
 pub const RUNS_TASKS_MAX: usize = 8;
-/// Ended runs by which a task is judged: its typical length, and what its next slots would meet.
+/// Ended runs used to judge a task: its typical duration, and its forecast.
 pub const RUNS_JUDGED: u32 = 200;
 
 /// A question to a host.
@@ -28,49 +28,49 @@ pub const RUNS_JUDGED: u32 = 200;
 pub enum Query {
     /// Open dead letters, newest first: [`DeadPage`].
     Dead {
-        /// Of this task.
+        /// Only of this task.
         task: Option<String>,
-        /// With exactly this last error.
+        /// Only with exactly this last error.
         error: Option<String>,
-        /// With numbers below this one.
+        /// Only with numbers below this one.
         before: Option<u64>,
     },
     /// One run: [`RunDetail`].
     Run {
-        /// Its number.
+        /// The number that the store assigned.
         run: u64,
     },
-    /// What its guests have logged: [`LogPage`].
+    /// The log lines of a run's guests: [`LogPage`].
     Log {
-        /// The run.
+        /// The run's number in the store.
         run: u64,
-        /// Lines after this number.
+        /// Only lines with a greater number.
         after: u64,
     },
     /// The answering host's configuration file: [`ConfigFile`].
     Config,
-    /// What an edit of it would come to, or comes to: [`Edited`].
+    /// An edit of the file, or its preview: [`Edited`].
     Edit(Edit),
     /// Runs, newest first: [`RunPage`].
     Runs {
-        /// Of these tasks, at most [`RUNS_TASKS_MAX`]; empty: of all.
+        /// Only of these tasks, at most [`RUNS_TASKS_MAX`]; if empty, of all tasks.
         tasks: Vec<String>,
-        /// At most so many of each, up to [`RUNS_PAGE`].
+        /// The maximum number per task, up to [`RUNS_PAGE`].
         limit: u32,
     },
-    /// What the books have of a task's slots and runs: [`TaskPast`].
+    /// The stored history of a task's slots and runs: [`TaskPast`].
     Past {
-        /// The task.
+        /// The task's name in the configuration.
         task: String,
         /// How far back from now, in seconds.
         back_s: u64,
     },
-    /// How much has waited in the last 15 minutes, as far as the answering host has looked:
-    /// [`DepthSample`]s, oldest first.
+    /// The number of waiting items over the last 15 minutes, as far as the answering host has
+    /// recorded it: [`DepthSample`]s, oldest first.
     Depths,
-    /// Why a slot ran, or did not: [`Explained`].
+    /// Why a slot ran or did not run: [`Explained`].
     Explain {
-        /// The task.
+        /// The task's name in the configuration.
         task: String,
         /// The slot.
         at: Time,
@@ -89,27 +89,27 @@ pub enum Answer {
     Log(LogPage),
     /// A configuration file.
     Config(ConfigFile),
-    /// An edit of it.
+    /// The result or the preview of an edit.
     Edited(Edited),
     /// Runs.
     Runs(RunPage),
-    /// What the books have of a task.
+    /// The stored history of a task.
     Past(TaskPast),
-    /// How much has waited.
+    /// The number of waiting items over time.
     Depths(Vec<DepthSample>),
-    /// Why a slot ran, or did not.
+    /// Why a slot ran or did not run.
     Explained(Explained),
-    /// What came of an action.
+    /// The result of an action.
     Done(Done),
-    /// It cannot be answered, or done.
+    /// The question cannot be answered, or the action was refused.
     Refused(Refusal),
 }
 
-/// Why something was not answered, or not done.
+/// Why a question was not answered or an action was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Refusal {
-    /// What is wrong, and how to mend it.
+    /// What is wrong, and the fix.
     pub message: String,
 }
 
@@ -119,7 +119,7 @@ pub struct Refusal {
 pub struct DeadPage {
     /// Newest first.
     pub letters: Vec<Letter>,
-    /// Whether there are older ones.
+    /// Whether there are older dead letters.
     pub more: bool,
 }
 
@@ -127,65 +127,65 @@ pub struct DeadPage {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Letter {
-    /// Its number.
+    /// The number that the store assigned.
     pub id: u64,
-    /// The task.
+    /// The task's name in the configuration.
     pub task: String,
-    /// The tenant.
+    /// The tenant; none: the task has no tenants.
     pub tenant: Option<String>,
-    /// The key.
+    /// The key within the tenant.
     pub key: String,
     /// When it was due.
     pub due: Option<Time>,
     /// The version that the scan saw.
     pub version: String,
-    /// The partition.
+    /// The partition that the item belongs to.
     pub partition: u32,
     /// The run that planned it.
     pub run: u64,
     /// The slot of that run.
     pub planned_at: Time,
-    /// When it was set aside.
+    /// When the item was set aside.
     pub at: Time,
-    /// How often it was executed.
+    /// How often the item was executed.
     pub attempts: u32,
-    /// What went wrong, oldest first.
+    /// Its errors, oldest first.
     pub errors: Vec<String>,
-    /// What the scan wanted the act to know: text where it is text, hexadecimal otherwise.
+    /// Data from the scan for `act`: as text if it is text, otherwise in hexadecimal.
     pub payload: String,
-    /// Its length, in bytes.
+    /// The payload's length, in bytes.
     pub payload_bytes: u64,
 }
 
-/// A run with what became of its items.
+/// A run with the outcomes of its items.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunDetail {
     /// The run.
     pub run: Run,
-    /// Items by what became of them (`committed`, `skipped`, `dead`, `discarded`), as far as the
-    /// newest of its history tell ([`RunDetail::items`]).
+    /// The number of items by outcome (`committed`, `skipped`, `dead`, `discarded`), among those in
+    /// [`RunDetail::items`].
     pub outcomes: BTreeMap<String, u64>,
-    /// Its newest history, newest first.
+    /// Its newest history rows, newest first.
     pub items: Vec<ItemRow>,
-    /// The definition it runs by, as JSON.
+    /// The definition that it runs with, as JSON.
     pub definition: String,
 }
 
-/// What became of an item.
+/// The outcome of an item.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ItemRow {
-    /// The tenant.
+    /// The tenant; none: the task has no tenants.
     pub tenant: Option<String>,
-    /// The key.
+    /// The key within the tenant.
     pub key: String,
-    /// When.
+    /// When the item ended.
     pub at: Time,
     /// `committed`, `skipped`, `dead`, `discarded`.
     pub outcome: String,
-    /// Why, where it had no effects.
+    /// The reason, if the item had no effects.
     pub reason: Option<String>,
-    /// Who committed: a node's start.
+    /// The incarnation that committed it.
     pub node: String,
 }
 
@@ -193,30 +193,29 @@ pub struct ItemRow {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogPage {
-    /// In their order; at most [`LOG_PAGE`].
+    /// The lines in order; at most [`LOG_PAGE`].
     pub lines: Vec<LogLine>,
-    /// Lines of the whole run that were not kept, because guests logged faster or more than is
-    /// kept.
+    /// Lines of the whole run that were dropped because guests logged faster or more than is kept.
     pub dropped: u64,
-    /// Whether the run may still log.
+    /// Whether more lines may follow.
     pub open: bool,
 }
 
-/// A line that a guest has logged.
+/// A log line of a guest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogLine {
-    /// Its number, which grows within a run.
+    /// Its number, which increases within a run.
     pub no: u64,
-    /// When.
+    /// When it was logged.
     pub at: Time,
-    /// On which node: its lasting name.
+    /// The lasting name of the node that ran the guest.
     pub node: String,
     /// `debug`, `info`, `warn`, `error`.
     pub level: String,
-    /// What it said.
+    /// The message.
     pub text: String,
-    /// Lines of this node that were dropped just before it.
+    /// Lines of this node that were dropped immediately before it.
     pub dropped: u64,
 }
 
@@ -224,15 +223,15 @@ pub struct LogLine {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ConfigFile {
-    /// Whose: the lasting name of the host.
+    /// The lasting name of the host that has the file.
     pub host: String,
-    /// Where it is.
+    /// The file's path.
     pub path: String,
     /// SHA-256 of its bytes, in hexadecimal.
     pub digest: String,
-    /// What it says.
+    /// The file's content.
     pub text: String,
-    /// Why it cannot be replaced; none: it can.
+    /// Why it cannot be replaced; none: it can be replaced.
     pub locked: Option<String>,
 }
 
@@ -240,77 +239,77 @@ pub struct ConfigFile {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Edit {
-    /// The task.
+    /// The task's name in the configuration.
     pub task: String,
-    /// The digest of the file that the changes were made for.
+    /// The digest of the file that the changes are based on.
     pub base: String,
-    /// By key (`schedule`, `timezone`, `overlap`, `catch_up`, `jitter`): its value as text; none:
-    /// the key is removed, and its default holds.
+    /// The new value as text by key (`schedule`, `timezone`, `overlap`, `catch_up`, `jitter`);
+    /// none: the key is removed and its default applies.
     pub set: BTreeMap<String, Option<String>>,
-    /// Whether the file is to be replaced; otherwise it is only said what would come of it.
+    /// Whether to replace the file; otherwise this is a preview.
     pub save: bool,
-    /// Why; kept with the event.
+    /// The reason, recorded with the event.
     pub reason: String,
 }
 
-/// What came, or would come, of an edit.
+/// The result or the preview of an edit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Edited {
-    /// Lines around what changed.
+    /// The changed lines with context.
     pub diff: Vec<DiffLine>,
-    /// What is wrong with the result, or remarkable.
+    /// Errors and warnings about the resulting file.
     pub problems: Vec<Problem>,
     /// Whether the file was replaced.
     pub saved: bool,
-    /// The digest of the file as it is now.
+    /// The digest of the current file.
     pub digest: String,
 }
 
-/// A line of a difference.
+/// A line of a diff.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DiffLine {
-    /// What is done with it.
+    /// Whether the line is kept, removed or added.
     pub kind: DiffKind,
-    /// Its number, from 1: in the old file where it is removed, in the new one otherwise.
+    /// Its number, from 1: in the old file if it is removed, otherwise in the new file.
     pub line: u32,
     /// The line without its end.
     pub text: String,
 }
 
-/// What becomes of a line.
+/// What a diff does with a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiffKind {
-    /// It stays.
+    /// The line is kept.
     #[default]
     Kept,
-    /// It goes.
+    /// The line is removed.
     Removed,
-    /// It is new.
+    /// The line is added.
     Added,
 }
 
-/// Something wrong with a configuration.
+/// A problem in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Problem {
-    /// Whether it only deserves a warning.
+    /// Whether it is only a warning.
     pub warning: bool,
-    /// The key that is wrong, where it is one of the edited task (`schedule`).
+    /// The invalid key, if it is one of the edited task's (`schedule`).
     pub key: Option<String>,
-    /// The line, from 1; 0: the file as a whole.
+    /// The line, from 1; 0 means the whole file.
     pub line: u32,
     /// The column in characters, from 1.
     pub column: u32,
-    /// The characters that are wrong.
+    /// The number of invalid characters.
     pub chars: u32,
     /// The line's text.
     pub text: String,
     /// What is wrong.
     pub message: String,
-    /// How to mend it.
+    /// How to fix it.
     pub fix: String,
 }
 
@@ -320,56 +319,56 @@ pub struct Problem {
 pub struct RunPage {
     /// Newest first.
     pub runs: Vec<Run>,
-    /// Whether there are older ones.
+    /// Whether there are older runs.
     pub more: bool,
 }
 
-/// What the books have of a task's slots and runs.
+/// The stored history of a task's slots and runs.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TaskPast {
-    /// The task.
+    /// The task's name in the configuration.
     pub task: String,
-    /// From when on slots were looked for.
+    /// The earliest time of the slots included.
     pub from: Time,
     /// Its slots, newest first; at most [`SLOTS_PAGE`].
     pub slots: Vec<SlotRecord>,
-    /// Whether older ones were left out.
+    /// Whether older slots were left out.
     pub more: bool,
     /// Its latest runs, newest first; at most [`RUNS_JUDGED`].
     pub runs: Vec<LastRun>,
 }
 
-/// How much waited at one time.
+/// The number of waiting items at one time.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DepthSample {
-    /// When, by the store's clock.
+    /// The time of the sample, by the store's clock.
     pub at: Time,
     /// Items in the log and the retries, by task.
     pub tasks: BTreeMap<String, u64>,
 }
 
-/// Why a slot ran, or did not.
+/// Why a slot ran or did not run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Explained {
-    /// The task.
+    /// The task's name in the configuration.
     pub task: String,
     /// The slot.
     pub at: Time,
-    /// Why, in words.
+    /// The explanation, as text.
     pub text: String,
 }
 
-/// What came of an action.
+/// The result of an action.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Done {
-    /// The number of the command in the store's books; none: it was no command.
+    /// The command's number in the store; none: the action was not a command.
     pub command: Option<u64>,
-    /// Whether it has been applied; a command waits for a leader otherwise.
+    /// Whether it has been applied; otherwise the command is waiting for a leader.
     pub applied: bool,
-    /// What came of it.
+    /// The command's result.
     pub result: Option<String>,
 }

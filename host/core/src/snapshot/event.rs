@@ -1,4 +1,4 @@
-//! What has happened, in one line each.
+//! Events: what has happened, in one line each.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,11 +10,11 @@ use crate::time::Time;
 pub enum EventKind {
     /// A leadership began or ended.
     Leader,
-    /// A node came, went, or changed what it takes part in.
+    /// A node joined, left, or changed its state.
     Node,
-    /// A configuration was taken over, or refused.
+    /// A configuration was loaded or rejected.
     Config,
-    /// Somebody asked for something.
+    /// An operator's command was applied.
     Command,
     /// A run failed.
     Run,
@@ -26,18 +26,18 @@ pub enum EventKind {
     Other,
 }
 
-/// Something that has happened.
+/// An event.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Event {
-    /// When.
+    /// When it happened.
     pub at: Time,
     /// What it is about.
     pub kind: EventKind,
     /// The node, task or run it is about.
     pub subject: String,
-    /// What happened, in words.
+    /// What happened, as text.
     pub text: String,
-    /// Who asked for it, where somebody did.
+    /// The operator who requested it, if any.
     pub by: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What keeps a task, or a whole node, from going on though nothing of it has failed.
+//! Conditions that hold back a task or a whole node although no item has failed.
 
 use std::fmt;
 
@@ -6,25 +6,25 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Time;
 
-/// Which kind of trouble holds something. Words for people are in [`Held::why`].
+/// The kind of condition. [`Held::why`] describes it for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// The database does not grant what the task needs.
     Privilege,
-    /// A table, a column or a type is not what the configuration maps.
+    /// A table, a column or a type differs from its mapping in the configuration.
     Schema,
-    /// Rows of a stream are missing, or cannot be read.
+    /// Rows of a stream are missing or cannot be read.
     Stream,
     /// The host's clock and the store's differ.
     Clock,
-    /// The store is older than what the node remembers: a copy was restored.
+    /// The store is older than the node remembers: a backup was restored.
     Restored,
     /// The database's file is not the one that was opened.
     Replaced,
-    /// The reads of a task take longer than its calls may.
+    /// The task's reads take longer than its calls may.
     Slow,
-    /// What it leaves behind has no room: messages that wait to be delivered, or the disk.
+    /// There is no room for its results: for messages waiting to be delivered, or on the disk.
     Full,
     /// Of a later version of this model.
     #[default]
@@ -48,19 +48,19 @@ impl fmt::Display for Cause {
     }
 }
 
-/// Something that is held: it is tried again and again, costs no item an attempt, and goes on by
-/// itself once its cause is gone.
+/// Something that is held: it is retried periodically without using an item's attempts, and
+/// continues by itself once the cause is gone.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Held {
     /// The task; none: the whole node.
     pub task: Option<String>,
-    /// What of it: `scan`, `execution`, `commit`, `stream 17`.
+    /// The part of it that is held: `scan`, `execution`, `commit`, `stream 17`.
     pub what: String,
     /// What kind of trouble it is.
     pub cause: Cause,
-    /// Since when.
+    /// Since when it has been held.
     pub since: Time,
-    /// What was said last, and how to mend it.
+    /// The latest message, with the fix.
     pub why: String,
 }

@@ -1,4 +1,4 @@
-//! Who leads, and who did.
+//! The current leader, and earlier leaderships.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +8,9 @@ use crate::time::Time;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Leadership {
-    /// Who holds the lease; none: nobody, or it is not known ([`Leadership::fault`]).
+    /// The holder of the lease; none: there is none, or it is unknown ([`Leadership::fault`]).
     pub leader: Option<Leader>,
-    /// Why it is not known who leads.
+    /// Why the leader is unknown.
     pub fault: Option<String>,
     /// The highest term that the store knows.
     pub fence: Option<u64>,
@@ -20,15 +20,15 @@ pub struct Leadership {
     pub terms: Vec<TermRow>,
 }
 
-/// Who holds the lease.
+/// The holder of the lease.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Leader {
     /// The node's lasting name.
     pub node: String,
-    /// This start of it.
+    /// The node's current incarnation.
     pub incarnation: String,
-    /// Its machine's name.
+    /// The name of its machine.
     pub hostname: String,
     /// Its term.
     pub term: u64,

@@ -1,19 +1,18 @@
-//! What is known of a deployment at one moment: the one model that the admin API, the
-//! dashboard and the command line share.
+//! The state of a deployment at one moment: the model that the admin API, the dashboard and the
+//! command line share.
 //!
-//! It is a picture, gathered from the store, the coordination and what every node says of
-//! itself with its sign of life; nothing is decided by it. Rows are behind [`Arc`], so that
-//! pictures of many moments share what has not changed. What is unbounded in a deployment
-//! (dead letters, runs, events) is here as its newest so many, or as groups; the rest is
-//! asked for.
+//! A snapshot is gathered from the store, the coordination and every node's report; nothing is
+//! decided by it. Rows are behind [`Arc`], so that successive snapshots share unchanged rows. What
+//! is unbounded in a deployment (dead letters, runs, events) is limited to its newest entries or
+//! grouped; the rest has to be queried.
 //!
 //! ```text
 //! node ── Report ──> store ──┐
 //! store, coordination ───────┼─> Snapshot ── diff ──> Patch ──> another process ── apply ──> Snapshot
 //! ```
 //!
-//! Times are microseconds since the epoch ([`Time`]). Text of plugins and of users' keys is as
-//! it came: whoever shows it makes it harmless first.
+//! Times are microseconds since the epoch ([`Time`]). Text from plugins and users' keys is
+//! unmodified: the code that displays it has to escape it.
 
 mod attention;
 mod dead;
@@ -55,11 +54,11 @@ pub use task::{Depth, LastRun, Limits, Pause, RUNS_OF_TASK, SLOTS_OF_TASK, Task}
 
 use crate::time::Time;
 
-/// The version of this model on the wire. A reader of another one says so and goes on: fields
-/// that it does not know are left out, fields that it misses have their defaults.
+/// The version of this model on the wire. A reader with another version reports that and continues:
+/// unknown fields are ignored, missing fields have their defaults.
 pub const MODEL: u32 = 1;
 
-/// Runs in a snapshot: those that go on, then the newest.
+/// Runs in a snapshot: the active ones, then the newest.
 pub const RUNS_MAX: usize = 200;
 /// Groups of dead letters in a snapshot, newest first.
 pub const DEAD_GROUPS_MAX: usize = 200;
@@ -70,9 +69,10 @@ pub const EVENTS_MAX: usize = 200;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Snapshot {
-    /// [`MODEL`] of whoever gathered it.
+    /// The [`MODEL`] of the host that gathered it.
     pub model: u32,
-    /// When, by the store's clock (by the answering host's while the store is away).
+    /// When it was gathered, by the store's clock (by the answering host's while the store is
+    /// unreachable).
     pub at: Time,
     /// The cluster's name; the database's file name on one machine.
     pub cluster: String,
@@ -82,9 +82,9 @@ pub struct Snapshot {
     pub version: String,
     /// Whether requests on this connection may change anything.
     pub readonly: bool,
-    /// What the answering host cannot reach; what it told of these is of earlier.
+    /// What the answering host cannot reach; the parts that depend on it are outdated.
     pub missing: Vec<Missing>,
-    /// Who leads.
+    /// The leader, and earlier leaderships.
     pub leadership: Arc<Leadership>,
     /// The nodes, in the order of their names.
     pub nodes: Vec<Arc<Node>>,
@@ -95,9 +95,9 @@ pub struct Snapshot {
     pub runs: Vec<Arc<Run>>,
     /// Open dead letters by task and error, newest first; at most [`DEAD_GROUPS_MAX`].
     pub dead: Vec<Arc<DeadGroup>>,
-    /// Who owns which partition.
+    /// The owner of each partition.
     pub ring: Arc<Ring>,
-    /// What has happened, newest first; at most [`EVENTS_MAX`].
+    /// Events, newest first; at most [`EVENTS_MAX`].
     pub events: Vec<Arc<Event>>,
 }
 
@@ -117,7 +117,8 @@ impl Snapshot {
         self.runs.iter().find(|run| run.id == id)
     }
 
-    /// Items that wait for nothing but their turn (log and retries), of all tasks.
+    /// Waiting items that could be executed now or at their next attempt (log and retries), of all
+    /// tasks.
     pub fn queued(&self) -> u64 {
         self.tasks.iter().map(|task| task.depth.log + task.depth.retries).sum()
     }

@@ -1,22 +1,22 @@
-//! A node as the others see it.
+//! A node from the others' point of view.
 
 use serde::{Deserialize, Serialize};
 
 use super::report::Report;
 use crate::time::Time;
 
-/// What a node takes part in.
+/// The state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
-    /// It is there and has yet to own something.
+    /// It is a member but owns no partition yet.
     Joining,
-    /// It works.
+    /// It takes part in all work.
     #[default]
     Active,
-    /// It finishes what it has and gets nothing new.
+    /// It finishes its work and receives nothing new.
     Draining,
-    /// It was heard of too long ago.
+    /// It has been silent for too long.
     Lost,
     /// Of a later version of this model.
     #[serde(other)]
@@ -29,30 +29,29 @@ pub enum NodeState {
 pub struct Node {
     /// Its lasting name, the same after a restart.
     pub name: String,
-    /// This start of it.
+    /// Its current incarnation.
     pub incarnation: String,
     /// What it takes part in.
     pub state: NodeState,
-    /// Who had it drained, and why; none: nobody did, or that is not kept any more.
+    /// Who drained it, and why; none: it was not drained, or that is no longer recorded.
     pub drained: Option<super::task::Pause>,
-    /// Whether it holds the lease of the leader.
+    /// Whether it holds the leader's lease.
     pub leads: bool,
-    /// When it last said that it is there, by its own clock.
+    /// When it last reported, by its own clock.
     pub seen_at: Time,
-    /// Its share of the partitions beside the others'.
+    /// Its weight in the ring relative to the others'.
     pub weight: u32,
-    /// Where the others reach it; empty: nowhere.
+    /// The address at which other nodes reach it; empty: none.
     pub address: String,
-    /// Partitions that the store says it owns.
+    /// Partitions that it owns according to the store.
     pub owned: u32,
-    /// Items in the log of its partitions that wait for their turn.
+    /// Items waiting in the log of its partitions.
     pub queued: u64,
-    /// The digest of the configuration it works by.
+    /// The digest of its configuration.
     pub config_digest: String,
-    /// What it could not reach when it was last heard of.
+    /// What it could not reach at its last report.
     pub missing: Vec<Missing>,
-    /// What it says of itself, as of [`Node::seen_at`]; none: nothing yet, or it is of an
-    /// earlier version.
+    /// Its report as of [`Node::seen_at`]; none: it has not reported yet, or its version is older.
     pub report: Option<Report>,
 }
 
@@ -60,10 +59,10 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Missing {
-    /// What: `the store`, `the coordination`, `the activity`.
+    /// Its name: `the store`, `the coordination`, `the activity`.
     pub what: String,
     /// Since when it has not answered.
     pub since: Time,
-    /// What came instead of an answer.
+    /// The error.
     pub why: String,
 }

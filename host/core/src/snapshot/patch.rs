@@ -1,7 +1,7 @@
-//! From one snapshot to the next, as little as tells it.
+//! The minimal difference between two snapshots.
 //!
-//! A list is told as the places that changed, or, where its order or length changed, as where
-//! each row of the new list comes from. `apply(diff(a, b), a) == b`, whatever the two are.
+//! A list is encoded as its changed rows or, if its order or length changed, as the origin of each
+//! row of the new list. `apply(diff(a, b), a) == b` for any two snapshots.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,51 +12,51 @@ use serde::{Deserialize, Serialize};
 use super::{DeadGroup, Event, Leadership, Missing, Node, Ring, Run, Snapshot, Task};
 use crate::time::Time;
 
-/// What differs between two snapshots.
+/// The difference between two snapshots.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Patch {
-    /// The time of the later one.
+    /// The time of the later snapshot.
     pub at: Time,
-    /// Who answers, where that has changed.
+    /// The answering host, if it changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<Head>,
-    /// Who leads.
+    /// The new leadership; none: no change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leadership: Option<Arc<Leadership>>,
-    /// The nodes.
+    /// The changed nodes; none: no change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nodes: Option<Rows<Node>>,
-    /// The tasks.
+    /// The changed tasks; none: no change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Rows<Task>>,
-    /// The runs.
+    /// The changed runs; none: no change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runs: Option<Rows<Run>>,
-    /// The groups of dead letters.
+    /// The changed groups of dead letters; none: no change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead: Option<Rows<DeadGroup>>,
-    /// The ring.
+    /// The new ring; none: no change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ring: Option<Arc<Ring>>,
-    /// The events.
+    /// The changed events; none: no change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub events: Option<Rows<Event>>,
 }
 
-/// A line of what is told to an onlooker: first a whole snapshot, then what differs.
+/// A line of a snapshot stream: first a whole snapshot, then differences.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Frame {
-    /// All of it.
+    /// The whole snapshot.
     Whole(Box<Snapshot>),
-    /// What differs from what was told before.
+    /// The difference from the previous snapshot.
     Patch(Box<Patch>),
-    /// Nothing differs, as of that time.
+    /// Nothing differs; the time of the later snapshot.
     At(Time),
 }
 
-/// Who answers.
+/// The answering host's own fields.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Head {
@@ -68,25 +68,25 @@ pub struct Head {
     missing: Vec<Missing>,
 }
 
-/// What differs between two lists.
+/// The difference between two lists.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rows<T> {
-    /// Order and length are as before; these places have other rows.
+    /// Order and length are the same; the rows at these indexes are replaced.
     Set(Vec<(u32, Arc<T>)>),
-    /// For each place of the new list: below the old list's length, the row at that place of the
-    /// old one; from there on, one of `rows`.
+    /// For each index of the new list: a number below the old list's length is an index into the
+    /// old list; a greater one is an index into `rows`, plus that length.
     From {
-        /// Where the rows come from.
+        /// The origin of each row.
         from: Vec<u32>,
         /// New rows.
         rows: Vec<Arc<T>>,
     },
 }
 
-/// A patch does not fit the snapshot that it is applied to: it was made of another one.
+/// The patch was made for a different snapshot than the one it is applied to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the patch is of another snapshot")]
+#[error("the patch was made for a different snapshot")]
 pub struct Mismatch;
 
 fn same<T: PartialEq>(a: &Arc<T>, b: &Arc<T>) -> bool {
@@ -139,7 +139,7 @@ impl<T: PartialEq> Rows<T> {
     }
 }
 
-/// What has to be told to whoever knows `old`; none: nothing but the time.
+/// The difference between two snapshots; none: only the time differs.
 pub fn diff(old: &Snapshot, new: &Snapshot) -> Option<Patch> {
     let head = |s: &Snapshot| Head {
         model: s.model,
@@ -166,10 +166,11 @@ pub fn diff(old: &Snapshot, new: &Snapshot) -> Option<Patch> {
 }
 
 impl Patch {
-    /// Turns the snapshot that the patch was made of into the next one.
+    /// Turns the snapshot that the patch was made for into the next one.
     ///
     /// # Errors
-    /// [`Mismatch`]; the snapshot is not to be used any more, ask for a whole one.
+    /// [`Mismatch`] if the patch was made for another snapshot. The snapshot is then unusable;
+    /// request a whole one.
     pub fn apply(self, to: &mut Snapshot) -> Result<(), Mismatch> {
         to.at = self.at;
         if let Some(Head { model, cluster, host, version, readonly, missing }) = self.head {

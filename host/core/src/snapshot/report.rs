@@ -1,7 +1,7 @@
-//! What a node says of itself with each sign of life, for the others to show.
+//! A node's periodic report about itself, for the others to show.
 //!
-//! It is small (a few kilobytes), because every node writes one every few seconds, and holds
-//! its own recent past, so that whoever looks for the first time sees more than a moment.
+//! It is small (a few kilobytes), because every node writes one every few seconds. It contains the
+//! node's recent past, so that a reader sees more than a moment from the start.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,52 +38,52 @@ pub const LATENCY_BOUNDS_US: [u64; 19] = [
     300_000_000,
 ];
 
-/// A node of itself.
+/// A node's report about itself.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
     /// The version of the program.
     pub version: String,
-    /// When this start of it began.
+    /// When its process started.
     pub started_at: Time,
     /// Items that are being executed or committed.
     pub running: u32,
-    /// Items brought to an end since the start (committed, skipped, dead), by task.
+    /// Items that ended since the start (committed, skipped, dead), by task.
     pub finished: BTreeMap<String, u64>,
     /// Items that became dead letters since the start.
     pub died: u64,
-    /// Items brought to an end in each of the last samples of [`RATE_SAMPLE_S`] seconds, oldest
-    /// first; at most [`RATE_SAMPLES`]. The last one is not complete.
+    /// Items that ended in each of the latest samples of [`RATE_SAMPLE_S`] seconds, oldest first;
+    /// at most [`RATE_SAMPLES`]. The last sample is incomplete.
     pub rates: Vec<u32>,
-    /// How long items of the last 15 minutes took from the beginning of their batch to its commit.
+    /// How long items of the last 15 minutes took from the start of their batch to its commit.
     pub latency: Latency,
     /// The keys with the most work in the last 15 minutes, most first.
     pub hot: Vec<HotKey>,
-    /// Items that [`Report::hot`] is a part of.
+    /// The number of items that [`Report::hot`] was counted from.
     pub hot_of: u64,
-    /// What it does for runs that go on.
+    /// Its work for active runs.
     pub runs: Vec<RunAtNode>,
-    /// Why its configuration file was not taken over when it last changed; none: it was.
+    /// Why the last change of its configuration file was rejected; none: it was loaded.
     pub config_fault: Option<String>,
     /// The path of its configuration file.
     pub config_path: String,
-    /// When it took its configuration over.
+    /// When it loaded its configuration.
     pub config_at: Time,
-    /// What it has to hold back, and why.
+    /// What it holds back, and why.
     pub held: Vec<Held>,
-    /// Its clock beside the store's; none: not read yet.
+    /// Its clock relative to the store's; none: not read yet.
     pub clock: Option<ClockReport>,
 }
 
-/// A machine's clock beside the store's.
+/// A machine's clock relative to the store's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClockReport {
     /// Microseconds that the machine's clock is ahead of the store's; negative: behind.
     pub skew_us: i64,
-    /// Whether that is worth a warning, by the node's settings.
+    /// Whether the skew exceeds the node's warning threshold.
     pub noticed: bool,
-    /// Whether it keeps the node from leading.
+    /// Whether the skew keeps the node from leading.
     pub leads_not: bool,
 }
 
@@ -96,14 +96,14 @@ impl ClockReport {
     }
 }
 
-/// How often things took how long: a count for each bucket of [`LATENCY_BOUNDS_US`], and one
-/// more for everything beyond.
+/// A histogram of durations: a count per bucket of [`LATENCY_BOUNDS_US`], and one more for
+/// everything beyond.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Latency(pub Vec<u64>);
 
 impl Latency {
-    /// Counts something that took so many microseconds.
+    /// Counts a duration in microseconds.
     pub fn add(&mut self, us: u64) {
         self.0.resize(LATENCY_BOUNDS_US.len() + 1, 0);
         let at = LATENCY_BOUNDS_US.partition_point(|bound| *bound < us);
@@ -115,8 +115,8 @@ impl Latency {
         self.0.iter().sum()
     }
 
-    /// The bound below which that part (0 to 1) of them stayed, in microseconds: the upper bound
-    /// of a bucket, twice the last one for what is beyond all; none: nothing was counted.
+    /// A quantile (0 to 1) in microseconds: the upper bound of its bucket, or twice the last bound
+    /// for the open bucket; none: nothing was counted.
     pub fn quantile(&self, part: f64) -> Option<u64> {
         let count = self.count();
         if count == 0 {
@@ -132,7 +132,7 @@ impl Latency {
         Some(LATENCY_BOUNDS_US.get(bucket).copied().unwrap_or(last * 2))
     }
 
-    /// The counts of both.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Latency) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -147,23 +147,24 @@ impl Latency {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HotKey {
-    /// The task.
+    /// The task's name in the configuration.
     pub task: String,
-    /// The tenant.
+    /// The tenant; none: the task has no tenants.
     pub tenant: Option<String>,
-    /// The key by which the item's partition was chosen.
+    /// The text by which the item's partition was chosen.
     pub key: String,
     /// Its partition.
     pub partition: u32,
-    /// Items brought to an end; at most this many, if it came late among the hottest.
+    /// The upper bound of its items that ended; exact unless it became one of the hottest keys
+    /// late.
     pub count: u64,
 }
 
-/// What a node does, and has done, for a run that goes on.
+/// A node's past and current work for an active run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RunAtNode {
-    /// The run.
+    /// The run's number in the store.
     pub run: u64,
     /// Items being executed or committed.
     pub running: u32,
@@ -177,14 +178,14 @@ pub struct RunAtNode {
     pub dead: u64,
     /// Fuel of all calls.
     pub fuel: u64,
-    /// The most fuel that one call has used.
+    /// The maximum fuel that one call used.
     pub fuel_most: u64,
-    /// The most linear memory that one call has used, in bytes.
+    /// The maximum linear memory that one call used, in bytes.
     pub memory_most: u64,
     /// Calls of imports.
     pub host_calls: u64,
     /// Rows read.
     pub rows_read: u64,
-    /// Instances.
+    /// Instances created.
     pub instances: u64,
 }

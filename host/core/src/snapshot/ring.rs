@@ -1,4 +1,4 @@
-//! Who owns which partition, and how much waits there.
+//! The owner of each partition, and how many items are waiting there.
 
 use std::num::NonZeroU32;
 
@@ -11,19 +11,19 @@ use crate::ring::{Assignment, RingMember, ServerName};
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Ring {
-    /// How many partitions there are.
+    /// The number of partitions.
     pub partitions: u32,
-    /// Points of a node of weight 1 on the circle; 0: no ring decides, the leader owns everything.
+    /// Points of a node of weight 1 on the circle; 0: there is no ring, the leader owns everything.
     pub virtual_nodes: u32,
-    /// Who owns something, or has a share in the ring.
+    /// The nodes that own a partition or have a share in the ring.
     pub owners: Vec<Owner>,
-    /// By partition: the place of its owner in [`Ring::owners`]; none: nobody has owned it yet.
+    /// By partition: the index of its owner in [`Ring::owners`]; none: it has never had an owner.
     pub owner: Vec<Option<u16>>,
-    /// By partition: items in its log that wait for their turn. Empty: nowhere anything.
+    /// By partition: items waiting in its log. Empty if nothing is waiting.
     pub queued: Vec<u64>,
-    /// Partitions that are another's than the ring says: they are being moved.
+    /// Partitions whose owner differs from the ring's: they are moving.
     pub moving: u32,
-    /// The revision of the members that the ring was computed from.
+    /// The revision of the membership that the ring was computed from.
     pub revision: u64,
 }
 
@@ -33,16 +33,16 @@ pub struct Ring {
 pub struct Owner {
     /// The node's lasting name.
     pub name: String,
-    /// Its share beside the others'; 0: the ring gives it nothing (it drains, or is gone).
+    /// Its weight relative to the others'; 0: the ring gives it nothing (it is draining or gone).
     pub weight: u32,
     /// Partitions it owns.
     pub owned: u32,
-    /// Items that wait in them.
+    /// Items waiting in them.
     pub queued: u64,
 }
 
 impl Ring {
-    /// Who has a share in the ring.
+    /// The nodes with a share in the ring.
     pub fn members(&self) -> Vec<RingMember> {
         let member = |owner: &Owner| {
             let weight = NonZeroU32::new(owner.weight)?;
@@ -51,7 +51,7 @@ impl Ring {
         self.owners.iter().filter_map(member).collect()
     }
 
-    /// Who would own what if these were the members; none: no ring decides here.
+    /// The assignment for these members; none: there is no ring.
     pub fn assignment(&self, members: &[RingMember]) -> Option<Assignment> {
         let partitions = NonZeroU32::new(self.partitions)?;
         let virtual_nodes = NonZeroU32::new(self.virtual_nodes)?;

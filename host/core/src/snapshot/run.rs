@@ -1,22 +1,22 @@
-//! A run.
+//! A run as the snapshot shows it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::plan::{self, Scan, ScanEnd, Trigger};
 use crate::time::Time;
 
-/// How a run stands.
+/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunState {
     /// Its scan looks for candidates.
     #[default]
     Scanning,
-    /// Its scan is done; items wait for their turn.
+    /// Its scan has ended; its items are being executed.
     Executing,
-    /// It has ended well.
+    /// It has ended without an error.
     Ok,
-    /// Its scan has failed, or it was cancelled.
+    /// Its scan has failed, or the run was cancelled.
     Failed,
     /// Of a later version of this model.
     #[serde(other)]
@@ -24,7 +24,7 @@ pub enum RunState {
 }
 
 impl RunState {
-    /// How a run stands by what the store knows of it.
+    /// The state of a run from its record in the store.
     pub fn of(run: &plan::Run) -> RunState {
         match (run.ended_at, &run.error, run.scan_done) {
             (_, Some(_), _) => RunState::Failed,
@@ -34,7 +34,7 @@ impl RunState {
         }
     }
 
-    /// In one word.
+    /// The word for it in output and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             RunState::Scanning => "scanning",
@@ -54,38 +54,38 @@ impl RunState {
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its number.
+    /// The run's number in the store.
     pub id: u64,
-    /// The task.
+    /// The task's name in the configuration.
     pub task: String,
-    /// The slot it runs for.
+    /// The slot that it runs for.
     pub slot: Time,
-    /// What started it.
+    /// What started the run.
     pub trigger: Trigger,
     /// The leader's term.
     pub term: u64,
     /// When it was started.
     pub started_at: Time,
-    /// When its scan and its log items had ended.
+    /// When its scan and its items in the log had ended; none: it is active.
     pub ended_at: Option<Time>,
     /// How it stands.
     pub state: RunState,
-    /// How it ended, if not well.
+    /// Its error, if it failed.
     pub error: Option<String>,
     /// Items planned by it.
     pub planned: u64,
-    /// Candidates that were waiting already.
+    /// Candidates that were already waiting.
     pub deduplicated: u64,
-    /// Candidates left alone: settled, or set aside, in this version.
+    /// Candidates left alone because this version was settled or set aside.
     pub blocked: u64,
     /// Its items that are still in the log.
     pub open: u64,
-    /// Rows that its scans looked at.
+    /// Rows that its scans read.
     pub scanned: u64,
 }
 
 impl Run {
-    /// What it says of whether the tables were looked at.
+    /// What the run says about whether the tables were scanned.
     pub fn scan(&self) -> Scan {
         let ended = match self.state {
             RunState::Scanning | RunState::Unknown => None,

@@ -1,4 +1,4 @@
-//! A task, what it does next and what waits for it.
+//! A task, its next slot and its waiting items.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,97 +15,97 @@ pub const SLOTS_OF_TASK: usize = 64;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Task {
-    /// Its name.
+    /// The task's name in the configuration.
     pub name: String,
-    /// The plugin it is done by.
+    /// The plugin that it uses.
     pub plugin: String,
-    /// SHA-256 of the plugin, in hexadecimal; empty: not known to the answering host.
+    /// SHA-256 of the plugin, in hexadecimal; empty: unknown to the answering host.
     pub digest: String,
-    /// The expression; none: it runs by trigger only.
+    /// The schedule's expression; none: it runs by trigger only.
     pub schedule: Option<String>,
     /// The time zone of the expression.
     pub timezone: String,
     /// `skip`, `queue`, `allow`.
     pub overlap: String,
-    /// `skip`, `coalesce`, or how many are made up for.
+    /// `skip`, `coalesce`, or the number of missed slots that are run.
     pub catch_up: String,
-    /// How much later than its slot a run may start, in milliseconds.
+    /// The maximum random delay of a run after its slot, in milliseconds.
     pub jitter_ms: u64,
     /// `due`, `normal`, `heavy`.
     pub lane: String,
-    /// Its bounds.
+    /// The limits of a call.
     pub limits: Limits,
-    /// Who paused it; none: it is not.
+    /// Its pause; none: it is not paused.
     pub paused: Option<Pause>,
-    /// Whether its items wait for a task that no configuration has.
+    /// Whether no configuration defines the task although items of it are waiting.
     pub orphaned: bool,
-    /// The next slot; none: paused, by trigger only, or orphaned.
+    /// The next slot; none: the task is paused, runs by trigger only, or is orphaned.
     pub next: Option<Time>,
-    /// Since when its tables were not looked at as its schedule says: what has fallen due there
-    /// meanwhile is in no queue. None: they were.
+    /// Since when its tables have not been scanned as scheduled: items that became due since then
+    /// are in no queue. None: they have been scanned.
     pub unscanned_since: Option<Time>,
-    /// What waits.
+    /// The numbers of its waiting items.
     pub depth: Depth,
     /// Items planned since the store was created.
     pub planned: u64,
-    /// Items planned in each second, over the last minute; none: not known yet.
+    /// Items planned per second over the last minute; none: not known yet.
     pub in_per_s: Option<f64>,
-    /// Items brought to an end in each second, over the last minute.
+    /// Items that ended per second over the last minute.
     pub out_per_s: Option<f64>,
     /// Its latest runs, oldest first; at most [`RUNS_OF_TASK`].
     pub last: Vec<LastRun>,
-    /// The length that 99 of 100 of its last [`RUNS_JUDGED`](super::RUNS_JUDGED) runs that ended
-    /// did not exceed, in milliseconds; none: none has ended.
+    /// The 99th percentile of the durations of its last [`RUNS_JUDGED`](super::RUNS_JUDGED) ended
+    /// runs, in milliseconds; none: none has ended.
     pub p99_ms: Option<u64>,
-    /// What became of its latest slots, newest first; at most [`SLOTS_OF_TASK`].
+    /// The outcomes of its latest slots, newest first; at most [`SLOTS_OF_TASK`].
     pub slots: Vec<SlotRecord>,
 }
 
-/// The bounds of one call of a plugin.
+/// The limits of one call of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// Fuel.
+    /// Fuel per call; 0: not counted.
     pub fuel: u64,
     /// Linear memory, in bytes.
     pub memory_bytes: u64,
     /// Wall-clock time, in milliseconds.
     pub wall_ms: u64,
-    /// Items of one batch.
+    /// Items per batch at most.
     pub batch_items: u32,
-    /// How often an item is tried before it is set aside.
+    /// Executions before an item is set aside.
     pub attempts: u32,
 }
 
-/// Who paused a task.
+/// A task's pause.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Pause {
-    /// Who.
+    /// The operator who paused it.
     pub by: String,
-    /// Why.
+    /// The operator's reason.
     pub reason: String,
-    /// Since when.
+    /// When it was paused.
     pub since: Time,
 }
 
-/// What waits of a task.
+/// The numbers of a task's waiting items.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Depth {
-    /// In the log: for their turn.
+    /// Items in the log, waiting for their turn.
     pub log: u64,
-    /// Timers: for their due time.
+    /// Timers, waiting for their due time.
     pub timers: u64,
-    /// Retries: for their next attempt.
+    /// Retries, waiting for their next attempt.
     pub retries: u64,
     /// Open dead letters.
     pub dead: u64,
-    /// The next due time of a timer.
+    /// The due time of the next timer.
     pub next_due: Option<Time>,
-    /// Since when the oldest item waits that could have been done.
+    /// Since when the oldest item that could be executed has been waiting.
     pub oldest: Option<Time>,
-    /// Bytes of rows kept as they were before.
+    /// Bytes of stored before-images.
     pub undo_bytes: u64,
 }
 
@@ -113,13 +113,13 @@ pub struct Depth {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LastRun {
-    /// Its number.
+    /// The number that the store assigned.
     pub id: u64,
     /// The slot it ran for.
     pub slot: Time,
     /// When it was started.
     pub started_at: Time,
-    /// When it ended; none: it goes on.
+    /// When it ended; none: it is active.
     pub ended_at: Option<Time>,
     /// How it stands.
     pub state: RunState,

@@ -1,4 +1,4 @@
-//! Patches rebuild what they were made of; attention names what is wrong and nothing else.
+//! Patches reproduce the snapshot they were made for; attention reports problems and nothing else.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ fn what_is_held_is_an_alarm_with_its_cause_once_for_all_nodes_that_say_so() {
     let found = attention(&snapshot, &Thresholds::default());
     let [held] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!((held.urgency, &held.subject), (Urgency::Alarm, &Subject::Task("sweep".into())));
-    assert_eq!(held.text, "sweep is held for 1m30s: commit");
+    assert_eq!(held.text, "sweep has been held for 1m30s: commit");
     assert_eq!(held.cause.as_deref(), Some("permission denied for table shares"));
 }
 
@@ -78,7 +78,7 @@ fn what_is_wrong_is_named_with_its_urgency() {
         (
             |s| Arc::make_mut(&mut s.leadership).leader = None,
             Urgency::Alarm,
-            "nobody leads: nothing new is planned",
+            "no leader: nothing new is planned",
         ),
         (
             |s| set(&mut s.nodes, 1, |n| (n.state, n.seen_at) = (NodeState::Lost, ago(75))),
@@ -88,12 +88,12 @@ fn what_is_wrong_is_named_with_its_urgency() {
         (
             |s| set(&mut s.nodes, 1, |n| n.queued = 995),
             Urgency::Warning,
-            "b has 2.0 times its share of what waits",
+            "b has 2.0 times its share of the waiting items",
         ),
         (
             |s| set(&mut s.nodes, 1, |n| n.config_digest = "bb".into()),
             Urgency::Warning,
-            "b works by another configuration than the leader",
+            "b runs a different configuration from the leader",
         ),
         (
             |s| {
@@ -149,7 +149,7 @@ fn what_is_wrong_is_named_with_its_urgency() {
                 set(&mut s.tasks, 0, |t| t.last = vec![ended, active]);
             },
             Urgency::Warning,
-            "sweep: run 8 goes on for 10m00s, 15.0 times its longest",
+            "sweep: run 8 active for 10m00s, 15.0 times the longest",
         ),
     ];
     for (change, urgency, text) in cases {

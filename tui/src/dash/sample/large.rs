@@ -1,4 +1,4 @@
-//! A thousand nodes, five hundred tasks and a hundred thousand items that wait.
+//! A sample with a thousand nodes, five hundred tasks and a hundred thousand waiting items.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ pub fn large_at(now: Time) -> Snapshot {
     }
 }
 
-/// The first picture of it so many seconds later: every node and every task has changed.
+/// The first snapshot `round` seconds later: every node and every task has changed.
 pub fn stirred(first: &Snapshot, round: u64) -> Snapshot {
     let mut next = first.clone();
     next.at = ago(first.at, -(round as i64));

@@ -1,6 +1,6 @@
-//! Deployments to look at: for tests, benches and pictures of the screens.
+//! Sample deployments for tests, benches and pictures of the screens.
 //!
-//! They are made by rules and without chance, so that the same picture comes out every time.
+//! They are generated deterministically, so that the same screen is drawn every time.
 
 mod large;
 mod small;
@@ -13,7 +13,7 @@ use besom_core::time::Time;
 pub use large::{LARGE_NODES, LARGE_TASKS, large, large_at, stirred};
 pub use small::small;
 
-/// The time of the pictures: 2026-10-24T14:03:27Z, the day before the clocks go back in Europe.
+/// The time of the samples: 2026-10-24T14:03:27Z, the day before the clocks go back in Europe.
 pub const NOW: Time = Time::from_secs(1_792_850_607);
 
 /// So many milliseconds before [`NOW`].
@@ -26,7 +26,7 @@ pub const fn ago(seconds: i64) -> Time {
     ago_ms(seconds * 1_000)
 }
 
-/// A number that looks like chance, the same for the same input.
+/// A pseudo-random number, the same for the same input.
 fn mixed(n: u64) -> u64 {
     let n = (n ^ (n >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (n ^ (n >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16
@@ -42,7 +42,7 @@ fn latency(samples: &[(u64, u64)]) -> Latency {
     latency
 }
 
-/// The ring of these nodes, with what they have in their queues spread over their partitions.
+/// The ring of these nodes, with their queued items spread over their partitions.
 fn ring(nodes: &[Node], partitions: u32, hot: Option<(u32, u64)>) -> Ring {
     let owners: Vec<Owner> = nodes
         .iter()

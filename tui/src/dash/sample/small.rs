@@ -1,4 +1,4 @@
-//! Five nodes and seven tasks, with most of what can be wrong.
+//! A sample with five nodes and seven tasks that shows most kinds of trouble.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use besom_core::time::Time;
 
 use super::{NOW, ago, ago_ms, arcs, latency, mixed, ring};
 
-/// A believable deployment at [`NOW`].
+/// A realistic deployment at [`NOW`].
 pub fn small() -> Snapshot {
     let mut nodes = nodes();
     let ring = ring(&nodes, 256, Some((77, 551)));
@@ -251,7 +251,7 @@ fn tasks() -> Vec<Task> {
     };
     (share.in_per_s, share.out_per_s) = (Some(11.0), Some(7.2));
     share.last = last(8_809, 60, &[41, 40, 43, 42, 41, 58, 44, 41], "o");
-    // It has gone on for six minutes; its slots since then are skipped.
+    // The run has been active for six minutes; the slots since then are skipped.
     for run in &mut share.last {
         run.slot.0 -= 420_000_000;
         run.started_at.0 -= 420_000_000;
@@ -272,7 +272,7 @@ fn tasks() -> Vec<Task> {
             (6, 6, 1, SlotOutcome::Ran, "", 8_812),
             (7, 7, 1, SlotOutcome::Ran, "", 8_809),
             (8, 8, 1, SlotOutcome::Ran, "", 8_808),
-            (40, 31, 10, SlotOutcome::Missed, "nobody led", 0),
+            (40, 31, 10, SlotOutcome::Missed, "no leader", 0),
         ],
     );
     let mut ttl = task("ttl-transition", "builtin:ttl", "15,45 * * * *");
@@ -340,7 +340,7 @@ fn events() -> Vec<Event> {
     };
     vec![
         event(67, EventKind::Node, "node-e", "lost: silent for longer than its lease", None),
-        event(138, EventKind::Config, "node-a", "configuration taken over", Some("ana")),
+        event(138, EventKind::Config, "node-a", "configuration loaded", Some("ana")),
         event(315, EventKind::Dead, "share-expiry", "set aside: etcd: lease not found", None),
         event(1_340, EventKind::Leader, "node-b", "leads in term 42", None),
         event(1_405, EventKind::Leader, "node-c", "leads in term 41", None),

@@ -1,14 +1,14 @@
-//! Figures of these screens that are not counts or spans ([`text`](crate::dash::text) has
-//! those): parts in per cent, and instants with more than the clock.
+//! Formats figures that are neither counts nor durations ([`text`](crate::dash::text) has those):
+//! percentages, and instants with more than the time of day.
 
 use besom_core::time::Time;
 
 use crate::dash::text;
 
-/// What stands for something unknown.
+/// The sign for an unknown figure.
 pub const UNKNOWN: &str = "?";
 
-/// A part (0 to 1) in per cent with one decimal and no sign: `23.4`.
+/// A fraction (0 to 1) as a percentage with one decimal and no sign: `23.4`.
 pub fn per_cent(part: f64) -> String {
     if part.is_finite() { format!("{:.1}", part * 100.0) } else { UNKNOWN.to_owned() }
 }
@@ -23,7 +23,7 @@ pub fn date_clock(time: Time) -> String {
     time.to_jiff().strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
-/// A count in at most five columns, and more than a thousand millions too: `82.4k`, `2.0G`.
+/// A count in at most five columns, also above a thousand million: `82.4k`, `2.0G`.
 pub fn count(n: u64) -> String {
     const TERA: u64 = 1_000_000_000_000;
     if n >= TERA { format!("{:.1}T", (n / (TERA / 10)) as f64 / 10.0) } else { text::count(n) }

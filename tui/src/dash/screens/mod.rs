@@ -1,9 +1,9 @@
-//! The six screens: each owns what is chosen and opened in it, decides what its keys do, and
-//! has a view beside it.
+//! The six screens. Each owns its selection and what is open in it, handles its keys, and has a
+//! view next to it.
 //!
-//! A screen knows neither the others nor the connection. What it wants it puts into the
-//! [`Outbox`]: the frame routes answers back, leads to other screens, and asks before anything
-//! is changed.
+//! A screen knows neither the other screens nor the connection. It puts its requests into the
+//! [`Outbox`]; the frame routes answers back, switches screens, and asks for confirmation before
+//! anything is changed.
 
 pub mod edit;
 pub mod figure;
@@ -20,7 +20,7 @@ use super::context::Context;
 use super::effect::Outbox;
 use super::key::Key;
 
-/// A place on the keys 1 to 6.
+/// A screen, reached by the keys 1 to 6.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Place {
     /// Nodes, leader, attention.
@@ -60,7 +60,7 @@ impl Place {
         }
     }
 
-    /// Where something is looked at.
+    /// The screen that shows an object.
     pub fn of(subject: &Subject) -> Place {
         match subject {
             Subject::Leader | Subject::Node(_) => Place::Overview,
@@ -73,73 +73,74 @@ impl Place {
     }
 }
 
-/// A key and what it does, for the line of keys and for help: `("t", "trigger")`.
+/// A key and its effect, for the line of keys and the help: `("t", "trigger")`.
 pub type Hint = (&'static str, &'static str);
 
-/// What the frame asks of a screen. Drawing is beside it, in the screen's `view`.
+/// The frame's interface to a screen. Drawing is separate, in the screen's `view`.
 pub trait Screen {
-    /// A key that no overlay has taken; false: it is none of the screen's, and the frame's own
-    /// (`q`, `f`, `<`, `1` ...) may take it. Only a screen that is [`Screen::typing`] takes one
-    /// of the frame's.
+    /// Handles a key that no overlay has taken; false: the screen does not use it, and the frame
+    /// may (`q`, `f`, `<`, `1` ...). Only a screen that is [`Screen::typing`] takes one of the
+    /// frame's keys.
     fn key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool;
 
-    /// The answer to something that this screen asked.
+    /// Handles the answer to a question of this screen.
     fn answer(&mut self, ticket: u64, answer: &Answer, cx: &Context<'_>, out: &mut Outbox) {
         let _ = (ticket, answer, cx, out);
     }
 
-    /// Another picture, another second, or the screen was entered: the time to ask for more.
+    /// Called for a new snapshot, a new second, and when the screen is entered: the time to ask
+    /// questions.
     fn refresh(&mut self, cx: &Context<'_>, out: &mut Outbox) {
         let _ = (cx, out);
     }
 
-    /// When [`Screen::refresh`] is wanted before the next second, by the clock of
+    /// When [`Screen::refresh`] has to be called before the next second, by the clock of
     /// [`Context::now`].
     fn wake(&self, cx: &Context<'_>) -> Option<Time> {
         let _ = cx;
         None
     }
 
-    /// Looks at something: it was jumped to. Runs and Edit are opened with a task as well.
+    /// Shows an object after a jump. Runs and Edit can be opened with a task as well.
     fn open(&mut self, subject: &Subject, cx: &Context<'_>, out: &mut Outbox) {
         let _ = (subject, cx, out);
     }
 
-    /// Whether text is being typed: then every key is the screen's.
+    /// Whether text is being typed: then the screen receives every key.
     fn typing(&self) -> bool {
         false
     }
 
-    /// Pasted text, while text is being typed.
+    /// Handles pasted text while text is being typed.
     fn paste(&mut self, text: &str, cx: &Context<'_>, out: &mut Outbox) {
         let _ = (text, cx, out);
     }
 
-    /// Whether something was typed that leaving would lose.
+    /// Whether leaving would lose unsaved input.
     fn unsaved(&self) -> bool {
         false
     }
 
-    /// How much is open that Esc closes: a detail, a pane that has the keys.
+    /// How many levels Esc can close: a detail, a pane with the focus.
     fn depth(&self) -> usize {
         0
     }
 
-    /// Closes what a jump has opened: it is taken back.
+    /// Closes what a jump has opened, because the jump is undone.
     fn leave(&mut self) {}
 
-    /// What rows are filtered by, or a log is searched for.
+    /// The filter of the rows, or the search of a log.
     fn filter(&self) -> &str {
         ""
     }
 
-    /// Filters; called with every character.
+    /// Sets the filter; called with every character.
     fn set_filter(&mut self, filter: &str, cx: &Context<'_>) {
         let _ = (filter, cx);
     }
 
-    /// What it can be told now beside moving about: words for the palette, and the key that does
-    /// it.
+    /// The commands that are available now, apart from navigation: their words in the palette, and
+    /// their keys.
     fn commands(&self) -> Vec<(&'static str, Key)> {
         Vec::new()
     }
@@ -149,17 +150,17 @@ pub trait Screen {
         Vec::new()
     }
 
-    /// Sorts by a column, or turns the order around if it is that one already.
+    /// Sorts by a column, or reverses the order if it is already sorted by it.
     fn sort(&mut self, column: usize) {
         let _ = column;
     }
 
-    /// A click at that place of the terminal.
+    /// Handles a click at a position of the terminal.
     fn click(&mut self, x: u16, y: u16, cx: &Context<'_>, out: &mut Outbox) {
         let _ = (x, y, cx, out);
     }
 
-    /// What its columns, signs and words mean, for help.
+    /// The meanings of its columns, symbols and terms, for the help.
     fn words(&self) -> &'static [Hint] {
         &[]
     }

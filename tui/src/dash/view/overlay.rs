@@ -1,4 +1,4 @@
-//! What is open above a screen: help, commands, the filter, questions.
+//! Draws the overlay above a screen: help, commands, the filter, dialogs.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -14,11 +14,11 @@ use crate::dash::widgets::field::field;
 use crate::dash::widgets::panel::middle;
 use crate::dash::widgets::{clear, put, put_all, put_n, put_right, rows};
 
-/// The widest box.
+/// The maximum width of a box.
 const WIDE: u16 = 74;
 
 pub(super) fn overlay(state: &State, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    // The status stays in sight.
+    // The status line stays visible.
     let below = rows(area, 1, area.height);
     match &state.overlay {
         Overlay::None => {}
@@ -28,7 +28,7 @@ pub(super) fn overlay(state: &State, theme: &Theme, area: Rect, buf: &mut Buffer
         Overlay::Filter(typed) => filter_line(typed, theme, area, buf),
         Overlay::Leave => {
             let inside = middle(buf, theme, below, (WIDE, 2), "Leave?");
-            put(buf, inside, 1, 0, "What is typed in the form is not saved.", theme.warn);
+            put(buf, inside, 1, 0, "The form has unsaved changes.", theme.warn);
             let keys = [("y", theme.accent), (" leave   ", theme.text)];
             let x = put_all(buf, inside, 1, 1, &keys);
             put_all(buf, inside, x, 1, &[("any other key", theme.accent), (" stay", theme.text)]);
@@ -38,7 +38,7 @@ pub(super) fn overlay(state: &State, theme: &Theme, area: Rect, buf: &mut Buffer
 
 fn help_box(state: &State, top: u16, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let lines = help::lines(state.screens.at(state.place), &state.context());
-    let title = format!("{}: keys and words", state.place.name());
+    let title = format!("{}: keys and terms", state.place.name());
     let inside = middle(buf, theme, area, (WIDE, lines.len() as u16 + 1), &title);
     let rows = usize::from(inside.height);
     // The last page is full.
@@ -101,7 +101,7 @@ fn confirm_box(confirm: &Confirm, theme: &Theme, area: Rect, buf: &mut Buffer) {
         confirm.lines.iter().flat_map(|line| text::wrap(line, columns)).collect();
     let command = text::wrap(&confirm.command(), columns.saturating_sub(2));
     let counted = u16::from(confirm.count.is_some());
-    // Where there is little room the explanation gives way, never the fields and buttons.
+    // With little room the explanation is shortened, never the fields and buttons.
     let fixed = 3 + counted;
     let room = usize::from(area.height.saturating_sub(2 + fixed));
     let command = &command[..command.len().min(room.min(4))];
@@ -119,7 +119,7 @@ fn confirm_box(confirm: &Confirm, theme: &Theme, area: Rect, buf: &mut Buffer) {
         put(buf, inside, 1 + x, y, line, theme.dim);
         y += 1;
     }
-    let asked = if confirm.reason_required { "why (required) " } else { "why (optional) " };
+    let asked = if confirm.reason_required { "reason (required) " } else { "reason (optional) " };
     let x = 1 + put(buf, inside, 1, y, asked, theme.text);
     let rest = inside.width.saturating_sub(x + 1);
     field(buf, theme, inside, (x, y, rest), &confirm.reason, confirm.focus == Focus::Reason);
@@ -144,12 +144,6 @@ fn confirm_box(confirm: &Confirm, theme: &Theme, area: Rect, buf: &mut Buffer) {
         x += put(buf, inside, x, y, &label, style) + 2;
     }
     y += 1;
-    let missing = confirm.missing().unwrap_or("⏎ does it");
-    put_all(
-        buf,
-        inside,
-        1,
-        y,
-        &[(missing, theme.dim), ("   tab moves   esc changes nothing", theme.dim)],
-    );
+    let missing = confirm.missing().unwrap_or("⏎ confirms");
+    put_all(buf, inside, 1, y, &[(missing, theme.dim), ("   tab moves   esc cancels", theme.dim)]);
 }

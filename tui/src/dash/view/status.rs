@@ -1,4 +1,4 @@
-//! The first line: what is looked at, how old it is, and who leads.
+//! The first line: the cluster, the age of the data, and the leader.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::dash::theme::Theme;
 use crate::dash::widgets::bar::gauge;
 use crate::dash::widgets::{put, put_right};
 
-/// Columns of the lease's gauge, with its marks.
+/// The width of the lease's gauge, including its marks.
 const GAUGE: u16 = 12;
 
-/// What is left of the leader's lease, and how long one lasts.
+/// The remaining time of the leader's lease, and its full length.
 fn lease(snap: &Snapshot, now: Time) -> Option<(Duration, Duration)> {
     let leader = snap.leadership.leader.as_ref()?;
     let whole = Duration::from_millis(snap.leadership.lease_ms);
@@ -29,7 +29,7 @@ fn seconds(span: Duration) -> String {
     format!("{:.1}", span.as_secs_f64())
 }
 
-/// How the picture stands to the present: always with its age.
+/// How current the data is; always includes its age.
 fn standing(state: &State, theme: &Theme) -> (String, Style) {
     let age = state.data.age().map_or_else(|| "-".to_owned(), text::span);
     match (&state.data.connection, &state.data.shown) {
@@ -53,7 +53,7 @@ pub(super) fn status(state: &State, theme: &Theme, area: Rect, buf: &mut Buffer)
     x += put(buf, area, x, 0, &name, theme.title) + 1;
     x += put(buf, area, x, 0, &standing, style);
     let clock = format!("{}Z ", text::clock(now));
-    // The clock goes first where there is no room, then the gauge, then the words.
+    // Without enough room, the clock is dropped first, then the gauge, then the words.
     let with_clock = area.width >= 72;
     if with_clock {
         put_right(buf, area, area.width, 0, &clock, theme.text);
@@ -64,7 +64,7 @@ pub(super) fn status(state: &State, theme: &Theme, area: Rect, buf: &mut Buffer)
     let Some(leader) = &snap.leadership.leader else {
         let what = match (state.data.has_picture(), &snap.leadership.fault) {
             (false, _) => return connection(state, theme, area, x, buf),
-            (true, None) => "NOBODY LEADS",
+            (true, None) => "NO LEADER",
             (true, Some(_)) => "leader unknown",
         };
         put(buf, area, x, 0, what, theme.bad);
@@ -74,14 +74,14 @@ pub(super) fn status(state: &State, theme: &Theme, area: Rect, buf: &mut Buffer)
     let room = usize::from(end.saturating_sub(x));
     let node = text::clean(&leader.node);
     let term = leader.term.to_string();
-    // By what fits: everything in words, then without the gauge, then only who and how long.
+    // The variants by width: all words, then without the gauge, then only node, term and time.
     let counted = lease.map(|(left, whole)| format!("{}/{}s", seconds(left), whole.as_secs()));
     let counted = counted.unwrap_or_else(|| "?".to_owned());
     let words = format!("leader {node}  term {term}  lease ");
     let full = text::width(&words) + usize::from(GAUGE) + counted.len();
     let over = lease.is_none_or(|(left, _)| left.is_zero());
     let lost = matches!(state.data.connection, Connection::Lost { .. });
-    // How the lease stands now nobody tells.
+    // While the connection is lost, the state of the lease is unknown.
     let (tone, bar) = match (lost, over) {
         (true, _) => (theme.dim, theme.dim),
         (false, true) => (theme.bad, theme.bar),
@@ -105,27 +105,27 @@ pub(super) fn status(state: &State, theme: &Theme, area: Rect, buf: &mut Buffer)
     }
 }
 
-/// What is known of the connection, while there is no picture.
+/// Draws the connection's error while there is no snapshot.
 fn connection(state: &State, theme: &Theme, area: Rect, x: u16, buf: &mut Buffer) {
     if let Connection::Lost { why, .. } = &state.data.connection {
         put(buf, area, x, 0, why, theme.bad);
     }
 }
 
-/// What is said while there is no picture.
+/// Draws the state of the connection while there is no snapshot.
 pub(super) fn nothing_yet(state: &State, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let lines = match &state.data.connection {
         Connection::Connecting => vec![format!("Connecting to {} …", state.name())],
-        Connection::Live => vec!["Connected; waiting for the first picture …".to_owned()],
+        Connection::Live => vec!["Connected; waiting for the first snapshot …".to_owned()],
         Connection::Lost { why, retry_at, .. } => {
             let again = retry_at.map_or_else(
-                || "It is tried again.".to_owned(),
-                |at| format!("It is tried again in {}.", text::span(at.since(state.data.local()))),
+                || "Retrying.".to_owned(),
+                |at| format!("Retrying in {}.", text::span(at.since(state.data.local()))),
             );
             vec![
                 format!("No host answers: {why}"),
                 again,
-                "Is one running? `besom serve` starts it, `besom demo` shows one at work."
+                "Is a host running? `besom serve` starts one; `besom demo` starts a demo."
                     .to_owned(),
             ]
         }

@@ -1,6 +1,6 @@
 //! Bars and gauges, in eighths of a column.
 
-/// A bar of so many columns, filled by a ratio from 0 to 1; what is empty is blank.
+/// A bar of this many columns, filled by a ratio from 0 to 1; the remainder is blank.
 pub fn bar(ratio: f64, columns: u16) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let ratio = if ratio.is_finite() { ratio.clamp(0.0, 1.0) } else { 0.0 };

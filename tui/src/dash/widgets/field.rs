@@ -8,8 +8,8 @@ use crate::dash::field::Field;
 use crate::dash::text;
 use crate::dash::theme::Theme;
 
-/// Draws a field of so many columns. What is too long is shown around the cursor; the cursor
-/// only where it is typed into.
+/// Draws a field of this many columns. A long text is scrolled to its cursor; the cursor is drawn
+/// only while the field is edited.
 pub fn field(
     buf: &mut Buffer,
     theme: &Theme,
@@ -25,7 +25,7 @@ pub fn field(
     }
     let room = usize::from(columns) - 1;
     let mut before = field.before();
-    // The cursor stays within the field: what is left of it gives way.
+    // The cursor stays within the field, so the text to its left scrolls out.
     while text::width(&text::clean(before)) > room {
         let mut chars = before.chars();
         chars.next();

@@ -1,5 +1,5 @@
-//! What screens are drawn with. Everything is drawn by [`put`], which makes text harmless and
-//! cuts it by its columns: nothing else writes foreign text into a picture.
+//! Drawing primitives. Everything is drawn by [`put`], which sanitizes text and cuts it by display
+//! width: nothing else writes foreign text to the screen.
 
 pub mod bar;
 pub mod field;
@@ -14,13 +14,13 @@ use ratatui::style::Style;
 
 use super::text;
 
-/// Writes text at a place within an area, cut at the area's right end; returns the columns that
-/// it took. Outside of the area nothing is drawn.
+/// Writes text at a position within an area, cut at the area's right edge; returns the number of
+/// columns used. Nothing is drawn outside the area.
 pub fn put(buf: &mut Buffer, area: Rect, x: u16, y: u16, words: &str, style: Style) -> u16 {
     put_n(buf, area, x, y, area.width, words, style)
 }
 
-/// Writes text, at most so many columns of it.
+/// Writes at most this many columns of a text.
 pub fn put_n(
     buf: &mut Buffer,
     area: Rect,
@@ -42,19 +42,19 @@ pub fn put_n(
     to - from
 }
 
-/// Writes text so that it ends at a column (exclusive).
+/// Writes text that ends before a column.
 pub fn put_right(buf: &mut Buffer, area: Rect, end: u16, y: u16, words: &str, style: Style) {
     let words = text::clean(words);
     let wide = text::width(&words).min(usize::from(u16::MAX)) as u16;
     put_n(buf, area, end.saturating_sub(wide), y, end, &words, style);
 }
 
-/// Writes pieces with their styles, one after the other; returns the column after them.
+/// Writes styled pieces one after the other; returns the column after them.
 pub fn put_all(buf: &mut Buffer, area: Rect, x: u16, y: u16, pieces: &[(&str, Style)]) -> u16 {
     pieces.iter().fold(x, |x, (words, style)| x + put(buf, area, x, y, words, *style))
 }
 
-/// Draws a line across.
+/// Draws a horizontal line.
 pub fn rule(buf: &mut Buffer, area: Rect, y: u16, style: Style) {
     let area = area.intersection(buf.area);
     if y < area.height {
@@ -72,13 +72,13 @@ pub fn clear(buf: &mut Buffer, area: Rect) {
     }
 }
 
-/// A part of an area: so many rows from a row on.
+/// A part of an area: this many rows from a row on.
 pub fn rows(area: Rect, from: u16, count: u16) -> Rect {
     let from = from.min(area.height);
     Rect { y: area.y + from, height: count.min(area.height - from), ..area }
 }
 
-/// A part of an area: so many columns from a column on.
+/// A part of an area: this many columns from a column on.
 pub fn columns(area: Rect, from: u16, count: u16) -> Rect {
     let from = from.min(area.width);
     Rect { x: area.x + from, width: count.min(area.width - from), ..area }

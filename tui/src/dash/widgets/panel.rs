@@ -1,4 +1,4 @@
-//! Frames with a title, and boxes in the middle of the screen.
+//! Bordered panels with a title, and boxes in the middle of the screen.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use super::{clear, put_n};
 use crate::dash::theme::Theme;
 
-/// Draws a frame with a title in its upper line; returns what is inside.
+/// Draws a border with a title in its upper line; returns the area inside.
 pub fn panel(buf: &mut Buffer, theme: &Theme, area: Rect, title: &str) -> Rect {
     let area = area.intersection(buf.area);
     if area.width < 2 || area.height < 2 {
@@ -35,8 +35,8 @@ pub fn panel(buf: &mut Buffer, theme: &Theme, area: Rect, title: &str) -> Rect {
     Rect { x: left + 1, y: top + 1, width: area.width - 2, height: area.height - 2 }
 }
 
-/// A box in the middle of an area, cleared and framed; returns what is inside. What does not fit
-/// into the area is left out.
+/// Draws an empty bordered box in the middle of an area; returns the area inside. What does not fit
+/// is left out.
 pub fn middle(buf: &mut Buffer, theme: &Theme, area: Rect, size: (u16, u16), title: &str) -> Rect {
     let width = size.0.saturating_add(2).min(area.width);
     let height = size.1.saturating_add(2).min(area.height);

@@ -1,15 +1,15 @@
-//! Small curves, a character for each sample.
+//! Sparklines, one character per sample.
 
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The newest samples of so many columns, scaled to their largest; what is not known is a blank.
+/// The newest samples in this many columns, scaled to the largest; unknown samples are blank.
 pub fn spark(samples: &[Option<u64>], columns: usize) -> String {
     let shown = &samples[samples.len().saturating_sub(columns)..];
     let most = shown.iter().flatten().copied().max().unwrap_or(0);
     shown.iter().map(|sample| sample.map_or(' ', |value| step(value, most))).collect()
 }
 
-/// The character of a value beside the largest.
+/// The character of a value relative to the largest.
 pub fn step(value: u64, most: u64) -> char {
     if most == 0 || value == 0 {
         return STEPS[0];

@@ -1,10 +1,10 @@
-//! A strip of cells along an axis, each with a sign and a style: a ring unrolled, a time line.
+//! A strip of cells along an axis, each with a character and a style: an unrolled ring, a timeline.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
-/// Draws a cell for each column of the area's row `y`, from its first column on.
+/// Draws one cell per column of the area's row `y`, from its first column on.
 pub fn strip(buf: &mut Buffer, area: Rect, y: u16, cells: impl IntoIterator<Item = (char, Style)>) {
     let area = area.intersection(buf.area);
     if y >= area.height {
@@ -17,8 +17,8 @@ pub fn strip(buf: &mut Buffer, area: Rect, y: u16, cells: impl IntoIterator<Item
     }
 }
 
-/// The part of `all` things that a column of `columns` stands for: from, to (exclusive); at
-/// least one where there is any.
+/// The range of `all` things that a column covers: from, to (exclusive); at least one if there are
+/// any.
 pub fn part(column: usize, columns: usize, all: usize) -> std::ops::Range<usize> {
     if columns == 0 || all == 0 {
         return 0..0;

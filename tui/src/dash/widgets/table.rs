@@ -1,5 +1,4 @@
-//! A table: its heading, and of its rows those that are visible. Ten thousand rows cost no more
-//! than those.
+//! Draws a table: its heading and its visible rows. The cost does not depend on the number of rows.
 
 use std::cell::Cell;
 
@@ -12,7 +11,7 @@ use crate::dash::table::{Column, Seen, Width};
 use crate::dash::text;
 use crate::dash::theme::Theme;
 
-/// Between two columns.
+/// Blank columns between two columns.
 const GAP: u16 = 1;
 
 /// A table to be drawn.
@@ -22,19 +21,19 @@ pub struct Table<'a> {
     pub columns: &'a [Column],
     /// How many rows there are.
     pub rows: usize,
-    /// The place of the chosen row.
+    /// The index of the selected row.
     pub selected: Option<usize>,
-    /// Whether keys go to this table; the chosen row is marked either way.
+    /// Whether this table has the focus; the selected row is marked in any case.
     pub focused: bool,
-    /// The column it is sorted by, and whether the largest comes first.
+    /// The column it is sorted by, and whether the order is descending.
     pub sort: Option<(usize, bool)>,
-    /// What is said where there is no row.
+    /// The text shown when there are no rows.
     pub empty: &'a str,
-    /// Where what was drawn is noted.
+    /// Records what was drawn.
     pub seen: &'a Cell<Seen>,
 }
 
-/// Which columns are shown in a width, each with its place and width.
+/// The columns that fit into a width, each with its position and width.
 fn layout(columns: &[Column], width: u16) -> Vec<(usize, u16, u16)> {
     let least = |column: &Column| match column.width {
         Width::Fixed(n) | Width::Fill(n) => n,
@@ -44,7 +43,7 @@ fn layout(columns: &[Column], width: u16) -> Vec<(usize, u16, u16)> {
         shown.iter().map(|at| u32::from(least(&columns[*at]) + GAP)).sum::<u32>()
     };
     while needed(&shown) > u32::from(width) {
-        // The last of those with the highest number goes first.
+        // Of several columns with the highest value, the last is dropped first.
         let last = shown.iter().enumerate().max_by_key(|(i, at)| (columns[**at].priority, *i));
         match last {
             Some((i, at)) if columns[*at].priority > 0 => {
@@ -72,8 +71,8 @@ fn layout(columns: &[Column], width: u16) -> Vec<(usize, u16, u16)> {
 }
 
 impl Table<'_> {
-    /// Draws it. `cell` tells what stands in a column of a row; it is asked for what is visible
-    /// only.
+    /// Draws the table. `cell` returns the content of a row's column; it is called only for visible
+    /// cells.
     pub fn draw(
         &self,
         theme: &Theme,
@@ -135,7 +134,7 @@ impl Table<'_> {
         self.tell_hidden(theme, area, buf, (offset, rows), &columns);
     }
 
-    /// Tells what is out of sight: by arrows, and by numbers where the heading leaves room.
+    /// Indicates hidden rows: by arrows, and by numbers if the heading leaves room.
     fn tell_hidden(
         &self,
         theme: &Theme,
@@ -165,7 +164,7 @@ impl Table<'_> {
         }
     }
 
-    /// The first row shown: as it was, unless the chosen one would be out of sight.
+    /// The first row shown: unchanged, unless the selected row would be hidden.
     fn offset(&self, body: usize) -> usize {
         let was = self.seen.get().offset;
         let most = self.rows.saturating_sub(body);

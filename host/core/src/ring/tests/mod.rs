@@ -1,4 +1,4 @@
-//! What rings promise.
+//! The guarantees of the rings.
 
 use std::num::NonZeroU32;
 

@@ -1,8 +1,8 @@
-//! The next slots of the task that is edited beside those of all other tasks: where they come
-//! at one time, and how they lie over the days to come.
+//! The next slots of the edited task together with those of all other tasks: which coincide, and
+//! how they are distributed over the next days.
 //!
-//! It is computed when it is looked at and something changed, not for every picture: with many
-//! tasks it costs milliseconds.
+//! It is computed only while it is visible and something has changed, not for every snapshot: with
+//! many tasks it takes milliseconds.
 
 use std::collections::BTreeMap;
 
@@ -12,36 +12,36 @@ use besom_core::time::Time;
 
 use super::check::Valid;
 
-/// Slots of the edited task that are compared with the others'.
+/// Slots of the edited task that are compared with the other tasks' slots.
 pub const SLOTS: usize = 20;
-/// Tasks that are compared; the rest is counted aloud.
+/// Tasks that are compared; the number of the others is displayed.
 pub const TASKS_MAX: usize = 100;
 /// Tasks drawn beside the edited one.
 pub const LANES_MAX: usize = 8;
 /// Cells of a lane: the hours of a week.
 pub const CELLS: usize = 7 * 24;
 
-/// A task's slots, hour by hour.
+/// A task's slots per hour.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lane {
-    /// The task.
+    /// The task's name in the configuration.
     pub task: String,
-    /// Slots in each hour; at most `u16::MAX`.
+    /// Slots in each hour, saturating at `u16::MAX`.
     pub hours: Vec<u16>,
 }
 
-/// The slots to come.
+/// The upcoming slots.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Agenda {
     /// The hour that the lanes begin with.
     pub from: Time,
-    /// By slot of the edited task: the others that have the same one.
+    /// For each slot of the edited task: the other tasks with the same slot.
     pub collisions: BTreeMap<Time, Vec<String>>,
-    /// The edited task first, then those that collide with it, then others.
+    /// The edited task first, then the tasks that collide with it, then others.
     pub lanes: Vec<Lane>,
-    /// Tasks that were too many to be compared.
+    /// The number of tasks that were not compared.
     pub left_out: usize,
-    /// What it was computed from.
+    /// The inputs of the last computation.
     seen: (String, String, usize, i64),
 }
 
@@ -49,7 +49,7 @@ const HOUR_US: i64 = 3_600_000_000;
 const MINUTE_US: i64 = 60_000_000;
 
 impl Agenda {
-    /// Computes it anew, if the edited schedule, the number of tasks or the minute changed.
+    /// Computes it again if the edited schedule, the number of tasks or the minute has changed.
     pub fn look(&mut self, snapshot: &Snapshot, task: &str, valid: Option<&Valid>, now: Time) {
         let minute = now.0.div_euclid(MINUTE_US);
         let (expression, zone) =
@@ -67,7 +67,8 @@ impl Agenda {
         let slots: Vec<Time> = valid.map_or_else(Vec::new, |valid| {
             let next = |at: &Time| valid.schedule.next_after(*at);
             let all = std::iter::successors(valid.schedule.next_after(now), next);
-            // It holds until the minute is over: the slots of it, and as many as are shown after.
+            // The result is valid for the current minute: its slots, and as many as are shown after
+            // it.
             let over = Time((now.0.div_euclid(MINUTE_US) + 1) * MINUTE_US);
             let mut after = 0;
             let wanted = |slot: &Time| {
@@ -97,7 +98,7 @@ impl Agenda {
         lanes.sort_by_key(|(together, at, ..)| (*together, *at));
         let lane = |task: &str, schedule: &Schedule| {
             let hour = |n: usize| Time(from.0.saturating_add(n as i64 * HOUR_US));
-            // From an hour's first instant to the next one's, without that.
+            // From the first instant of an hour up to, but excluding, that of the next.
             let count = |n| {
                 let (low, high) = (Time(hour(n).0 - 1), Time(hour(n + 1).0 - 1));
                 u16::try_from(schedule.count(low, high)).unwrap_or(u16::MAX)

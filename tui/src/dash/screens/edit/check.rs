@@ -1,52 +1,51 @@
-//! The schedule as it is being typed, read by the scheduler's own reader, and the last one that
-//! could be read.
+//! The schedule as typed so far, parsed as the scheduler does, and the last valid one.
 
 use besom_core::cron::{Place, Schedule, ScheduleError};
 use besom_core::time::Time;
 
 use super::values::{Name, Values};
 
-/// What the values' schedule and time zone mean.
+/// The result of parsing the schedule and its time zone.
 #[derive(Debug, Clone)]
 pub enum Reading {
-    /// There is none: it runs by trigger only.
+    /// There is no schedule: the task runs by trigger only.
     None,
-    /// It can be read.
+    /// The schedule is valid.
     Valid,
-    /// It cannot.
+    /// The schedule is invalid.
     Wrong(ScheduleError),
 }
 
-/// A schedule that could be read.
+/// A valid schedule.
 #[derive(Debug, Clone)]
 pub struct Valid {
     /// The expression.
     pub expression: String,
     /// Its time zone.
     pub zone: String,
-    /// What it means.
+    /// The parsed schedule.
     pub schedule: Schedule,
 }
 
-/// The reading of a schedule, kept until its text changes.
+/// The parsed schedule, kept until its text changes.
 #[derive(Debug, Clone)]
 pub struct Check {
     text: (String, String),
-    /// Of the values as they are.
+    /// The result for the current values.
     pub reading: Reading,
-    /// The last schedule that could be read.
+    /// The last valid schedule.
     pub valid: Option<Valid>,
 }
 
 impl Check {
-    /// Of these values.
+    /// Parses these values.
     pub fn of(values: &Values) -> Check {
         let mut check = Check { text: <_>::default(), reading: Reading::None, valid: None };
         check.read(values);
         check
     }
 
-    /// Reads again, if the text has changed.
+    /// Parses the values again if their text has changed.
     pub fn read(&mut self, values: &Values) {
         let (expression, zone) = (values.get(Name::Schedule), values.get(Name::Timezone));
         if (self.text.0.as_str(), self.text.1.as_str()) == (expression, zone)
@@ -70,7 +69,7 @@ impl Check {
         };
     }
 
-    /// What is wrong with the text of a field: columns of characters (from, how many), and the
+    /// The error of a field: the first character and the number of characters it concerns, and the
     /// error.
     pub fn error(&self, name: Name) -> Option<(usize, usize, &ScheduleError)> {
         let Reading::Wrong(error) = &self.reading else { return None };
@@ -85,21 +84,21 @@ impl Check {
     }
 }
 
-/// A line of the preview.
+/// A row of the preview.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Slot {
-    /// When.
+    /// The slot's instant.
     pub at: Time,
     /// The date in the schedule's zone.
     pub date: String,
     /// The time of day in the schedule's zone, with the zone's abbreviation.
     pub local: String,
-    /// What daylight saving does to it.
+    /// The effect of daylight saving on the slot.
     pub note: Option<String>,
 }
 
 impl Valid {
-    /// The next slots, as the scheduler will have them.
+    /// The next slots, as the scheduler computes them.
     pub fn next(&self, from: Time, n: usize) -> Vec<Slot> {
         let zone = self.schedule.zone();
         let slot = |next: besom_core::cron::Upcoming| {
@@ -155,6 +154,6 @@ mod tests {
         let expected =
             ["02:56:00 CEST", "02:58:00 CEST", "02:00:00 CET", "02:02:00 CET", "02:04:00 CET"];
         assert_eq!(local, expected);
-        assert!(slots[2].note.as_ref().unwrap().contains("second pass"), "{slots:?}");
+        assert!(slots[2].note.as_ref().unwrap().contains("second time"), "{slots:?}");
     }
 }

@@ -1,11 +1,11 @@
-//! What goes to and fro between a form and the host whose file it is: the file as it was
-//! opened, what an edit would come to, and the saving.
+//! The exchange between a form and the host that owns the file: the file as it was opened, the
+//! preview of an edit, and the saving.
 //!
 //! ```text
 //!   file ──> typed ──pause──> preview ──> answer (diff, problems)
 //!                └─────────save, base digest──> saved | refused: the file is looked at again
 //! ```
-//! Nothing here writes: the host does, and only while the file is the one that was opened.
+//! Nothing here writes the file: the host does, and only if the file is the one that was opened.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,41 +13,41 @@ use std::time::Duration;
 use besom_core::snapshot::{Answer, ConfigFile, Edit, Edited, Query};
 use besom_core::time::Time;
 
-/// Typing has paused after this.
+/// Without input for this long, a preview is requested.
 pub const PAUSE: Duration = Duration::from_millis(300);
-/// How often the file is looked at while a form is open.
+/// How often the file is read while a form is open.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// A question that was not answered is asked again after this.
+/// A question without an answer is repeated after this time.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// A saving that was not answered is given up after this.
+/// A save without an answer is abandoned after this time.
 pub const SAVING_MAX: Duration = Duration::from_secs(30);
 
 type Changes = BTreeMap<String, Option<String>>;
 
-/// What became of a saving.
+/// News for the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
-    /// The file came for the first time, or again after it was asked for.
+    /// The file has arrived for the first time, or after a reload.
     Opened,
-    /// The file was replaced.
+    /// The file was saved.
     Saved,
-    /// It was not, and why.
+    /// The file was not saved, for this reason.
     NotSaved(String),
 }
 
 /// The exchange of one form.
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
-    /// The file that the form was opened with.
+    /// The file that the edit is based on.
     pub file: Option<ConfigFile>,
-    /// The file as it is now, where it is another.
+    /// The file on disk, if it differs.
     pub theirs: Option<ConfigFile>,
-    /// Why the file could not be had.
+    /// Why the file could not be read.
     pub refusal: Option<String>,
-    /// What the edit would come to, and of which changes that is.
+    /// The preview of the edit, and the changes that it belongs to.
     pub preview: Option<(Changes, Edited)>,
-    /// Why it could not be said what it would come to.
+    /// Why the preview failed.
     pub preview_refusal: Option<String>,
     looked: Option<(u64, Time)>,
     look_at: Option<Time>,
@@ -58,22 +58,22 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Something was typed: what it would come to is asked after a pause.
+    /// The values have changed: a preview is requested after a pause.
     pub fn typed(&mut self, now: Time) {
         self.typed_at = Some(now);
     }
 
-    /// Whether a saving is under way.
+    /// Whether a save is under way.
     pub fn saves(&self) -> bool {
         self.saving.is_some()
     }
 
-    /// Whether somebody else has changed the file since it was opened.
+    /// Whether the file has changed on disk since it was opened.
     pub fn is_stale(&self) -> bool {
         self.theirs.is_some()
     }
 
-    /// The questions that are due; `ask` sends one and gives its ticket.
+    /// The questions that are due; `ask` sends one and returns its ticket.
     pub fn due(
         &mut self,
         task: &str,
@@ -106,7 +106,7 @@ impl Exchange {
         }
     }
 
-    /// When something is due.
+    /// When the next question is due.
     pub fn next(&self, now: Time) -> Time {
         let look = match self.looked {
             Some((_, at)) => at + ANSWER_MAX,
@@ -120,7 +120,7 @@ impl Exchange {
         typed.map_or(look, |at| at.min(look))
     }
 
-    /// What is sent to save; none: the file is not known, or it is being saved.
+    /// The request that saves; none: the file has not been read, or a save is under way.
     pub fn save(&mut self, task: &str, set: Changes, reason: &str) -> Option<Edit> {
         if self.saves() {
             return None;
@@ -130,12 +130,12 @@ impl Exchange {
         Some(Edit { task, base, set, save: true, reason })
     }
 
-    /// The saving was sent.
+    /// Records that the save was sent.
     pub fn sent(&mut self, ticket: u64, now: Time) {
         self.saving = Some((ticket, now));
     }
 
-    /// Takes the file as it is now for the one that is edited.
+    /// Bases the edit on the file on disk.
     pub fn reload(&mut self, now: Time) {
         match self.theirs.take() {
             Some(theirs) => self.file = Some(theirs),
@@ -145,26 +145,26 @@ impl Exchange {
         self.typed_at = Some(now);
     }
 
-    /// The connection was lost: what was asked is asked again, and a saving may or may not have
-    /// come to pass, which the file will tell.
+    /// Handles a lost connection: pending questions are repeated. A pending save may or may not
+    /// have succeeded; the file shows which.
     pub fn lost(&mut self) -> Option<News> {
         (self.looked, self.look_at) = (None, None);
         if let Some((_, at, _)) = self.asked.take() {
             self.typed_at = Some(at);
         }
-        let why = "the connection was lost meanwhile: the file below tells whether it was saved";
+        let why = "the connection was lost; the file below shows whether the edit was saved";
         self.saving.take().map(|_| News::NotSaved(why.to_owned()))
     }
 
-    /// Gives up a saving that nobody has answered.
+    /// Abandons a save without an answer.
     pub fn overdue(&mut self, now: Time) -> Option<News> {
         self.saving.take_if(|(_, at)| now.since(*at) >= SAVING_MAX)?;
         (self.looked, self.look_at) = (None, None);
-        let why = "the host has not answered: the file below tells whether it was saved";
+        let why = "the host has not answered; the file below shows whether the edit was saved";
         Some(News::NotSaved(why.to_owned()))
     }
 
-    /// Takes an answer; none: it tells nothing new, or is not this form's.
+    /// Handles an answer; none: it contains no news or belongs to another form.
     pub fn answer(&mut self, ticket: u64, answer: &Answer, now: Time) -> Option<News> {
         if self.looked.is_some_and(|(asked, _)| asked == ticket) {
             self.looked = None;
@@ -173,7 +173,7 @@ impl Exchange {
         }
         if self.saving.is_some_and(|(asked, _)| asked == ticket) {
             self.saving = None;
-            // Whatever came of it, the file is looked at.
+            // Whatever the result, the file is read again.
             self.look_at = Some(now);
             return Some(self.saved(answer));
         }
@@ -202,7 +202,7 @@ impl Exchange {
                         let same = open.digest == file.digest;
                         self.theirs = (!same).then(|| file.clone());
                         if same {
-                            // The lock may have come or gone.
+                            // The lock may have changed.
                             self.file = Some(file.clone());
                         }
                         None
@@ -225,7 +225,7 @@ impl Exchange {
     fn saved(&mut self, answer: &Answer) -> News {
         match answer {
             Answer::Edited(edited) if edited.saved => {
-                // The file is now the one that was saved, whose text comes with the next look.
+                // The saved file is now the current one; its text arrives with the next read.
                 self.reopen = true;
                 if let Some(file) = &mut self.file {
                     file.digest.clone_from(&edited.digest);
@@ -238,11 +238,11 @@ impl Exchange {
                 News::NotSaved(match problem {
                     Some(problem) if problem.fix.is_empty() => problem.message.clone(),
                     Some(problem) => format!("{}; {}", problem.message, problem.fix),
-                    None => "the file was changed by somebody else meanwhile".to_owned(),
+                    None => "the file has changed on disk since it was read".to_owned(),
                 })
             }
             Answer::Refused(refusal) => News::NotSaved(refusal.message.clone()),
-            _ => News::NotSaved("the host gave another answer than expected".to_owned()),
+            _ => News::NotSaved("the host sent an unexpected answer".to_owned()),
         }
     }
 }
@@ -290,17 +290,17 @@ mod tests {
         assert!(matches!(exchange.overdue(S(31)), Some(News::NotSaved(_))));
         assert!(!exchange.saves());
         assert_eq!(due(&mut exchange, S(31)), [Query::Config]);
-        assert_eq!(exchange.answer(9, &file("late"), S(32)), None, "it is nobody's any more");
+        assert_eq!(exchange.answer(9, &file("late"), S(32)), None, "the save was abandoned");
     }
 
     #[test]
     fn a_lost_connection_asks_again_what_was_asked() {
         let mut exchange = opened();
         exchange.typed(S(1));
-        assert_eq!(due(&mut exchange, S(2)).len(), 1, "what it would come to");
+        assert_eq!(due(&mut exchange, S(2)).len(), 1, "the preview");
         exchange.sent(9, S(2));
         assert!(matches!(exchange.lost(), Some(News::NotSaved(_))));
-        assert_eq!(due(&mut exchange, S(3)).len(), 2, "the file, and what it would come to");
+        assert_eq!(due(&mut exchange, S(3)).len(), 2, "the file and the preview");
         assert_eq!(exchange.lost(), None);
     }
 
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn another_file_is_stale_until_it_is_taken() {
         let mut exchange = opened();
-        assert_eq!(due(&mut exchange, S(4)), [], "it was looked at a moment ago");
+        assert_eq!(due(&mut exchange, S(4)), [], "it was read a moment ago");
         due(&mut exchange, S(5));
         assert_eq!(exchange.answer(7, &file("two"), S(5)), None);
         assert!(exchange.is_stale());

@@ -1,4 +1,4 @@
-//! The form: a field for each key, which of them is typed into, and what can be undone.
+//! The form: a field per key, the focused field, and the undo history.
 
 use std::collections::BTreeMap;
 
@@ -6,26 +6,26 @@ use super::values::{Name, Values};
 use crate::dash::field::Field;
 use crate::dash::key::{Code, Key};
 
-/// Steps that can be undone; the oldest are forgotten.
+/// The maximum number of undo steps; the oldest are dropped.
 pub const UNDO_MAX: usize = 100;
 
-/// A form over a task's keys.
+/// The form for a task's keys.
 #[derive(Debug, Clone)]
 pub struct Form {
-    /// The task.
+    /// The task's name in the configuration.
     pub task: String,
-    /// What the file says.
+    /// The values in the file.
     pub original: Values,
     values: Values,
     /// The field that keys go to.
     pub focus: Name,
-    /// The text field that is typed into; none: keys are commands.
+    /// The text field that is being edited; none: keys are commands.
     field: Option<Field>,
     undo: Vec<Values>,
 }
 
 impl Form {
-    /// A form with the values of a task, the cursor behind the schedule.
+    /// A form with a task's values, and the cursor at the end of the schedule.
     pub fn open(task: &str, values: Values) -> Form {
         let mut form = Form {
             task: task.to_owned(),
@@ -39,27 +39,27 @@ impl Form {
         form
     }
 
-    /// The values as they are typed now.
+    /// The current values.
     pub fn values(&self) -> &Values {
         &self.values
     }
 
-    /// The field that is typed into.
+    /// The field that is being edited.
     pub fn field(&self) -> Option<&Field> {
         self.field.as_ref()
     }
 
-    /// What changed.
+    /// The changed keys.
     pub fn changes(&self) -> BTreeMap<String, Option<String>> {
         self.values.changes(&self.original)
     }
 
-    /// Whether anything changed.
+    /// Whether any value has changed.
     pub fn is_changed(&self) -> bool {
         self.values != self.original
     }
 
-    /// Types into the field of the focus, if it is one of text.
+    /// Starts editing the focused field, if it is a text field.
     pub fn type_into(&mut self) {
         self.field =
             self.focus.choices().is_none().then(|| Field::with(self.values.get(self.focus)));
@@ -68,13 +68,13 @@ impl Form {
         }
     }
 
-    /// Leaves the field: keys are commands again.
+    /// Stops editing: keys are commands again.
     pub fn leave(&mut self) {
         self.field = None;
     }
 
-    /// Goes to the next field, or to the one before, and types into it where it is text, if
-    /// `typing` or a field was being typed into.
+    /// Focuses the next or the previous field. Starts editing it if it is a text field, and if
+    /// `typing` is set or a field was being edited.
     pub fn go(&mut self, forward: bool, typing: bool) {
         let typing = self.field.take().is_some() || typing;
         let all = Name::ALL.len();
@@ -85,7 +85,8 @@ impl Form {
         }
     }
 
-    /// A key for the field that is typed into; false: there is none, or the key is none for it.
+    /// Handles a key of the field that is being edited; false: there is none, or it does not use
+    /// the key.
     pub fn key(&mut self, key: Key) -> bool {
         let Some(field) = &mut self.field else { return false };
         let taken = field.key(key);
@@ -95,7 +96,7 @@ impl Form {
         taken
     }
 
-    /// Pasted text; false: no field is typed into.
+    /// Inserts pasted text; false: no field is being edited.
     pub fn paste(&mut self, text: &str) -> bool {
         let Some(field) = &mut self.field else { return false };
         field.insert(text);
@@ -103,8 +104,8 @@ impl Form {
         true
     }
 
-    /// Chooses the next value of the focus, or the one before; false: it has no choices, or the
-    /// key chooses nothing.
+    /// Selects the next or the previous choice of the focused field; false: it has no choices, or
+    /// the key selects none.
     pub fn choose(&mut self, key: Key) -> bool {
         let Some(choices) = self.focus.choices() else { return false };
         let by = match key.code {
@@ -119,7 +120,7 @@ impl Form {
         true
     }
 
-    /// Takes the last step back; false: there is none.
+    /// Undoes the last step; false: there is none.
     pub fn undo(&mut self) -> bool {
         while let Some(before) = self.undo.pop() {
             if before != self.values {
@@ -130,10 +131,10 @@ impl Form {
         false
     }
 
-    /// The file says this now: what was not touched follows, what was typed stays.
+    /// Replaces the file's values: untouched fields follow, changed fields keep their input.
     pub fn rebase(&mut self, original: Values) {
-        // The steps that can be undone follow as well: the file comes a moment after the form
-        // is open, when the first of them has been taken already.
+        // The undo steps follow as well: the file arrives a moment after the form was opened, when
+        // the first step may already exist.
         for values in self.undo.iter_mut().chain([&mut self.values]) {
             for name in Name::ALL {
                 if values.get(name) == self.original.get(name) {

@@ -1,8 +1,8 @@
-//! The schedule of a task, edited in place.
+//! Edits a task's schedule in place.
 //!
-//! The expression is read by the scheduler's own reader at every key; what the edit comes to in
-//! the file is the host's to say, which is asked after a pause in typing. Saving names the
-//! digest of the file that was opened, so that nobody else's change is lost.
+//! The expression is parsed with every key, as the scheduler does. The host computes the change to
+//! the file, which is requested after a pause in typing. A save names the digest of the file that
+//! was opened, so that no other change is lost.
 //!
 //! ```text
 //!   choose a task ──⏎──> form ──keys──> check, preview, forecast   (here)
@@ -32,13 +32,13 @@ use crate::dash::field::Field;
 use crate::dash::key::{Code, Key};
 use crate::dash::table::{Column, SortKey, TableState, Width};
 
-/// From this size on the whole file and the agenda are shown.
+/// From this size on, the whole file and the agenda are shown.
 const WIDE: (u16, u16) = (140, 36);
 
-/// An answer that takes longer was lost with its connection.
+/// After this time, an answer counts as lost with its connection.
 const PAST_AGAIN: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// The columns of the tasks to choose from.
+/// The columns of the list of tasks.
 const COLUMNS: [Column; 5] = [
     Column::left("TASK", Width::Fill(16), 0),
     Column::left("SCHEDULE", Width::Fill(16), 0),
@@ -47,7 +47,7 @@ const COLUMNS: [Column; 5] = [
     Column::left("CATCH-UP", Width::Fixed(9), 3),
 ];
 
-/// The schedule of a task, edited in place.
+/// The Edit screen: a task's schedule, edited in place.
 #[derive(Debug, Default)]
 pub struct EditScreen {
     table: TableState<String>,
@@ -56,7 +56,7 @@ pub struct EditScreen {
 }
 
 impl EditScreen {
-    /// Opens the form of a task. A form that is open with changes stays.
+    /// Opens the form of a task, unless an open form has unsaved changes.
     fn edit(&mut self, task: &str, cx: &Context<'_>, out: &mut Outbox) {
         self.table.select(task.to_owned());
         let same = self.open.as_ref().is_some_and(|open| open.form.task == task);
@@ -64,19 +64,19 @@ impl EditScreen {
             let open = self.open.as_ref().map_or("", |open| open.form.task.as_str());
             out.say(
                 Tone::Bad,
-                format!("{open} has changes that are not saved: W saves, esc leaves"),
+                format!("{open} has unsaved changes: W saves them, esc discards them"),
             );
             return;
         }
         if !same {
             let Some(known) = cx.snap.task(task) else {
-                out.say(Tone::Bad, format!("no task is called {task}"));
+                out.say(Tone::Bad, format!("there is no task called {task}"));
                 return;
             };
             if known.orphaned {
                 out.say(
                     Tone::Bad,
-                    format!("{task} is in no configuration: there is nothing to edit"),
+                    format!("no configuration defines {task}: there is nothing to edit"),
                 );
                 return;
             }
@@ -124,13 +124,13 @@ impl EditScreen {
         true
     }
 
-    /// A key while the reason is typed.
+    /// Handles a key while the reason is typed.
     fn reason_key(open: &mut Open, key: Key, cx: &Context<'_>, out: &mut Outbox) {
         let Some(reason) = &mut open.reason else { return };
         match key.code {
             Code::Esc => {
                 open.reason = None;
-                out.say(Tone::Info, "not saved; what you typed is kept");
+                out.say(Tone::Info, "not saved; your changes are kept");
             }
             Code::Enter => {
                 let reason = open.reason.take().unwrap_or_default();
@@ -150,7 +150,7 @@ impl EditScreen {
         }
     }
 
-    /// A key while a field is typed into.
+    /// Handles a key while a field is edited.
     fn field_key(open: &mut Open, key: Key, cx: &Context<'_>) {
         match key.code {
             Code::Esc => open.form.leave(),
@@ -164,7 +164,7 @@ impl EditScreen {
         }
     }
 
-    /// A key for the form, outside of a field.
+    /// Handles a key of the form while no field is edited.
     fn form_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
         let Some(open) = &mut self.open else { return false };
         match key.code {
@@ -186,14 +186,14 @@ impl EditScreen {
             },
             Code::Char('R') => {
                 open.take_theirs(cx);
-                out.say(Tone::Info, "the file is taken as it is now; what you typed is kept");
+                out.say(Tone::Info, "the file is reloaded; your changes are kept");
                 self.refresh(cx, out);
             }
             Code::Char('E') => match &open.exchange.file {
                 Some(file) => {
                     out.push(Effect::Editor { path: file.path.clone(), line: open.line() });
                 }
-                None => out.say(Tone::Info, "the configuration file is not known yet"),
+                None => out.say(Tone::Info, "the configuration file has not been read yet"),
             },
             Code::Char('y') => out.copy(open.form.values().get(open.form.focus).to_owned()),
             Code::Esc if open.form.is_changed() && !open.leaving => {
@@ -213,16 +213,16 @@ impl EditScreen {
     }
 }
 
-/// What is wrong with a file that a node could not take over.
+/// The error of a file that a node could not load.
 struct Fault<'a> {
     node: &'a str,
     text: &'a str,
-    /// The file, as the node has it.
+    /// The file's path on the node.
     path: &'a str,
 }
 
 impl Fault<'_> {
-    /// The file and the line: `besom.toml:267:16: ...`.
+    /// The file and the line of the error: `besom.toml:267:16: ...`.
     fn place(&self) -> Option<(String, u32)> {
         let (_, rest) = self.text.split_once(".toml:")?;
         let line = rest.split(':').next()?.parse().ok()?;
@@ -230,7 +230,7 @@ impl Fault<'_> {
     }
 }
 
-/// What is wrong with the configuration file: of the host that answers, or of another one.
+/// The error of the configuration file: the answering host's, or another host's.
 fn fault<'a>(cx: &Context<'a>) -> Option<Fault<'a>> {
     let answers = cx.snap.node(&cx.snap.host).into_iter();
     answers.chain(&cx.snap.nodes).find_map(|node| {
@@ -275,7 +275,7 @@ impl Screen for EditScreen {
                 out.say(Tone::Good, format!("{task}: saved; it applies without a restart"));
             }
             Some(News::NotSaved(why)) => out.say(Tone::Bad, format!("not saved: {why}")),
-            // Nothing was typed that could be lost: the form follows the file.
+            // No input can be lost: the form follows the file.
             None if open.exchange.is_stale() && !open.form.is_changed() => open.take_theirs(cx),
             None => {}
         }
@@ -301,7 +301,7 @@ impl Screen for EditScreen {
         if let Some(News::NotSaved(why)) = open.exchange.overdue(cx.now) {
             out.say(Tone::Bad, why);
         }
-        // Asked for when the form is opened, and again where no answer came.
+        // Requested when the form is opened, and again if no answer came.
         let again = open.past_at.is_none_or(|at| cx.now.since(at) > PAST_AGAIN);
         if again && open.past(cx).is_none() {
             open.past_at = Some(cx.now);
@@ -362,7 +362,7 @@ impl Screen for EditScreen {
 
     fn commands(&self) -> Vec<(&'static str, Key)> {
         if self.open.is_none() {
-            return vec![("e: edit the chosen task", Key::char('e'))];
+            return vec![("e: edit the selected task", Key::char('e'))];
         }
         vec![
             ("w: save the schedule", Key::char('W')),
@@ -389,7 +389,7 @@ impl Screen for EditScreen {
     fn words(&self) -> &'static [Hint] {
         &[
             ("OVERLAP", "skip, queue or allow a slot during a run"),
-            ("CATCH-UP", "slots missed while nobody led: skip, coalesce, N"),
+            ("CATCH-UP", "slots missed without a leader: skip, coalesce, N"),
             ("JITTER", "how much later than its slot a run may start"),
         ]
     }

@@ -1,5 +1,5 @@
-//! A form that is open, with everything that belongs to it: what its values mean, what goes to
-//! and fro with the host, and what keeps it from being saved.
+//! An open form with everything that belongs to it: the parsed values, the exchange with the host,
+//! and what prevents a save.
 
 use std::time::Duration;
 
@@ -18,29 +18,29 @@ use super::values::Values;
 use crate::dash::context::Context;
 use crate::dash::field::Field;
 
-/// Slots that the forecast looks at: enough to tell a habit from an accident.
+/// Slots that the forecast examines: enough to tell a pattern from a coincidence.
 const FORECAST_SLOTS: u32 = 200;
-/// Of the past only runs are wanted here: as few slots as there may be.
+/// Only runs are needed here, so as few slots as possible are requested.
 const PAST_BACK_S: u64 = 1;
 
-/// A form that is open.
+/// An open form.
 #[derive(Debug)]
 pub(super) struct Open {
     /// The fields.
     pub form: Form,
-    /// What the schedule means.
+    /// The parsed schedule.
     pub check: Check,
-    /// What goes to and fro.
+    /// The exchange with the host.
     pub exchange: Exchange,
     /// The other tasks' slots.
     pub agenda: Agenda,
-    /// The reason is typed before it is saved.
+    /// The reason, while it is typed before a save.
     pub reason: Option<Field>,
-    /// Leaving was asked for once, with changes that would be lost.
+    /// Whether Esc was pressed once with unsaved changes.
     pub leaving: bool,
-    /// Whether the connection stood at the last look.
+    /// Whether the connection was up at the last refresh.
     pub was_live: bool,
-    /// When the task's past was asked for.
+    /// When the task's past was requested.
     pub past_at: Option<Time>,
 }
 
@@ -59,7 +59,7 @@ impl Open {
         }
     }
 
-    /// Something was typed.
+    /// The values have changed.
     pub fn changed(&mut self, cx: &Context<'_>) {
         self.leaving = false;
         self.check.read(self.form.values());
@@ -67,14 +67,14 @@ impl Open {
         self.look(cx);
     }
 
-    /// The other tasks' slots, where they are shown.
+    /// Updates the other tasks' slots if they are visible.
     pub fn look(&mut self, cx: &Context<'_>) {
         if cx.size.0 >= WIDE.0 && cx.size.1 >= WIDE.1 {
             self.agenda.look(cx.snap, &self.form.task, self.check.valid.as_ref(), cx.now);
         }
     }
 
-    /// The file as it is now says this of the task.
+    /// Applies the task's values in the file on disk.
     pub fn rebase(&mut self, file: &ConfigFile, cx: &Context<'_>) {
         let section = Section::find(&file.text, &self.form.task);
         if let Some(task) = cx.snap.task(&self.form.task) {
@@ -83,7 +83,7 @@ impl Open {
         self.changed(cx);
     }
 
-    /// Takes the file as it is now for the one that is edited; what was typed stays.
+    /// Bases the edit on the file on disk; changed fields keep their input.
     pub fn take_theirs(&mut self, cx: &Context<'_>) {
         self.exchange.reload(cx.now);
         if let Some(file) = self.exchange.file.clone() {
@@ -91,12 +91,12 @@ impl Open {
         }
     }
 
-    /// The question for the task's past.
+    /// The question about the task's past.
     pub fn past_query(&self) -> Query {
         Query::Past { task: self.form.task.clone(), back_s: PAST_BACK_S }
     }
 
-    /// The task's past, where it was read.
+    /// The task's past, if it has been read.
     pub fn past<'a>(&self, cx: &Context<'a>) -> Option<&'a TaskPast> {
         match &cx.details.get(&self.past_query())?.answer {
             Answer::Past(past) => Some(past),
@@ -104,7 +104,7 @@ impl Open {
         }
     }
 
-    /// What runs as long as the past ones did would meet by the last valid schedule.
+    /// The forecast for the last valid schedule, from the durations of past runs.
     pub fn forecast(&self, cx: &Context<'_>) -> Option<Forecast> {
         let valid = self.check.valid.as_ref()?;
         let past = self.past(cx)?;
@@ -116,27 +116,26 @@ impl Open {
         forecast(&name, &valid.schedule, &policy, &durations, cx.now, FORECAST_SLOTS)
     }
 
-    /// Why it cannot be saved now; none: it can.
+    /// Why the form cannot be saved now; none: it can be saved.
     pub fn obstacle(&self, cx: &Context<'_>) -> Option<String> {
         if cx.readonly {
-            return Some("read-only: nothing can be changed from here".into());
+            return Some("read-only: this dashboard cannot change anything".into());
         }
         if !cx.live {
-            return Some("this is not the present: nothing can be saved now".into());
+            return Some("the data shown is not live: nothing can be saved now".into());
         }
         if self.exchange.saves() {
-            return Some("it is being saved already".into());
+            return Some("the edit is already being saved".into());
         }
         let Some(file) = &self.exchange.file else {
-            return Some("the configuration file is not known yet".into());
+            return Some("the configuration file has not been read yet".into());
         };
         if let Some(why) = &file.locked {
             return Some(format!("the file cannot be replaced: {why}"));
         }
         if self.exchange.is_stale() {
             return Some(
-                "the file was changed by somebody else: R takes theirs, and keeps what you typed"
-                    .into(),
+                "the file has changed on disk: R reloads it and keeps your changes".into(),
             );
         }
         if !self.form.is_changed() {
@@ -147,13 +146,13 @@ impl Open {
         }
         let current = self.exchange.preview.as_ref().filter(|(of, _)| *of == self.form.changes());
         let problems = current.map(|(_, edited)| edited.problems.as_slice()).unwrap_or_default();
-        // What was wrong elsewhere before is not in the way; whether anything else is, the host
-        // tells when it is saved.
+        // Earlier errors elsewhere in the file do not block the edit; the host reports any other
+        // error when it saves.
         let wrong = problems.iter().find(|problem| !problem.warning && problem.key.is_some())?;
         Some(format!("{}; {}", wrong.message, wrong.fix))
     }
 
-    /// Where an editor is to be opened.
+    /// The line at which an editor is opened.
     pub fn line(&self) -> u32 {
         let file = self.exchange.file.as_ref();
         let section = file.and_then(|file| Section::find(&file.text, &self.form.task));

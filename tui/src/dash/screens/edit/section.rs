@@ -1,8 +1,8 @@
-//! Where a task stands in a configuration file, and what its keys say, as far as a look at the
-//! lines tells: enough to open an editor at the right line and to fill a form.
+//! Finds a task's section in a configuration file, with its keys and plain values: enough to open
+//! an editor at the right line and to fill a form.
 //!
-//! It is no reader of TOML: what becomes of an edit is for the host to say, which has one.
-//! Values that are more than one plain string are left unread.
+//! This is not a TOML parser: the host, which has one, decides the result of an edit. Values other
+//! than a plain string are not read.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 pub struct Section {
     /// The line of its header, from 1.
     pub line: u32,
-    /// By key: its line, and its value where it is a plain string.
+    /// By key: its line, and its value if it is a plain string.
     keys: BTreeMap<String, (u32, Option<String>)>,
 }
 
 impl Section {
-    /// The section `[tasks.NAME]`; none: the file has none.
+    /// The section `[tasks.NAME]`; none: the file does not have it.
     pub fn find(text: &str, task: &str) -> Option<Section> {
         let mut found: Option<Section> = None;
-        // The end of a string of several lines that is open.
+        // The delimiter of an open multi-line string.
         let mut open: Option<&str> = None;
         for (number, line) in (1_u32..).zip(text.lines()) {
             if let Some(end) = open {
@@ -50,23 +50,23 @@ impl Section {
         found
     }
 
-    /// The line of a key; of the header where the section does not have it.
+    /// The line of a key, or of the header if the section does not have the key.
     pub fn line_of(&self, key: &str) -> u32 {
         self.keys.get(key).map_or(self.line, |(line, _)| *line)
     }
 
-    /// The value of a key, where it is a plain string.
+    /// The value of a key, if it is a plain string.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.keys.get(key)?.1.as_deref()
     }
 }
 
-/// Whether a line is `[tasks.NAME]`, however it is spaced and quoted.
+/// Whether a line is `[tasks.NAME]`, with any spacing and quoting.
 fn is_header(line: &str, task: &str) -> bool {
     let Some(inner) = line.strip_prefix('[').and_then(|rest| rest.rsplit_once(']')) else {
         return false;
     };
-    // A comment behind the header may have a bracket too.
+    // A comment after the header may contain a bracket.
     let inner = match inner.0.split_once(']') {
         Some((first, _)) if !task.contains(']') => first,
         _ => inner.0,
@@ -83,7 +83,7 @@ fn unquoted(text: &str) -> &str {
         .unwrap_or(text)
 }
 
-/// The text of a string of one line without escapes.
+/// The content of a single-line string without escapes.
 fn plain(value: &str) -> Option<String> {
     let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
     let rest = &value[1..];

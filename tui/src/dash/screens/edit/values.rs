@@ -1,4 +1,4 @@
-//! The keys of a task that can be edited here, and what changed of them.
+//! The keys of a task that can be edited on the Edit screen, and their changes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use super::section::Section;
 /// A key of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
-    /// The expression; empty: it runs by trigger only.
+    /// The expression; empty: the task runs by trigger only.
     Schedule,
     /// The time zone of the expression.
     Timezone,
-    /// While the run before goes.
+    /// Slots while the previous run is active.
     Overlap,
-    /// Slots that nobody was there for.
+    /// Slots that passed without a leader.
     CatchUp,
-    /// How much later than its slot a run may start.
+    /// The maximum random delay of a run after its slot.
     Jitter,
 }
 
 impl Name {
-    /// All of them, in the order of the form.
+    /// All keys, in the order of the form.
     pub const ALL: [Name; 5] =
         [Name::Schedule, Name::Timezone, Name::Overlap, Name::CatchUp, Name::Jitter];
 
@@ -39,7 +39,7 @@ impl Name {
         }
     }
 
-    /// What can be chosen; none: it is text.
+    /// The possible values; none: free text.
     pub fn choices(self) -> Option<&'static [&'static str]> {
         match self {
             Name::Schedule | Name::Timezone | Name::Jitter => None,
@@ -56,14 +56,14 @@ pub struct Values {
 }
 
 impl Values {
-    /// Of a task as it runs; what its section in the file says goes first, since that is what
-    /// is edited.
+    /// The values of a task. The values in the file's section take precedence, because the file is
+    /// edited.
     pub fn of(task: &Task, section: Option<&Section>) -> Values {
         let runs = |name| match name {
             Name::Schedule => task.schedule.clone().unwrap_or_default(),
             Name::Timezone => task.timezone.clone(),
             Name::Overlap => task.overlap.clone(),
-            // How many are made up for is a key of its own, which is not edited here.
+            // The number of slots to catch up is a separate key, which is not edited here.
             Name::CatchUp if task.catch_up.parse::<u32>().is_ok() => "all".to_owned(),
             Name::CatchUp => task.catch_up.clone(),
             Name::Jitter => span_text(task.jitter_ms),
@@ -85,7 +85,7 @@ impl Values {
         self.values[name as usize] = value.into();
     }
 
-    /// What has to be set, and removed, to get here from `before`.
+    /// The keys to set and to remove to get from `before` to these values.
     pub fn changes(&self, before: &Values) -> BTreeMap<String, Option<String>> {
         let changed = Name::ALL.into_iter().filter(|name| self.get(*name) != before.get(*name));
         let change = |name: Name| {
@@ -95,7 +95,7 @@ impl Values {
         changed.map(change).collect()
     }
 
-    /// How slots are treated by these values; what cannot be read counts as its default.
+    /// The policy that these values define; an invalid value counts as its default.
     pub fn policy(&self) -> Policy {
         Policy {
             overlap: match self.get(Name::Overlap) {
@@ -117,7 +117,7 @@ impl Values {
 const UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// A span as a configuration has it: the largest unit that leaves no rest.
+/// A duration as in a configuration: in the largest unit without a remainder.
 fn span_text(ms: u64) -> String {
     if ms == 0 {
         return "0s".to_owned();
@@ -126,7 +126,7 @@ fn span_text(ms: u64) -> String {
     unit.map_or_else(|| format!("{ms}ms"), |(unit, factor)| format!("{}{unit}", ms / factor))
 }
 
-/// A span of one number and unit, for the forecast; whether it is right is the server's to say.
+/// A duration of one number and unit, for the forecast; the server validates it.
 fn span(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit())?;

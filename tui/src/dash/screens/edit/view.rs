@@ -1,4 +1,4 @@
-//! The schedule of a task, edited in place. Drawn.
+//! Draws the Edit screen.
 
 mod below;
 mod wide;
@@ -17,13 +17,13 @@ use crate::dash::widgets::field::field;
 use crate::dash::widgets::table::Table;
 use crate::dash::widgets::{columns, put, put_all, rows, rule};
 
-/// With fewer rows only the field that is typed into is shown.
+/// With fewer rows, only the field that is edited is shown.
 const TINY: u16 = 12;
-/// A field of text is at least this wide.
+/// The minimum width of a text field.
 const FIELD_MIN: u16 = 12;
 
 impl EditScreen {
-    /// Draws it.
+    /// Draws the screen.
     pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         let Some(open) = &self.open else {
             self.list(cx, theme, area, buf);
@@ -44,10 +44,10 @@ impl EditScreen {
             "" => String::new(),
             filter => format!("  filter: {filter}"),
         };
-        let hint = "  choose the task whose schedule is to be edited";
+        let hint = "  choose the task to edit";
         let pieces = [("Edit", theme.title), (hint, theme.dim), (&filter, theme.accent)];
         put_all(buf, area, 1, 0, &pieces);
-        // A file that is wrong is the first thing to be mended.
+        // An invalid file is shown first, because it has to be fixed first.
         let mut top = 1;
         if let Some(fault) = fault(cx) {
             let place = fault.place().map(|(_, line)| format!("  (E opens line {line})"));
@@ -67,10 +67,10 @@ impl EditScreen {
             focused: true,
             sort: self.table.sort.map(|column| (column, self.table.descending)),
             empty: if tasks.is_empty() {
-                "No task yet: besom.toml has a section [tasks.NAME] for each; \
-                 besom config init writes one to begin with."
+                "No tasks yet: add a section [tasks.NAME] to besom.toml; \
+                 `besom config init` writes an example."
             } else {
-                "No task has a name like that; esc clears the filter."
+                "No task name matches; esc clears the filter."
             },
             seen: &self.table.seen,
         };
@@ -93,16 +93,16 @@ impl EditScreen {
     }
 }
 
-/// Whose file decides, and what keeps it from being saved: most important first.
+/// Which file applies, and what prevents a save; most important first.
 fn banners(open: &Open, cx: &Context<'_>, theme: &Theme) -> Vec<(String, Style)> {
     let mut banners = Vec::new();
     if open.exchange.is_stale() {
-        let what = "The file was changed by somebody else since you opened it. \
-                    R takes theirs and keeps what you typed.";
+        let what = "The file has changed on disk since you opened it. \
+                    R reloads it and keeps your changes.";
         banners.push((what.to_owned(), theme.bad));
     }
     if let Some(why) = &open.exchange.refusal {
-        banners.push((format!("The file cannot be had: {why}"), theme.bad));
+        banners.push((format!("The file cannot be read: {why}"), theme.bad));
     }
     if let Some(file) = &open.exchange.file {
         if let Some(why) = &file.locked {
@@ -113,11 +113,11 @@ fn banners(open: &Open, cx: &Context<'_>, theme: &Theme) -> Vec<(String, Style)>
             banners.push((
                 match leader {
                     Some(leader) => format!(
-                        "This is the file of {}. {leader} leads, and its file decides: \
-                         connect there to change what runs.",
+                        "This is {}'s file, but the leader's ({leader}) applies: connect there to \
+                         change what runs.",
                         file.host
                     ),
-                    None => format!("This is the file of {}; nobody leads now.", file.host),
+                    None => format!("This is {}'s file; there is no leader.", file.host),
                 },
                 theme.warn,
             ));
@@ -126,10 +126,10 @@ fn banners(open: &Open, cx: &Context<'_>, theme: &Theme) -> Vec<(String, Style)>
     banners
 }
 
-/// Draws the form; tells how many rows it took.
+/// Draws the form; returns the number of rows used.
 fn form(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) -> u16 {
     let mut y = heading(open, theme, area, buf);
-    // Where there is hardly room, what is typed and its next runs are what matters.
+    // With very little room, the edited field and its next runs matter most.
     let tiny = area.height < TINY;
     for (words, style) in banners(open, cx, theme).into_iter().take(if tiny { 1 } else { 3 }) {
         let lines = text::wrap(&words, usize::from(area.width.saturating_sub(2)));
@@ -144,7 +144,7 @@ fn form(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buff
         y += form_row(open, names, theme, rows(area, y, area.height.saturating_sub(y)), buf);
     }
     if let Some(reason) = &open.reason {
-        let label = " save: why? ";
+        let label = " reason (optional) ";
         put(buf, area, 0, y, label, theme.accent);
         let at = text::width(label) as u16;
         let wide = area.width.saturating_sub(at + 1);
@@ -161,7 +161,7 @@ fn heading(open: &Open, theme: &Theme, area: Rect, buf: &mut Buffer) -> u16 {
             let digest: String = file.digest.chars().take(8).collect();
             format!("{}:{}  {digest}", file.path, open.line())
         }
-        None => "the file is being asked for ...".to_owned(),
+        None => "reading the file ...".to_owned(),
     };
     let (state, style) = match (open.exchange.saves(), open.form.is_changed()) {
         (true, _) => ("  (saving ...)", theme.accent),
@@ -179,11 +179,11 @@ fn heading(open: &Open, theme: &Theme, area: Rect, buf: &mut Buffer) -> u16 {
     1
 }
 
-/// Draws a row of the form with what is wrong below it; tells how many rows it took.
+/// Draws a row of the form with its errors below; returns the number of rows used.
 fn form_row(open: &Open, names: &[Name], theme: &Theme, area: Rect, buf: &mut Buffer) -> u16 {
     let narrow = area.width < 70 && names.len() > 1;
     if narrow {
-        // One below the other.
+        // One field per row.
         let mut y = 0;
         for name in names {
             let below = rows(area, y, area.height.saturating_sub(y));
@@ -231,7 +231,7 @@ fn text_field(
     match typed {
         Some(typed) => field(buf, theme, area, place, typed, true),
         None => {
-            // What is not typed into is shown from its beginning.
+            // A field that is not edited is shown from its start.
             let mut value = Field::with(open.form.values().get(name));
             value.place(0);
             field(buf, theme, area, place, &value, false);
@@ -239,7 +239,8 @@ fn text_field(
     }
 }
 
-/// Carets under what is wrong with a field, and the message; tells how many rows it took.
+/// Draws carets below the invalid part of a field, and the message; returns the number of rows
+/// used.
 fn error(
     open: &Open,
     name: Name,
@@ -252,7 +253,7 @@ fn error(
         let value = open.form.values().get(name);
         let column = |chars: usize| text::width(&value.chars().take(chars).collect::<String>());
         let (start, end) = (column(from), column(from + chars).max(column(from) + 1));
-        // A field that is scrolled shows its end.
+        // A scrolled field shows its end.
         let hidden = (column(usize::MAX) + 1).saturating_sub(usize::from(wide));
         let scrolled = if open.form.field().is_some() { hidden } else { 0 };
         let start = start.saturating_sub(scrolled).min(usize::from(wide));
@@ -285,7 +286,7 @@ fn error(
     1
 }
 
-/// Draws what can be chosen; tells how many columns it took.
+/// Draws the choices of a field; returns the number of columns used.
 fn choice(
     open: &Open,
     name: Name,
@@ -296,7 +297,7 @@ fn choice(
     buf: &mut Buffer,
 ) -> u16 {
     let value = open.form.values().get(name);
-    // Where there is little room only what is being chosen shows all that can be.
+    // With little room, only the focused field shows all its choices.
     if area.width < 100 && open.form.focus != name {
         return put(buf, area, x, 0, &format!("{value}  "), theme.text);
     }
@@ -313,7 +314,7 @@ fn choice(
     at - x
 }
 
-/// What is left of an area below its first rows, one column in.
+/// The area indented by one column.
 fn inside(area: Rect) -> Rect {
     columns(area, 1, area.width.saturating_sub(1))
 }

@@ -1,6 +1,6 @@
-//! Nodes, the leader, and what deserves attention.
+//! The Overview: nodes, the leader, and attention items.
 //!
-//! Two lists take keys: the nodes and the attention list. One chooses between them with `a`, or
+//! Two lists take keys: the nodes and the attention list. The focus moves between them with `a`, or
 //! by moving past the end of one into the other.
 
 mod nodes;
@@ -18,24 +18,24 @@ use crate::dash::table::TableState;
 
 pub use nodes::{Health, health};
 
-/// Where keys go.
+/// The list that has the focus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Focus {
     /// The nodes.
     #[default]
     Nodes,
-    /// What deserves attention.
+    /// The attention list.
     Attention,
 }
 
-/// What an attention item is known by: what it is about, how urgent it is, and how many of the
-/// same stand directly before it. Its words change with every second.
+/// Identifies an attention item: its subject, its urgency, and how many equal ones directly precede
+/// it. Its text changes every second.
 type AttentionId = (Subject, Urgency, usize);
 
-/// Nodes, the leader, and what deserves attention.
+/// The Overview screen.
 #[derive(Debug)]
 pub struct OverviewScreen {
-    /// Where keys go.
+    /// The list that has the focus.
     pub focus: Focus,
     nodes: TableState<String>,
     attention: TableState<AttentionId>,
@@ -69,7 +69,7 @@ fn attention_ids(items: &[Attention]) -> Vec<AttentionId> {
 }
 
 impl OverviewScreen {
-    /// The chosen node.
+    /// The selected node.
     fn node<'a>(&self, cx: &Context<'a>) -> Option<&'a Node> {
         let order = nodes::order(self, cx);
         let ids = nodes::ids(cx, &order);
@@ -77,7 +77,7 @@ impl OverviewScreen {
         cx.snap.nodes.get(order[place]).map(|node| &**node)
     }
 
-    /// What follows from a key while the nodes have it.
+    /// Handles a key while the nodes have the focus.
     fn node_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
         let ids = nodes::ids(cx, &nodes::order(self, cx));
         let last = self.nodes.place(&ids).is_none_or(|place| place + 1 == ids.len());
@@ -100,11 +100,11 @@ impl OverviewScreen {
             Code::Esc if self.opened.is_some() => self.opened = None,
             Code::Char('d') => match node.state {
                 NodeState::Active | NodeState::Joining => out.confirm(actions::drain(&node.name)),
-                _ => out.say(Tone::Info, format!("{} takes part in nothing to drain", node.name)),
+                _ => out.say(Tone::Info, format!("{} cannot be drained in its state", node.name)),
             },
             Code::Char('r') => match node.state {
                 NodeState::Draining => out.confirm(actions::rejoin(&node.name)),
-                _ => out.say(Tone::Info, format!("{} does not drain", node.name)),
+                _ => out.say(Tone::Info, format!("{} is not draining", node.name)),
             },
             Code::Char('y') => out.copy(node.name.clone()),
             _ => return false,
@@ -112,7 +112,7 @@ impl OverviewScreen {
         true
     }
 
-    /// What follows from a key while the attention list has it.
+    /// Handles a key while the attention list has the focus.
     fn attention_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
         let ids = attention_ids(cx.attention);
         let place = self.attention.place(&ids);
@@ -156,7 +156,7 @@ impl Screen for OverviewScreen {
             Code::Char('L') => {
                 match &cx.snap.leadership.leader {
                     Some(leader) => out.confirm(actions::resign(&leader.node, leader.term)),
-                    None => out.say(Tone::Info, "nobody leads"),
+                    None => out.say(Tone::Info, "there is no leader"),
                 }
                 return true;
             }
@@ -170,7 +170,7 @@ impl Screen for OverviewScreen {
             }
             _ => {}
         }
-        // Where there is room for one list only, it is the attention list.
+        // If there is room for only one list, it is the attention list.
         match view::only_attention(cx.size) {
             true => self.attention_key(key, cx, out),
             false if self.focus == Focus::Attention => self.attention_key(key, cx, out),
@@ -231,22 +231,22 @@ impl Screen for OverviewScreen {
 
     fn words(&self) -> &'static [Hint] {
         &[
-            ("HEARTBEAT", "age of the node's last sign of life"),
-            ("OWN%", "its part of all partitions"),
+            ("HEARTBEAT", "age of the node's last report"),
+            ("OWN%", "its percentage of all partitions"),
             ("QUEUED", "items waiting in its partitions"),
-            ("RUN", "items it executes now"),
-            ("p50 p99", "from planned to done, of its last items"),
-            ("ITEMS 15m", "items done, each sign 75 s"),
-            ("★", "leads"),
+            ("RUN", "items it is executing now"),
+            ("p50 p99", "batch start to commit, items of the last 15 minutes"),
+            ("ITEMS 15m", "items done, 75 s per character"),
+            ("★", "leader"),
             ("lease", "time left until another node may lead"),
-            ("term", "number of the leadership; it only grows"),
-            ("set aside", "failed for good: a dead letter"),
+            ("term", "number of the leadership; it only increases"),
+            ("set aside", "failed permanently: a dead letter"),
         ]
     }
 
     fn hints(&self, cx: &Context<'_>) -> Vec<Hint> {
         if self.focus == Focus::Attention || view::only_attention(cx.size) {
-            return vec![("⏎", "go there"), ("a", "nodes"), ("y", "copy"), ("L", "leader resigns")];
+            return vec![("⏎", "open"), ("a", "nodes"), ("y", "copy"), ("L", "resign leader")];
         }
         if cx.readonly {
             return vec![("⏎", "open"), ("a", "attention"), ("s", "sort"), ("y", "copy")];
@@ -256,7 +256,7 @@ impl Screen for OverviewScreen {
             ("a", "attention"),
             ("d", "drain"),
             ("r", "rejoin"),
-            ("L", "leader resigns"),
+            ("L", "resign leader"),
             ("s", "sort"),
             ("y", "copy"),
         ]

@@ -1,4 +1,4 @@
-//! The rows of the nodes: what is said of each, and in which order.
+//! The rows of the nodes: their columns and their order.
 
 use std::time::Duration;
 
@@ -31,24 +31,24 @@ pub(super) const COLUMNS: [Column; 9] = [
     Column::left("ITEMS 15m", Width::Fixed(12), 6),
 ];
 
-/// How a node does, in a word.
+/// A node's health in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
-    /// It is gone.
+    /// The node is lost.
     Lost,
-    /// It cannot reach something.
+    /// It cannot reach a service.
     CutOff,
-    /// Nothing was heard of it for long.
+    /// It has been silent for too long.
     Silent,
-    /// It has far more than its share of what waits.
+    /// It has far more than its share of the waiting items.
     Hot,
-    /// It gives away what it has.
+    /// It is giving away its partitions.
     Draining,
-    /// It has yet to own something.
+    /// It owns nothing yet.
     Joining,
     /// Of a later version of the model.
     Unknown,
-    /// All is well.
+    /// There is nothing to report.
     Ok,
 }
 
@@ -68,7 +68,7 @@ impl Health {
     }
 }
 
-/// All that waits and all that is owned, for the share of each node.
+/// The totals of waiting items and owned partitions, for each node's share.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Totals {
     pub queued: u64,
@@ -83,7 +83,7 @@ impl Totals {
         })
     }
 
-    /// A node's part of what waits, beside its part of what is owned.
+    /// A node's fraction of the waiting items, divided by its fraction of the owned partitions.
     fn load(self, node: &Node) -> f64 {
         if self.queued == 0 || self.owned == 0 || node.owned == 0 {
             return 0.0;
@@ -92,13 +92,13 @@ impl Totals {
         load / (f64::from(node.owned) / self.owned as f64)
     }
 
-    /// A node's part of the partitions, in percent.
+    /// A node's percentage of the partitions.
     pub(super) fn own(self, node: &Node) -> Option<f64> {
         (self.owned > 0).then(|| f64::from(node.owned) * 100.0 / self.owned as f64)
     }
 }
 
-/// How long a node has been silent at the time of the picture.
+/// How long a node had been silent at the time of the snapshot.
 pub(super) fn silent(node: &Node, cx: &Context<'_>) -> Duration {
     cx.now.since(node.seen_at)
 }
@@ -119,18 +119,18 @@ fn judged(node: &Node, cx: &Context<'_>, totals: Totals) -> Health {
     }
 }
 
-/// How each node does, in the order of the picture.
+/// The health of each node, in the order of the snapshot.
 pub fn health(cx: &Context<'_>) -> Vec<Health> {
     let totals = Totals::of(cx);
     cx.snap.nodes.iter().map(|node| judged(node, cx, totals)).collect()
 }
 
-/// A quantile of how long a node's items took, in microseconds; none: not known.
+/// A quantile of the latency of a node's items, in microseconds; none: unknown.
 pub(super) fn quantile(node: &Node, part: f64) -> Option<u64> {
     node.report.as_ref()?.latency.quantile(part)
 }
 
-/// The order in which the nodes that pass the filter are shown.
+/// The order of the nodes that match the filter.
 pub(super) fn order(screen: &OverviewScreen, cx: &Context<'_>) -> Vec<usize> {
     let nodes = &cx.snap.nodes;
     let wanted = screen.filter.to_lowercase();
@@ -156,7 +156,7 @@ pub(super) fn order(screen: &OverviewScreen, cx: &Context<'_>) -> Vec<usize> {
     })
 }
 
-/// The names in an order.
+/// The names of the nodes in this order.
 pub(super) fn ids(cx: &Context<'_>, order: &[usize]) -> Vec<String> {
     order.iter().map(|at| cx.snap.nodes[*at].name.clone()).collect()
 }

@@ -1,14 +1,14 @@
-//! Who has led, as a line of time: `▏a t41───▏b t42──────`.
+//! The leaders as a timeline: `▏a t41───▏b t42──────`.
 
 use std::time::Duration;
 
 use besom_core::snapshot::TermRow;
 use besom_core::time::Time;
 
-/// How far back the line reaches.
+/// How far back the timeline reaches.
 pub(super) const REACH: Duration = Duration::from_secs(3_600);
 
-/// The line, of so many columns, and how many changes are in it.
+/// The timeline in this many columns, and the number of changes in it.
 pub(super) fn leaders(terms: &[TermRow], now: Time, columns: usize) -> (String, usize) {
     let start = now - REACH;
     let changes = terms.iter().filter(|term| term.since > start && term.since <= now).count();
@@ -17,7 +17,7 @@ pub(super) fn leaders(terms: &[TermRow], now: Time, columns: usize) -> (String, 
         (into as usize).min(columns)
     };
     let mut line = vec![' '; columns];
-    // Newest first: what comes later is drawn over by nothing.
+    // Newest first: an earlier term never overwrites a later one.
     let mut end = columns;
     for term in terms.iter().filter(|term| term.since <= now) {
         let from = column(term.since);
@@ -32,7 +32,7 @@ pub(super) fn leaders(terms: &[TermRow], now: Time, columns: usize) -> (String, 
                 *cell = sign;
             }
         }
-        // Two changes within one column: the newer one stays.
+        // If two changes share a column, the newer one is shown.
         end = from.min(end);
         if term.since <= start {
             break;

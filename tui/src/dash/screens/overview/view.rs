@@ -1,4 +1,4 @@
-//! The overview, drawn: as much of it as the size allows, the attention list always.
+//! Draws the overview: as much of it as the size allows, and always the attention list.
 
 mod panels;
 
@@ -18,23 +18,23 @@ use crate::dash::widgets::spark::spark;
 use crate::dash::widgets::table::Table;
 use crate::dash::widgets::{put, put_all, rows, rule};
 
-/// Below this there is room for the attention list only.
+/// Below this size, only the attention list is shown.
 const NODES_SIZE_MIN: (u16, u16) = (60, 12);
-/// From this on there are panels.
+/// From this size on, panels are shown.
 const PANELS_SIZE_MIN: (u16, u16) = (150, 36);
-/// Rows of the attention list that the nodes leave to it, with its heading.
+/// Rows that the nodes leave for the attention list, including its heading.
 const ATTENTION_ROWS_MIN: u16 = 6;
 /// Samples of a node's curve.
 const SAMPLES: usize = 60;
 
-/// Whether a terminal of that size shows nothing but the attention list.
+/// Whether a terminal of this size shows only the attention list.
 pub(super) fn only_attention(size: (u16, u16)) -> bool {
     let height = Frame::of(size.1).body.1;
     size.0 < NODES_SIZE_MIN.0 || height < NODES_SIZE_MIN.1
 }
 
 impl OverviewScreen {
-    /// Draws it.
+    /// Draws the screen.
     pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         if area.width < NODES_SIZE_MIN.0 || area.height < NODES_SIZE_MIN.1 {
             self.attention(cx, theme, area, buf);
@@ -45,9 +45,9 @@ impl OverviewScreen {
         }
     }
 
-    /// Everything below each other.
+    /// Draws all parts below each other.
     fn stacked(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-        // A line, two lines of the cluster, a line.
+        // A separator, two lines about the cluster, a separator.
         let fixed = 4;
         let rest = area.height - fixed;
         let wanted = cx.attention.len().min(usize::from(rest)) as u16 + 1;
@@ -69,7 +69,7 @@ impl OverviewScreen {
         }
     }
 
-    /// The nodes.
+    /// Draws the nodes.
     pub(super) fn nodes(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         let order = nodes::order(self, cx);
         let ids = nodes::ids(cx, &order);
@@ -82,8 +82,8 @@ impl OverviewScreen {
             focused: self.focus == Focus::Nodes,
             sort: self.nodes.sort.map(|column| (column, self.nodes.descending)),
             empty: match self.filter.is_empty() {
-                true => "No node has said anything yet. `besom serve` starts one.",
-                false => "No node has that in its name; esc shows all of them.",
+                true => "No node has reported yet. `besom serve` starts one.",
+                false => "No node name matches; esc clears the filter.",
             },
             seen: &self.nodes.seen,
         };
@@ -93,7 +93,7 @@ impl OverviewScreen {
         });
     }
 
-    /// What deserves attention.
+    /// Draws the attention list.
     pub(super) fn attention(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         const COLUMN: [Column; 1] =
             [Column::left("ATTENTION, most urgent first", Width::Fill(20), 0)];
@@ -105,7 +105,7 @@ impl OverviewScreen {
             selected: self.attention.place(&ids).filter(|_| only || self.focus == Focus::Attention),
             focused: true,
             sort: None,
-            empty: "Nothing: everybody is there, and everything goes as it should.",
+            empty: "Nothing: all nodes are present and everything works as expected.",
             seen: &self.attention.seen,
         };
         let words = |item: &Attention| {
@@ -116,8 +116,8 @@ impl OverviewScreen {
             let item = &cx.attention[row];
             (format!("{} {}", sign(item.urgency), words(item)), urgency(item.urgency, theme))
         });
-        // What is cut off above stands below in full, where there is room: the chosen one, or
-        // all in their order.
+        // Items that are truncated above are repeated below in full if there is room: the selected
+        // one, or all in their order.
         let chosen = self.attention.place(&ids).filter(|_| only || self.focus == Focus::Attention);
         let items = match chosen {
             Some(place) => &cx.attention[place..=place],
@@ -193,7 +193,7 @@ fn cell(
             (words, if late { theme.bad } else { theme.text })
         }
         nodes::OWN => plain(totals.own(node).map_or_else(unknown, |own| format!("{own:.1}"))),
-        // What a node had that is lost waits for its next owner; nobody counts it there.
+        // The items of a lost node wait for the next owner, and no node counts them.
         nodes::QUEUED if node.state == NodeState::Lost => plain(unknown()),
         nodes::QUEUED => {
             let style = if health == Health::Hot { theme.warn } else { theme.text };
@@ -205,7 +205,7 @@ fn cell(
         _ => {
             let rates = report.map(|report| report.rates.as_slice()).unwrap_or_default();
             let shown = &rates[rates.len().saturating_sub(SAMPLES)..];
-            // Five samples to a column: the table has room for fifteen minutes in twelve.
+            // Five samples per column: fifteen minutes fit into twelve columns.
             let rates: Vec<_> = shown
                 .rchunks(5)
                 .rev()
@@ -216,7 +216,7 @@ fn cell(
     }
 }
 
-/// What waits in the whole deployment, in a line.
+/// Draws the waiting items of the whole deployment in one line.
 pub(super) fn cluster(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let snap = cx.snap;
     let sum = |rate: fn(&besom_core::snapshot::Task) -> Option<f64>| {
@@ -256,7 +256,7 @@ pub(super) fn cluster(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buf
     }
 }
 
-/// Who has led, in a line.
+/// Draws the leaders in one line.
 pub(super) fn leaders(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let told = |changes| match changes {
         1 => " 1 change/h".to_owned(),
@@ -269,12 +269,12 @@ pub(super) fn leaders(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buf
     put(buf, area, x, 0, &told(changes), theme.dim);
 }
 
-/// A node in detail.
+/// Draws a node's details.
 pub(super) fn detail(node: &Node, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut lines: Vec<(String, Style)> = Vec::new();
     let plain = theme.text;
     let address = match node.address.as_str() {
-        "" => "no address: it is in no cluster".to_owned(),
+        "" => "no address: it is not part of a cluster".to_owned(),
         address => format!("address {address}"),
     };
     lines.push((format!("weight {}  partitions {}  {address}", node.weight, node.owned), plain));
@@ -285,11 +285,11 @@ pub(super) fn detail(node: &Node, cx: &Context<'_>, theme: &Theme, area: Rect, b
     }
     for missing in &node.missing {
         let since = text::span(cx.now.since(missing.since));
-        let words = format!("! does not reach {} for {since}: {}", missing.what, missing.why);
+        let words = format!("! has not reached {} for {since}: {}", missing.what, missing.why);
         lines.push((words, theme.bad));
     }
     match &node.report {
-        None => lines.push(("It has said nothing of itself.".to_owned(), theme.dim)),
+        None => lines.push(("It has not reported yet.".to_owned(), theme.dim)),
         Some(report) => {
             let up = text::span(cx.now.since(report.started_at));
             lines.push((
@@ -299,9 +299,9 @@ pub(super) fn detail(node: &Node, cx: &Context<'_>, theme: &Theme, area: Rect, b
             let digest: String = node.config_digest.chars().take(12).collect();
             let taken = text::span(cx.now.since(report.config_at));
             let path = &report.config_path;
-            lines.push((format!("configuration {digest}, taken over {taken} ago, {path}"), plain));
+            lines.push((format!("configuration {digest}, loaded {taken} ago, {path}"), plain));
             if let Some(fault) = &report.config_fault {
-                lines.push((format!("! the file is wrong: {fault}"), theme.warn));
+                lines.push((format!("! the file is invalid: {fault}"), theme.warn));
             }
             for hot in report.hot.iter().take(3) {
                 let part = 100.0 * hot.count as f64 / report.hot_of.max(1) as f64;

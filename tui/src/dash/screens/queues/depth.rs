@@ -1,5 +1,5 @@
-//! The rows of the queues, by task or by node: what waits, how fast it comes and goes, and when
-//! there will be nothing left.
+//! The rows of the queues, by task or by node: how much is waiting, how fast it arrives and leaves,
+//! and when the queue will be empty.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::dash::context::Context;
 use crate::dash::table::SortKey;
 use crate::dash::trends::SAMPLE_S;
 
-/// Samples of the depth that tell how fast it grows: a minute.
+/// Samples used to estimate the growth: one minute.
 const GROWTH_SAMPLES: usize = 4;
 
-/// What waits in one place. What is not known is none.
+/// The waiting items of a task or a node; none: unknown.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Row<'a> {
     pub name: &'a str,
@@ -25,25 +25,25 @@ pub(super) struct Row<'a> {
     pub dead: Option<u64>,
     pub arriving: Option<f64>,
     pub leaving: Option<f64>,
-    /// Since when the oldest waits.
+    /// Since when the oldest item has been waiting.
     pub oldest: Option<Time>,
 }
 
-/// When there will be nothing left.
+/// When a queue will be empty.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 pub(super) enum Drain {
-    /// Nothing waits.
+    /// It is empty.
     Empty,
-    /// After so long, if everything goes on as it does.
+    /// After this time, at the current rate.
     After(Duration),
-    /// As much comes as goes, or more.
+    /// Items arrive as fast as they leave, or faster.
     Never,
-    /// It cannot be told.
+    /// Too little is known.
     Unknown,
 }
 
 impl Row<'_> {
-    /// When there will be nothing left that waits for its turn; retries wait for their time.
+    /// When the items waiting for their turn will be done; retries wait for their time.
     pub(super) fn drain(&self) -> Drain {
         match (self.ready, self.arriving, self.leaving) {
             (Some(0), _, _) => Drain::Empty,
@@ -58,7 +58,7 @@ impl Row<'_> {
         }
     }
 
-    /// What a column is sorted by.
+    /// The sort key of a column.
     pub(super) fn key(&self, column: usize) -> SortKey<'_> {
         let count = |n: Option<u64>| n.map_or(SortKey::Unknown, |n| SortKey::Number(n as f64));
         let rate = |n: Option<f64>| n.map_or(SortKey::Unknown, SortKey::Number);
@@ -76,16 +76,16 @@ impl Row<'_> {
                 Drain::Never => SortKey::Number(f64::INFINITY),
                 Drain::Unknown => SortKey::Unknown,
             },
-            // The one that has waited longest is the oldest, and the most.
+            // The item that has waited longest is the oldest, and sorts as the largest.
             9 => self.oldest.map_or(SortKey::Unknown, |at| SortKey::Number(-(at.0 as f64))),
             _ => SortKey::Text(self.name),
         }
     }
 }
 
-/// A row for each task.
+/// One row per task.
 pub(super) fn by_task<'a>(cx: &Context<'a>) -> Vec<Row<'a>> {
-    // What a node runs it tells by run; which task that is, the runs tell.
+    // Nodes report their running items per run; the runs name the task.
     let task_of: BTreeMap<u64, &str> =
         cx.snap.runs.iter().map(|run| (run.id, run.task.as_str())).collect();
     let mut running: BTreeMap<&str, u64> = BTreeMap::new();
@@ -109,13 +109,13 @@ pub(super) fn by_task<'a>(cx: &Context<'a>) -> Vec<Row<'a>> {
     cx.snap.tasks.iter().map(row).collect()
 }
 
-/// A row for each node. What comes to a node nobody counts: it is what goes, and what the depth
-/// has grown by.
+/// One row per node. Arrivals at a node are not counted: they are computed from departures and
+/// growth.
 pub(super) fn by_node<'a>(cx: &Context<'a>) -> Vec<Row<'a>> {
     let row = |node: &'a std::sync::Arc<besom_core::snapshot::Node>| {
         let lost = node.state == NodeState::Lost;
         let report = node.report.as_ref().filter(|_| !lost);
-        // The last sample is not complete.
+        // The last sample is incomplete.
         let rates = report.map(|report| &report.rates);
         let last = rates.and_then(|rates| rates.iter().rev().nth(1));
         let leaving = last.map(|n| f64::from(*n) / RATE_SAMPLE_S as f64);
@@ -134,7 +134,7 @@ pub(super) fn by_node<'a>(cx: &Context<'a>) -> Vec<Row<'a>> {
     cx.snap.nodes.iter().map(row).collect()
 }
 
-/// By how many a depth grows in each second; none: too little is known.
+/// A depth's growth per second; none: too little is known.
 fn growth(depths: &[Option<u64>]) -> Option<f64> {
     let first = depths.iter().position(Option::is_some)?;
     let last = depths.iter().rposition(Option::is_some)?;

@@ -1,4 +1,5 @@
-//! What keys do in the queues, in the groups of dead letters, and in the letters of one.
+//! The keys of the Queues screen: in the queues, in the groups of dead letters, and in a group's
+//! letters.
 
 use besom_core::snapshot::{DeadGroup, Subject};
 
@@ -34,7 +35,8 @@ impl QueuesScreen {
     pub(super) fn group_key(&mut self, key: Key, cx: &Context<'_>, out: &mut Outbox) -> bool {
         let groups = self.groups(cx);
         let ids = group_ids(&groups);
-        // A group that is being tried again is gone for a moment: no other one takes its keys.
+        // A group that is being retried disappears for a moment; no other group must receive its
+        // keys.
         let place = self.groups.exact(&ids);
         let first = self.groups.place(&ids).is_none_or(|place| place == 0);
         if matches!(key.code, Code::Char('k') | Code::Up) && first {
@@ -67,7 +69,7 @@ impl QueuesScreen {
         true
     }
 
-    /// Keys about the whole group, in the list of groups and within one.
+    /// Handles keys about a whole group, in the list of groups and within a group.
     fn shared_key(
         &mut self,
         key: Key,

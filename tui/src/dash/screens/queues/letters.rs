@@ -1,6 +1,5 @@
-//! The dead letters of a group, or all of them, page by page: the next page is asked for when
-//! somebody comes near the end of what is there, and all of them where they are searched or
-//! sorted.
+//! The dead letters of a group, or all of them, page by page: the next page is requested near the
+//! end of the list, and all pages for a search or a sort.
 
 use std::time::Duration;
 
@@ -11,14 +10,14 @@ use crate::dash::effect::Outbox;
 use crate::dash::table::{SortKey, TableState};
 use crate::dash::text;
 
-/// Letters held of a group; the rest is for the command line.
+/// The maximum number of letters kept; the others are available through the command line.
 pub(super) const LETTERS_MAX: usize = 10_000;
-/// An answer that takes longer was lost with its connection.
+/// After this time, an answer counts as lost with its connection.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// So near to the end the next page is asked for.
+/// The distance from the end at which the next page is requested.
 const AHEAD: usize = 50;
 
-/// The columns by their numbers.
+/// The columns by index.
 pub(super) const LETTER: usize = 0;
 pub(super) const KEY: usize = 1;
 pub(super) const TRIES: usize = 2;
@@ -32,27 +31,27 @@ pub(super) const ERROR: usize = 6;
 pub(super) struct Letters {
     /// The task and the error of the group; none: all letters.
     pub of: Option<(String, String)>,
-    /// What a letter has in its key, tenant, task or one of its errors.
+    /// Text that a shown letter contains in its key, tenant, task or one of its errors.
     pub filter: String,
     pub list: Vec<Letter>,
-    /// Whether there are older ones on the host.
+    /// Whether the host has older ones.
     pub more: bool,
-    /// The question that is open, whether its answer begins the list anew, and when it was asked.
+    /// The pending question, whether its answer replaces the list, and when it was asked.
     asked: Option<(u64, bool, Time)>,
     pub table: TableState<u64>,
-    /// Whether the chosen one is open, and its first line shown.
+    /// Whether the selected letter is open, and the first line shown.
     pub opened: Option<u16>,
-    /// How many there were when they were asked for.
+    /// The number of letters when they were requested.
     count: u64,
 }
 
 impl Letters {
-    /// The letters of a group; the first page is asked for.
+    /// The letters of a group; requests the first page.
     pub(super) fn of(group: &DeadGroup, now: Time, out: &mut Outbox) -> Letters {
         Letters::open(Some((group.task.clone(), group.error.clone())), group.count, now, out)
     }
 
-    /// All letters, of which there are so many.
+    /// All letters, given their number; requests the first page.
     pub(super) fn all(count: u64, now: Time, out: &mut Outbox) -> Letters {
         Letters::open(None, count, now, out)
     }
@@ -72,12 +71,12 @@ impl Letters {
         letters
     }
 
-    /// Whether they are those of a group.
+    /// Whether these are the letters of a group.
     pub(super) fn is_of(&self, group: &DeadGroup) -> bool {
         self.of.as_ref().is_some_and(|(task, error)| *task == group.task && *error == group.error)
     }
 
-    /// The letters that pass the filter, in their order, as places in the list.
+    /// The indexes of the letters that match the filter, in display order.
     pub(super) fn shown(&self) -> Vec<usize> {
         let wanted = self.filter.to_lowercase();
         let has = |text: &str| text.to_lowercase().contains(&wanted);
@@ -104,7 +103,7 @@ impl Letters {
         })
     }
 
-    /// Whether a part of them will not do: some are looked for, or the first of an order.
+    /// Whether all letters are needed: for a filter or an order.
     fn wants_all(&self) -> bool {
         !self.filter.is_empty() || self.table.sort.is_some()
     }
@@ -116,12 +115,12 @@ impl Letters {
         self.asked = Some((out.ask(query), anew, now));
     }
 
-    /// Asks for the first page again.
+    /// Requests the first page again.
     pub(super) fn reload(&mut self, now: Time, out: &mut Outbox) {
         self.ask(true, now, out);
     }
 
-    /// Asks again when others, or we, have changed the group, and when an answer never came.
+    /// Requests the letters again if the group has changed or an answer was lost.
     pub(super) fn follow(&mut self, count: u64, now: Time, out: &mut Outbox) {
         let lost = self.asked.is_some_and(|(_, _, at)| now.since(at) > ANSWER_MAX);
         if lost || (count != self.count && self.asked.is_none()) {
@@ -132,45 +131,45 @@ impl Letters {
         }
     }
 
-    /// Asks for the rest where all of them are wanted.
+    /// Requests the remaining letters if all are needed.
     pub(super) fn go_on(&mut self, now: Time, out: &mut Outbox) {
         if self.wants_all() {
             self.next_page(now, out);
         }
     }
 
-    /// Whether an answer is awaited.
+    /// Whether an answer is pending.
     pub(super) fn waits(&self) -> bool {
         self.asked.is_some()
     }
 
-    /// Whether everything that can be held is here.
+    /// Whether all letters that can be kept are here.
     pub(super) fn complete(&self) -> bool {
         self.asked.is_none() && (!self.more || self.list.len() >= LETTERS_MAX)
     }
 
-    /// Asks for the next page, if there is one and none is under way.
+    /// Requests the next page, if there is one and no request is pending.
     pub(super) fn next_page(&mut self, now: Time, out: &mut Outbox) {
         if self.more && self.asked.is_none() && self.list.len() < LETTERS_MAX {
             self.ask(false, now, out);
         }
     }
 
-    /// Asks for more when the end is near.
+    /// Requests more letters near the end of the list.
     pub(super) fn near_end(&mut self, place: usize, now: Time, out: &mut Outbox) {
         if place + AHEAD > self.shown().len() {
             self.next_page(now, out);
         }
     }
 
-    /// Takes a page in; false: it is the answer to something else.
+    /// Handles a page; false: it answers another question.
     pub(super) fn take(&mut self, ticket: u64, page: Option<&DeadPage>) -> bool {
         let Some((_, anew, _)) = self.asked.filter(|(asked, ..)| *asked == ticket) else {
             return false;
         };
         self.asked = None;
         let Some(page) = page else {
-            // It was refused: the frame has said why.
+            // The request was refused: the frame has shown why.
             self.more = false;
             return true;
         };
@@ -180,19 +179,19 @@ impl Letters {
         let last = self.list.last().map_or(u64::MAX, |letter| letter.id);
         self.list.extend(page.letters.iter().filter(|letter| letter.id < last).cloned());
         self.list.truncate(LETTERS_MAX);
-        // A page that brings nothing ends the list, whatever it says.
+        // An empty page ends the list, whatever it claims.
         self.more = page.more && !page.letters.is_empty();
         let ids = self.ids();
         self.table.settle(&ids);
         true
     }
 
-    /// The numbers of those that are shown.
+    /// The numbers of the shown letters.
     pub(super) fn ids(&self) -> Vec<u64> {
         self.shown().into_iter().map(|at| self.list[at].id).collect()
     }
 
-    /// The chosen letter.
+    /// The selected letter.
     pub(super) fn chosen(&self) -> Option<&Letter> {
         let shown = self.shown();
         let ids: Vec<u64> = shown.iter().map(|at| self.list[*at].id).collect();
@@ -200,7 +199,7 @@ impl Letters {
     }
 }
 
-/// A letter in full, line by line.
+/// A letter in full, as lines.
 pub(super) fn lines(letter: &Letter) -> Vec<String> {
     let tenant = letter.tenant.as_ref().map(|tenant| format!("  tenant {tenant}"));
     let due = letter.due.map(|due| format!("  due {due}"));
@@ -226,10 +225,10 @@ pub(super) fn lines(letter: &Letter) -> Vec<String> {
 /// Letters as JSON, for a file.
 pub(super) fn json(letters: &[Letter]) -> String {
     let text = serde_json::to_string_pretty(letters);
-    text.unwrap_or_else(|fault| format!("[] // they cannot be written: {fault}")) + "\n"
+    text.unwrap_or_else(|fault| format!("[] // cannot be written: {fault}")) + "\n"
 }
 
-/// The name of a file for the letters of a task: nothing of the task's name can lead elsewhere.
+/// The file name for a task's letters: the task's name cannot lead to another directory.
 pub(super) fn file_name(task: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
     let task: String = task.chars().take(60).map(plain).collect();

@@ -1,4 +1,4 @@
-//! What waits, and what was set aside.
+//! The Queues screen: waiting items and dead letters.
 //!
 //! ```text
 //!  queues <── d, or past the end ──> groups of dead letters ── ⏎ ──> letters ── ⏎ ──> one of them
@@ -20,7 +20,7 @@ use crate::dash::key::{Code, Key};
 use crate::dash::table::{SortKey, TableState};
 use letters::Letters;
 
-/// Where keys go.
+/// The part that has the focus.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Focus {
     /// The queues.
@@ -30,7 +30,7 @@ pub enum Focus {
     Dead,
 }
 
-/// What the rows of the queues are.
+/// What a row of the queues stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum By {
     /// Tasks.
@@ -40,26 +40,26 @@ pub enum By {
     Node,
 }
 
-/// What a group is known by: the task, and the error exactly.
+/// Identifies a group: its task, and its error exactly.
 type GroupId = (String, String);
 
-/// What waits, and what was set aside.
+/// The Queues screen.
 #[derive(Debug)]
 pub struct QueuesScreen {
-    /// Where keys go.
+    /// The part that has the focus.
     pub focus: Focus,
-    /// What the rows are.
+    /// What a row stands for.
     pub by: By,
     queues: TableState<String>,
     groups: TableState<GroupId>,
     letters: Option<Letters>,
-    /// The letters are fetched in order to be discarded or exported.
+    /// Why all letters of a group are being fetched: to be discarded or exported.
     fetching: Option<Fetching>,
     filter: String,
     groups_filter: String,
 }
 
-/// What is done when all letters of a group are here.
+/// What happens once all letters of a group have been fetched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fetching {
     Discard,
@@ -81,7 +81,7 @@ impl Default for QueuesScreen {
     }
 }
 
-/// Which table has the keys, the filter and the order.
+/// The table that receives the keys, the filter and the order.
 enum Pane {
     Queues,
     Groups,
@@ -131,21 +131,21 @@ impl QueuesScreen {
         order.into_iter().map(|at| groups[at]).collect()
     }
 
-    /// The group whose letters are open, as it is now.
+    /// The current state of the group whose letters are open.
     fn opened<'a>(&self, cx: &Context<'a>) -> Option<&'a DeadGroup> {
         let letters = self.letters.as_ref()?;
         cx.snap.dead.iter().map(|group| &**group).find(|group| letters.is_of(group))
     }
 
     fn retry_group(&self, group: &DeadGroup, out: &mut Outbox) {
-        let about = format!("All of {} that ended with: {}", group.task, group.error);
+        let about = format!("All dead letters of {} with the error: {}", group.task, group.error);
         out.confirm(actions::retry(&selector(group), group.count, &about));
     }
 
-    /// Fetches all letters of a group, and then does something with them.
+    /// Fetches all letters of a group for an action.
     fn fetch(&mut self, what: Fetching, group: &DeadGroup, cx: &Context<'_>, out: &mut Outbox) {
         if what == Fetching::Discard && cx.readonly {
-            out.say(Tone::Bad, "read-only: nothing can be changed from here");
+            out.say(Tone::Bad, "read-only: this dashboard cannot change anything");
             return;
         }
         if !self.letters.as_ref().is_some_and(|letters| letters.is_of(group)) {
@@ -156,7 +156,7 @@ impl QueuesScreen {
         self.fetched(cx, out);
     }
 
-    /// Asks for the next page, or goes on with what all of them are wanted for.
+    /// Requests the next page, or performs the action once all letters are here.
     fn fetched(&mut self, cx: &Context<'_>, out: &mut Outbox) {
         let (Some(what), Some(letters)) = (self.fetching, &mut self.letters) else { return };
         if !letters.complete() {
@@ -174,11 +174,13 @@ impl QueuesScreen {
                 out.export(name, text);
             }
             Fetching::Discard => {
-                let about = format!("All of {} that ended with: {}", group.task, group.error);
+                let about =
+                    format!("All dead letters of {} with the error: {}", group.task, group.error);
                 let mut confirm =
                     actions::discard(&selector(group), group.count, &about).exporting(name, text);
                 if held < group.count {
-                    confirm = confirm.line(format!("The export holds the newest {held} of them."));
+                    confirm =
+                        confirm.line(format!("The export contains the newest {held} of them."));
                 }
                 out.confirm(confirm);
             }
@@ -255,7 +257,7 @@ impl Screen for QueuesScreen {
                     self.fetching = None;
                 }
             }
-            // Something was changed, perhaps here: what is left is shown.
+            // Something has changed: the remaining letters are requested.
             Answer::Done(done) if done.applied && !letters.waits() => letters.reload(cx.now, out),
             _ => {}
         }
@@ -363,10 +365,10 @@ impl Screen for QueuesScreen {
             ("RETRY", "items waiting for their next attempt"),
             ("RUN", "items being executed"),
             ("DEAD", "set aside after their last attempt"),
-            ("IN/s OUT/s", "planned and done in each second, last minute"),
+            ("IN/s OUT/s", "planned and done per second, last minute"),
             ("DRAIN", "time until READY is empty at this rate"),
-            ("OLDEST", "how long the oldest ready item waits"),
-            ("TRIES", "how often a letter's item was executed"),
+            ("OLDEST", "how long the oldest ready item has waited"),
+            ("TRIES", "how often the item was executed"),
         ]
     }
 

@@ -1,4 +1,4 @@
-//! The queues and the dead letters, drawn.
+//! Draws the queues and the dead letters.
 
 use besom_core::snapshot::Letter;
 use ratatui::buffer::Buffer;
@@ -17,13 +17,13 @@ use crate::dash::widgets::spark::spark;
 use crate::dash::widgets::table::Table;
 use crate::dash::widgets::{columns, put, put_n, put_right, rows, rule};
 
-/// Samples of the depth that are shown.
+/// Samples of the depth that are drawn.
 const SAMPLES: usize = 15;
-/// From this width on the chosen letter stands beside the rest.
+/// From this width on, the selected letter is shown at the side.
 const BESIDE_WIDTH_MIN: u16 = 150;
-/// Rows of the chosen letter below the rest.
+/// Rows of the selected letter below the list.
 const LETTER_ROWS: u16 = 5;
-/// An item that has waited longer deserves a look.
+/// An item that has waited longer is highlighted.
 const OLDEST_MAX_S: u64 = 60;
 
 /// The columns of the queues.
@@ -49,7 +49,7 @@ pub(super) const GROUP_COLUMNS: [Column; 5] = [
     Column::left("TASK", Width::Fixed(16), 2),
 ];
 
-/// The columns of letters; the last two where they are of several groups.
+/// The columns of letters; the last two are for letters of several groups.
 const LETTER_COLUMNS: [Column; 7] = [
     Column::right("LETTER", Width::Fixed(8), 0),
     Column::left("KEY", Width::Fill(20), 0),
@@ -60,7 +60,7 @@ const LETTER_COLUMNS: [Column; 7] = [
     Column::left("ERROR", Width::Fill(20), 5),
 ];
 
-/// The columns of these letters.
+/// The columns for these letters.
 pub(super) fn letter_columns(letters: &Letters) -> &'static [Column] {
     match letters.of {
         Some(_) => &LETTER_COLUMNS[..letters::TASK],
@@ -69,7 +69,7 @@ pub(super) fn letter_columns(letters: &Letters) -> &'static [Column] {
 }
 
 impl QueuesScreen {
-    /// Draws it.
+    /// Draws the screen.
     pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         let opened =
             self.letters.as_ref().and_then(|letters| Some((letters.chosen()?, letters.opened?)));
@@ -82,7 +82,7 @@ impl QueuesScreen {
             false => (area.width, 0),
         };
         let main = columns(area, 0, main);
-        // Where there is no room for both the one with the keys is shown.
+        // Without room for both, the part with the focus is shown.
         if main.height < 10 {
             match self.focus {
                 Focus::Queues => self.queues(cx, theme, main, buf),
@@ -128,9 +128,9 @@ impl QueuesScreen {
             focused: self.focus == Focus::Queues,
             sort: self.queues.sort.map(|column| (column, self.queues.descending)),
             empty: match (self.filter.is_empty(), self.by) {
-                (true, By::Task) => "No tasks yet: a table [tasks.NAME] in besom.toml makes one.",
-                (true, By::Node) => "No node has said anything yet. `besom serve` starts one.",
-                (false, _) => "Nothing has that in its name; esc shows everything.",
+                (true, By::Task) => "No tasks yet: add a section [tasks.NAME] to besom.toml.",
+                (true, By::Node) => "No node has reported yet. `besom serve` starts one.",
+                (false, _) => "No name matches; esc clears the filter.",
             },
             seen: &self.queues.seen,
         };
@@ -196,10 +196,10 @@ impl QueuesScreen {
             sort: self.groups.sort.map(|column| (column, self.groups.descending)),
             empty: match self.groups_filter.is_empty() {
                 true => {
-                    "None: an item that fails for good comes here, with all its errors, to be \
-                         retried or discarded."
+                    "None: an item that fails permanently is listed here with all its errors, to \
+                         be retried or discarded."
                 }
-                false => "No error or task has that in it; esc shows all of them.",
+                false => "No error or task matches; esc clears the filter.",
             },
             seen: &self.groups.seen,
         };
@@ -225,9 +225,9 @@ impl QueuesScreen {
             focused: self.focus == Focus::Dead,
             sort: letters.table.sort.map(|column| (column, letters.table.descending)),
             empty: match (letters.waits(), letters.filter.is_empty()) {
-                (true, _) => "They are being fetched …",
-                (false, true) => "None any more.",
-                (false, false) => "No key, tenant or error has that in it; esc shows all of them.",
+                (true, _) => "Fetching …",
+                (false, true) => "None left.",
+                (false, false) => "No key, tenant or error matches; esc clears the filter.",
             },
             seen: &letters.table.seen,
         };
@@ -246,7 +246,7 @@ impl QueuesScreen {
         });
     }
 
-    /// The chosen letter in a few lines.
+    /// Draws the selected letter in a few lines.
     fn short(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
         let letter = self.letters.as_ref().and_then(Letters::chosen);
         let Some(letter) = letter else {
@@ -262,7 +262,7 @@ impl QueuesScreen {
     }
 }
 
-/// Samples of a quarter of a minute as minutes: the largest of each.
+/// Converts samples of a quarter of a minute to minutes: the maximum of each.
 fn minutes(depths: &[Option<u64>]) -> Vec<Option<u64>> {
     depths.rchunks(4).rev().map(|four| four.iter().flatten().copied().max()).collect()
 }
@@ -300,7 +300,7 @@ fn cell(row: &Row<'_>, column: usize, cx: &Context<'_>, theme: &Theme) -> (Strin
     }
 }
 
-/// Draws a letter from one of its lines on; returns how many lines it has.
+/// Draws a letter from its line `top` on; returns its number of lines.
 fn draw(letter: &Letter, top: usize, theme: &Theme, area: Rect, buf: &mut Buffer) -> usize {
     let wide = usize::from(area.width.saturating_sub(2));
     let lines = letters::lines(letter);
@@ -317,7 +317,7 @@ fn draw(letter: &Letter, top: usize, theme: &Theme, area: Rect, buf: &mut Buffer
     wrapped.len()
 }
 
-/// A letter on the whole screen.
+/// Draws a letter on the whole screen.
 fn whole(letter: &Letter, top: u16, theme: &Theme, area: Rect, buf: &mut Buffer) {
     put(buf, area, 1, 0, &format!("Dead letter {} of {}", letter.id, letter.task), theme.title);
     let below = rows(area, 2, area.height);

@@ -1,49 +1,49 @@
-//! What each owner has of the ring, and what of the load: two different things. Ownership is
-//! the ring's doing (its points, the weights); load is the keys'.
+//! Each owner's share of the ring and of the load. Ownership depends on the ring (its points and
+//! weights); load depends on the keys.
 //!
-//! A node's *ideal* is its part of all weights. Without a ring there is no ideal: whoever leads
+//! A node's *ideal* is its fraction of all weights. Without a ring there is no ideal: the leader
 //! owns everything.
 
 use std::collections::HashMap;
 
 use besom_core::snapshot::{Node, NodeState, Snapshot, Thresholds};
 
-/// An owner's part of the partitions and of what waits.
+/// An owner's fraction of the partitions and of the waiting items.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Share<'a> {
     /// The node's lasting name.
     pub name: &'a str,
-    /// Its place in the ring's owners, by which partitions name it.
+    /// Its index among the ring's owners, by which partitions refer to it.
     pub place: usize,
-    /// How the node stands; none: no such node is known any more.
+    /// The node's state; none: no such node is known any more.
     pub state: Option<NodeState>,
     /// Partitions it owns.
     pub owned: u32,
-    /// Its part (0 to 1) of all partitions.
+    /// Its fraction (0 to 1) of all partitions.
     pub own: f64,
-    /// The part it should have by its weight; none: no ring decides, or it has no weight.
+    /// The fraction it should have by its weight; none: there is no ring, or it has no weight.
     pub ideal: Option<f64>,
-    /// Items that wait in its partitions.
+    /// Items waiting in its partitions.
     pub queued: u64,
-    /// Its part (0 to 1) of what waits; none: nothing waits.
+    /// Its fraction (0 to 1) of the waiting items; none: nothing is waiting.
     pub load: Option<f64>,
-    /// Whether its load is remarkably more than what it owns.
+    /// Whether its load is significantly more than its ownership.
     pub hot: bool,
 }
 
 impl Share<'_> {
-    /// How many times its part of the partitions its part of the load is; none: it owns
-    /// nothing, or nothing waits.
+    /// Its fraction of the load divided by its fraction of the partitions; none: it owns nothing,
+    /// or nothing is waiting.
     pub fn load_over_own(&self) -> Option<f64> {
         self.load.filter(|_| self.own > 0.0).map(|load| load / self.own)
     }
 
-    /// How many times its ideal it owns.
+    /// Its fraction of the partitions divided by its ideal.
     pub fn own_over_ideal(&self) -> Option<f64> {
         self.ideal.filter(|ideal| *ideal > 0.0).map(|ideal| self.own / ideal)
     }
 
-    /// Whether it is alive and takes part.
+    /// Whether it is alive and takes part in the ring.
     pub fn is_there(&self) -> bool {
         matches!(self.state, Some(NodeState::Active | NodeState::Joining | NodeState::Draining))
     }
@@ -52,9 +52,9 @@ impl Share<'_> {
 /// The shares of all owners.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loads<'a> {
-    /// In the order of the ring's owners.
+    /// The shares, in the order of the ring's owners.
     pub shares: Vec<Share<'a>>,
-    /// Items that wait in all partitions.
+    /// Items waiting in all partitions.
     pub waits: u64,
 }
 
@@ -88,12 +88,12 @@ impl<'a> Loads<'a> {
         Loads { shares: ring.owners.iter().enumerate().map(share).collect(), waits }
     }
 
-    /// How many times its ideal the node owns that owns the most by that measure.
+    /// The maximum over all nodes of ownership divided by ideal.
     pub fn peak_own(&self) -> Option<f64> {
         self.shares.iter().filter_map(Share::own_over_ideal).max_by(f64::total_cmp)
     }
 
-    /// How many times its ideal part of the load the most loaded node has.
+    /// The maximum over all nodes of load divided by ideal.
     pub fn peak_load(&self) -> Option<f64> {
         let of = |share: &Share<'_>| {
             let ideal = share.ideal.filter(|ideal| *ideal > 0.0)?;
@@ -102,7 +102,7 @@ impl<'a> Loads<'a> {
         self.shares.iter().filter_map(of).max_by(f64::total_cmp)
     }
 
-    /// The node whose load is most above what it owns, among the hot ones.
+    /// The hot node whose load most exceeds its ownership.
     pub fn hottest(&self) -> Option<&Share<'a>> {
         let hot = self.shares.iter().filter(|share| share.hot);
         hot.max_by(|a, b| {

@@ -1,11 +1,11 @@
-//! Who owns what, and where the load is: two different questions, which the screen keeps apart.
+//! The Ring screen: ownership and load, which it keeps separate.
 //!
 //! ```text
-//!   owner strip     whose each stretch of partitions is
-//!   load strip      where items wait
-//!   table           ownership beside its ideal, load beside ownership
-//!   verdict         the ring's fault, or the keys'
-//!   what-if         one node more, or one fewer, by the hosts' own function
+//!   owner strip     the owner of each range of partitions
+//!   load strip      where items are waiting
+//!   table           ownership relative to its ideal, load relative to ownership
+//!   verdict         whether the ring or the keys are uneven
+//!   what-if         one node added or removed, by the hosts' own function
 //! ```
 
 mod load;
@@ -29,9 +29,9 @@ use crate::dash::effect::{Outbox, Tone};
 use crate::dash::key::{Code, Key};
 use crate::dash::table::{Column, SortKey, TableState, Width};
 
-/// With so many members a what-if is computed anew whenever they change; with more on demand.
+/// Up to this many members, a what-if is recomputed when they change; with more, on request.
 const MEMBERS_FOR_FOLLOWING: usize = 64;
-/// How many steps lead the cursor across the window.
+/// The number of steps in which the cursor crosses the window.
 const STEPS: u32 = 64;
 
 /// The columns of the table.
@@ -40,22 +40,22 @@ const COLUMNS: [Column; 7] = [
     Column::right("OWN%", Width::Fixed(6), 0),
     Column::left("AGAINST ITS SHARE", Width::Fixed(17), 3),
     Column::right("LOAD%", Width::Fixed(6), 0),
-    Column::left("OF WHAT WAITS", Width::Fixed(20), 4),
+    Column::left("SHARE OF QUEUE", Width::Fixed(20), 4),
     Column::right("LOAD/OWN", Width::Fixed(9), 1),
     Column::left("", Width::Fixed(8), 2),
 ];
 
-/// The ring.
+/// The Ring screen.
 #[derive(Debug, Default)]
 pub struct RingScreen {
     table: TableState<String>,
     search: String,
     place: Option<Place>,
-    /// What was searched for while nothing was known of any partition, or by another ring.
+    /// Whether the search was entered while no partition was known, or under another ring.
     stale: bool,
     what_if: Option<WhatIf>,
     zoom: Zoom,
-    /// The partition that is looked at on the strip.
+    /// The partition under the cursor.
     cursor: Option<u32>,
 }
 
@@ -82,13 +82,13 @@ impl RingScreen {
         self.rows(&loads).into_iter().map(|row| loads.shares[row].name.to_owned()).collect()
     }
 
-    /// The chosen node.
+    /// The selected node.
     fn selected(&self, cx: &Context<'_>) -> Option<String> {
         let names = self.names(cx);
         self.table.id(&names).cloned()
     }
 
-    /// The partition that the window is around.
+    /// The partition at the centre of the window.
     fn centre(&self, ring: &Ring, selected: Option<&str>) -> u32 {
         let sought = || self.place.as_ref().map(|place| place.partition);
         let first = || {
@@ -116,7 +116,7 @@ impl RingScreen {
         }
         self.what_if = WhatIf::of(&cx.snap.ring, selected.as_deref());
         if self.what_if.is_none() {
-            out.say(Tone::Info, "no ring decides here: a node more or fewer moves nothing");
+            out.say(Tone::Info, "no ring: adding or removing a node moves nothing");
         }
     }
 
@@ -130,7 +130,7 @@ impl RingScreen {
         self.cursor = Some(to.min(last));
     }
 
-    /// Takes the last thing back that was opened; false: nothing is.
+    /// Closes what was opened last; false: nothing is open.
     fn back(&mut self) -> bool {
         if self.what_if.take().is_some() || self.cursor.take().is_some() {
             return true;
@@ -217,7 +217,7 @@ impl Screen for RingScreen {
 
     fn commands(&self) -> Vec<(&'static str, Key)> {
         vec![
-            ("what-if: one node more or fewer", Key::char('w')),
+            ("what-if: add or remove one node", Key::char('w')),
             ("zoom into the ring", Key::char('z')),
         ]
     }
@@ -227,7 +227,7 @@ impl Screen for RingScreen {
     }
 
     fn sort(&mut self, column: usize) {
-        // Figures: the most first; names: in their order.
+        // Numbers start with the greatest; names are ascending.
         self.table.sort_by(column, column > 0);
     }
 
@@ -237,11 +237,11 @@ impl Screen for RingScreen {
 
     fn words(&self) -> &'static [Hint] {
         &[
-            ("OWN%", "part of the partitions a node owns"),
-            ("LOAD%", "part of what waits that is in its partitions"),
-            ("LOAD/OWN", "1: its load is as large as its share"),
-            ("peak/mean", "the fullest node beside the average"),
-            ("hot key", "a key that makes much of a node's work"),
+            ("OWN%", "percentage of the partitions that the node owns"),
+            ("LOAD%", "percentage of the waiting items in its partitions"),
+            ("LOAD/OWN", "load relative to share; 1 is even"),
+            ("peak/mean", "the fullest node relative to the average"),
+            ("hot key", "a key that causes much of a node's work"),
         ]
     }
 

@@ -1,31 +1,31 @@
-//! Where a key lies: its partition, its owner, and whose it would be next.
+//! The place of a key: its partition, its owner, and the next owners.
 //!
-//! The partition is computed by the function that the hosts use, so the answer is the one an
-//! item of that key gets.
+//! The partition is computed by the function that the hosts use, so it is the partition of an item
+//! with that key.
 
 use besom_core::ids::{Partition, partition_of};
 use besom_core::ring::RingMember;
 use besom_core::snapshot::Ring;
 
-/// How many nodes are named that would be next.
+/// The maximum number of next owners shown.
 const NEXT_MAX: usize = 2;
-/// With more members only one is named, and not while a key is still being typed: each costs a
-/// ring without the ones before.
+/// With more members only one next owner is computed, and none while the key is being typed: each
+/// requires a ring without the previous ones.
 const MEMBERS_FOR_ALL: usize = 64;
-/// What stands between a key and its tenant, as on the command line.
+/// Separates a key from its tenant, as on the command line.
 const TENANT: &str = " --tenant ";
 
-/// A key that is looked for.
+/// A key to locate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sought {
-    /// What the item is routed by.
+    /// The text that an item is routed by.
     pub key: String,
     /// The tenant of the item.
     pub tenant: Option<String>,
 }
 
 impl Sought {
-    /// Reads `KEY` or `KEY --tenant TENANT`; none: there is no key.
+    /// Parses `KEY` or `KEY --tenant TENANT`; none: there is no key.
     pub fn parse(text: &str) -> Option<Sought> {
         let (key, tenant) = match text.rsplit_once(TENANT) {
             Some((key, tenant)) => (key, Some(tenant.trim()).filter(|tenant| !tenant.is_empty())),
@@ -36,23 +36,23 @@ impl Sought {
     }
 }
 
-/// Where a key lies.
+/// The place of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The key.
+    /// The located key.
     pub sought: Sought,
     /// Its partition.
     pub partition: u32,
-    /// Whose it would be if its owner went, then if that one went too; empty: no ring decides;
-    /// none: not computed yet.
+    /// The owner if the current one left, then the owner if that one left too; empty: there is no
+    /// ring; none: not computed yet.
     pub next: Option<Vec<String>>,
-    /// The revision of the members that `next` was computed from.
+    /// The revision of the membership that `next` was computed from.
     pub revision: u64,
 }
 
 impl Place {
-    /// Finds a key; none: nothing is known of any partition. In a large ring, whose it would be
-    /// next is left to [`Place::complete`].
+    /// Locates a key; none: no partition is known. In a large ring the next owners are left to
+    /// [`Place::complete`].
     pub fn of(ring: &Ring, sought: Sought) -> Option<Place> {
         if ring.partitions == 0 {
             return None;
@@ -63,20 +63,20 @@ impl Place {
         Some(Place { sought, partition: partition.0, next, revision: ring.revision })
     }
 
-    /// Computes whose it would be next, if that was left.
+    /// Computes the next owners if that was left out.
     pub fn complete(&mut self, ring: &Ring) {
         if self.next.is_none() {
             self.next = Some(next(ring, Partition(self.partition)));
         }
     }
 
-    /// The owner as the store says; none: nobody has owned it yet.
+    /// The owner according to the store; none: it has never had one.
     pub fn owner<'a>(&self, ring: &'a Ring) -> Option<&'a str> {
         ring.owner_of(Partition(self.partition)).map(|owner| owner.name.as_str())
     }
 }
 
-/// Whose a partition would be, one after the other.
+/// The next owners of a partition, in order.
 fn next(ring: &Ring, partition: Partition) -> Vec<String> {
     let mut members: Vec<RingMember> = ring.members();
     let wanted = if members.len() > MEMBERS_FOR_ALL { 1 } else { NEXT_MAX };

@@ -1,19 +1,19 @@
-//! The ring unrolled: its partitions condensed to as many cells as there is room for.
+//! The ring as a strip: its partitions condensed to the available number of cells.
 //!
-//! A cell stands for the partitions of a stretch, and shows the owner that has the most of
-//! them. With fewer partitions than cells, a partition takes several cells.
+//! A cell covers a range of partitions and shows the owner of most of them. With fewer partitions
+//! than cells, a partition covers several cells.
 
 use std::ops::Range;
 
 use besom_core::snapshot::Ring;
 
-/// How deep one can zoom: to an eighth, a 64th and a 512th of the ring.
+/// The deepest zoom levels show an eighth, a 64th and a 512th of the ring.
 pub const ZOOM_MAX: u8 = 3;
 
-/// A window onto the partitions.
+/// The zoom level of the strip.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Zoom {
-    /// How often the ring was divided by eight; at most [`ZOOM_MAX`].
+    /// How many times the ring was divided by eight; at most [`ZOOM_MAX`].
     pub level: u8,
 }
 
@@ -26,8 +26,8 @@ impl Zoom {
         from..from + len
     }
 
-    /// One level deeper, from the deepest back to the whole; a level that would show no less
-    /// than the one before is left out.
+    /// The next deeper level, or the whole ring after the deepest. A level that would not show
+    /// fewer partitions than the previous one is skipped.
     pub fn deeper(self, partitions: u32) -> Zoom {
         let next = self.level + 1;
         let visible = partitions >> (3 * u32::from(next)) >= 2;
@@ -38,15 +38,15 @@ impl Zoom {
 /// A cell of the strip.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
-    /// Its partitions.
+    /// The partitions it covers.
     pub partitions: Range<u32>,
-    /// The place of the owner that has the most of them; none: nobody has owned any.
+    /// The index of the owner of most of them; none: none has ever had an owner.
     pub owner: Option<u16>,
-    /// Whether others own some of them too.
+    /// Whether other owners own some of them.
     pub mixed: bool,
-    /// How many of them are the selected node's.
+    /// How many of them belong to the selected node.
     pub selected: u32,
-    /// Items that wait in them.
+    /// Items waiting in them.
     pub queued: u64,
 }
 
@@ -55,12 +55,12 @@ pub struct Cell {
 pub struct Strip {
     /// From left to right.
     pub cells: Vec<Cell>,
-    /// The most that waits in one cell.
+    /// The maximum number of waiting items in a cell.
     pub queued_most: u64,
 }
 
 impl Strip {
-    /// A window of a ring in `width` cells; `selected` is the place of an owner.
+    /// A window of a ring in `width` cells; `selected` is an owner's index.
     pub fn of(ring: &Ring, window: Range<u32>, width: u16, selected: Option<u16>) -> Strip {
         let len = u64::from(window.end.saturating_sub(window.start));
         if len == 0 || width == 0 {
@@ -88,7 +88,7 @@ impl Strip {
         Strip { cells, queued_most }
     }
 
-    /// The first cell that stands for a partition.
+    /// The first cell that covers a partition.
     pub fn cell_of(&self, partition: u32) -> Option<usize> {
         self.cells.iter().position(|cell| cell.partitions.contains(&partition))
     }
@@ -98,7 +98,7 @@ fn owner_of(ring: &Ring, partition: u32) -> Option<u16> {
     ring.owner.get(partition as usize).copied().flatten()
 }
 
-/// The owner's place, if it is one: what another program says is not trusted to fit.
+/// The owner's index, if it is valid: a snapshot from another program is not trusted.
 fn owner(ring: &Ring, partition: u32) -> Option<u16> {
     owner_of(ring, partition).filter(|place| usize::from(*place) < ring.owners.len())
 }
@@ -107,7 +107,8 @@ fn queued(ring: &Ring, partition: u32) -> u64 {
     ring.queued.get(partition as usize).copied().unwrap_or(0)
 }
 
-/// Votes by owner, cleared by what was touched: cells are many and owners may be a thousand.
+/// Votes by owner; only touched entries are reset, because there are many cells and up to a
+/// thousand owners.
 struct Counts {
     votes: Vec<u32>,
     touched: Vec<u16>,
@@ -118,7 +119,7 @@ impl Counts {
         Counts { votes: vec![0; owners], touched: Vec::new() }
     }
 
-    /// The owner with most votes, of equals the first seen; and whether there was another.
+    /// The owner with the most votes (the first of equals), and whether there was another.
     fn most(&mut self, owners: impl Iterator<Item = Option<u16>>) -> (Option<u16>, bool) {
         let mut nobody = false;
         for owner in owners {

@@ -1,4 +1,4 @@
-//! What the figures of a ring mean.
+//! The verdict on the figures of a ring.
 
 use std::sync::Arc;
 
@@ -37,30 +37,39 @@ fn verdict(snapshot: &Snapshot) -> (Mood, String) {
 #[test]
 fn a_verdict_tells_the_rings_fault_from_the_keys() {
     for (owners, mood, text) in [
-        (&[][..], Mood::Change, "nothing is known of any partition yet"),
-        (&[("a", 1, 10, 0), ("b", 1, 10, 0)], Mood::Good, "the ring is fair, and nothing waits"),
+        (&[][..], Mood::Change, "no partition is known yet"),
+        (
+            &[("a", 1, 10, 0), ("b", 1, 10, 0)],
+            Mood::Good,
+            "the ring is even, and nothing is waiting",
+        ),
         (
             &[("a", 1, 10, 500), ("b", 1, 10, 400)],
             Mood::Good,
-            "the ring is fair, and so is the load",
+            "the ring is even, and so is the load",
         ),
         (
             &[("a", 1, 10, 99), ("b", 1, 10, 0)],
             Mood::Good,
-            "the ring is fair; too little waits (99) to judge the load",
+            "the ring is even; too few items are waiting (99) to judge the load",
         ),
         (
             &[("a", 1, 10, 900), ("b", 1, 10, 100)],
             Mood::Uneven,
-            "the ring is fair, the keys are not: a has 90.0% of what waits, and no key stands out",
+            "the ring is even, the keys are not: a has 90.0% of the waiting items, and no key \
+             stands out",
         ),
         (
             &[("a", 1, 15, 0), ("b", 1, 5, 0)],
             Mood::Uneven,
             "the ring is uneven: a owns 1.50 times its share",
         ),
-        // By its weight it is fair.
-        (&[("a", 3, 15, 0), ("b", 1, 5, 0)], Mood::Good, "the ring is fair, and nothing waits"),
+        // Its weight makes its share even.
+        (
+            &[("a", 3, 15, 0), ("b", 1, 5, 0)],
+            Mood::Good,
+            "the ring is even, and nothing is waiting",
+        ),
         (&[("a", 0, 15, 0), ("b", 0, 5, 0)], Mood::Uneven, "no node has a share in the ring"),
     ] {
         assert_eq!(verdict(&snapshot(owners)), (mood, text.to_owned()), "{owners:?}");
@@ -79,7 +88,7 @@ fn hot_keys_are_named_with_their_part() {
     Arc::make_mut(&mut snapshot.nodes[0]).report = Some(report);
     let (_, text) = verdict(&snapshot);
     let expected =
-        "the ring is fair, the keys are not: a (load 90.0%): share:9f31 61.0%, doc:7 3.0%";
+        "the ring is even, the keys are not: a (load 90.0%): share:9f31 61.0%, doc:7 3.0%";
     assert_eq!(text, expected, "one in a hundred is no cause");
 }
 
@@ -96,10 +105,10 @@ fn while_partitions_move_nothing_is_judged() {
 fn without_a_ring_the_leader_is_named() {
     let mut snapshot = snapshot(&[("a", 1, 15, 900)]);
     Arc::make_mut(&mut snapshot.ring).virtual_nodes = 0;
-    assert_eq!(verdict(&snapshot).0, Mood::Uneven, "nobody leads");
+    assert_eq!(verdict(&snapshot).0, Mood::Uneven, "no leader");
     let leader = Leader { node: "a".into(), ..Leader::default() };
     Arc::make_mut(&mut snapshot.leadership).leader = Some(leader);
-    assert_eq!(verdict(&snapshot).1, "no ring here: everything is the leader's (a)");
+    assert_eq!(verdict(&snapshot).1, "no ring: the leader owns everything (a)");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! What the figures of the ring mean, in a sentence: whether the ring is fair, whether the
-//! load is, and which keys are the cause where it is not.
+//! Summarizes the ring's figures in a sentence: whether the ring is even, whether the load is, and
+//! which keys are the cause if not.
 
 use besom_core::ring::LOAD_PERCENT_MAX;
 use besom_core::snapshot::{Snapshot, Thresholds};
@@ -7,20 +7,20 @@ use besom_core::snapshot::{Snapshot, Thresholds};
 use super::load::{Loads, Share};
 use crate::dash::screens::figure::per_cent;
 
-/// A ring whose fullest node has no more than this many times its ideal is fair: what the
-/// bound on ownership allows, and what is lost to whole partitions.
+/// A ring is even if no node owns more than this many times its ideal: the bound on ownership, plus
+/// the effect of whole partitions.
 pub const FAIR_MAX: f64 = LOAD_PERCENT_MAX as f64 / 100.0 + 0.05;
-/// How many keys of a hot node are named.
+/// The number of keys of a hot node that are named.
 const KEYS_MAX: usize = 3;
-/// A key with less of its node's work is not a cause.
+/// A key with a smaller fraction of its node's work is not named as a cause.
 const KEY_PART_MIN: f64 = 0.02;
 
-/// What a verdict means for the one who reads it.
+/// The mood of a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mood {
-    /// As it should be.
+    /// Ownership and load are even.
     Good,
-    /// On its way.
+    /// The ring is changing.
     Change,
     /// Something is uneven.
     Uneven,
@@ -29,7 +29,7 @@ pub enum Mood {
 /// A sentence about the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
-    /// What it means.
+    /// Decides the style of the sentence.
     pub mood: Mood,
     /// The sentence.
     pub text: String,
@@ -41,20 +41,20 @@ impl Verdict {
         let ring = &snapshot.ring;
         let verdict = |mood, text: String| Verdict { mood, text };
         if ring.partitions == 0 {
-            return verdict(Mood::Change, "nothing is known of any partition yet".into());
+            return verdict(Mood::Change, "no partition is known yet".into());
         }
         if ring.virtual_nodes == 0 {
             let leader = snapshot.leadership.leader.as_ref().map(|leader| leader.node.as_str());
             let text = match leader {
-                Some(node) => format!("no ring here: everything is the leader's ({node})"),
-                None => "no ring here: everything is the leader's, and nobody leads now".into(),
+                Some(node) => format!("no ring: the leader owns everything ({node})"),
+                None => "no ring: the leader owns everything, but there is no leader".into(),
             };
             return verdict(if leader.is_some() { Mood::Good } else { Mood::Uneven }, text);
         }
         if ring.moving > 0 {
             let part = per_cent(f64::from(ring.moving) / f64::from(ring.partitions));
             let text = format!(
-                "{} partitions ({part}%) are not yet their new owner's: the ring is changing",
+                "{} partitions ({part}%) have not reached their new owner yet: the ring is changing",
                 ring.moving
             );
             return verdict(Mood::Change, text);
@@ -76,26 +76,26 @@ impl Verdict {
             }
             (Some(uneven), None) => verdict(Mood::Uneven, uneven),
             (None, Some(hot)) => {
-                let text = format!("the ring is fair, the keys are not: {}", causes(snapshot, hot));
+                let text = format!("the ring is even, the keys are not: {}", causes(snapshot, hot));
                 verdict(Mood::Uneven, text)
             }
             (None, None) if loads.waits == 0 => {
-                verdict(Mood::Good, "the ring is fair, and nothing waits".into())
+                verdict(Mood::Good, "the ring is even, and nothing is waiting".into())
             }
-            // A few items say nothing of how many more would spread.
+            // A few items do not show how a larger number would spread.
             (None, None) if loads.waits < Thresholds::default().hot_queue_min => {
                 let text = format!(
-                    "the ring is fair; too little waits ({}) to judge the load",
+                    "the ring is even; too few items are waiting ({}) to judge the load",
                     loads.waits
                 );
                 verdict(Mood::Good, text)
             }
-            (None, None) => verdict(Mood::Good, "the ring is fair, and so is the load".into()),
+            (None, None) => verdict(Mood::Good, "the ring is even, and so is the load".into()),
         }
     }
 }
 
-/// The keys that make a node hot, as far as the node names any.
+/// The keys that make a node hot, if the node names any.
 fn causes(snapshot: &Snapshot, hot: &Share<'_>) -> String {
     let load = hot.load.map_or_else(|| "?".to_owned(), per_cent);
     let report = snapshot.node(hot.name).and_then(|node| node.report.as_ref());
@@ -109,6 +109,6 @@ fn causes(snapshot: &Snapshot, hot: &Share<'_>) -> String {
     });
     match keys.filter(|keys| !keys.is_empty()) {
         Some(keys) => format!("{} (load {load}%): {keys}", hot.name),
-        None => format!("{} has {load}% of what waits, and no key stands out", hot.name),
+        None => format!("{} has {load}% of the waiting items, and no key stands out", hot.name),
     }
 }

@@ -1,4 +1,4 @@
-//! Who owns what, and where the load is. Drawn.
+//! Draws the Ring screen.
 
 mod circle;
 mod strips;
@@ -21,23 +21,23 @@ use crate::dash::theme::Theme;
 use crate::dash::widgets::table::Table;
 use crate::dash::widgets::{bar, columns, panel, put, put_all, put_right, rows, rule};
 
-/// Columns of the names before the strips.
+/// The width of the names before the strips.
 const LABEL: u16 = 10;
-/// From this width on the hot keys and the circle stand at the right.
+/// From this width on, the hot keys and the circle are shown at the right.
 const WIDE_MIN: u16 = 120;
 /// Their width.
 const SIDE: u16 = 52;
-/// Rows that the table keeps, with its heading.
+/// The minimum rows of the table, including its heading.
 const TABLE_MIN: u16 = 4;
-/// The bar of ownership: half of it is one half of the ideal.
+/// The width of the ownership bar; half of it is half of the ideal.
 const CENTRED: u16 = 17;
 
-/// What is drawn from, computed once.
+/// The data to draw, computed once.
 struct Sight<'a> {
     cx: &'a Context<'a>,
     theme: &'a Theme,
     loads: Loads<'a>,
-    /// The shares in the order of the table, and the place of the chosen one.
+    /// The indexes of the shares in the order of the table, and the row of the selected one.
     order: Vec<usize>,
     chosen: Option<usize>,
 }
@@ -49,7 +49,7 @@ impl<'a> Sight<'a> {
 }
 
 impl RingScreen {
-    /// Draws it.
+    /// Draws the screen.
     pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         let loads = Loads::of(cx.snap);
         let order = self.rows(&loads);
@@ -68,8 +68,8 @@ impl RingScreen {
     fn main(&self, sight: &Sight<'_>, area: Rect, buf: &mut Buffer) {
         let theme = sight.theme;
         self.heading(sight, area, buf);
-        // From the bottom: the verdict, the peaks, the what-if; then the strips, as the table
-        // leaves room.
+        // From the bottom: the verdict, the peaks, the what-if; then the strips, as far as the
+        // table leaves room.
         let verdict = Verdict::of(sight.cx.snap, &sight.loads);
         let words = text::wrap(&verdict.text, usize::from(area.width.saturating_sub(11)));
         let what_if = self.what_if_lines(sight);
@@ -130,7 +130,7 @@ impl RingScreen {
             selected: sight.chosen,
             focused: true,
             sort: self.table.sort.map(|column| (column, self.table.descending)),
-            empty: "No node owns a partition yet. A host takes its share when it starts: besom serve",
+            empty: "No node owns a partition yet. A host takes its share when `besom serve` starts it.",
             seen: &self.table.seen,
         };
         let lettered = letter(0, sight.loads.shares.len()).is_some();
@@ -148,7 +148,7 @@ impl RingScreen {
         let stale = if what.revision == sight.cx.snap.ring.revision {
             ""
         } else {
-            "  (of the members before; w: again)"
+            "  (the members have changed; w recomputes)"
         };
         let line = |name: String, outcome: &Outcome, most: &str| {
             let named: Vec<String> =
@@ -166,14 +166,14 @@ impl RingScreen {
         let leave = match (&what.leave, &what.node) {
             (Some(leave), Some(node)) => line(format!("         -{node}:"), leave, "to"),
             (None, Some(node)) => {
-                format!("         -{node}: it has no share to give, or is the last")
+                format!("         -{node}: it has no share, or it is the last node")
             }
-            (_, None) => "         choose a node to see what its end would move".to_owned(),
+            (_, None) => "         choose a node to see what its removal would move".to_owned(),
         };
         vec![join, leave]
     }
 
-    /// Hot keys with bars, and the circle.
+    /// Draws the hot keys with bars, and the circle.
     fn side(&self, sight: &Sight<'_>, area: Rect, buf: &mut Buffer) {
         let theme = sight.theme;
         let hot = sight.share().and_then(|share| sight.cx.snap.node(share.name));
@@ -246,8 +246,8 @@ fn cell(sight: &Sight<'_>, share: &Share<'_>, column: usize, lettered: bool) -> 
     }
 }
 
-/// A bar from the middle: to the right what is more than the share, to the left what is less.
-/// It ends at half as much and at one and a half times as much.
+/// A bar from the middle: to the right if the node owns more than its share, to the left if less.
+/// It ends at 0.5 and at 1.5 times the share.
 fn centred(ratio: f64) -> String {
     let half = (CENTRED - 1) / 2;
     let part = ((ratio - 1.0) * 2.0).clamp(-1.0, 1.0);
@@ -262,7 +262,7 @@ fn centred(ratio: f64) -> String {
 fn peaks(loads: &Loads<'_>) -> String {
     let figure = |peak: Option<f64>| peak.map_or(UNKNOWN.to_owned(), |peak| format!("{peak:.2}"));
     let load = match loads.waits {
-        0 => "- (nothing waits)".to_owned(),
+        0 => "- (nothing waiting)".to_owned(),
         _ => figure(loads.peak_load()),
     };
     format!("peak/mean own {}   peak/mean load {load}", figure(loads.peak_own()))
@@ -273,11 +273,11 @@ fn hot_keys(sight: &Sight<'_>, area: Rect, buf: &mut Buffer) {
     let Some(share) = sight.share() else { return };
     let report = sight.cx.snap.node(share.name).and_then(|node| node.report.as_ref());
     let Some(report) = report else {
-        put(buf, area, 1, 0, "it has not said anything of itself yet", theme.dim);
+        put(buf, area, 1, 0, "the node has not reported yet", theme.dim);
         return;
     };
     if report.hot.is_empty() || report.hot_of == 0 {
-        put(buf, area, 1, 0, "no key in the last 15 minutes", theme.dim);
+        put(buf, area, 1, 0, "no work in the last 15 minutes", theme.dim);
         return;
     }
     for (y, key) in (0..area.height).zip(&report.hot) {

@@ -1,8 +1,8 @@
-//! What one node more, or one fewer, would change: computed by the function that decides the
-//! real assignment, so the figures are those of the day it happens.
+//! What adding or removing one node would change, computed by the function that decides the real
+//! assignment, so that the figures are exact.
 //!
-//! It compares the ring of today's members with that of the others, not what is owned at the
-//! moment: partitions that are still being moved would count twice.
+//! It compares the ring of the current members with the changed ring, not with current ownership:
+//! otherwise moving partitions would count twice.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -10,57 +10,57 @@ use std::num::NonZeroU32;
 use besom_core::ring::{Assignment, RingMember, ServerName};
 use besom_core::snapshot::Ring;
 
-/// The name of a node that does not exist yet.
+/// The name of the added node.
 const NEWCOMER: &str = "one more";
-/// How many nodes are named that would get or give the most.
+/// The maximum number of nodes named.
 const NAMED_MAX: usize = 3;
 
-/// A change of the members.
+/// A change of the membership.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// A node joins, with the weight that most members have.
+    /// A node joins, with the most common weight.
     Join,
     /// A node leaves.
     Leave(String),
 }
 
-/// What a change would come to.
+/// The effect of a change.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The change.
     pub change: Change,
     /// Partitions that would move.
     pub moved: usize,
-    /// Of so many.
+    /// The number of all partitions.
     pub partitions: u32,
-    /// The largest part of a node beside its ideal, before and after.
+    /// The maximum of ownership divided by ideal, before and after.
     pub peak: (f64, f64),
-    /// Whom most of them would come to (where one leaves) or from (where one joins).
+    /// The nodes that gain the most partitions (if one leaves) or lose the most (if one joins).
     pub most: Vec<(String, usize)>,
 }
 
 impl Outcome {
-    /// The part (0 to 1) of the partitions that would move.
+    /// The fraction (0 to 1) of the partitions that would move.
     pub fn part(&self) -> f64 {
         self.moved as f64 / f64::from(self.partitions.max(1))
     }
 }
 
-/// What one node more would change, and one fewer.
+/// The effects of adding a node and of removing one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WhatIf {
-    /// One more.
+    /// The effect of adding a node.
     pub join: Outcome,
-    /// One fewer; none: the node has no share, or nobody would be left.
+    /// The effect of removing the node; none: it has no share, or it is the last.
     pub leave: Option<Outcome>,
     /// The node that would leave.
     pub node: Option<String>,
-    /// The members' revision that it was computed for.
+    /// The revision of the membership that it was computed for.
     pub revision: u64,
 }
 
 impl WhatIf {
-    /// Computes both; `node` is the one that would leave. None: no ring decides here.
+    /// Computes both effects; `node` is the one to remove. None: there is no ring.
     pub fn of(ring: &Ring, node: Option<&str>) -> Option<WhatIf> {
         let members = ring.members();
         let now = ring.assignment(&members)?;
@@ -106,7 +106,7 @@ fn outcome(
     Some(Outcome { change, moved, partitions, peak: (peak(now), peak(&then)), most })
 }
 
-/// The largest part of a member beside its ideal.
+/// The maximum of a member's ownership divided by its ideal.
 fn peak(table: &Assignment) -> f64 {
     let weights: u64 = table.members().iter().map(|member| u64::from(member.weight.get())).sum();
     let all = f64::from(table.partitions().get());
@@ -116,7 +116,7 @@ fn peak(table: &Assignment) -> f64 {
     table.loads().into_iter().map(of).fold(0.0, f64::max)
 }
 
-/// The weight that most members have, of equals the smallest.
+/// The most common weight of the members; the smallest of equally common ones.
 fn usual_weight(members: &[RingMember]) -> NonZeroU32 {
     let mut counts: BTreeMap<NonZeroU32, usize> = BTreeMap::new();
     for member in members {
@@ -126,7 +126,7 @@ fn usual_weight(members: &[RingMember]) -> NonZeroU32 {
     most.map_or(NonZeroU32::MIN, |(weight, _)| weight)
 }
 
-/// A name that nobody has.
+/// An unused name.
 fn newcomer(members: &[RingMember]) -> ServerName {
     let mut name = NEWCOMER.to_owned();
     while members.iter().any(|member| member.name.as_str() == name) {

@@ -1,21 +1,21 @@
-//! A run beside the last ones of its task: how long they took, and where this one stands.
+//! Compares a run's duration with the latest runs of its task.
 
 use std::time::Duration;
 
 use besom_core::snapshot::{LastRun, RunState, Task};
 
-/// Columns of a histogram.
+/// Columns of the histogram.
 pub const COLUMNS: usize = 16;
 
-/// How long the ended runs of a task took.
+/// The durations of a task's ended runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Durations {
-    /// Ascending.
+    /// The durations in ascending order.
     sorted: Vec<Duration>,
 }
 
 impl Durations {
-    /// Of a task's last runs that ended well, without the run that they are compared with.
+    /// The durations of a task's latest successful runs, except the run to compare.
     pub fn of(task: &Task, without: u64) -> Durations {
         let took = |run: &LastRun| {
             let counted = run.id != without && run.state == RunState::Ok;
@@ -26,26 +26,26 @@ impl Durations {
         Durations { sorted }
     }
 
-    /// How many there are.
+    /// The number of durations.
     pub fn count(&self) -> usize {
         self.sorted.len()
     }
 
-    /// The shortest of them that this part (0 to 1) does not exceed; none: there are none.
+    /// A quantile (0 to 1) of the durations; none: there are none.
     pub fn quantile(&self, part: f64) -> Option<Duration> {
         let rank = (self.sorted.len() as f64 * part).ceil() as usize;
         self.sorted.get(rank.clamp(1, self.sorted.len().max(1)) - 1).copied()
     }
 
-    /// How many times the p99 a span is; none: there is nothing to compare with.
+    /// A duration as a multiple of the p99; none: there is nothing to compare with.
     pub fn factor(&self, of: Duration) -> Option<f64> {
         let p99 = self.quantile(0.99)?.as_secs_f64();
         (p99 > 0.0).then(|| of.as_secs_f64() / p99)
     }
 
-    /// How many fall into each of [`COLUMNS`] equal parts from the shortest to the longest of
-    /// them and `here`, and the column of `here`. On a logarithmic scale: a run may take
-    /// many times as long as the others.
+    /// The number of durations in each of [`COLUMNS`] equal parts from the shortest to the longest
+    /// of them and `here`, and the column of `here`. The scale is logarithmic, because a run may
+    /// take many times as long as the others.
     pub fn histogram(&self, here: Duration) -> Option<(Vec<u64>, usize)> {
         let log = |duration: Duration| duration.as_secs_f64().max(0.001).ln();
         let (least, most) = (self.sorted.first()?, self.sorted.last()?);

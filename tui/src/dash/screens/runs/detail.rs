@@ -1,4 +1,4 @@
-//! One run that is looked at: what is asked about it, its log, and how it is shown.
+//! A run that is open: the questions about it, its log, and how it is displayed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,23 +9,23 @@ use serde::Serialize;
 
 use super::log::Log;
 
-/// How often the items of a run that goes on are asked for.
+/// How often the items of an active run are requested.
 const ASK_EVERY: Duration = Duration::from_secs(5);
-/// A question that was not answered is asked again after this.
+/// A question without an answer is repeated after this time.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// A host reads so many items of a run: with fewer, all of them are there.
+/// A host reads this many items of a run: with fewer, the list is complete.
 const HISTORY_READ: usize = 500;
 
-/// What stands below the figures.
+/// The pane below the figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Pane {
     /// The log.
     #[default]
     Log,
-    /// Items that had no effect, with the reason.
+    /// Items without effects, with the reason.
     Items,
-    /// What each node does for the run.
+    /// The work of each node for the run.
     Nodes,
 }
 
@@ -40,18 +40,18 @@ impl Pane {
     }
 }
 
-/// A run that is looked at.
+/// A run that is open.
 #[derive(Debug, Default)]
 pub struct Detail {
-    /// Its number.
+    /// The number that the store assigned.
     pub id: u64,
     /// Its log.
     pub log: Log,
-    /// What stands below the figures.
+    /// The pane below the figures.
     pub pane: Pane,
     /// The first item shown.
     pub top: usize,
-    /// What was answered last.
+    /// The latest answer.
     answer: Option<Box<RunDetail>>,
     refusal: Option<String>,
     asked: Option<(u64, Time)>,
@@ -66,36 +66,36 @@ impl Detail {
         Detail { id, was_live: true, ..Detail::default() }
     }
 
-    /// The run: as the picture has it, or, when it is too old for that, as it was answered.
+    /// The run in the snapshot, or in the latest answer if the snapshot does not contain it.
     pub fn run<'a>(&'a self, snapshot: &'a Snapshot) -> Option<&'a Run> {
         let answered = || self.answer.as_ref().map(|detail| &detail.run);
         snapshot.run(self.id).map(|run| &**run).or_else(answered)
     }
 
-    /// What was answered.
+    /// The latest answer.
     pub fn answered(&self) -> Option<&RunDetail> {
         self.answer.as_deref()
     }
 
-    /// Why the run could not be had.
+    /// Why the run could not be read.
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
 
-    /// Items that had no effect and say why.
+    /// Items that had no effects, which have a reason.
     pub fn without_effect(&self) -> impl Iterator<Item = &ItemRow> {
         let items = self.answer.iter().flat_map(|detail| &detail.items);
         items.filter(|item| item.outcome != "committed")
     }
 
-    /// When the first and the last of its items ended, where all of them were read.
+    /// When the first and the last of its items ended, if all items have been read.
     pub fn items_between(&self) -> Option<(Time, Time)> {
         let detail = self.answer.as_ref().filter(|detail| detail.items.len() < HISTORY_READ)?;
         let times = detail.items.iter().map(|item| item.at);
         Some((times.clone().min()?, times.max()?))
     }
 
-    /// Items by the node that brought them to an end, as far as the newest tell.
+    /// The number of items by node and outcome, among the newest ones.
     pub fn by_node(&self) -> BTreeMap<&str, BTreeMap<&str, u64>> {
         let mut nodes: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
         for item in self.answer.iter().flat_map(|detail| &detail.items) {
@@ -104,7 +104,7 @@ impl Detail {
         nodes
     }
 
-    /// Reasons of items without effect, the most frequent first.
+    /// The reasons of items without effects, most frequent first.
     pub fn reasons(&self) -> Vec<(&str, u64)> {
         let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
         for item in self.without_effect() {
@@ -115,7 +115,7 @@ impl Detail {
         reasons
     }
 
-    /// Sends the questions that are due; `ask` sends one and gives its ticket.
+    /// Sends the questions that are due; `ask` sends one and returns its ticket.
     pub fn ask(
         &mut self,
         snapshot: &Snapshot,
@@ -128,7 +128,7 @@ impl Detail {
             return;
         }
         if !std::mem::replace(&mut self.was_live, true) {
-            // What was asked before the connection was lost is not answered any more.
+            // Questions from before the connection was lost are not answered any more.
             self.asked = None;
             self.log.reconnected();
         }
@@ -150,20 +150,20 @@ impl Detail {
             return now.since(at) >= ANSWER_MAX;
         }
         let Some(at) = self.answered_at else { return true };
-        // What has ended changes no more; but the answer may be of before.
+        // An ended run does not change, but the latest answer may be older than its end.
         let over = self.answer.as_ref().is_some_and(|detail| detail.run.ended_at.is_some());
         let ended = snapshot.run(self.id).is_some_and(|run| run.ended_at.is_some());
         !over && (ended || now.since(at) >= ASK_EVERY)
     }
 
-    /// Takes an answer in; whether it was one of this run's.
+    /// Handles an answer; returns whether it was for this run.
     pub fn answer(&mut self, ticket: u64, answer: &Answer, now: Time) -> bool {
         if self.log_ticket == Some(ticket) {
             self.log_ticket = None;
             match answer {
                 Answer::Log(page) => self.log.page(page.clone(), now),
                 Answer::Refused(refusal) => self.log.refused(refusal.message.clone(), now),
-                _ => self.log.refused("the host gave another answer".to_owned(), now),
+                _ => self.log.refused("the host sent an unexpected answer".to_owned(), now),
             }
             return true;
         }
@@ -176,12 +176,12 @@ impl Detail {
                 (self.answer, self.refusal) = (Some(detail.clone()), None);
             }
             Answer::Refused(refusal) => self.refusal = Some(refusal.message.clone()),
-            _ => self.refusal = Some("the host gave another answer".to_owned()),
+            _ => self.refusal = Some("the host sent an unexpected answer".to_owned()),
         }
         true
     }
 
-    /// Everything that is known of the run, as JSON.
+    /// Everything known about the run, as JSON.
     pub fn export(&self, snapshot: &Snapshot) -> Option<String> {
         #[derive(Serialize)]
         struct Export<'a> {
@@ -197,7 +197,8 @@ impl Detail {
             run: self.run(snapshot)?,
             outcomes: answer.map(|detail| &detail.outcomes),
             items: answer.map(|detail| detail.items.as_slice()),
-            // JSON within JSON is for nobody; what is none stays text.
+            // JSON inside a JSON string is hard to read, so valid JSON is embedded; other text
+            // stays text.
             definition: answer.map(|detail| {
                 let text = &detail.definition;
                 serde_json::from_str(text)

@@ -1,5 +1,5 @@
-//! A run's log as it comes: pages one after the other, a bounded number of lines, the way it
-//! is looked at (following, a least level, a search), and the questions it has to ask.
+//! A run's log: it is read page by page and keeps a bounded number of lines. This module holds the
+//! display state (following, minimum level, search) and decides when to ask for more.
 //!
 //! ```text
 //!            due                    page, full or log open
@@ -17,17 +17,17 @@ use std::time::Duration;
 use besom_core::snapshot::{LOG_PAGE, LogLine, LogPage, Query};
 use besom_core::time::Time;
 
-/// Between two questions while the run may still log.
+/// The interval between questions while the run may still log.
 pub const ASK_EVERY: Duration = Duration::from_secs(1);
-/// A question that was not answered is asked again after this.
+/// A question without an answer is repeated after this time.
 pub const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Lines that are kept; the oldest go first, and it is said that they did.
+/// Lines that are kept; older ones are dropped, and their number is shown.
 pub const LINES_MAX: usize = 5_000;
 
-/// How grave a line is.
+/// The level of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Level {
-    /// Everything.
+    /// All lines.
     #[default]
     Debug,
     /// What happens.
@@ -39,7 +39,8 @@ pub enum Level {
 }
 
 impl Level {
-    /// The level of that name; what is not known counts as the gravest, so as not to be hidden.
+    /// The level of that name; an unknown one counts as the highest, so that its lines are not
+    /// hidden.
     pub fn of(name: &str) -> Level {
         match name {
             "trace" | "debug" => Level::Debug,
@@ -49,7 +50,7 @@ impl Level {
         }
     }
 
-    /// The next one, from the gravest back to all.
+    /// The next level, from the highest back to the lowest.
     pub fn next(self) -> Level {
         match self {
             Level::Debug => Level::Info,
@@ -70,8 +71,8 @@ impl Level {
     }
 }
 
-/// The place of a line: nodes write their lines in batches, so that their numbers are not in the
-/// order of time.
+/// The position of a line. Nodes write their lines in batches, so numbers are not in the order of
+/// time.
 pub type Place = (Time, u64);
 
 /// The place of a line.
@@ -83,32 +84,32 @@ pub fn place(line: &LogLine) -> Place {
 #[derive(Debug, Clone, Default)]
 pub struct Log {
     lines: VecDeque<LogLine>,
-    /// The number of the last line that came.
+    /// The number of the last line received.
     after: u64,
-    /// Lines that the host did not keep.
+    /// Lines that the host dropped.
     dropped: u64,
-    /// Lines that came and were too many to keep here.
+    /// Lines that this log received and dropped.
     forgotten: u64,
-    /// The last page said that nothing more will come.
+    /// Whether the last page was marked as final.
     complete: bool,
-    /// Something was answered.
+    /// Whether any answer has arrived.
     answered: bool,
     refusal: Option<String>,
     asked: Option<Time>,
     due: Option<Time>,
-    /// The line that is looked at; none: the last.
+    /// The selected line; none: the last.
     at: Option<Place>,
-    /// Whether lines of more than one node came.
+    /// Whether lines of more than one node have arrived.
     nodes_many: bool,
-    /// Lines that are less grave are left out.
+    /// The minimum level of the lines shown.
     pub level: Level,
-    /// Whether long lines go on below.
+    /// Whether long lines are wrapped.
     pub wrap: bool,
     pattern: String,
 }
 
 impl Log {
-    /// The question that is due, if one is; it counts as asked.
+    /// The question that is due, if any; it counts as asked.
     pub fn ask(&mut self, run: u64, now: Time) -> Option<Query> {
         let overdue = self.asked.is_some_and(|at| now.since(at) >= ANSWER_MAX);
         let waits = self.asked.is_some() && !overdue;
@@ -128,13 +129,13 @@ impl Log {
         }
     }
 
-    /// Takes a page in.
+    /// Adds a page.
     pub fn page(&mut self, page: LogPage, now: Time) {
         let full = page.lines.len() >= LOG_PAGE as usize;
         (self.answered, self.asked, self.refusal) = (true, None, None);
         self.dropped = page.dropped;
         for line in page.lines {
-            // A question that was asked twice is answered twice.
+            // A question that was repeated is answered twice.
             if line.no > self.after {
                 self.after = line.no;
                 let other = self.lines.back().is_some_and(|last| last.node != line.node);
@@ -151,23 +152,23 @@ impl Log {
         self.due = Some(if full { now } else { now + ASK_EVERY });
     }
 
-    /// The question was refused: it is asked again later.
+    /// The question was refused: it is repeated later.
     pub fn refused(&mut self, message: String, now: Time) {
         (self.refusal, self.asked) = (Some(message), None);
         self.due = Some(now + ANSWER_MAX);
     }
 
-    /// The connection was lost, and with it the answers: what is open is asked again.
+    /// The connection was lost and with it the answers: a pending question is repeated.
     pub fn reconnected(&mut self) {
         (self.asked, self.due) = (None, None);
     }
 
-    /// The lines that are not left out, oldest first.
+    /// The lines that are shown, oldest first.
     pub fn shown(&self) -> impl DoubleEndedIterator<Item = &LogLine> {
         self.lines.iter().filter(|line| Level::of(&line.level) >= self.level)
     }
 
-    /// All lines that are here.
+    /// All lines kept.
     pub fn lines(&self) -> impl Iterator<Item = &LogLine> {
         self.lines.iter()
     }
@@ -177,12 +178,12 @@ impl Log {
         self.nodes_many
     }
 
-    /// Lines that neither the host nor this log has kept.
+    /// Lines that were dropped by the host or by this log.
     pub fn lost(&self) -> u64 {
         self.dropped + self.forgotten
     }
 
-    /// Lines that came and were too many to keep.
+    /// Lines that were received and dropped.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
@@ -192,12 +193,12 @@ impl Log {
         self.refusal.as_deref()
     }
 
-    /// Whether anything was ever answered.
+    /// Whether any answer has arrived.
     pub fn answered(&self) -> bool {
         self.answered
     }
 
-    /// Whether nothing more will come.
+    /// Whether no further lines will come.
     pub fn complete(&self) -> bool {
         self.complete
     }
@@ -207,13 +208,12 @@ impl Log {
         self.at.is_none()
     }
 
-    /// Follows, or stops at the newest line.
+    /// Starts following, or stops at the newest line.
     pub fn follow(&mut self, follow: bool) {
         self.at = if follow { None } else { self.shown().next_back().map(place) };
     }
 
-    /// The line that is looked at: the one chosen, the next one that is still here, or the
-    /// last.
+    /// The current line: the selected one, the next one that is still kept, or the last.
     pub fn current(&self) -> Option<&LogLine> {
         match self.at {
             None => self.shown().next_back(),
@@ -223,7 +223,7 @@ impl Log {
         }
     }
 
-    /// Moves by so many shown lines; a move beyond the last one follows again.
+    /// Moves by this many shown lines; moving beyond the last one starts following again.
     pub fn step(&mut self, by: isize) {
         let places: Vec<Place> = self.shown().map(place).collect();
         let Some(current) = self.current().map(place) else { return };
@@ -232,22 +232,22 @@ impl Log {
         self.at = if to >= places.len() { None } else { Some(places[to]) };
     }
 
-    /// What is searched for.
+    /// The search text.
     pub fn pattern(&self) -> &str {
         &self.pattern
     }
 
-    /// Searches; upper and lower case are alike.
+    /// Sets the search text; the search ignores case.
     pub fn search(&mut self, pattern: &str) {
         self.pattern = pattern.to_lowercase();
     }
 
-    /// Whether a line is found by the search.
+    /// Whether a line matches the search.
     pub fn is_match(&self, line: &LogLine) -> bool {
         !self.pattern.is_empty() && line.text.to_lowercase().contains(&self.pattern)
     }
 
-    /// Shown lines that are found, and the place of the current one among them, from 1.
+    /// The number of shown lines that match, and the index of the current one among them, from 1.
     pub fn matches(&self) -> (usize, Option<usize>) {
         let current = self.current().map(|line| line.no);
         let mut count = 0;
@@ -261,7 +261,7 @@ impl Log {
         (count, place)
     }
 
-    /// Goes to the next line that is found, or to the one before; round the end.
+    /// Goes to the next or the previous match, wrapping around.
     pub fn next_match(&mut self, forward: bool) {
         let found: Vec<Place> =
             self.shown().filter(|line| self.is_match(line)).map(place).collect();

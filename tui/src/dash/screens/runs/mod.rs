@@ -1,8 +1,8 @@
-//! Runs, one of them in detail, and its log.
+//! The Runs screen: runs, one of them in detail, and its log.
 //!
-//! The list has those that go on first, then the newest. Enter looks at one: its phases, how far
-//! it is and when it will be done, what it uses beside its limits, how it compares with the last
-//! ones of its task, and what its guests log while they do it.
+//! The list shows active runs first, then the newest. Enter opens a run: its phases, its progress
+//! and estimated end, its resource use relative to its limits, how it compares with the latest runs
+//! of its task, and its guests' log.
 
 mod compare;
 mod detail;
@@ -30,10 +30,10 @@ use crate::dash::key::{Code, Key};
 use crate::dash::table::{Column, SortKey, TableState, Width};
 use crate::dash::text;
 
-/// Lines that page up and page down move a log.
+/// Lines by which page up and page down move the log.
 const PAGE: isize = 10;
 
-/// So near to the end of the list older runs are asked for.
+/// The distance from the end of the list at which older runs are requested.
 const AHEAD: usize = 20;
 
 /// The columns of the list.
@@ -54,18 +54,18 @@ const COLUMNS: [Column; 9] = [
 pub struct RunsScreen {
     table: TableState<u64>,
     filter: String,
-    /// Runs that the picture has not, as far as they were asked for.
+    /// Runs beyond those of the snapshot, as far as they were requested.
     older: Older,
     pace: Pace,
     detail: Option<Detail>,
 }
 
-/// How long a run has taken, or takes by now.
+/// How long a run took, or has taken so far.
 fn took(run: &Run, now: Time) -> std::time::Duration {
     run.ended_at.unwrap_or(now).since(run.started_at)
 }
 
-/// What started a run, and who, and why.
+/// What started a run: the trigger, and the operator with the reason.
 fn by(trigger: &Trigger) -> String {
     match trigger {
         Trigger::Schedule => "schedule".to_owned(),
@@ -88,7 +88,8 @@ fn state_word(state: RunState) -> &'static str {
 }
 
 impl RunsScreen {
-    /// A picture came, whatever screen is shown: how fast runs go is seen from many of them.
+    /// Records a snapshot, whatever screen is shown: the speed of runs is measured across
+    /// snapshots.
     pub fn observe(&mut self, snapshot: &Snapshot) {
         self.pace.observe(snapshot);
     }
@@ -135,7 +136,7 @@ impl RunsScreen {
         self.rows(cx).into_iter().map(|run| run.id).collect()
     }
 
-    /// Asks for runs that the picture has not: those of the filter, and those past the end.
+    /// Requests runs beyond the snapshot: those that match the filter, and those past the end.
     fn follow(&mut self, cx: &Context<'_>, out: &mut Outbox) {
         let ids = self.ids(cx);
         self.table.settle(&ids);
@@ -151,26 +152,26 @@ impl RunsScreen {
         self.refresh(cx, out);
     }
 
-    /// Asks before a run is cancelled.
+    /// Asks for confirmation before a run is cancelled.
     fn cancel(run: Option<&Run>, out: &mut Outbox) {
         match run {
             None => out.say(Tone::Info, "there is no run to cancel"),
             Some(run) if !run.state.is_active() => {
-                out.say(Tone::Info, format!("run {} has ended already", run.id));
+                out.say(Tone::Info, format!("run {} has already ended", run.id));
             }
             // The leader would refuse it.
             Some(run) if run.state != RunState::Scanning => out.say(
                 Tone::Info,
                 format!(
-                    "nothing of run {} is left to cancel: its scan has ended, and what it has \
-                     planned is still done",
+                    "run {} has nothing left to cancel: its scan has ended; the planned items \
+                     are still executed",
                     run.id
                 ),
             ),
             Some(run) => {
                 let progress = Progress::of(run);
                 let line = format!(
-                    "{} of {} items are done; what waits is worked off.",
+                    "{} of {} items are done; the others are still executed.",
                     text::grouped(progress.done),
                     text::grouped(progress.planned)
                 );
@@ -228,7 +229,7 @@ impl RunsScreen {
             Code::Char('o') => out.push(Effect::Pager(detail.paged(cx.snap))),
             Code::Char('E') => match detail.export(cx.snap) {
                 Some(text) => out.export(format!("run-{}.json", detail.id), text),
-                None => out.say(Tone::Info, "nothing is known of this run yet"),
+                None => out.say(Tone::Info, "this run has not been read yet"),
             },
             Code::Char('t') => {
                 if let Some(run) = detail.run(cx.snap) {
@@ -242,7 +243,7 @@ impl RunsScreen {
 }
 
 impl Detail {
-    /// Moves in what stands below the figures; false: the key moves nothing.
+    /// Scrolls the pane below the figures; false: the key does not scroll.
     fn step(&mut self, key: Key) -> bool {
         let by = match key.code {
             Code::Char('j') | Code::Down => 1,
@@ -373,8 +374,8 @@ impl Screen for RunsScreen {
             return Vec::new();
         }
         vec![
-            ("follow the log, or stop", Key::char('s')),
-            ("least level of the log", Key::char('L')),
+            ("follow the log or stop", Key::char('s')),
+            ("minimum level of the log", Key::char('L')),
             ("wrap long lines of the log", Key::char('w')),
             ("show the log in $PAGER", Key::char('o')),
             ("export this run as JSON", Key::char('E')),
@@ -399,13 +400,13 @@ impl Screen for RunsScreen {
 
     fn words(&self) -> &'static [Hint] {
         &[
-            ("PLANNED", "items the run has planned"),
-            ("OPEN", "of these, not done yet"),
+            ("PLANNED", "items that the run planned"),
+            ("OPEN", "of these, items not done yet"),
             ("BY", "what or who started it"),
-            ("waiting already", "candidates with an item in the queue"),
-            ("left alone", "settled or set aside, and unchanged since"),
+            ("already queued", "candidates with an item in the queue"),
+            ("left alone", "settled or set aside before; unchanged since"),
             ("waited", "from the slot to the start"),
-            ("▲ here", "this run among the last ones, short to long"),
+            ("▲ here", "this run among the latest, short to long"),
         ]
     }
 

@@ -1,5 +1,5 @@
-//! Runs that are not among the newest of the picture: those of the tasks that the filter names,
-//! and more of them when somebody comes to the end of the list.
+//! Runs beyond the newest ones in the snapshot: those of tasks that the filter names, and more of
+//! them near the end of the list.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use besom_core::time::Time;
 use crate::dash::context::Context;
 use crate::dash::effect::Outbox;
 
-/// An answer that takes longer was lost with its connection.
+/// After this time, an answer counts as lost with its connection.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
-/// What is asked for: runs of which tasks (none: of all), and how many.
+/// A request: the tasks (empty: all) and the number of runs.
 type Wanted = (Vec<String>, u32);
 
-/// Runs beside those of the picture.
+/// Runs beyond those of the snapshot.
 #[derive(Debug, Default)]
 pub(super) struct Older {
-    /// What the page answers.
+    /// The request that the page answers.
     of: Option<Wanted>,
     page: RunPage,
-    /// The question that is open, and when it was asked.
+    /// The pending question, and when it was asked.
     asked: Option<(u64, Wanted, Time)>,
 }
 
 impl Older {
-    /// Asks for what the filter wants; for more of it where the end of the list is near.
+    /// Requests the runs that the filter needs, and more of them near the end of the list.
     pub(super) fn follow(
         &mut self,
         filter: &str,
@@ -40,7 +40,7 @@ impl Older {
         let limit = match known {
             Some((_, limit)) if at_end && self.page.more => limit.saturating_mul(2).min(RUNS_PAGE),
             Some((_, limit)) => *limit,
-            // The picture has the newest of all tasks.
+            // The snapshot has the newest runs of all tasks.
             None if filter.is_empty() && !at_end => return,
             None => RUNS_MAX as u32,
         };
@@ -55,7 +55,7 @@ impl Older {
         }
     }
 
-    /// Takes an answer in; none: it was refused.
+    /// Handles an answer; none: the question was refused.
     pub(super) fn take(&mut self, ticket: u64, page: Option<&RunPage>) {
         if let Some((_, wanted, _)) = self.asked.take_if(|(asked, ..)| *asked == ticket) {
             self.page = page.cloned().unwrap_or_default();
@@ -63,17 +63,17 @@ impl Older {
         }
     }
 
-    /// Whether an answer is awaited.
+    /// Whether an answer is pending.
     pub(super) fn waits(&self) -> bool {
         self.asked.is_some()
     }
 
-    /// Whether the host has still older ones of these.
+    /// Whether the host has older runs of these tasks.
     pub(super) fn more(&self) -> bool {
         self.of.is_none() || self.page.more
     }
 
-    /// The runs of the picture, and those that are here beside them.
+    /// The runs of the snapshot together with those read beyond it.
     pub(super) fn with<'a>(&'a self, snap: &'a Snapshot) -> Vec<&'a Run> {
         let newest: HashSet<u64> = snap.runs.iter().map(|run| run.id).collect();
         let older = self.page.runs.iter().filter(|run| !newest.contains(&run.id));
@@ -81,7 +81,7 @@ impl Older {
     }
 }
 
-/// The tasks that a filter names; none: it names something else, or too many.
+/// The tasks that a filter names; empty: it names something else, or too many.
 fn tasks_of(filter: &str, snap: &Snapshot) -> Vec<String> {
     let wanted = filter.to_lowercase();
     let names = snap.tasks.iter().map(|task| &task.name);

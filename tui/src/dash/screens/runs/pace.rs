@@ -1,6 +1,6 @@
-//! How fast runs go, from the snapshots that came by: a run's own counters are totals.
+//! Measures the speed of runs across snapshots, because a run's own counters are totals.
 //!
-//! Only runs that go on are watched, the newest so many, each by a bounded number of readings.
+//! Only active runs are measured, the newest of them, each with a bounded number of readings.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,37 +10,38 @@ use besom_core::time::Time;
 
 use super::phases::Progress;
 
-/// A rate is that of this span.
+/// The span over which a rate is computed.
 const WINDOW: Duration = Duration::from_secs(30);
-/// Readings of a run; those between are left out when they come faster.
+/// Readings kept per run; faster readings are skipped.
 const READINGS_MAX: usize = 61;
-/// Between two readings.
+/// The minimum interval between two readings.
 const READING_MIN: Duration = Duration::from_millis(500);
-/// Runs that are watched; the oldest are forgotten.
+/// Runs that are measured; the oldest are dropped.
 const RUNS_MAX: usize = 256;
-/// A rate from a shorter span would jump.
+/// A rate over a shorter span would fluctuate too much.
 const SPAN_MIN: Duration = Duration::from_secs(2);
-/// An end that is further away is not told.
+/// A longer estimate is not shown.
 const ETA_MAX: Duration = Duration::from_secs(7 * 86_400);
 
-/// What was seen of one run.
+/// The readings of one run.
 #[derive(Debug, Clone, Default)]
 struct Watch {
     /// (when, done), oldest first.
     readings: VecDeque<(Time, u64)>,
-    /// Whether it was seen scanning: then the first sight of another state tells the moment.
+    /// Whether the run was seen scanning: then the first snapshot with another state marks the end
+    /// of the scan.
     scanning: bool,
     scanned_at: Option<Time>,
 }
 
-/// What was seen of runs.
+/// The readings of all runs.
 #[derive(Debug, Clone, Default)]
 pub struct Pace {
     watches: BTreeMap<u64, Watch>,
 }
 
 impl Pace {
-    /// Takes a snapshot in.
+    /// Records a snapshot.
     pub fn observe(&mut self, snapshot: &Snapshot) {
         for run in &snapshot.runs {
             let known = self.watches.contains_key(&run.id);
@@ -53,12 +54,12 @@ impl Pace {
         }
     }
 
-    /// When a run's scan was seen to be done.
+    /// When a run's scan was seen to have ended.
     pub fn scanned_at(&self, run: u64) -> Option<Time> {
         self.watches.get(&run)?.scanned_at
     }
 
-    /// Log items that a run brings to an end in a second; none: not known yet.
+    /// Log items that a run finishes per second; none: not known yet.
     pub fn rate(&self, run: u64) -> Option<f64> {
         let readings = &self.watches.get(&run)?.readings;
         let ((from, first), (to, last)) = (readings.front()?, readings.back()?);
@@ -67,8 +68,8 @@ impl Pace {
         (span >= SPAN_MIN).then(|| done / span.as_secs_f64())
     }
 
-    /// How long a run will still take; none: its scan may still plan more, or its rate tells
-    /// no end.
+    /// The remaining time of a run; none: its scan may still plan items, or its rate allows no
+    /// estimate.
     pub fn eta(&self, run: &Run) -> Option<Duration> {
         if run.state != RunState::Executing {
             return None;
@@ -88,7 +89,7 @@ impl Watch {
                     self.scanned_at = Some(run.ended_at.map_or(at, |ended| ended.min(at)));
                 }
             }
-            // How it ended does not tell whether the scan was done.
+            // The way it ended does not show whether the scan had ended.
             RunState::Failed | RunState::Unknown => {}
         }
         if !run.state.is_active() {
@@ -96,7 +97,7 @@ impl Watch {
         }
         let done = Progress::of(run).done;
         match self.readings.back() {
-            // Another host's clock may be behind: what lies ahead of it tells nothing.
+            // Another host's clock may be behind: readings from its future are ignored.
             Some((last, before)) if at < *last || done < *before => self.readings.clear(),
             Some((last, _)) if at.since(*last) < READING_MIN => return,
             _ => {}

@@ -3,26 +3,26 @@
 //! ```text
 //! slot ─wait─> started ─ scan ─> executing ─ items ─> ended
 //! ```
-//! The snapshot tells the beginning and the end; when the scan was done is known only to
-//! whoever saw the state change ([`super::pace`]).
+//! The snapshot contains the beginning and the end. When the scan ended is known only if the change
+//! of state was seen ([`super::pace`]).
 
 use std::time::Duration;
 
 use besom_core::snapshot::{Run, RunState};
 use besom_core::time::Time;
 
-/// What is known of a phase.
+/// The length of a phase, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// It took so long.
+    /// The phase has ended after this time.
     Took(Duration),
-    /// It goes on, so long by now.
+    /// The phase is active and has lasted this long.
     Goes(Duration),
-    /// It is over; how long it took was not seen.
+    /// The phase has ended; its length was not seen.
     Unseen,
-    /// It has not begun.
+    /// The phase has not begun.
     Ahead,
-    /// It was not reached.
+    /// The phase was not reached.
     Never,
 }
 
@@ -35,9 +35,9 @@ pub struct Phases {
     pub scanning: Length,
     /// From the end of the scan to the end of its items.
     pub executing: Length,
-    /// The whole, from the start; none: it goes on.
+    /// The whole run, from its start; none: it is active.
     pub whole: Option<Duration>,
-    /// From the start until now, or the end.
+    /// From the start until now or the end.
     pub elapsed: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Phases {
     pub fn of(run: &Run, scanned_at: Option<Time>, now: Time) -> Phases {
         let until = run.ended_at.unwrap_or(now);
         let elapsed = until.since(run.started_at);
-        // A state change that was seen late cannot lie outside of the run.
+        // A change of state that was seen late must not fall outside the run.
         let scanned = scanned_at.map(|at| at.clamp(run.started_at, until.max(run.started_at)));
         let (scanning, executing) = match (run.state, scanned) {
             (RunState::Scanning, _) => (Length::Goes(elapsed), Length::Ahead),
@@ -65,19 +65,19 @@ impl Phases {
     }
 }
 
-/// How much of a run's log items are done, of those planned so far.
+/// A run's finished log items, relative to those planned so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// Done.
+    /// Items that have ended.
     pub done: u64,
-    /// Planned.
+    /// Items planned so far.
     pub planned: u64,
-    /// Whether more may still be planned.
+    /// Whether more items may be planned.
     pub grows: bool,
 }
 
 impl Progress {
-    /// Of a run.
+    /// The progress of a run.
     pub fn of(run: &Run) -> Progress {
         Progress {
             done: run.planned.saturating_sub(run.open),
@@ -86,7 +86,7 @@ impl Progress {
         }
     }
 
-    /// The part (0 to 1) that is done; none: nothing was planned yet.
+    /// The fraction (0 to 1) that is done; none: nothing has been planned yet.
     pub fn part(self) -> Option<f64> {
         (self.planned > 0).then(|| self.done as f64 / self.planned as f64)
     }

@@ -1,4 +1,4 @@
-//! Runs, one of them in detail, and its log. Drawn.
+//! Draws the Runs screen.
 
 mod figures;
 mod lines;
@@ -18,7 +18,7 @@ use crate::dash::widgets::panel::panel;
 use crate::dash::widgets::table::Table;
 use crate::dash::widgets::{columns, put, put_all, rows};
 
-/// From this width on nodes and items stand beside the log.
+/// From this width on, nodes and items are shown beside the log.
 const WIDE_MIN: u16 = 140;
 /// Their width.
 const SIDE: u16 = 70;
@@ -34,7 +34,7 @@ fn state_style(theme: &Theme, state: RunState) -> Style {
 }
 
 impl RunsScreen {
-    /// Draws it.
+    /// Draws the screen.
     pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         match &self.detail {
             Some(detail) => self.one(detail, cx, theme, area, buf),
@@ -65,12 +65,12 @@ impl RunsScreen {
             focused: true,
             sort: self.table.sort.map(|column| (column, self.table.descending)),
             empty: if self.older.waits() {
-                "Runs are being read …"
+                "Reading runs …"
             } else if runs.is_empty() {
-                "No run yet. A task's first run comes with its next slot; \
-                 start one now with t on the Tasks screen, or: besom task trigger TASK"
+                "No runs yet. A task first runs at its next slot; start a run now with t on the \
+                 Tasks screen or with `besom task trigger TASK`."
             } else {
-                "None of the runs that were read passes the filter; esc clears it."
+                "None of the runs read so far matches; esc clears the filter."
             },
             seen: &self.table.seen,
         };
@@ -97,13 +97,13 @@ impl RunsScreen {
         let Some(run) = detail.run(cx.snap) else {
             let why = match detail.refusal() {
                 Some(why) => format!("Run {}: {why}", detail.id),
-                None => format!("Run {} is being asked for ...", detail.id),
+                None => format!("Reading run {} ...", detail.id),
             };
             put(buf, area, 1, 0, &why, theme.dim);
             return;
         };
         let figures = figures::Figures { run, detail, cx, theme, pace: &self.pace };
-        // The log keeps at least a third, where there is one.
+        // The log gets at least a third.
         let room = area.height.saturating_sub((area.height / 3).max(4));
         let taken = figures.draw(rows(area, 0, room.max(1)), buf);
         let below = rows(area, taken, area.height.saturating_sub(taken));

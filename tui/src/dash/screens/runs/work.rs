@@ -1,30 +1,30 @@
-//! What the nodes do for a run, as each of them says with its sign of life.
+//! The nodes' work for a run, from their reports.
 
 use besom_core::snapshot::{NodeState, RunAtNode, Snapshot};
 use besom_core::time::Time;
 
-/// One node's part of a run.
+/// One node's work for a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AtNode<'a> {
     /// The node.
     pub node: &'a str,
-    /// When it said so.
+    /// When the node reported it.
     pub seen_at: Time,
-    /// Whether it has fallen silent since.
+    /// Whether the node has been lost since.
     pub lost: bool,
-    /// What it does.
+    /// The reported work.
     pub work: &'a RunAtNode,
 }
 
-/// What all nodes do for a run.
+/// The work of all nodes for a run.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Work<'a> {
-    /// Node by node, in the order of their names.
+    /// The nodes, in the order of their names.
     pub nodes: Vec<AtNode<'a>>,
 }
 
 impl<'a> Work<'a> {
-    /// Of a run.
+    /// The work for a run.
     pub fn of(snapshot: &'a Snapshot, run: u64) -> Work<'a> {
         let nodes = snapshot.nodes.iter().filter_map(|node| {
             let work = node.report.as_ref()?.runs.iter().find(|work| work.run == run)?;
@@ -34,7 +34,7 @@ impl<'a> Work<'a> {
         Work { nodes: nodes.collect() }
     }
 
-    /// All of it together; none: no node says anything of the run.
+    /// The sum over all nodes; none: no node reports on the run.
     pub fn total(&self) -> Option<RunAtNode> {
         let mut all = self.nodes.iter().map(|at| at.work);
         let mut total = all.next()?.clone();
@@ -59,22 +59,22 @@ impl<'a> Work<'a> {
     }
 }
 
-/// A figure beside its limit.
+/// A resource's use and its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Use {
-    /// The most that one call has used.
+    /// The maximum that one call used.
     pub most: u64,
-    /// What a call may use; none: not known.
+    /// The limit of a call; none: unknown.
     pub limit: Option<u64>,
 }
 
 impl Use {
-    /// A figure beside a limit, of which 0 stands for one that is not known.
+    /// A use with a limit, where a limit of 0 means unknown.
     pub fn of(most: u64, limit: u64) -> Use {
         Use { most, limit: (limit > 0).then_some(limit) }
     }
 
-    /// The part (0 to 1) of the limit.
+    /// The fraction (0 to 1) of the limit.
     pub fn part(self) -> Option<f64> {
         self.limit.map(|limit| (self.most as f64 / limit as f64).clamp(0.0, 1.0))
     }

@@ -1,4 +1,4 @@
-//! How the latest runs of a task went: their lengths as a curve, and what is typical of them.
+//! The durations of a task's latest runs as a curve.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use besom_core::snapshot::{LastRun, RunState};
 
 use crate::dash::widgets::spark::step;
 
-/// How long a run took; none: it goes on.
+/// How long a run took; none: it is active.
 pub(in crate::dash) fn took(run: &LastRun) -> Option<Duration> {
     Some(run.ended_at?.since(run.started_at))
 }
 
-/// The newest `n` runs, oldest first: the length of each beside the longest, `✕` for one that
-/// failed, `▶` for one that goes on.
+/// The newest `n` runs, oldest first: each duration relative to the longest, `✕` for a failed run,
+/// `▶` for an active one.
 pub(in crate::dash) fn curve(runs: &[LastRun], n: usize) -> String {
     let shown = &runs[runs.len().saturating_sub(n)..];
     let length = |run: &LastRun| took(run).map(|took| took.as_millis() as u64);

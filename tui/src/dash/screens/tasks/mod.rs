@@ -1,7 +1,7 @@
-//! Tasks, their schedules, and why a slot did not run.
+//! The Tasks screen: tasks, their schedules, and why a slot did not run.
 //!
-//! The table keeps the keys that move between tasks; left and right move between the slots of
-//! the chosen one.
+//! Up and down move between the tasks of the table; left and right move between the slots of the
+//! selected task.
 
 pub(in crate::dash) mod ending;
 mod past;
@@ -21,18 +21,18 @@ use crate::dash::table::TableState;
 use past::Past;
 use slots::{Slot, Span};
 
-/// Tasks, their schedules, and why a slot did not run.
+/// The Tasks screen.
 #[derive(Debug)]
 pub struct TasksScreen {
     table: TableState<String>,
     filter: String,
-    /// The chosen slot of the chosen task; none: the newest that has passed.
+    /// The selected slot of the selected task; none: the newest that has passed.
     slot: Option<Time>,
-    /// How much time its line shows.
+    /// The time span of the slots shown.
     span: Span,
-    /// What the books have of it.
+    /// The recorded past of the task.
     past: Past,
-    /// What was asked about a slot, and the host's explanation once it has come.
+    /// The slot that the host was asked about, and its explanation once it has arrived.
     asked: Option<(String, Time)>,
     explained: Option<(String, Time, String)>,
 }
@@ -52,7 +52,7 @@ impl Default for TasksScreen {
 }
 
 impl TasksScreen {
-    /// The chosen task.
+    /// The selected task.
     fn task<'a>(&self, cx: &Context<'a>) -> Option<&'a Task> {
         let order = row::order(self, cx);
         let place = self.table.place(&row::ids(cx, &order))?;
@@ -64,21 +64,21 @@ impl TasksScreen {
         slots::around(task, &self.past, self.span, cx.now)
     }
 
-    /// Asks for the past of the chosen task.
+    /// Requests the past of the selected task.
     fn follow(&mut self, cx: &Context<'_>, out: &mut Outbox) {
         if let Some(task) = self.task(cx) {
             self.past.follow(task, self.span, cx, out);
         }
     }
 
-    /// The place of the chosen slot among the slots around now.
+    /// The index of the selected slot among the slots around now.
     fn slot_place(&self, slots: &[Slot<'_>], now: Time) -> Option<usize> {
         let chosen = self.slot.and_then(|slot| slots.iter().position(|s| s.at == slot));
         let newest = || slots.iter().rposition(|slot| slot.at <= now);
         chosen.or_else(newest).or_else(|| (!slots.is_empty()).then_some(0))
     }
 
-    /// The run of the slot that was chosen.
+    /// The run of the selected slot.
     fn chosen_run(&self, task: &Task, cx: &Context<'_>) -> Option<u64> {
         self.slots(task, cx).iter().find(|slot| Some(slot.at) == self.slot)?.run
     }
@@ -91,7 +91,7 @@ impl TasksScreen {
         }
     }
 
-    /// To the nearest slot before or after the chosen one that brought no run.
+    /// Moves to the nearest earlier or later slot that started no run.
     fn step_to_gap(&mut self, task: &Task, cx: &Context<'_>, back: bool, out: &mut Outbox) {
         let slots = self.slots(task, cx);
         let Some(place) = self.slot_place(&slots, cx.now) else { return };
@@ -105,7 +105,7 @@ impl TasksScreen {
             None => {
                 let side = if back { "earlier" } else { "later" };
                 let name = self.span.name();
-                out.say(Tone::Info, format!("each {side} slot of these {name} brought a run"));
+                out.say(Tone::Info, format!("each {side} slot of these {name} started a run"));
             }
         }
     }
@@ -128,7 +128,7 @@ impl TasksScreen {
             Code::Enter => out.go_to(Place::Runs, Subject::Task(name.clone())),
             Code::Char('w') => self.explain(task, cx, out),
             Code::Char('t') if task.orphaned => {
-                out.say(Tone::Bad, format!("no configuration has {name}: it cannot run"));
+                out.say(Tone::Bad, format!("no configuration defines {name}: it cannot run"));
             }
             Code::Char('t') => out.confirm(actions::trigger(name)),
             Code::Char('p') => match &task.paused {
@@ -141,7 +141,7 @@ impl TasksScreen {
                     format!("the scan of run {} has ended: nothing is left to cancel", run.id),
                 ),
                 Some(run) => out.confirm(actions::cancel(run.id, name)),
-                None => out.say(Tone::Info, format!("no run of {name} goes on")),
+                None => out.say(Tone::Info, format!("no run of {name} is active")),
             },
             Code::Char('e') => out.go_to(Place::Edit, Subject::Task(name.clone())),
             Code::Char('d') => out.go(Subject::Dead(name.clone())),
@@ -151,7 +151,7 @@ impl TasksScreen {
         true
     }
 
-    /// Asks the host why the chosen slot ran, or did not.
+    /// Asks the host why the selected slot ran or did not run.
     fn explain(&mut self, task: &Task, cx: &Context<'_>, out: &mut Outbox) {
         let slots = self.slots(task, cx);
         let Some(place) = self.slot_place(&slots, cx.now) else {
@@ -255,16 +255,16 @@ impl Screen for TasksScreen {
     fn words(&self) -> &'static [Hint] {
         &[
             ("NEXT", "the next slot of the schedule"),
-            ("LAST", "how the newest run ended, or how long it runs"),
-            ("p99", "99 of 100 of the last 200 runs took no longer"),
+            ("LAST", "how the newest run ended, or how long it has run"),
+            ("p99", "99th percentile of the last 200 runs"),
             ("OVLP", "overlap: what a slot does while a run is active"),
             ("LAST 8", "lengths of the newest runs; ✕ failed, ▶ active"),
             ("lane", "priority: due before normal before heavy"),
-            ("█ ▒ ▶ ✕", "slot ran well, ran, runs, failed"),
+            ("█ ▒ ▶ ✕", "run succeeded, result unknown, active, failed"),
             ("» ~ «", "skipped, queued, coalesced into a later run"),
             ("○ ! ‖", "missed, fenced, paused"),
             ("· ┆ ╌", "nothing decided yet, planned, not read"),
-            ("◇", "before this the schedule was another one"),
+            ("◇", "before this, the schedule was different"),
         ]
     }
 

@@ -1,5 +1,5 @@
-//! What the books have of the chosen task's past: asked for when it is looked at, and continued
-//! by the newest rows that come with each picture.
+//! The recorded past of the selected task: requested when the task is shown, and continued with the
+//! newest rows of each snapshot.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use super::slots::Span;
 use crate::dash::context::Context;
 use crate::dash::effect::Outbox;
 
-/// An answer that takes longer was lost with its connection.
+/// After this time, an answer counts as lost with its connection.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// The past of one task.
 #[derive(Debug, Default)]
 pub(super) struct Past {
-    /// Of which task, and how far back.
+    /// The task, and how far back.
     of: (String, Span),
-    /// The question that is open, and when it was asked.
+    /// The pending question, and when it was asked.
     asked: Option<(u64, Time)>,
     page: Option<TaskPast>,
-    /// The host has not answered it.
+    /// Whether the host refused the question.
     refused: bool,
 }
 
 impl Past {
-    /// Asks for the past of the task that is looked at, where it is not here.
+    /// Requests the past of the task that is shown, unless it is here.
     pub(super) fn follow(&mut self, task: &Task, span: Span, cx: &Context<'_>, out: &mut Outbox) {
         if self.of.0 != task.name || self.of.1 != span {
             *self = Past { of: (task.name.clone(), span), ..Past::default() };
@@ -44,14 +44,14 @@ impl Past {
         }
     }
 
-    /// Whether slots are missing between the page and those of the picture.
+    /// Whether slots are missing between the page and the snapshot.
     fn has_gap(&self, page: &TaskPast, task: &Task) -> bool {
         let read_at = page.from + self.of.1.back();
         task.slots.len() >= SLOTS_OF_TASK
             && task.slots.last().is_some_and(|oldest| oldest.from > read_at)
     }
 
-    /// Takes an answer in; none: it was refused.
+    /// Handles an answer; none: the question was refused.
     pub(super) fn take(&mut self, ticket: u64, page: Option<&TaskPast>) {
         if self.asked.take_if(|(asked, _)| *asked == ticket).is_some() {
             self.refused = page.is_none();
@@ -59,14 +59,14 @@ impl Past {
         }
     }
 
-    /// What was read, if it is of this task.
+    /// The page, if it belongs to this task.
     fn page(&self, task: &Task) -> Option<&TaskPast> {
         self.page.as_ref().filter(|_| self.of.0 == task.name)
     }
 
     /// Its slots, newest first.
     pub(super) fn records<'a>(&'a self, task: &'a Task) -> impl Iterator<Item = &'a SlotRecord> {
-        // The last of the picture's rows may have grown since the page was read.
+        // The last row of the snapshot may have grown since the page was read.
         let outcome =
             |record: &SlotRecord| (record.from, record.outcome == SlotOutcome::Queued, record.run);
         let newer: HashSet<_> = task.slots.iter().map(outcome).collect();
@@ -74,14 +74,14 @@ impl Past {
         task.slots.iter().chain(page.iter().filter(move |record| !newer.contains(&outcome(record))))
     }
 
-    /// Its runs, newest first, and those of the picture before those that were read earlier.
+    /// Its runs, newest first: those of the snapshot, then those read earlier.
     pub(super) fn runs<'a>(&'a self, task: &'a Task) -> impl Iterator<Item = &'a LastRun> {
         let newer: HashSet<u64> = task.last.iter().map(|run| run.id).collect();
         let page = self.page(task).map_or(&[][..], |page| &page.runs);
         task.last.iter().rev().chain(page.iter().filter(move |run| !newer.contains(&run.id)))
     }
 
-    /// From when on all slots are here; none: they are not read yet.
+    /// Since when all slots are here; none: they have not been read yet.
     pub(super) fn since(&self, task: &Task) -> Option<Time> {
         let page = self.page(task)?;
         match page.slots.last().filter(|_| page.more) {
@@ -90,7 +90,7 @@ impl Past {
         }
     }
 
-    /// Whether the host could not tell.
+    /// Whether the host refused the question.
     pub(super) fn is_refused(&self) -> bool {
         self.refused
     }

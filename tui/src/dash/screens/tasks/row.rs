@@ -13,7 +13,7 @@ pub(super) const LAST: usize = 3;
 pub(super) const P99: usize = 4;
 pub(super) const OVERLAP: usize = 5;
 
-/// The columns; the last one is wider where there is room.
+/// The columns; the last one is wider if there is room.
 pub(super) const COLUMNS: [Column; 7] = [
     Column::left("TASK", Width::Fill(18), 0),
     Column::left("SCHEDULE", Width::Fill(12), 3),
@@ -24,7 +24,7 @@ pub(super) const COLUMNS: [Column; 7] = [
     Column::left("LAST 8", Width::Fixed(8), 5),
 ];
 
-/// The order in which the tasks that pass the filter are shown.
+/// The order of the tasks that match the filter.
 pub(super) fn order(screen: &TasksScreen, cx: &Context<'_>) -> Vec<usize> {
     let tasks = &cx.snap.tasks;
     let wanted = screen.filter.to_lowercase();
@@ -41,7 +41,7 @@ pub(super) fn order(screen: &TasksScreen, cx: &Context<'_>) -> Vec<usize> {
         match column {
             SCHEDULE => task.schedule.as_deref().map_or(SortKey::Unknown, SortKey::Text),
             NEXT => number(task.next.map(|at| at.0 as f64)),
-            // What goes on, what failed, what ended well, what never ran.
+            // Active, failed, succeeded, never run.
             LAST => number(task.last.last().map(|run| match run.state {
                 RunState::Scanning | RunState::Executing => 0.0,
                 RunState::Failed => 1.0,
@@ -55,7 +55,7 @@ pub(super) fn order(screen: &TasksScreen, cx: &Context<'_>) -> Vec<usize> {
     })
 }
 
-/// The names in an order.
+/// The names of the tasks in this order.
 pub(super) fn ids(cx: &Context<'_>, order: &[usize]) -> Vec<String> {
     order.iter().map(|at| cx.snap.tasks[*at].name.clone()).collect()
 }

@@ -1,5 +1,5 @@
-//! The slots around now: what became of each, and why. The past is what the books say, whatever
-//! the schedule was then; only what is to come is laid out by the schedule as it is now.
+//! The slots around now: the outcome of each, and the reason. Past slots come from the history,
+//! whatever the schedule was then; only future slots are computed from the current schedule.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,25 +11,26 @@ use besom_core::time::Time;
 
 use super::past::Past;
 
-/// Slots laid out by a schedule, in either direction: one of seconds has thousands.
+/// Slots computed from a schedule in each direction; a schedule of seconds has thousands.
 const SLOTS_MAX: u32 = 240;
-/// So many slots in a row that the schedule has and the books do not: it was another one then.
+/// If this many consecutive slots of the schedule are missing in the history, the schedule was a
+/// different one.
 const GAPS_MIN: u32 = 3;
 
-/// How much time is on the line.
+/// The time span shown on the line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Span {
-    /// For schedules of minutes.
+    /// Suitable for schedules of minutes.
     #[default]
     Hours,
-    /// For schedules of hours.
+    /// Suitable for schedules of hours.
     Day,
-    /// For nightly ones.
+    /// Suitable for nightly schedules.
     Fortnight,
 }
 
 impl Span {
-    /// How far back.
+    /// How far back the span reaches.
     pub(super) fn back(self) -> Duration {
         Duration::from_secs(match self {
             Span::Hours => 2 * 3_600,
@@ -38,7 +39,7 @@ impl Span {
         })
     }
 
-    /// How far ahead: an eighth of that.
+    /// How far ahead the span reaches: an eighth of that.
     pub(super) fn ahead(self) -> Duration {
         self.back() / 8
     }
@@ -61,7 +62,7 @@ impl Span {
         }
     }
 
-    /// The next one, and the first after the last.
+    /// The next span; the last is followed by the first.
     pub(super) fn next(self) -> Span {
         match self {
             Span::Hours => Span::Day,
@@ -71,28 +72,28 @@ impl Span {
     }
 }
 
-/// What became of a slot; the later in the list, the more it deserves to be seen.
+/// The outcome of a slot; later variants take precedence when several slots share a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Fate {
-    /// It lies ahead.
+    /// It is in the future.
     Planned,
-    /// Its time has come, and nothing is decided yet.
+    /// It is due, and nothing has been decided yet.
     Undecided,
-    /// It ran; how that ended was not read.
+    /// It ran; the result was not read.
     Ran,
-    /// Its run ended well.
+    /// Its run succeeded.
     Ok,
-    /// Its run goes on.
+    /// Its run is active.
     Runs,
-    /// A later run stood for it.
+    /// A later run covered it.
     Coalesced,
-    /// It waits for the run before.
+    /// It waits for the previous run.
     Queued,
     /// The task was paused.
     Paused,
-    /// The run before was still active.
+    /// The previous run was still active.
     Skipped,
-    /// Nobody led.
+    /// There was no leader.
     Missed,
     /// The leader lost its leadership.
     Fenced,
@@ -117,7 +118,7 @@ impl Fate {
         Fate::Planned,
     ];
 
-    /// Whether a slot of the past brought no run.
+    /// Whether a past slot started no run.
     pub(super) fn is_without_run(self) -> bool {
         match self {
             Fate::Planned | Fate::Undecided | Fate::Ran | Fate::Ok | Fate::Runs | Fate::Failed => {
@@ -150,7 +151,7 @@ impl Fate {
         }
     }
 
-    /// It in a word.
+    /// The word for it.
     pub(super) fn word(self) -> &'static str {
         match self {
             Fate::Planned => "planned",
@@ -169,19 +170,19 @@ impl Fate {
     }
 }
 
-/// A slot, or several with one row in the books.
+/// A slot, or several that share a row in the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Slot<'a> {
-    /// The first.
+    /// The first slot.
     pub at: Time,
-    /// The last.
+    /// The last slot.
     pub until: Time,
-    /// How many.
+    /// The number of slots.
     pub count: u64,
     pub fate: Fate,
-    /// Why, in the scheduler's words; empty: there is nothing to say.
+    /// The scheduler's reason; empty: there is none.
     pub why: &'a str,
-    /// The run that was started, or was in the way.
+    /// The run that was started, or that prevented the start.
     pub run: Option<u64>,
 }
 
@@ -190,7 +191,7 @@ impl Slot<'_> {
         Slot { at, until: at, count: 1, fate, why: "", run: None }
     }
 
-    /// When each of them was, as far as that can be told: the books have the first and the last.
+    /// The time of each slot, as far as known: the history has the first and the last.
     pub(super) fn times(&self, schedule: Option<&Schedule>) -> Vec<Time> {
         let before = Time(self.at.0.saturating_sub(1));
         match schedule {
@@ -209,7 +210,7 @@ impl Slot<'_> {
     }
 }
 
-/// The schedule of a task as it is now.
+/// The current schedule of a task.
 pub(super) fn schedule(task: &Task) -> Option<Schedule> {
     Schedule::parse(task.schedule.as_deref()?, zone(task)).ok()
 }
@@ -220,7 +221,7 @@ pub(super) fn around<'a>(task: &'a Task, past: &'a Past, span: Span, now: Time) 
     let mut found: BTreeMap<Time, Slot<'a>> = BTreeMap::new();
     let runs: BTreeMap<u64, &LastRun> = past.runs(task).map(|run| (run.id, run)).collect();
     let mut newest: Option<Time> = None;
-    // Newest first: a slot that was queued has a later row that says what became of it.
+    // Newest first: a queued slot has a later row with its final outcome.
     for record in past.records(task).filter(|record| record.from <= now && record.to >= start) {
         newest = newest.max(Some(record.to));
         found.entry(record.from).or_insert_with(|| recorded(record, &runs));
@@ -231,7 +232,7 @@ pub(super) fn around<'a>(task: &'a Task, past: &'a Past, span: Span, now: Time) 
         newest = newest.max(Some(run.slot));
     }
     let Some(schedule) = schedule(task) else { return found.into_values().collect() };
-    // What has come due since the books were last written.
+    // Slots that became due since the history was last written.
     if let Some(newest) = newest.filter(|newest| schedule.is_slot(*newest)) {
         for at in schedule.latest(newest, now, SLOTS_MAX) {
             found.entry(at).or_insert_with(|| Slot::single(at, Fate::Undecided));
@@ -282,8 +283,8 @@ fn recorded<'a>(record: &'a SlotRecord, runs: &BTreeMap<u64, &LastRun>) -> Slot<
     Slot { at: from, until: to, count, fate, why: &record.reason, run }
 }
 
-/// The last slot of an earlier schedule: what the books have from then on is as the schedule of
-/// now would have it. `records` are newest first.
+/// The last slot of an earlier schedule: the later history agrees with the current schedule.
+/// `records` are newest first.
 pub(super) fn changed<'a>(
     schedule: &Schedule,
     records: impl Iterator<Item = &'a SlotRecord>,
@@ -291,7 +292,7 @@ pub(super) fn changed<'a>(
     let (mut later, mut gaps, mut streak) = (None, 0, None);
     for record in records {
         let (from, to) = (record.from, record.to);
-        // A schedule knows whole seconds; any other time is that of a request.
+        // Schedules use whole seconds; any other time is that of a request.
         if from.0.rem_euclid(1_000_000) != 0 {
             continue;
         }
@@ -318,7 +319,7 @@ pub(super) fn changed<'a>(
     None
 }
 
-/// The column of a time on a line of so many columns; none: beyond its ends.
+/// The column of a time on a line of this many columns; none: outside the line.
 pub(super) fn column(at: Time, span: Span, now: Time, columns: usize) -> Option<usize> {
     let start = now - span.back();
     let whole = (span.back() + span.ahead()).as_micros();

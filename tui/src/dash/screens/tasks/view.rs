@@ -1,4 +1,4 @@
-//! The tasks, drawn: the table, and the chosen task below it or beside it.
+//! Draws the Tasks screen: the table, and the selected task below it or beside it.
 
 pub(in crate::dash) mod cell;
 
@@ -18,23 +18,23 @@ use crate::dash::widgets::panel::panel;
 use crate::dash::widgets::table::Table;
 use crate::dash::widgets::{columns, put, put_all, rows, rule};
 
-/// From this width on the chosen task stands beside the table.
+/// From this width on, the selected task is shown beside the table.
 const BESIDE_WIDTH_MIN: u16 = 150;
-/// From this height on it stands below it.
+/// From this height on, it is shown below the table.
 const BELOW_HEIGHT_MIN: u16 = 12;
-/// Rows of the chosen task below the table: heading, limits, next slots, and those of its line.
+/// Rows of the selected task below the table: heading, limits, next slots, and its line of slots.
 const DETAIL_ROWS: u16 = HEADING_ROWS + LINE_ROWS;
 /// Heading, limits, next slots.
 const HEADING_ROWS: u16 = 3;
-/// Axis, time line, the mark below it, why, legend.
+/// Axis, line of slots, the mark below it, the reason, the legend.
 const LINE_ROWS: u16 = 5;
-/// Rows of a reason that is longer than its line, where there is room.
+/// The maximum number of rows of a long reason, if there is room.
 const WHY_ROWS_MAX: u16 = 6;
-/// Upcoming slots that are told.
+/// The number of upcoming slots shown.
 const NEXT_SLOTS: usize = 5;
 
 impl TasksScreen {
-    /// Draws it.
+    /// Draws the screen.
     pub fn view(&self, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         self.summary(cx, theme, rows(area, 0, 1), buf);
         let area = rows(area, 1, area.height);
@@ -111,10 +111,10 @@ impl TasksScreen {
             sort: self.table.sort.map(|column| (column, self.table.descending)),
             empty: match self.filter.is_empty() {
                 true => {
-                    "No tasks yet. A table [tasks.NAME] with `plugin` and `schedule` in \
-                         besom.toml makes one; `besom config init` writes an example."
+                    "No tasks yet: add a section [tasks.NAME] with `plugin` and `schedule` \
+                         to besom.toml; `besom config init` writes an example."
                 }
-                false => "No task has that in its name or plugin; esc shows all of them.",
+                false => "No task name or plugin matches; esc clears the filter.",
             },
             seen: &self.table.seen,
         };
@@ -123,7 +123,7 @@ impl TasksScreen {
         });
     }
 
-    /// The slots around now, the chosen one, and why it is as it is.
+    /// Draws the slots around now, the selected one, and its reason.
     fn line(
         &self,
         task: &Task,
@@ -135,7 +135,7 @@ impl TasksScreen {
     ) {
         let slots = self.slots(task, cx);
         if task.schedule.is_none() && slots.is_empty() {
-            let words = "It has no schedule: it runs when it is triggered (t).";
+            let words = "No schedule: it runs only when triggered (t).";
             put(buf, area, 1, 0, words, theme.dim);
             return;
         }
@@ -151,7 +151,7 @@ impl TasksScreen {
                 cells[x] = cells[x].max(Some(slot.fate));
             }
         }
-        // Left of this nothing was read: that is no blank.
+        // To the left of this, nothing was read, which is different from having no slots.
         let read = self.past.since(task).unwrap_or(cx.now);
         let known = slots.first().map_or(cx.now, |slot| slot.at).min(read);
         let unread = if read <= cx.now - self.span.back() { 0 } else { column(known).unwrap_or(0) };
@@ -170,9 +170,9 @@ impl TasksScreen {
             .and_then(|schedule| slots::changed(schedule, self.past.records(task)));
         let chosen = self.slot_place(&slots, cx.now).and_then(|place| column(slots[place].until));
         if let Some(x) = changed.and_then(column) {
-            let (words, width) = ("another schedule before", 23);
+            let (words, width) = ("different schedule before", 25);
             put(buf, line, x as u16, 2, "◇", theme.warn);
-            // On the side where the mark of the chosen slot is not.
+            // On the side where the mark of the selected slot is not.
             let right = x + 2;
             let left = (x > width).then(|| x - width - 1);
             let free = |from: &usize| {
@@ -195,15 +195,15 @@ impl TasksScreen {
         legend(&shown, unread > 0, theme, area, y, buf);
     }
 
-    /// What became of the chosen slot, and why: as many lines as it takes.
+    /// The outcome of the selected slot and its reason, in as many lines as needed.
     fn why(&self, task: &Task, cx: &Context<'_>, theme: &Theme, wide: u16) -> Vec<(String, Style)> {
         let slots = self.slots(task, cx);
         let Some(slot) = self.slot_place(&slots, cx.now).map(|place| slots[place]) else {
             let name = self.span.name();
             let words = match self.past.since(task) {
-                Some(_) => format!("No slot in the last {name}, and none soon; z zooms out."),
-                None if self.past.is_refused() => "The host could not tell of its slots.".into(),
-                None => "Its slots are being read …".into(),
+                Some(_) => format!("No slot in the last {name} and none soon; z zooms out."),
+                None if self.past.is_refused() => "The host could not list its slots.".into(),
+                None => "Reading its slots …".into(),
             };
             return vec![(words, theme.dim)];
         };
@@ -220,7 +220,7 @@ impl TasksScreen {
     }
 }
 
-/// What became of a slot, in a sentence.
+/// The outcome of a slot as a sentence.
 fn told(slot: &Slot<'_>, now: Time) -> String {
     let at = match slot.count {
         0 | 1 => format!("{}", slot.at),
@@ -262,7 +262,7 @@ fn axis(span: Span, now: Time, theme: &Theme, line: Rect, buf: &mut Buffer) {
     }
 }
 
-/// What the signs mean that are on the line.
+/// Draws the meaning of the symbols on the line.
 fn legend(shown: &[Fate], unread: bool, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
     let fates = Fate::LEGEND.into_iter().filter(|fate| shown.contains(fate));
     let signs = fates.map(|fate| (fate.sign(), fate.word(), tone(fate, theme)));
@@ -283,7 +283,7 @@ fn heading(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut B
     put(buf, area, x, 0, &words, style);
 }
 
-/// What it works by, or that it does not.
+/// The plugin and the main settings of a task, or its pause.
 fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style) {
     let words = match &task.paused {
         Some(pause) => {
@@ -305,7 +305,7 @@ fn heading_words(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style
 fn limit_words(task: &Task) -> String {
     let limits = &task.limits;
     let known = |n: u64, words: String| if n == 0 { "?".to_owned() } else { words };
-    // A call ends by its time where fuel is not counted; one that has no time is not known.
+    // If fuel is not counted, a call ends by its time; without a time, the limits are unknown.
     let fuel = match (limits.fuel, limits.wall_ms) {
         (0, 1..) => "not counted".to_owned(),
         (fuel, _) => known(fuel, text::count(fuel)),
@@ -327,12 +327,12 @@ fn limits(task: &Task, theme: &Theme, area: Rect, buf: &mut Buffer) {
     put(buf, area, x, 0, &limit_words(task), theme.text);
 }
 
-/// The next slots in UTC and in the task's own zone, with what daylight saving does to them.
+/// The next slots in UTC and in the task's zone, with the effect of daylight saving.
 fn upcoming(task: &Task, cx: &Context<'_>) -> Vec<(String, String, Option<String>)> {
     let expression = task.schedule.as_deref().unwrap_or_default();
     let Ok(schedule) = Schedule::parse(expression, slots::zone(task)) else { return Vec::new() };
     let next = schedule.upcoming(cx.now, NEXT_SLOTS);
-    // Seconds only where there are any.
+    // Seconds are shown only if any slot has them.
     let whole = next.iter().all(|slot| slot.utc.micros() % 60_000_000 == 0);
     let length = if whole { 16 } else { 19 };
     let local =
@@ -351,7 +351,7 @@ fn next(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buff
     let all = upcoming(task, cx);
     let today = cx.now.to_string();
     for (utc, _, _) in &all {
-        // The day only where it is another one than today.
+        // The date is shown only if it is not today.
         let shown = if today.get(..10) == utc.get(..10) { &utc[11..] } else { &utc[5..] };
         x += put(buf, area, x, 0, shown, theme.text) + 2;
     }
@@ -364,7 +364,7 @@ fn next(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buff
     }
 }
 
-/// The chosen task where there is a panel for it.
+/// Draws the selected task in its panel.
 fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let (words, style) = heading_words(task, cx, theme);
     let mut y = 0;
@@ -380,7 +380,7 @@ fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &
     let local_x = 1 + wide.max(16) + 2;
     let note_x = local_x + wide.max(16) + 2;
     put(buf, area, 1, y, "next 5 (UTC)", theme.title);
-    // In UTC once is enough.
+    // For UTC, one column suffices.
     let local_too = zone != "UTC";
     if local_too {
         put(buf, area, local_x, y, zone, theme.title);
@@ -421,7 +421,7 @@ fn side_by_side(task: &Task, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &
         put(buf, area, 38, y, state, style);
     }
     if task.last.is_empty() {
-        let words = "No run of it in the books; t starts one.";
+        let words = "No recorded runs; t starts one.";
         put(buf, area, 1, y + 1, words, theme.dim);
     }
 }

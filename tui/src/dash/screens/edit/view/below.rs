@@ -1,4 +1,4 @@
-//! What stands below the form: the next slots, the forecast, and what the edit comes to.
+//! Draws what is below the form: the next slots, the forecast, and the preview of the edit.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,19 +15,19 @@ use crate::dash::text;
 use crate::dash::theme::Theme;
 use crate::dash::widgets::{put, put_all, rows, rule};
 
-/// Slots that are shown where there is little room.
+/// Slots shown when there is little room.
 const SLOTS: usize = 5;
-/// Lines of the difference that are kept where there is little room.
+/// Lines of the diff kept when there is little room.
 const DIFF_MIN: u16 = 4;
 
-/// With fewer rows there are only the slots.
+/// With fewer rows, only the slots are shown.
 const TINY: u16 = 7;
-/// With fewer columns the day is left out.
+/// With fewer columns, the day is left out.
 const DAY_MIN: u16 = 60;
 
-/// Draws it.
+/// Draws the area below the form.
 pub fn draw(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    // The difference keeps a few lines, the slots are what one looks at while typing.
+    // The diff keeps a few lines; the slots matter most while typing.
     let diff = diff_lines(open, theme, area.width);
     let keep = (diff.len() as u16 + 1).min(DIFF_MIN.max(area.height / 3)).min(area.height / 2);
     let keep = if area.height < TINY { 0 } else { keep };
@@ -43,7 +43,7 @@ pub fn draw(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut 
     difference(&diff, rows(bottom, 1, bottom.height - 1), buf);
 }
 
-/// Draws the next slots of the last valid schedule; tells how many rows it took.
+/// Draws the next slots of the last valid schedule; returns the number of rows used.
 pub fn preview(
     open: &Open,
     cx: &Context<'_>,
@@ -54,15 +54,15 @@ pub fn preview(
 ) -> u16 {
     let Some(valid) = &open.check.valid else {
         let words = match open.check.reading {
-            Reading::None => "No schedule: it runs by trigger only, besom task trigger",
-            Reading::Valid | Reading::Wrong(_) => "No next runs: the schedule cannot be read",
+            Reading::None => "No schedule: it runs only when triggered (besom task trigger)",
+            Reading::Valid | Reading::Wrong(_) => "No next runs: the schedule is invalid",
         };
         put(buf, area, 1, 0, words, theme.dim);
         return 1.min(area.height);
     };
     let of = match open.check.reading {
         Reading::Valid => "NEXT RUNS of ",
-        Reading::None => "It would run by trigger only; before: ",
+        Reading::None => "It would run only when triggered; previously: ",
         Reading::Wrong(_) => "NEXT RUNS of the last valid value: ",
     };
     let zone = format!("   in {}", valid.zone);
@@ -70,7 +70,7 @@ pub fn preview(
     put_all(buf, inside(area), 0, 0, &pieces);
     let room = usize::from(area.height.saturating_sub(2));
     let next = valid.next(cx.now, slots.min(room));
-    // The day is told where it is another one than in UTC.
+    // The day is shown if it differs from the day in UTC.
     let local = |slot: &Slot| match date_clock(slot.at).starts_with(&slot.date) {
         true => slot.local.clone(),
         false => format!("{} {}", slot.date.get(5..).unwrap_or(&slot.date), slot.local),
@@ -85,7 +85,7 @@ pub fn preview(
         let utc = if full { date_clock(slot.at) } else { text::clock(slot.at) };
         let with = others.then(|| open.agenda.collisions.get(&slot.at)).flatten();
         let with = with.map(|tasks| format!("with {}", tasks.join(", ")));
-        // The date stands at the left already.
+        // The date is already shown at the left.
         let clocks = slot.note.as_ref().map(|note| note.replace(&format!(" on {}", slot.date), ""));
         let note = [clocks, with].into_iter().flatten().collect::<Vec<_>>().join("; ");
         let from_now = format!("in {}", text::span(slot.at.since(cx.now)));
@@ -95,14 +95,13 @@ pub fn preview(
         y += 1;
     }
     if next.is_empty() && room > 0 {
-        put(buf, area, 1, y, "none before the calendar ends", theme.warn);
+        put(buf, area, 1, y, "none before the end of the calendar", theme.warn);
         y += 1;
     }
     y.min(area.height)
 }
 
-/// Draws what past durations say of the schedule, and a day without a run; tells how many rows
-/// it took.
+/// Draws the forecast and, if there is one, a day without a run; returns the number of rows used.
 pub fn outlook(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) -> u16 {
     let mut words: Vec<(String, Style)> = Vec::new();
     match open.forecast(cx) {
@@ -112,10 +111,8 @@ pub fn outlook(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &m
         Some(forecast) => words.push((forecast.sentence, theme.dim)),
         None if open.check.valid.is_some() => {
             let words_of = match open.past(cx) {
-                Some(_) => {
-                    "No run of it has ended well yet: there is nothing to foresee overlaps from"
-                }
-                None => "Its past runs are being read, to foresee overlaps …",
+                Some(_) => "No run has succeeded yet: there is no data to forecast overlaps",
+                None => "Reading past runs to forecast overlaps …",
             };
             words.push((words_of.to_owned(), theme.dim));
         }
@@ -138,22 +135,21 @@ pub fn outlook(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &m
     y
 }
 
-/// What the edit comes to, line by line: problems, broken at that many columns, then what changes
-/// with its surroundings.
+/// The preview of the edit, line by line: problems, wrapped at `columns`, then the diff.
 pub fn diff_lines(open: &Open, theme: &Theme, columns: u16) -> Vec<(String, Style)> {
     let exchange = &open.exchange;
     if let Some(why) = &exchange.preview_refusal {
-        return vec![(format!("What it comes to cannot be said: {why}"), theme.bad)];
+        return vec![(format!("The preview failed: {why}"), theme.bad)];
     }
     if !open.form.is_changed() {
-        return vec![("No change: the file stays as it is".to_owned(), theme.dim)];
+        return vec![("No change: the file stays the same".to_owned(), theme.dim)];
     }
     let Some((of, edited)) = &exchange.preview else {
-        return vec![("What it comes to in the file is being asked for ...".to_owned(), theme.dim)];
+        return vec![("Previewing the change to the file ...".to_owned(), theme.dim)];
     };
     let mut lines = Vec::new();
     if *of != open.form.changes() {
-        lines.push(("of what was typed before; being asked again ...".to_owned(), theme.dim));
+        lines.push(("outdated; previewing your latest changes ...".to_owned(), theme.dim));
     }
     for problem in &edited.problems {
         let (sign, style) = match problem.warning {
@@ -172,7 +168,7 @@ pub fn diff_lines(open: &Open, theme: &Theme, columns: u16) -> Vec<(String, Styl
     lines
 }
 
-/// A line of a difference with its sign.
+/// A line of a diff with its sign.
 pub fn diff_line(line: &DiffLine, theme: &Theme) -> (String, Style) {
     let (sign, style) = match line.kind {
         DiffKind::Kept => (' ', theme.dim),
@@ -182,10 +178,10 @@ pub fn diff_line(line: &DiffLine, theme: &Theme) -> (String, Style) {
     (format!("{sign} {:>4} {}", line.line, line.text), style)
 }
 
-/// Draws lines of a difference; when they are too many, those around what changed.
+/// Draws lines of a diff; if there are too many, those around the changes.
 pub fn difference(lines: &[(String, Style)], area: Rect, buf: &mut Buffer) {
     let height = usize::from(area.height);
-    // Where there is no room for the lines around, what changes goes first.
+    // Without room for the context lines, only the changes are drawn.
     let changes: Vec<(String, Style)>;
     let mut lines = lines;
     if lines.len() > height {

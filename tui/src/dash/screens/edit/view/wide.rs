@@ -1,4 +1,4 @@
-//! The form with everything around it: the whole file with the changed hunk at the right, the
+//! Draws the form with all its surroundings: the whole file with the changed hunk at the right, the
 //! agenda of all tasks at the bottom.
 
 use ratatui::buffer::Buffer;
@@ -17,12 +17,12 @@ use crate::dash::theme::Theme;
 use crate::dash::widgets::panel::panel;
 use crate::dash::widgets::{columns, put, put_n, rows, spark, strip};
 
-/// Columns of a lane's name.
+/// The width of a lane's name.
 const NAME: u16 = 22;
-/// Rows of the agenda: its frame, the days, the lanes.
+/// Rows of the agenda: its border, the days, the lanes.
 const AGENDA_MAX: u16 = 12;
 
-/// Draws it.
+/// Draws the screen.
 pub fn draw(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let lanes = open.agenda.lanes.len() as u16;
     let bottom = (lanes + 4).min(AGENDA_MAX).min(area.height / 3);
@@ -32,7 +32,7 @@ pub fn draw(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut 
     let right = columns(upper, half, upper.width - half);
     let taken = form(open, cx, theme, left, buf);
     let left = rows(left, taken, left.height - taken);
-    // The forecast and the difference keep their lines below the twenty slots.
+    // The forecast and the diff keep their lines below the twenty slots.
     let diff = below::diff_lines(open, theme, left.width);
     let keep = (diff.len() as u16).clamp(1, 8).min(left.height / 3);
     let slots = usize::from(left.height.saturating_sub(keep + 6)).min(SLOTS);
@@ -45,11 +45,11 @@ pub fn draw(open: &Open, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut 
     agenda(&open.agenda, &open.form.task, theme, rows(area, area.height - bottom, bottom), buf);
 }
 
-/// The file with the difference in its place.
+/// Draws the file with the diff in place.
 fn file(open: &Open, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let Some(file) = &open.exchange.file else {
         let inside = panel(buf, theme, area, "File");
-        put(buf, inside, 1, 0, "being asked for ...", theme.dim);
+        put(buf, inside, 1, 0, "reading ...", theme.dim);
         return;
     };
     let inside = panel(buf, theme, area, &format!("{} of {}", file.path, file.host));
@@ -64,7 +64,7 @@ fn file(open: &Open, theme: &Theme, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// The lines of the file, with removed and added ones where they are; whether each is changed.
+/// The lines of the file, with removed and added lines in place, and whether each is changed.
 fn merged(open: &Open, theme: &Theme, file: &str) -> Vec<(String, Style, bool)> {
     let current = open.exchange.preview.as_ref().filter(|(of, _)| *of == open.form.changes());
     let diff = current.map(|(_, edited)| edited.diff.as_slice()).unwrap_or_default();
@@ -78,7 +78,8 @@ fn merged(open: &Open, theme: &Theme, file: &str) -> Vec<(String, Style, bool)> 
             lines.push((format!("{old:>4} - {text}"), theme.bad, true));
             continue;
         }
-        // What is added stands where the lines that stay have got to, behind what is removed.
+        // An added line is placed after the removed lines, where the kept lines have reached its
+        // number.
         while let Some(line) = added.next_if(|line| line.line == new) {
             lines.push((format!("{new:>4} + {}", line.text), theme.good, true));
             new += 1;
@@ -90,12 +91,19 @@ fn merged(open: &Open, theme: &Theme, file: &str) -> Vec<(String, Style, bool)> 
     lines
 }
 
-/// The slots of the week to come, hour by hour.
+/// Draws the slots of the next 7 days per hour.
 fn agenda(agenda: &Agenda, task: &str, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    let inside = panel(buf, theme, area, "The week to come, hour by hour (UTC)");
+    let inside = panel(buf, theme, area, "The next 7 days, hour by hour (UTC)");
     let body = columns(inside, NAME, inside.width.saturating_sub(NAME + 1));
     if agenda.lanes.is_empty() || body.width < 7 {
-        put(buf, inside, 1, 0, "No valid schedule yet, and no other task has one.", theme.dim);
+        put(
+            buf,
+            inside,
+            1,
+            0,
+            "No valid schedule yet, and no other task has a schedule.",
+            theme.dim,
+        );
         return;
     }
     for day in 0..7_u16 {
@@ -124,17 +132,17 @@ fn agenda(agenda: &Agenda, task: &str, theme: &Theme, area: Rect, buf: &mut Buff
     let y = inside.height.saturating_sub(1);
     let together = agenda.collisions.len();
     let mut words = match together {
-        0 => "None of the next 20 runs comes together with another task's".to_owned(),
+        0 => "None of the next 20 runs coincides with another task's".to_owned(),
         n => {
             let mut others: Vec<&str> =
                 agenda.collisions.values().flatten().map(String::as_str).collect();
             others.sort_unstable();
             others.dedup();
-            format!("{n} of the next {SLOTS} runs come together with {}", others.join(", "))
+            format!("{n} of the next {SLOTS} runs coincide with {}", others.join(", "))
         }
     };
     if agenda.left_out > 0 {
-        words += &format!(" ({} tasks were not looked at)", agenda.left_out);
+        words += &format!(" ({} tasks were not checked)", agenda.left_out);
     }
     put(buf, inside, 1, y, &words, if together > 0 { theme.warn } else { theme.dim });
 }

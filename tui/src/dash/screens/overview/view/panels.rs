@@ -1,4 +1,4 @@
-//! The overview where there is much room: what the other screens tell in detail, in short.
+//! Draws the overview with much room: summaries of the other screens.
 
 use besom_core::snapshot::{EventKind, Latency, RunState, Snapshot};
 use ratatui::buffer::Buffer;
@@ -17,15 +17,15 @@ use crate::dash::widgets::spark::{spark, step};
 use crate::dash::widgets::strip::{part, strip};
 use crate::dash::widgets::{columns, put, put_n, put_right, rows};
 
-/// Rows of the ring's panel and of the trends, with their frames.
+/// Rows of the ring's panel and of the trends, including their borders.
 const RING_ROWS: u16 = 8;
 const TRENDS_ROWS: u16 = 6;
-/// Columns of a task's name, at least.
+/// The minimum width of a task's name.
 const TASK_NAME: u16 = 20;
-/// Owners with a sign of their own on the strip.
+/// Owners with a letter of their own on the strip.
 const SIGNS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-/// The sign of an owner by its place.
+/// The letter of an owner, by its index.
 fn sign(place: u16) -> char {
     SIGNS.get(usize::from(place)).map_or('▪', |sign| char::from(*sign))
 }
@@ -71,7 +71,7 @@ pub(super) fn panels(
 fn ring(screen: &OverviewScreen, cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let ring = &cx.snap.ring;
     if ring.virtual_nodes == 0 {
-        put(buf, area, 1, 0, "No ring decides here: the leader owns every partition.", theme.dim);
+        put(buf, area, 1, 0, "No ring: the leader owns every partition.", theme.dim);
         return;
     }
     let label = 10;
@@ -80,7 +80,7 @@ fn ring(screen: &OverviewScreen, cx: &Context<'_>, theme: &Theme, area: Rect, bu
     let chosen = screen.node(cx).map(|node| node.name.as_str());
     let place = |of: &str| ring.owners.iter().position(|owner| owner.name == of);
     let chosen = chosen.and_then(place);
-    // A cell stands for several partitions: the first of them speaks for it.
+    // A cell covers several partitions: it shows the owner of the first.
     let owner = |cell: usize| {
         let first = part(cell, wide, ring.owner.len()).next()?;
         ring.owner.get(first).copied().flatten()
@@ -163,12 +163,12 @@ fn tasks(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         put(buf, area, runs, y, &ending::curve(&task.last, 16), theme.spark);
     }
     if cx.snap.tasks.is_empty() {
-        put(buf, area, 1, 1, "No tasks: besom.toml has no [tasks.NAME] yet.", theme.dim);
+        put(buf, area, 1, 1, "No tasks yet: add a section [tasks.NAME] to besom.toml.", theme.dim);
     }
 }
 
 fn events(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
-    // Where all of them have room to be told in full, they are; the newest first in any case.
+    // If there is room, all events are shown in full; the newest come first in any case.
     let indent = 10;
     let wide = usize::from(area.width.saturating_sub(indent + 1));
     let mut y = 0;
@@ -182,7 +182,7 @@ fn events(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
             EventKind::Config | EventKind::Command | EventKind::Other => theme.text,
         };
         let by = event.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
-        // What names its subject anyway does not begin with it.
+        // An event whose text names its subject is not prefixed with it.
         let named = event.text.split(' ').any(|word| word == event.subject);
         let (subject, sign) = if named { ("", "") } else { (event.subject.as_str(), " ") };
         let words = text::times(&format!("{subject}{sign}{}{by}", event.text), cx.now);
@@ -193,7 +193,7 @@ fn events(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
             text::clock(event.at)
         };
         put(buf, area, 1, y, &when, theme.dim);
-        // The rows that the rest leaves may be taken; at most three of one.
+        // An event may use the rows that the others leave, up to three.
         let rest = (cx.snap.events.len() - at - 1).min(usize::from(area.height)) as u16;
         let spare = area.height.saturating_sub(y + 1).saturating_sub(rest.min(area.height / 2));
         let lines = text::wrap(&words, wide.max(1));
@@ -217,7 +217,7 @@ fn events(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
         }
     }
     if cx.snap.events.is_empty() {
-        put(buf, area, 1, 0, "Nothing has happened yet.", theme.dim);
+        put(buf, area, 1, 0, "No events yet.", theme.dim);
     }
 }
 
@@ -226,7 +226,7 @@ fn trends(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let all = cx.trends.all(cx.now, 30);
     x += put(buf, area, x, 0, "all ", theme.text);
     x += put(buf, area, x, 0, &format!("{:>30}", spark(&all, 30)), theme.spark) + 3;
-    // The fullest nodes.
+    // The nodes with the most queued items.
     let mut nodes: Vec<_> = cx.snap.nodes.iter().collect();
     nodes.sort_by_key(|node| std::cmp::Reverse(node.queued));
     for node in nodes {
@@ -269,7 +269,7 @@ fn trends(cx: &Context<'_>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     );
 }
 
-/// How long items of all nodes took.
+/// The latencies of all nodes' items.
 fn latency(snap: &Snapshot) -> Latency {
     let mut all = Latency::default();
     for report in snap.nodes.iter().filter_map(|node| node.report.as_ref()) {

@@ -1,5 +1,4 @@
-//! The ring as a circle: decoration, drawn where there is room to spare. Everything that it
-//! shows stands in the strips too.
+//! Draws the ring as a circle, where there is spare room. The strips show the same information.
 
 use std::f64::consts::TAU;
 
@@ -12,11 +11,11 @@ use crate::dash::screens::ring::strip::Strip;
 use crate::dash::theme::Theme;
 use crate::dash::widgets::put;
 
-/// A smaller circle would be none.
+/// A smaller circle is not drawn.
 const ROWS_MIN: u16 = 7;
 
-/// Draws the circle of a strip of as many cells as [`points`] tells for its area; what is the
-/// selected node's is full, and a partition that is sought is marked.
+/// Draws a strip as a circle; [`points`] gives the number of cells for an area. The selected node's
+/// cells are full, and the sought partition is marked.
 pub fn draw(buf: &mut Buffer, theme: &Theme, area: Rect, strip: &Strip, sought: Option<u32>) {
     let area = area.intersection(buf.area);
     let rows = area.height.min(area.width / 2);
@@ -33,7 +32,8 @@ pub fn draw(buf: &mut Buffer, theme: &Theme, area: Rect, strip: &Strip, sought: 
         put(buf, area, x.round() as u16, y.round() as u16, sign, style);
     };
     for (at, cell) in strip.cells.iter().enumerate() {
-        // Heights mean nothing on a circle: a cell is the node's, or in part, or not.
+        // A cell belongs to the node fully, partly or not at all; heights would have no meaning on
+        // a circle.
         let sign = match selected_sign(cell) {
             '·' => "·",
             '█' => "█",
@@ -46,7 +46,7 @@ pub fn draw(buf: &mut Buffer, theme: &Theme, area: Rect, strip: &Strip, sought: 
     }
 }
 
-/// How many cells the circle of an area wants: about one for each place on it.
+/// The number of cells for the circle of an area: about one for each position on it.
 pub fn points(area: Rect) -> u16 {
     let rows = area.height.min(area.width / 2);
     (rows * 5).max(1)

@@ -1,4 +1,4 @@
-//! The strips of the ring: whose it is, what of it is the chosen node's, and where items wait.
+//! Draws the strips of the ring: the owners, the selected node's partitions, and the waiting items.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -12,7 +12,7 @@ use crate::dash::theme::Theme;
 use crate::dash::widgets::{columns, put, put_right, rule, spark, strip};
 
 impl RingScreen {
-    /// Draws the strips into at most seven rows; tells how many it took.
+    /// Draws the strips in at most seven rows; returns the number of rows used.
     pub(super) fn strips(&self, sight: &Sight<'_>, area: Rect, buf: &mut Buffer) -> u16 {
         let (ring, theme) = (&sight.cx.snap.ring, sight.theme);
         if area.height < 3 || area.width <= LABEL + 8 || ring.partitions == 0 {
@@ -24,7 +24,7 @@ impl RingScreen {
         let selected = share.and_then(|share| u16::try_from(share.place).ok());
         let body = columns(area, LABEL, area.width - LABEL - 1);
         let cells = Strip::of(ring, window.clone(), body.width, selected);
-        // Without room for all of them, the rows in the order of their worth.
+        // Without room for all rows, the most important ones are drawn.
         let pointed = self.pointed(sight, window.clone());
         let lettered = letter(0, ring.owners.len()).is_some();
         let mut wanted: Vec<(u8, u8)> = vec![(1, 3), (2, 4)];
@@ -78,12 +78,12 @@ impl RingScreen {
         wanted.len() as u16
     }
 
-    /// The partition that is pointed at, and what is said of it.
+    /// The partition under the cursor, and its description.
     fn pointed(&self, sight: &Sight<'_>, window: std::ops::Range<u32>) -> Option<(u32, String)> {
         let ring = &sight.cx.snap.ring;
         let name = |partition| {
             let owner = ring.owner_of(besom_core::ids::Partition(partition));
-            owner.map_or("nobody yet".to_owned(), |owner| owner.name.clone())
+            owner.map_or("no owner yet".to_owned(), |owner| owner.name.clone())
         };
         if let Some(place) = &self.place {
             let key = match &place.sought.tenant {
@@ -95,7 +95,7 @@ impl RingScreen {
                 next => format!(" (then {})", next.join(", ")),
             };
             let p = place.partition;
-            let owner = place.owner(ring).unwrap_or("nobody yet");
+            let owner = place.owner(ring).unwrap_or("no owner yet");
             return Some((p, format!("{key} → {p} → {owner}{then}")));
         }
         if self.stale {
@@ -104,7 +104,7 @@ impl RingScreen {
         let at = self.cursor.filter(|at| window.contains(at))?;
         let waits = ring.queued.get(at as usize).copied().unwrap_or(0);
         let waits = text::grouped(waits);
-        Some((at, format!("partition {at} → {}, {waits} wait", name(at))))
+        Some((at, format!("partition {at} → {}, {waits} waiting", name(at))))
     }
 }
 
@@ -115,12 +115,12 @@ fn owner_sign(cell: &Cell, owners: usize) -> char {
     }
 }
 
-/// How much of a cell is the chosen node's, in eighths.
+/// How much of a cell belongs to the selected node, in eighths.
 pub(in super::super) fn selected_sign(cell: &Cell) -> char {
     match (cell.selected, cell.partitions.len() as u32) {
         (0, _) => '·',
         (its, all) if its == all => '█',
-        // Less than all is never drawn as all.
+        // A part is never drawn as the whole.
         (its, all) => spark::step(u64::from((its * 8 / all).clamp(1, 7)), 8),
     }
 }
@@ -130,7 +130,7 @@ pub(in super::super) fn selected_style(theme: &Theme, cell: &Cell) -> Style {
     if cell.selected == 0 { theme.dim } else { theme.accent }
 }
 
-/// Owners next to one another are told apart by weight as well as by their letters.
+/// Adjacent owners differ in weight as well as in letter.
 fn owner_style(theme: &Theme, cell: &Cell, selected: Option<u16>) -> Style {
     match cell.owner {
         None => theme.warn,
@@ -171,7 +171,7 @@ fn pointer(
     };
     let at = at as u16;
     let wide = text::width(&text::clean(words)) as u16;
-    // The words go to the side where there is room for them.
+    // The text goes to the side that has room for it.
     if at + 2 + wide > body.width && at > wide {
         put_right(buf, body, at.saturating_sub(1), y, words, theme.accent);
     } else {
@@ -184,7 +184,7 @@ fn legend(sight: &Sight<'_>, lettered: bool) -> String {
     let shares = &sight.loads.shares;
     if !lettered {
         return format!(
-            "{} owners are more than there are letters: the strip is the chosen node's",
+            "too many owners for one letter each ({}): the strip shows the selected node",
             text::grouped(shares.len() as u64)
         );
     }

@@ -1,4 +1,4 @@
-//! What a log asks, keeps and finds.
+//! The questions, the kept lines and the search of a log.
 
 use super::*;
 use besom_core::snapshot::{LOG_PAGE, LogLine, LogPage, Query};

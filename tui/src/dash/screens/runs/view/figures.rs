@@ -1,4 +1,4 @@
-//! What is known of a run in figures: phases, progress, what it uses, and how it compares.
+//! Draws a run's figures: phases, progress, resource use, and the comparison.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ use crate::dash::text;
 use crate::dash::theme::Theme;
 use crate::dash::widgets::{bar, put, put_all, rule, spark};
 
-/// The widest bar.
+/// The maximum width of the bar.
 const BAR_MAX: u16 = 24;
 
-/// What is drawn from.
+/// The data to draw.
 pub struct Figures<'a> {
     pub run: &'a Run,
     pub detail: &'a Detail,
@@ -38,8 +38,8 @@ pub struct Figures<'a> {
 type Line = Vec<(String, Style)>;
 
 impl Figures<'_> {
-    /// Draws as many lines as there is room for, the most important first, in their order; tells
-    /// how many rows it took.
+    /// Draws as many lines as fit, the most important ones, in their order; returns the number of
+    /// rows used.
     pub fn draw(&self, area: Rect, buf: &mut Buffer) -> u16 {
         let mut lines: Vec<(u8, Line)> = vec![(0, self.heading())];
         if let Some(error) = &self.run.error {
@@ -56,7 +56,7 @@ impl Figures<'_> {
         lines.push((7, self.outcomes(&work)));
         lines.push((8, self.origin()));
         lines.retain(|(_, line)| !line.is_empty());
-        // One row is for the rule below.
+        // One row is for the separator below.
         let room = usize::from(area.height.saturating_sub(1)).max(1);
         while lines.len() > room {
             let last = lines.iter().enumerate().max_by_key(|(at, (worth, _))| (*worth, *at));
@@ -99,7 +99,7 @@ impl Figures<'_> {
             Length::Never => (format!(" ─ {name}: not reached"), theme.dim),
         };
         let slot = match run.trigger {
-            Trigger::Manual { .. } => "asked",
+            Trigger::Manual { .. } => "requested",
             Trigger::Schedule | Trigger::Takeover | Trigger::Pass => "slot",
         };
         let items = match (phases.executing, self.detail.items_between()) {
@@ -133,8 +133,8 @@ impl Figures<'_> {
         let Some(part) = progress.part() else {
             let scanned = text::grouped(run.scanned);
             let words = match run.state {
-                RunState::Scanning => format!("nothing planned yet, {scanned} rows looked at"),
-                _ => format!("nothing was to be done: {scanned} rows looked at"),
+                RunState::Scanning => format!("nothing planned yet, {scanned} rows scanned"),
+                _ => format!("nothing to do: {scanned} rows scanned"),
             };
             return vec![("progress ".into(), theme.dim), (words, theme.text)];
         };
@@ -149,7 +149,7 @@ impl Figures<'_> {
             let rate = self.pace.rate(run.id);
             let eta = match (self.pace.eta(run), progress.grows) {
                 (Some(eta), _) => format!("eta {}", text::span(eta)),
-                (None, true) => "eta: it still scans".to_owned(),
+                (None, true) => "eta: still scanning".to_owned(),
                 (None, false) => "eta ?".to_owned(),
             };
             format!("  {}/s  {eta}", text::rate(rate))
@@ -168,7 +168,7 @@ impl Figures<'_> {
         let theme = self.theme;
         let Some(total) = work.total() else {
             let words = match self.run.state.is_active() {
-                true => "fuel, memory, calls: no node has said anything of this run yet",
+                true => "fuel, memory, calls: no node has reported on this run yet",
                 false => "fuel, memory and calls are known only while a run is active",
             };
             return vec![(words.into(), theme.dim)];
@@ -183,7 +183,7 @@ impl Figures<'_> {
             let high = used.part().is_some_and(|part| part >= 0.9);
             let style = if high { theme.warn } else { theme.text };
             line.push((format!("{name} "), theme.dim));
-            // Of a task whose limits are known.
+            // The task's limits are known, so fuel 0 means that it is not counted.
             if name == "fuel" && limits.fuel == 0 && limits.wall_ms > 0 {
                 line.push(("not counted  ".into(), theme.text));
                 continue;
@@ -215,7 +215,7 @@ impl Figures<'_> {
         let here = took(run, self.cx.now);
         let (Some(p50), Some(p99)) = (durations.quantile(0.5), durations.quantile(0.99)) else {
             return vec![(
-                "no earlier run of this task ended well to compare with".into(),
+                "no earlier run of this task succeeded, so there is no comparison".into(),
                 theme.dim,
             )];
         };
@@ -257,7 +257,7 @@ impl Figures<'_> {
             },
         };
         if run.deduplicated + run.blocked > 0 {
-            let others = [("waiting already", run.deduplicated), ("left alone", run.blocked)];
+            let others = [("already queued", run.deduplicated), ("left alone", run.blocked)];
             let gap = if words.is_empty() { "" } else { "  " };
             words += &format!("{gap}{}", counts(others));
         }
@@ -286,14 +286,14 @@ impl Figures<'_> {
     }
 }
 
-/// Counts with their names, those of nothing left out.
+/// Counts with their names; zero counts are left out.
 fn counts<'a>(counts: impl IntoIterator<Item = (&'a str, u64)>) -> String {
     let some = counts.into_iter().filter(|(_, n)| *n > 0);
     let words = some.map(|(name, n)| format!("{name} {}", text::grouped(n)));
     words.collect::<Vec<_>>().join("  ")
 }
 
-/// What each node does for a run, a line for each.
+/// Draws each node's work for a run, one line per node.
 pub fn nodes(
     run: u64,
     detail: &Detail,
@@ -304,15 +304,15 @@ pub fn nodes(
 ) {
     let work = Work::of(cx.snap, run);
     let head = format!(
-        "{:<14} {:>4} {:>9} {:>7} {:>6} {:>5} {:>6}  SAID",
+        "{:<14} {:>4} {:>9} {:>7} {:>6} {:>5} {:>6}  REPORTED",
         "NODE", "RUN", "COMMITTED", "SKIPPED", "RETRY", "DEAD", "FUEL"
     );
     put(buf, area, 1, 0, &head, theme.title);
     if work.nodes.is_empty() {
-        // Of a run that has ended the history tells who did what.
+        // For an ended run, the history shows which node did what.
         let by_node = detail.by_node();
         if by_node.is_empty() {
-            let words = "No node says anything of this run: it has ended, or just begun.";
+            let words = "No node reports on this run: it has ended or has just started.";
             put(buf, area, 1, 1, words, theme.dim);
         }
         for (y, (node, outcomes)) in (1..area.height).zip(&by_node) {

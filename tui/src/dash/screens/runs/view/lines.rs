@@ -1,4 +1,4 @@
-//! What stands below a run's figures: its log, its items without effect, or its nodes.
+//! Draws the pane below a run's figures: its log, its items without effects, or its nodes.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -15,14 +15,14 @@ use crate::dash::text;
 use crate::dash::theme::Theme;
 use crate::dash::widgets::{put, put_all, put_right, rows};
 
-/// From this width on a line tells its node.
+/// From this width on, each line shows its node.
 const NODE_MIN: u16 = 100;
-/// From this width on it does where several nodes have logged.
+/// From this width on, each line shows its node if several nodes have logged.
 const NODE_OF_MANY_MIN: u16 = 60;
 /// Columns of the node's name.
 const NODE: usize = 12;
 
-/// Draws what is below.
+/// Draws the pane.
 pub fn draw(
     detail: &Detail,
     run: &Run,
@@ -43,7 +43,7 @@ pub fn draw(
     footer(detail, theme, rows(area, area.height - 1, 1), buf);
 }
 
-/// A line of the screen: of which log line, and whether it tells of lines that are missing.
+/// A row of the screen: its log line, and whether it reports missing lines.
 struct Shown {
     words: String,
     style: Style,
@@ -69,7 +69,10 @@ fn log(log: &Log, run: &Run, theme: &Theme, area: Rect, buf: &mut Buffer) {
         above.append(&mut block);
     }
     if before.next().is_none() && above.len() < height && log.forgotten() > 0 {
-        let words = format!("⋮ {} earlier lines are not kept here", text::grouped(log.forgotten()));
+        let words = format!(
+            "⋮ {} earlier lines are not kept by the dashboard",
+            text::grouped(log.forgotten())
+        );
         above.push(Shown { words, style: theme.warn, chosen: false, found: false });
     }
     above.truncate(height);
@@ -90,7 +93,7 @@ fn log(log: &Log, run: &Run, theme: &Theme, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// The rows of a log line: lines missing before it, then its text.
+/// The rows of a log line: missing lines before it, then its text.
 fn block(
     log: &Log,
     line: &LogLine,
@@ -137,24 +140,22 @@ fn block(
     block
 }
 
-/// What is said where there is no line.
+/// The text shown when there is no line.
 fn nothing(log: &Log, run: &Run) -> String {
     if let Some(why) = log.refusal() {
-        return format!("The log cannot be had: {why}");
+        return format!("The log cannot be read: {why}");
     }
     if !log.answered() {
-        return "The log is being asked for ...".to_owned();
+        return "Reading the log ...".to_owned();
     }
     match (log.lines().next().is_some(), run.state.is_active()) {
         (true, _) => format!("No line of level {} or above; L shows more.", log.level.name()),
-        (false, true) => "Nothing logged yet. A plugin logs by the import `log`.".to_owned(),
-        (false, false) => {
-            "This run has logged nothing, or its log is not kept any more.".to_owned()
-        }
+        (false, true) => "Nothing logged yet. A plugin logs through the import `log`.".to_owned(),
+        (false, false) => "This run logged nothing, or its log is no longer kept.".to_owned(),
     }
 }
 
-/// Why items had no effect, by reason; tells what is left of the area.
+/// Draws the reasons of items without effects; returns the remaining area.
 fn summary(detail: &Detail, run: &Run, theme: &Theme, area: Rect, buf: &mut Buffer) -> Rect {
     let mut lines: Vec<(String, Style)> = Vec::new();
     if run.blocked > 0 {
@@ -178,18 +179,16 @@ fn summary(detail: &Detail, run: &Run, theme: &Theme, area: Rect, buf: &mut Buff
     rows(area, taken, area.height.saturating_sub(taken))
 }
 
-/// Items that had no effect, with the reason.
+/// Draws items without effects, with the reason.
 pub fn items(detail: &Detail, run: &Run, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let area = summary(detail, run, theme, area, buf);
     put(buf, area, 1, 0, "OUTCOME    AT        KEY                      REASON", theme.title);
     let mut shown = detail.without_effect().skip(detail.top).peekable();
     if shown.peek().is_none() {
         let words = match (detail.answered(), detail.refusal()) {
-            (_, Some(why)) => format!("The items cannot be had: {why}"),
-            (None, None) => "The items are being asked for ...".to_owned(),
-            (Some(_), None) => {
-                "No item of it was skipped or set aside, as far as its newest tell.".to_owned()
-            }
+            (_, Some(why)) => format!("The items cannot be read: {why}"),
+            (None, None) => "Reading the items ...".to_owned(),
+            (Some(_), None) => "None of its newest items was skipped or set aside.".to_owned(),
         };
         put(buf, area, 1, 1, &words, theme.dim);
         return;

@@ -1,4 +1,4 @@
-//! What is said of a task in a row.
+//! The cells of a task's row.
 
 use besom_core::snapshot::{RunState, Task};
 use besom_core::time::Time;
@@ -10,7 +10,7 @@ use crate::dash::screens::tasks::row::{LAST, NEXT, OVERLAP, P99, SCHEDULE, TASK}
 use crate::dash::text;
 use crate::dash::theme::Theme;
 
-/// The time until something, as `in 1m33s`; what has passed is due.
+/// The time until an instant, such as `in 1m33s`, or `due` if it has passed.
 fn in_words(at: Time, cx: &Context<'_>) -> String {
     if at <= cx.now { "due".to_owned() } else { format!("in {}", text::span(at.since(cx.now))) }
 }
@@ -42,7 +42,7 @@ pub(in crate::dash) fn next(task: &Task, cx: &Context<'_>, theme: &Theme) -> (St
     }
 }
 
-/// How the newest run stands.
+/// The state of the newest run.
 pub(in crate::dash) fn last(task: &Task, cx: &Context<'_>, theme: &Theme) -> (String, Style) {
     match task.last.last() {
         None => ("-".to_owned(), theme.dim),
@@ -58,7 +58,7 @@ pub(in crate::dash) fn last(task: &Task, cx: &Context<'_>, theme: &Theme) -> (St
     }
 }
 
-/// The expression with its zone, where that is not UTC.
+/// The expression, with its zone unless that is UTC.
 fn schedule(task: &Task) -> String {
     let Some(expression) = &task.schedule else { return "-".to_owned() };
     let zone = task.timezone.rsplit('/').next().unwrap_or_default();
@@ -68,7 +68,7 @@ fn schedule(task: &Task) -> String {
     }
 }
 
-/// What stands in a column.
+/// The content of a column.
 pub(in crate::dash) fn cell(
     task: &Task,
     column: usize,
