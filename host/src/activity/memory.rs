@@ -1,5 +1,5 @@
-//! Activity in the memory of one process: the meaning of the port, for tests and
-//! simulations. It decides nothing; [`besom_core::activity::Book`] does.
+//! Activity in the memory of one process: the reference implementation of the port, for tests and
+//! simulations. All decisions are made by [`besom_core::activity::Book`].
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::ports::activity::{Activity, Error, State, Timeouts};
 /// An injected clock.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// Activity that everybody who holds it shares. Its methods never suspend.
+/// Activity that is shared by all holders. Its methods never suspend.
 pub struct MemoryActivity {
     clock: Clock,
     inner: Mutex<Inner>,
@@ -24,13 +24,13 @@ struct Inner {
 }
 
 impl MemoryActivity {
-    /// An activity that observes from now on.
+    /// Creates an activity that observes from now on.
     pub fn new(timeouts: Timeouts, clock: Clock) -> MemoryActivity {
         let book = Book::new(timeouts, clock());
         MemoryActivity { clock, inner: Mutex::new(Inner { book, away: false }) }
     }
 
-    /// Forgets everything, as a server does that was flushed or restarted.
+    /// Forgets everything, like a server that was flushed or restarted.
     pub fn flush(&self) {
         let now = (self.clock)();
         self.lock().book.flush(now);
@@ -42,7 +42,7 @@ impl MemoryActivity {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic of another holder cannot leave the book half written.
+        // A panic of another holder cannot leave the book in an inconsistent state.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

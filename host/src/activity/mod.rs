@@ -1,4 +1,4 @@
-//! Where the activity of things is kept. The port is [`crate::ports::activity`].
+//! Adapters that keep activity. The port is [`crate::ports::activity`].
 
 pub mod memory;
 pub mod redis;

@@ -1,8 +1,8 @@
-//! Activity kept in the store's own file: it survives the host and is read in the same
-//! transaction as the change that it guards.
+//! Activity kept in the store: it survives the host and is read in the same transaction as the
+//! change that it guards.
 //!
-//! This adapter decides nothing: [`besom_core::activity::state_of`] judges what the ledger
-//! holds.
+//! This adapter decides nothing: [`besom_core::activity::state_of`] interprets the contents of the
+//! ledger.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use async_trait::async_trait;
 use crate::ports::activity::{Activity, Error, State};
 use crate::ports::embedded::ActivityLedger;
 
-/// The activity of one store's file.
+/// The activity of one store.
 pub struct StoreActivity {
     ledger: Arc<dyn ActivityLedger>,
 }
 
 impl StoreActivity {
-    /// Reads what others have noted, and listens to nobody itself: what nobody has observed
-    /// stays unknown.
+    /// Reads what other hosts have recorded, without recording anything itself. Keys that no host
+    /// has observed remain unknown.
     pub fn reading(ledger: Arc<dyn ActivityLedger>) -> StoreActivity {
         StoreActivity { ledger }
     }
 
-    /// For the host that serves the activity endpoint: from now on every sign of life reaches
-    /// the ledger, and what shows none for the idle timeout is idle.
+    /// For the host that serves the activity endpoint: from now on, every sign of activity is
+    /// recorded in the ledger, and a key without any during the idle timeout is idle.
     pub fn listening(ledger: Arc<dyn ActivityLedger>) -> StoreActivity {
         ledger.listen();
         StoreActivity { ledger }

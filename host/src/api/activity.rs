@@ -1,8 +1,8 @@
-//! `POST /activity/{id}/connect|disconnect|heartbeat`, `GET /activity/{id}` and the WebSocket
-//! `GET /activity/{id}/ws`.
+//! `POST /activity/{id}/connect|disconnect|heartbeat`, `GET /activity/{id}` and the WebSocket `GET
+//! /activity/{id}/ws`.
 //!
-//! A report names its connection (`?connection=tab-1`, or `{"connection": "tab-1"}` as the
-//! body): the same connection twice counts once, and one that is not heard of again expires.
+//! A report names its connection (`?connection=tab-1`, or `{"connection": "tab-1"}` as the body).
+//! Repeated reports of one connection count once, and a connection without heartbeats expires.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,9 +27,9 @@ use super::tokens::Ticket;
 use super::{CLOSE_MAX, websocket};
 use crate::ports::activity::Activity;
 
-/// The longest id, and the longest name of a connection, in bytes.
+/// Maximum length of an id and of a connection's name, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
-/// The longest body, in bytes.
+/// Maximum size of a body, in bytes.
 const BODY_BYTES_MAX: usize = 4 * 1024;
 
 #[derive(Deserialize, Default)]
@@ -38,10 +38,11 @@ struct Report {
     connection: Option<String>,
 }
 
-/// What is told of every connection beside the activity; it returns at once.
+/// Called for every opened connection, in addition to recording the activity. It must return
+/// immediately.
 pub type Connected = Box<dyn Fn(&str) + Send + Sync>;
 
-/// What the endpoint works with.
+/// The state of the endpoint.
 pub struct Endpoint {
     pub(super) activity: Arc<dyn Activity>,
     /// How long a WebSocket may be silent.
@@ -51,20 +52,20 @@ pub struct Endpoint {
     connected: Option<Connected>,
     sockets: Arc<Semaphore>,
     bounds: Sockets,
-    /// Open WebSockets by the ticket that has opened them.
+    /// The number of open WebSockets by the ticket that opened them.
     by_ticket: Mutex<HashMap<Ticket, u32>>,
 }
 
-/// How many WebSockets may be open at once.
+/// The maximum number of WebSockets open at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sockets {
-    /// In all.
+    /// In total.
     pub all: u32,
-    /// By the same ticket.
+    /// With the same ticket.
     pub per_ticket: u32,
 }
 
-/// The place of a WebSocket, given back when it is dropped.
+/// A reserved place for a WebSocket, released when it is dropped.
 pub(super) struct Place {
     endpoint: Arc<Endpoint>,
     ticket: Option<Ticket>,
@@ -83,8 +84,9 @@ impl Drop for Place {
 }
 
 impl Endpoint {
-    /// An endpoint over an activity, for WebSockets within bounds, each of which shows a
-    /// sign of life within `heartbeat`. `connected` is told of every connection.
+    /// Creates an endpoint over an activity service. The number of WebSockets is bounded by
+    /// `sockets`, and each must respond within `heartbeat`. `connected` is called for every
+    /// connection.
     pub fn new(
         activity: Arc<dyn Activity>,
         heartbeat: Duration,
@@ -97,11 +99,11 @@ impl Endpoint {
         Arc::new(Endpoint { activity, heartbeat, stopping, connected, sockets, bounds, by_ticket })
     }
 
-    /// Waits until every WebSocket is closed, but no longer than [`CLOSE_MAX`].
+    /// Waits until every WebSocket is closed, at most [`CLOSE_MAX`].
     pub async fn closed(&self) {
         let all = self.sockets.acquire_many(self.bounds.all);
         if tokio::time::timeout(CLOSE_MAX, all).await.is_err() {
-            tracing::warn!("some WebSockets did not take their close frame");
+            tracing::warn!("some WebSockets did not receive their close frame");
         }
     }
 
@@ -109,19 +111,22 @@ impl Endpoint {
         self.by_ticket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more WebSocket.
+    /// Reserves a place for one more WebSocket.
     ///
     /// # Errors
-    /// What there is too much of.
+    /// The limit that is reached.
     fn place(self: &Arc<Self>, ticket: Option<Ticket>) -> Result<Place, String> {
         let Sockets { all, per_ticket } = self.bounds;
         let permit = Arc::clone(&self.sockets).try_acquire_owned();
-        let permit = permit.map_err(|_| format!("{all} WebSockets are open already"))?;
+        let permit =
+            permit.map_err(|_| format!("the limit of {all} open WebSockets is reached"))?;
         if let Some(ticket) = &ticket {
             let mut open = self.by_ticket();
             let count = open.entry(ticket.clone()).or_default();
             if *count >= per_ticket {
-                return Err(format!("{per_ticket} WebSockets of this ticket are open already"));
+                return Err(format!(
+                    "the limit of {per_ticket} open WebSockets per ticket is reached"
+                ));
             }
             *count += 1;
         }
@@ -135,7 +140,7 @@ impl Endpoint {
     }
 }
 
-/// The endpoint's requests.
+/// The routes of the endpoint.
 pub fn router(endpoint: Arc<Endpoint>) -> Router {
     Router::new()
         .route("/activity/{id}/ws", get(socket))
@@ -154,14 +159,14 @@ async fn socket(
 ) -> Response {
     let name = match query {
         Ok(Query(query)) => query.connection,
-        Err(error) => return refuse(&format!("the query is not understood: {error}")),
+        Err(error) => return refuse(&format!("invalid query: {error}")),
     };
     if id.len() > NAME_BYTES_MAX || name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
         return refuse(&format!("an id or connection has at most {NAME_BYTES_MAX} bytes"));
     }
     let upgrade = match upgrade {
         Ok(upgrade) => upgrade,
-        Err(error) => return refuse(&format!("open a WebSocket here: {error}")),
+        Err(error) => return refuse(&format!("this path only accepts WebSockets: {error}")),
     };
     match endpoint.place(ticket.map(|Extension(ticket)| ticket)) {
         Ok(place) => websocket::accept(upgrade, endpoint, id, name, place),
@@ -180,7 +185,7 @@ async fn report(
 ) -> Response {
     let query = match query {
         Ok(Query(query)) => query,
-        Err(error) => return refuse(&format!("the query is not understood: {error}")),
+        Err(error) => return refuse(&format!("invalid query: {error}")),
     };
     let body: Report = if body.is_empty() {
         Report::default()
@@ -188,15 +193,13 @@ async fn report(
         match serde_json::from_slice(&body) {
             Ok(body) => body,
             Err(error) => {
-                return refuse(&format!(
-                    "the body is not understood: {error}; send {{\"connection\": \"...\"}}"
-                ));
+                return refuse(&format!("invalid body: {error}; send {{\"connection\": \"...\"}}"));
             }
         }
     };
     let Some(connection) = query.connection.or(body.connection).filter(|name| !name.is_empty())
     else {
-        return refuse("name the connection: ?connection=... or {\"connection\": \"...\"}");
+        return refuse("no connection given: send ?connection=... or {\"connection\": \"...\"}");
     };
     if id.len() > NAME_BYTES_MAX || connection.len() > NAME_BYTES_MAX {
         return refuse(&format!("an id or connection has at most {NAME_BYTES_MAX} bytes"));
@@ -210,7 +213,7 @@ async fn report(
         "disconnect" => activity.disconnect(&id, &connection).await,
         "heartbeat" => activity.heartbeat(&id, &connection).await,
         _ => {
-            let words = "report connect, disconnect or heartbeat";
+            let words = "unknown report: use connect, disconnect or heartbeat";
             return (StatusCode::NOT_FOUND, Json(json!({ "error": words }))).into_response();
         }
     };
@@ -232,7 +235,7 @@ fn refuse(words: &str) -> Response {
 }
 
 fn away(error: &crate::ports::activity::Error) -> Response {
-    tracing::warn!(%error, "a report of activity could not be taken");
+    tracing::warn!(%error, "an activity report could not be recorded");
     let body = Json(json!({ "error": error.to_string() }));
     (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")], body).into_response()
 }

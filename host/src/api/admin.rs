@@ -1,16 +1,16 @@
-//! The admin API: what `besom top` looks at and acts by.
+//! The admin API, used by `besom top` to observe and control the deployment.
 //!
 //! | method | path | body | |
 //! | --- | --- | --- | --- |
-//! | GET | /v1/snapshot | | what is known of the deployment |
-//! | GET | /v1/watch | | the same, then what differs: a line of JSON each, until one side ends |
+//! | GET | /v1/snapshot | | the state of the deployment |
+//! | GET | /v1/watch | | the same, then the changes: one line of JSON each, until one side closes |
 //! | POST | /v1/ask | a question | its answer |
-//! | POST | /v1/act | `{"action": .., "reason": ..}` | what came of it |
+//! | POST | /v1/act | `{"action": .., "reason": ..}` | the result |
 //!
-//! The shapes are those of [`besom_core::snapshot`] and [`besom_core::command`]. Whoever calls
-//! over the Unix socket is known by the system; over TCP by the token. A caller that says
-//! `Besom-Readonly: 1` cannot change anything either, whatever it asks for later on that
-//! request: `besom top --readonly` says so with every one.
+//! The JSON types are those of [`besom_core::snapshot`] and [`besom_core::command`]. A caller on
+//! the Unix socket is identified by the operating system, a caller over TCP by the token. A request
+//! with the header `Besom-Readonly: 1` cannot change anything; `besom top --readonly` sends it with
+//! every request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,37 +33,37 @@ use super::{Bearer, Peer, Rights};
 use crate::gather::Gatherer;
 use crate::gather::answer::Caller;
 
-/// The longest body of a request: an edited value, a reason.
+/// Maximum size of a request body, which contains an edited value and a reason.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// How often an onlooker hears something, even where nothing differs: so that it knows the age of
+/// How often a watcher receives a line even if nothing has changed, so that it knows the age of
 /// what it shows.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-/// How long the first picture may take.
+/// How long the first snapshot may take.
 const FIRST_MAX: Duration = Duration::from_secs(15);
-/// The header by which a caller gives up its right to change things.
+/// The header with which a caller waives its right to make changes.
 pub const READONLY: &str = "besom-readonly";
 
-/// An action, as it is asked for.
+/// The body of a request to act.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// What is to be done.
+    /// The requested action.
     pub action: Action,
-    /// Why.
+    /// The reason, which is recorded with the action.
     #[serde(default)]
     pub reason: String,
 }
 
-/// What knows the deployment, and acts on it.
+/// Observes and controls the deployment.
 #[async_trait]
 pub trait Source: Send + Sync {
-    /// What is known, from now on, until the receiver is dropped. What is there already may be of
-    /// earlier, and counts as seen; none: there is none yet.
+    /// Starts observing until the receiver is dropped. A value that is already present may be
+    /// outdated and counts as seen; `None`: there is none yet.
     fn look(&self) -> watch::Receiver<Option<Arc<Snapshot>>>;
 
     /// Answers a question.
     async fn answer(&self, caller: &Caller, query: Query) -> Answer;
 
-    /// Does what somebody wants, in their name.
+    /// Performs an action on behalf of the caller.
     async fn act(&self, caller: &Caller, action: Action, reason: &str) -> Answer;
 }
 
@@ -82,18 +82,18 @@ impl Source for Gatherer {
     }
 }
 
-/// What the API is made of.
+/// The parts of the API.
 #[derive(Clone)]
 pub struct Admin {
-    /// What is known.
+    /// The source of snapshots and answers.
     pub source: Arc<dyn Source>,
-    /// Whether nobody may change anything.
+    /// Whether all callers are read-only.
     pub readonly: bool,
     /// Becomes true when the host stops.
     pub stopping: watch::Receiver<bool>,
 }
 
-/// The API over what knows the deployment.
+/// The routes of the API.
 pub fn router(admin: Admin) -> Router {
     Router::new()
         .route("/v1/snapshot", get(snapshot))
@@ -117,7 +117,7 @@ impl FromRequestParts<Arc<Admin>> for Caller {
             .map_err(IntoResponse::into_response)?;
         let by = match peer {
             Peer::Local(Some(uid)) => user(uid),
-            Peer::Local(None) => "somebody on this machine".to_owned(),
+            Peer::Local(None) => "an unknown local user".to_owned(),
             Peer::Remote(address) => match bearer.and_then(|bearer| bearer.name) {
                 Some(name) => format!("{name} (by token, {})", address.ip()),
                 None => format!("{} (by token)", address.ip()),
@@ -128,7 +128,7 @@ impl FromRequestParts<Arc<Admin>> for Caller {
     }
 }
 
-/// A user of this machine: the name, where there is one, and the number.
+/// A user of this machine: the name if known, and the number.
 pub(crate) fn user(uid: u32) -> String {
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let name = users.lines().find_map(|line| {
@@ -143,7 +143,7 @@ pub(crate) fn user(uid: u32) -> String {
 }
 
 async fn snapshot(State(admin): State<Arc<Admin>>, caller: Caller) -> Response {
-    // One that is already there may be of long ago: it counts as seen.
+    // A value that is already present may be outdated: it counts as seen.
     let mut pictures = admin.source.look();
     match tokio::time::timeout(FIRST_MAX, pictures.changed()).await {
         Ok(Ok(())) => {}
@@ -157,10 +157,10 @@ async fn snapshot(State(admin): State<Arc<Admin>>, caller: Caller) -> Response {
 }
 
 fn away() -> Response {
-    (StatusCode::SERVICE_UNAVAILABLE, "nothing is known yet: ask again").into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, "no snapshot is available yet: try again").into_response()
 }
 
-/// The snapshot as a caller sees it.
+/// The snapshot as the caller may see it.
 fn seen(latest: &Snapshot, caller: &Caller) -> Snapshot {
     Snapshot { readonly: caller.readonly, ..latest.clone() }
 }
@@ -172,7 +172,7 @@ async fn look(State(admin): State<Arc<Admin>>, caller: Caller) -> Response {
     let lines = futures::stream::unfold(told, |mut told| async move {
         let frame = told.next().await?;
         told.spoke = Instant::now();
-        // A snapshot is made of what JSON can say.
+        // A snapshot contains only what JSON can represent.
         let mut line = serde_json::to_vec(&frame).ok()?;
         line.push(b'\n');
         Some((Ok::<_, std::convert::Infallible>(Bytes::from(line)), told))
@@ -180,7 +180,7 @@ async fn look(State(admin): State<Arc<Admin>>, caller: Caller) -> Response {
     ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
 }
 
-/// What an onlooker was told.
+/// The state that a watcher has received.
 struct Told {
     pictures: watch::Receiver<Option<Arc<Snapshot>>>,
     last: Option<Snapshot>,
@@ -190,7 +190,7 @@ struct Told {
 }
 
 impl Told {
-    /// The next line; none: the host stops. Whoever is slow is told less often.
+    /// The next line; `None`: the host is stopping. A slow reader receives fewer lines.
     async fn next(&mut self) -> Option<Frame> {
         loop {
             tokio::select! {

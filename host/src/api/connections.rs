@@ -1,17 +1,17 @@
-//! Connections: accepted as far as there is room, and ended when they say nothing.
+//! Accepts connections while there is room, and closes those that stay silent.
 //!
 //! ```text
-//! accept ── a place among those that have shown no right ── room for one more ── TLS ── requests
-//!             │                                               │                        │
-//!             └─ too many, of its address or of all:          │                        └─ one with a
-//!                the oldest of them ends                      │                           right leaves it
-//!                                                             └─ none: of those with a right, the one
-//!                                                                that has rested for the longest ends
+//! accept ── a place among unauthenticated ones ── room for one more ── TLS ── requests
+//!             │                                          │                       │
+//!             └─ too many, of its address or in total:   │                       └─ an authenticated
+//!                the oldest of them is closed            │                          one leaves it
+//!                                                        └─ none: the authenticated one that has
+//!                                                           been idle the longest is closed
 //! ```
-//! Callers that have shown no right share few places, so that they cannot take those of others,
-//! nor the descriptors that the lease and the store need. Callers with a right keep their
-//! connections from one request to the next as long as there is room: while somebody waits for it,
-//! each answer is its connection's last. The Unix sockets and TCP have each their own.
+//! Unauthenticated callers share few places, so that they can take neither the places of others nor
+//! the descriptors that the lease and the store need. Authenticated callers keep their connections
+//! between requests as long as there is room; while another caller is waiting for room, each
+//! response is the last of its connection. The Unix sockets and TCP have separate limits.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -42,21 +42,21 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Peer;
 
-/// Bounds of the connections of a socket.
+/// Limits on the connections of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Connections at once.
+    /// Maximum number of connections.
     pub connections_max: usize,
-    /// Of these, connections that have shown no right yet.
+    /// Maximum number of connections that are not authenticated yet.
     pub strangers_max: usize,
-    /// Of these, connections of one address.
+    /// Maximum number of unauthenticated connections from one address.
     pub strangers_per_address_max: usize,
-    /// How long a TLS handshake may take, and after it the header of a request, or the pause
+    /// Maximum duration of a TLS handshake, of receiving a request's header, and of the pause
     /// before it.
     pub header_max: Duration,
 }
 
-/// Connections at once, where the configuration says nothing else.
+/// Default for the maximum number of connections.
 pub const CONNECTIONS_MAX_DEFAULT: u32 = 64;
 
 impl Default for Bounds {
@@ -66,8 +66,8 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// So many connections: of these, half may have shown no right, and half of those may be of one
-    /// address.
+    /// Limits derived from a maximum number of connections: half of them may be unauthenticated,
+    /// and half of those may come from one address.
     pub fn of(connections_max: u32) -> Bounds {
         let all = usize::try_from(connections_max).unwrap_or(usize::MAX);
         Bounds {
@@ -79,28 +79,28 @@ impl Bounds {
     }
 }
 
-/// How long nothing is accepted after the system has refused to: it has no descriptor left.
+/// How long no connection is accepted after the system has refused to (it has no descriptors left).
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 
-/// Where connections come from.
+/// The source of connections.
 pub(super) enum Door {
     Unix(UnixListener),
     Tcp(TcpListener, Option<TlsAcceptor>),
 }
 
-/// Connections, the oldest first.
+/// Connections, oldest first.
 type Seats = Arc<Mutex<VecDeque<Arc<Seat>>>>;
 
-/// What is known of a connection.
+/// The state of a connection.
 struct Seat {
     address: Option<IpAddr>,
-    /// Whether its caller has shown a right.
+    /// Whether the caller is authenticated.
     known: AtomicBool,
-    /// Since when it waits for a request; none: it is answered one.
+    /// Since when it has been waiting for a request; `None`: a request is being answered.
     rests: Mutex<Option<Instant>>,
-    /// Ends the connection, whatever is under way.
+    /// Closes the connection immediately.
     end: Notify,
-    /// Ends it once it waits for a request.
+    /// Closes it as soon as it is waiting for a request.
     enough: Notify,
 }
 
@@ -118,8 +118,8 @@ impl Seat {
     }
 }
 
-/// The place of a connection: among those that have shown no right, until [`Place::is_known`].
-/// Given back with the connection.
+/// The place of a connection, among the unauthenticated ones until [`Place::is_known`]. Released
+/// with the connection.
 #[derive(Clone)]
 pub(super) struct Place(Arc<Taken>);
 
@@ -136,7 +136,8 @@ impl Drop for Taken {
 }
 
 impl Place {
-    /// The caller has shown a right, or needs none: its place among the strangers is another's.
+    /// Marks the caller as authenticated, or as not required to be. Its place among the
+    /// unauthenticated connections becomes free.
     pub(super) fn is_known(&self) {
         self.0.seat.known.store(true, Ordering::Relaxed);
     }
@@ -147,7 +148,7 @@ struct Room {
     bounds: Bounds,
     all: Arc<Semaphore>,
     seats: Seats,
-    /// Whether somebody waits for room.
+    /// Whether a caller is waiting for room.
     crowded: Arc<AtomicBool>,
 }
 
@@ -157,7 +158,7 @@ impl Room {
         Room { bounds, all, seats: Seats::default(), crowded: Arc::default() }
     }
 
-    /// Waits until there is room for one more, and has somebody make it.
+    /// Waits until there is room for one more connection, and closes an idle one to make room.
     async fn wait(&self) -> Option<OwnedSemaphorePermit> {
         let all = Arc::clone(&self.all);
         let room = match Arc::clone(&all).try_acquire_owned() {
@@ -172,7 +173,7 @@ impl Room {
         room
     }
 
-    /// Of the connections that wait for a request, the one that has waited for the longest ends.
+    /// Closes the connection that has been waiting for a request for the longest time.
     fn make_room(&self) {
         let all = self.seats.lock().unwrap_or_else(PoisonError::into_inner);
         let known = all.iter().filter(|seat| seat.is_known());
@@ -182,9 +183,9 @@ impl Room {
         }
     }
 
-    /// A place for one more that nobody knows. Where there are too many, of its address or of all,
-    /// the oldest ends: whoever has a right shows it at once, and those that only hold their place
-    /// make room.
+    /// A place for one more unauthenticated connection. If there are too many, from its address or
+    /// in total, the oldest is closed: a legitimate caller authenticates at once, while connections
+    /// that only occupy a place make room.
     fn place(&self, peer: &Peer) -> Place {
         let address = match peer {
             Peer::Remote(from) => Some(from.ip()),
@@ -192,7 +193,7 @@ impl Room {
         };
         let seat = Arc::new(Seat {
             address,
-            // The mode of a Unix socket has let nobody else in.
+            // Only users that the mode of the Unix socket admits can connect.
             known: AtomicBool::new(matches!(peer, Peer::Local(_))),
             rests: Mutex::new(Some(Instant::now())),
             end: Notify::new(),
@@ -210,7 +211,7 @@ impl Room {
                 None
             };
             if let Some(oldest) = oldest {
-                // It is none of them any longer, though it may take a moment to end.
+                // It no longer counts as unauthenticated, although closing it may take a moment.
                 oldest.known.store(true, Ordering::Relaxed);
                 oldest.end.notify_one();
             }
@@ -221,7 +222,7 @@ impl Room {
     }
 }
 
-/// Serves until `stopped`, and then until the requests under way are answered.
+/// Serves until `stopped`, and then until all requests under way are answered.
 pub(super) async fn serve(
     door: &Door,
     router: Router,
@@ -233,7 +234,7 @@ pub(super) async fn serve(
     let mut open = JoinSet::new();
     let stopping = stop.clone();
     let mut stopped = pin!(async move {
-        // A sender that is gone stops it as well.
+        // A dropped sender also stops it.
         let _ = stop.wait_for(|stop| *stop).await;
     });
     let mut newcomer: Option<Newcomer> = None;
@@ -241,7 +242,7 @@ pub(super) async fn serve(
         let whole = tokio::select! {
             biased;
             () = &mut stopped => break,
-            // Those that have ended are forgotten.
+            // Removes connections that have ended.
             Some(_) = open.join_next(), if !open.is_empty() => continue,
             accepted = accept(door, &room), if newcomer.is_none() => {
                 newcomer = accepted;
@@ -262,7 +263,7 @@ pub(super) async fn serve(
                     let hand = tokio::time::timeout(bounds.header_max, tls.accept(stream)).await;
                     match hand {
                         Ok(Ok(stream)) => attending.serve(stream, stopping).await,
-                        Ok(Err(error)) => tracing::debug!(%error, ?peer, "no TLS connection"),
+                        Ok(Err(error)) => tracing::debug!(%error, ?peer, "a TLS handshake failed"),
                         Err(_) => tracing::debug!(?peer, "a TLS handshake took too long"),
                     }
                 }
@@ -277,7 +278,7 @@ pub(super) async fn serve(
         });
     }
     drop(newcomer);
-    // While it still listens: afterwards the path may be another host's.
+    // While the socket is still listening: afterwards, the path may belong to another host.
     closing();
     while open.join_next().await.is_some() {}
 }
@@ -287,10 +288,10 @@ enum Stream {
     Tcp(tokio::net::TcpStream, Option<TlsAcceptor>),
 }
 
-/// A connection that was accepted, and waits for room.
+/// An accepted connection that is waiting for room.
 type Newcomer = (Stream, Peer, Place);
 
-/// The next connection; none: there is none, for now.
+/// The next connection; `None`: none at the moment.
 async fn accept(door: &Door, room: &Room) -> Option<Newcomer> {
     let accepted = match door {
         Door::Unix(listener) => listener.accept().await.map(|(stream, _)| {
@@ -310,20 +311,20 @@ async fn accept(door: &Door, room: &Room) -> Option<Newcomer> {
         }
         Err(error) if is_of_connection(&error) => None,
         Err(error) => {
-            tracing::warn!(%error, "no connection can be accepted");
+            tracing::warn!(%error, "connections cannot be accepted");
             tokio::time::sleep(REFUSED_PAUSE).await;
             None
         }
     }
 }
 
-/// Whether an error concerns the connection that would have been accepted, and no other.
+/// Whether an error concerns only the connection that would have been accepted.
 fn is_of_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
 }
 
-/// What a connection is answered with.
+/// What is needed to serve a connection.
 struct Attending {
     peer: Peer,
     place: Place,
@@ -382,7 +383,7 @@ impl Attending {
     }
 }
 
-/// A request under way: when it is dropped, its connection waits for the next one.
+/// A request under way. When it is dropped, its connection waits for the next request.
 struct Rest {
     seat: Arc<Seat>,
     crowded: Arc<AtomicBool>,
@@ -394,8 +395,8 @@ impl Rest {
         Rest { seat: Arc::clone(seat), crowded: Arc::clone(crowded) }
     }
 
-    /// An answer until whose end the request is under way. While somebody waits for room it is the
-    /// last of its connection.
+    /// Wraps a response: the request is under way until the end of its body. While a caller is
+    /// waiting for room, it is the last response of its connection.
     fn with(self, mut answer: Response) -> Response {
         let upgrades = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
         if !upgrades && self.crowded.load(Ordering::Relaxed) {
@@ -408,14 +409,14 @@ impl Rest {
 impl Drop for Rest {
     fn drop(&mut self) {
         self.seat.set_rests(Some(Instant::now()));
-        // An answer that had begun before somebody waited.
+        // A response that began before a caller was waiting.
         if self.crowded.load(Ordering::Relaxed) {
             self.seat.enough.notify_one();
         }
     }
 }
 
-/// The body of an answer.
+/// The body of a response.
 struct Answer {
     inner: Body,
     _rest: Rest,

@@ -1,5 +1,5 @@
-//! `GET /status`: what this host does and what it cannot reach. It answers when nothing else
-//! does, because it asks nobody.
+//! `GET /status`: what this host is doing and what it cannot reach. It uses no other service, so it
+//! answers even if none of them do.
 
 use std::sync::Arc;
 
@@ -14,31 +14,31 @@ use crate::host::Live;
 use crate::host::health::Health;
 use crate::ports::store::Missing;
 
-/// A host as it sees itself.
+/// The host's own view of its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostStatus {
-    /// This incarnation.
+    /// This incarnation of the node.
     pub node: NodeName,
     /// `following`, `leading`, `draining`, `stopped`.
     pub state: String,
-    /// The term it leads under.
+    /// The term under which it leads; `None`: it does not lead.
     pub term: Option<u64>,
-    /// What it cannot reach.
+    /// The services that it cannot reach.
     pub missing: Vec<Missing>,
 }
 
-/// What it is made of.
+/// The sources of the status.
 #[derive(Clone)]
 pub struct Host {
-    /// This incarnation.
+    /// This incarnation of the node.
     pub node: NodeName,
-    /// What it does.
+    /// What the node is doing.
     pub live: watch::Receiver<Live>,
-    /// What it cannot reach.
+    /// The services that cannot be reached.
     pub health: Arc<Health>,
 }
 
-/// The endpoint over a host.
+/// The routes of the status endpoint.
 pub fn router(host: Host) -> Router {
     Router::new().route("/status", get(status)).with_state(host)
 }

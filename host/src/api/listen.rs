@@ -1,4 +1,4 @@
-//! Sockets: bound with care, served until told to stop.
+//! Sockets: bound securely, and served until stopped.
 
 use std::io;
 use std::net::SocketAddr;
@@ -25,67 +25,67 @@ use tokio_rustls::TlsAcceptor;
 use super::connections::{self, Bounds, Door, Place};
 use super::tokens::{Bearer, Ticket, Tickets, Tokens};
 
-/// How long open requests may hold up the end of the host.
+/// How long requests under way may delay the end of the host.
 pub const CLOSE_MAX: Duration = Duration::from_secs(1);
-/// How long a request may take to be read, and until its answer begins: a command waits for a leader.
+/// Maximum time to read a request and to begin its response, which may have to wait for a leader.
 const REQUEST_MAX: Duration = Duration::from_secs(30);
 
-/// A socket cannot be listened on.
+/// Why a socket cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another host is listening.
+    /// Another host is listening on the socket.
     #[error("{0}: another host is listening there; give each its own socket")]
     Taken(PathBuf),
-    /// Something else is there.
-    #[error("{0}: this is not a socket; name another path, or move it away")]
+    /// The path exists and is not a socket.
+    #[error("{0}: exists and is not a socket; use another path, or move the file away")]
     NotASocket(PathBuf),
-    /// Everybody could call.
-    #[error("{0}: other machines can reach this address; name a token file, or listen on loopback")]
+    /// The address is reachable by other machines, and no token is set.
+    #[error("{0}: other machines can reach this address; set a token file, or listen on loopback")]
     Open(SocketAddr),
-    /// Tokens and answers could be read on the way.
+    /// The address is reachable by other machines, and TLS is not set up.
     #[error(
         "{0}: other machines can reach this address: set tls_cert and tls_key, or listen on loopback"
     )]
     Plain(SocketAddr),
-    /// TLS cannot be used.
+    /// The TLS files cannot be used.
     #[error("{path}: {words}")]
     Tls {
-        /// The file.
+        /// The file concerned.
         path: PathBuf,
         /// What is wrong.
         words: String,
     },
-    /// The token cannot be used.
+    /// The token file cannot be used.
     #[error("{path}: {words}")]
     Token {
-        /// The file.
+        /// The file concerned.
         path: PathBuf,
-        /// What is wrong, and the fix.
+        /// What is wrong and how to fix it.
         words: String,
     },
-    /// The system refuses.
+    /// The operating system reported an error.
     #[error("{at}: {error}")]
     Io {
-        /// The path or address.
+        /// The path or address concerned.
         at: String,
-        /// What it says.
+        /// The error of the operating system.
         error: io::Error,
     },
 }
 
-/// TLS of a TCP socket, from PEM files.
+/// The PEM files for TLS on a TCP socket.
 #[derive(Debug, Clone, Copy)]
 pub struct TlsFiles<'a> {
-    /// The certificate, with those between it and the authority.
+    /// The certificate, followed by the intermediate certificates.
     pub cert: &'a Path,
-    /// Its key (mode 0600).
+    /// The private key (mode 0600).
     pub key: &'a Path,
-    /// The authority that callers' certificates have to come from; none: they need none.
+    /// The CA that must have issued the callers' certificates; `None`: callers need no certificate.
     pub client_ca: Option<&'a Path>,
 }
 
 impl TlsFiles<'_> {
-    /// Whether they can be used.
+    /// Checks that the files can be used.
     ///
     /// # Errors
     /// What is wrong, with the file.
@@ -99,7 +99,7 @@ impl TlsFiles<'_> {
             let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
             let all: Vec<_> = read.map_err(|error| fail(path, error.to_string()))?;
             match all.is_empty() {
-                true => Err(fail(path, "it holds no certificate".into())),
+                true => Err(fail(path, "it contains no certificate".into())),
                 false => Ok(all),
             }
         };
@@ -131,65 +131,65 @@ impl TlsFiles<'_> {
     }
 }
 
-/// Before the token, in the subprotocol by which a WebSocket shows it that cannot set a header.
+/// The prefix of the token in the subprotocol, for WebSocket clients that cannot set a header.
 const TOKEN_PROTOCOL: &str = "besom.token.";
-/// Before the ticket, in the subprotocol by which a web page shows it.
+/// The prefix of the ticket in the subprotocol, for web pages.
 const TICKET_PROTOCOL: &str = "besom.ticket.";
 
-/// Who is on the other end of a connection.
+/// The other end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
-    /// A process of this machine, by the number of its user; none: the system does not say.
+    /// A process on this machine, with its user id; `None`: the system does not report it.
     Local(Option<u32>),
-    /// Somebody at an address.
+    /// A process at this address.
     Remote(SocketAddr),
 }
 
 /// What a caller may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rights {
-    /// Look, and change things.
+    /// Read, and make changes.
     All,
-    /// Only look.
+    /// Read only.
     Look,
 }
 
 /// The web pages that may open WebSockets, each with a ticket.
 #[derive(Clone)]
 pub struct Pages {
-    /// Their origins.
+    /// The allowed origins.
     pub origins: Arc<[String]>,
-    /// Who signs their tickets.
+    /// The keys that sign their tickets.
     pub tickets: Tickets,
 }
 
-/// Who may call over TCP.
+/// Access control for a TCP socket.
 #[derive(Clone, Default)]
 pub struct Gate {
-    /// The tokens that callers show; none: only this machine can call.
+    /// The accepted tokens; empty: no token is required, and only this machine can connect.
     tokens: Vec<Tokens>,
-    /// Web pages that may open a WebSocket; none: no page.
+    /// The web pages that may open a WebSocket; `None`: none may.
     pages: Option<Pages>,
-    /// Whether callers have seen the certificate of the name that they mean.
+    /// Whether callers use TLS and so have verified the host's name.
     encrypted: bool,
 }
 
 /// A bound socket.
 pub enum Listener {
-    /// A Unix socket, removed at the end.
+    /// A Unix socket, which is removed at the end.
     Unix(UnixListener, PathBuf),
-    /// TCP, and who may call.
+    /// A TCP socket with its access control.
     Tcp(TcpListener, Gate),
-    /// The same, encrypted.
+    /// A TCP socket with TLS and its access control.
     Tls(TcpListener, TlsAcceptor, Gate),
 }
 
 impl Listener {
-    /// Binds a Unix socket of mode 0600. One that a dead host has left is replaced; one
-    /// that answers is not, nor is anything that is no socket.
+    /// Binds a Unix socket of mode 0600. A stale socket of a dead host is replaced; a socket that
+    /// accepts connections, or any other file, is not.
     ///
     /// # Errors
-    /// [`Error::Taken`], [`Error::NotASocket`], or what the system refuses.
+    /// [`Error::Taken`], [`Error::NotASocket`], or an error of the operating system.
     pub async fn unix(path: &Path) -> Result<Listener, Error> {
         let io = |error| Error::Io { at: path.display().to_string(), error };
         match std::fs::symlink_metadata(path) {
@@ -199,14 +199,15 @@ impl Listener {
                 return Err(Error::NotASocket(path.to_owned()));
             }
             Ok(_) => match UnixStream::connect(path).await {
-                // Only this says that nobody listens; a host that is too busy says otherwise.
+                // Only this error shows that no process is listening; a busy host causes other
+                // errors.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(io(error)),
                 Ok(_) | Err(_) => return Err(Error::Taken(path.to_owned())),
             },
         }
-        // Bound under another name and moved, so that nobody connects before the mode is set.
+        // Bound under another name and renamed, so that no client connects before the mode is set.
         let hidden = path.with_extension(format!("{}.tmp", std::process::id()));
         let listener = UnixListener::bind(&hidden).map_err(io)?;
         std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600)).map_err(io)?;
@@ -214,11 +215,11 @@ impl Listener {
         Ok(Listener::Unix(listener, path.to_owned()))
     }
 
-    /// Binds a TCP address, for callers with one of these tokens, and for web pages with a ticket.
+    /// Binds a TCP address, for callers with one of these tokens and for web pages with a ticket.
     ///
     /// # Errors
-    /// No token, no TLS where other machines can reach the address, files that cannot be used, or
-    /// what the system refuses.
+    /// There is no token, TLS is missing although other machines can reach the address, a file
+    /// cannot be used, or the operating system reports an error.
     pub async fn tcp(
         address: SocketAddr,
         tokens: Vec<Tokens>,
@@ -239,11 +240,11 @@ impl Listener {
         }
     }
 
-    /// Binds a TCP address that only this machine can reach, for what every local user may
-    /// see and change.
+    /// Binds a TCP address that only this machine can reach, for data that every local user may
+    /// read and change.
     ///
     /// # Errors
-    /// [`Error::Open`] for any other address, or what the system refuses.
+    /// [`Error::Open`] for any other address, or an error of the operating system.
     pub async fn tcp_of_this_machine(address: SocketAddr) -> Result<Listener, Error> {
         if !address.ip().is_loopback() {
             return Err(Error::Open(address));
@@ -251,10 +252,10 @@ impl Listener {
         Ok(Listener::Tcp(bind(address).await?, Gate::default()))
     }
 
-    /// Its address, where it is TCP.
+    /// The address of a TCP socket.
     ///
     /// # Errors
-    /// What the system refuses.
+    /// Those of the operating system.
     pub fn address(&self) -> io::Result<Option<SocketAddr>> {
         match self {
             Listener::Unix(..) => Ok(None),
@@ -262,13 +263,13 @@ impl Listener {
         }
     }
 
-    /// Serves until `stop` becomes true, and then until the open requests are answered, but
-    /// no longer than [`CLOSE_MAX`].
+    /// Serves until `stop` becomes true, and then until the open requests are answered, at most
+    /// [`CLOSE_MAX`].
     pub async fn serve(self, router: Router, stop: watch::Receiver<bool>) {
         self.serve_within(router, Bounds::default(), stop).await;
     }
 
-    /// The same with other bounds.
+    /// Like [`Listener::serve`], with the given limits.
     pub async fn serve_within(
         self,
         router: Router,
@@ -277,7 +278,7 @@ impl Listener {
     ) {
         let serving = self.serve_all(router, bounds, stop.clone());
         let late = async {
-            // A sender that is gone stops it as well.
+            // A dropped sender also stops it.
             let _ = stop.wait_for(|stop| *stop).await;
             tokio::time::sleep(CLOSE_MAX).await;
         };
@@ -310,7 +311,7 @@ impl Listener {
     }
 }
 
-/// A request is read, and its answer begun, within [`REQUEST_MAX`].
+/// Limits the time to read a request and to begin its response to [`REQUEST_MAX`].
 async fn within_time(request: Request, next: Next) -> Response {
     match tokio::time::timeout(REQUEST_MAX, next.run(request)).await {
         Ok(response) => response,
@@ -318,7 +319,7 @@ async fn within_time(request: Request, next: Next) -> Response {
     }
 }
 
-/// An answer after which the connection is closed.
+/// A response after which the connection is closed.
 fn closing(status: StatusCode, words: impl Into<String>) -> Response {
     (status, [(header::CONNECTION, "close")], words.into()).into_response()
 }
@@ -333,7 +334,7 @@ async fn only_with_right(State(gate): State<Gate>, mut request: Request, next: N
     if right.is_ok()
         && let Some(place) = request.extensions().get::<Place>()
     {
-        // Where nobody has to show anything, nobody is a stranger either.
+        // If no token is required, every caller counts as authenticated.
         place.is_known();
     }
     let right = match right {
@@ -348,15 +349,15 @@ async fn only_with_right(State(gate): State<Gate>, mut request: Request, next: N
     next.run(request).await
 }
 
-/// What a caller over TCP has shown.
+/// The credentials of a caller over TCP.
 enum Right {
     Token(Bearer),
-    /// Only for the WebSocket of the thing that it was signed for.
+    /// Valid only for the WebSocket of the id that it was signed for.
     Ticket(Ticket),
 }
 
 impl Gate {
-    /// What the caller has shown; none: nobody has to show anything here.
+    /// The credentials of a request; `None`: none are required.
     fn judge(&self, request: &Request) -> Result<Option<Right>, (StatusCode, String)> {
         let forbidden = |words: &str| Err((StatusCode::FORBIDDEN, words.to_owned()));
         let headers = request.headers();
@@ -371,21 +372,22 @@ impl Gate {
             let origins = self.pages.as_ref().map_or(&[][..], |pages| &pages.origins);
             let allowed = |origin: &str| origins.iter().any(|allowed| allowed == origin);
             if !(socket && text(header::ORIGIN).is_some_and(allowed)) {
-                return forbidden("not for web pages");
+                return forbidden("requests from web pages are not allowed");
             }
         } else if !self.encrypted && !text(header::HOST).is_some_and(is_plain) {
-            return forbidden("name the host by its address");
+            return forbidden("the Host header must contain an IP address or localhost");
         }
         if let (Some(ticket), Some(pages)) = (shown(TICKET_PROTOCOL), &self.pages) {
             let id = socket_of(request.uri().path());
-            let id = id.ok_or((StatusCode::FORBIDDEN, "a ticket opens WebSockets only".into()))?;
+            let id =
+                id.ok_or((StatusCode::FORBIDDEN, "a ticket is only valid for WebSockets".into()))?;
             let judged = pages.tickets.judge(ticket, &id, SystemTime::now());
             let right = judged.map_err(|words| (StatusCode::UNAUTHORIZED, words))?;
             return Ok(Some(Right::Ticket(right)));
         }
         if page {
-            // The token reports for every id; whoever uses the page could read it.
-            return forbidden("a web page shows a ticket, never the token");
+            // The token allows reports for every id, and every user of the page could read it.
+            return forbidden("a web page must send a ticket, not the token");
         }
         if self.tokens.is_empty() {
             return Ok(None);
@@ -395,7 +397,10 @@ impl Gate {
             self.tokens.iter().fold(None, |known, tokens| tokens.find(shown).or(known))
         });
         let right = bearer.map(Right::Token).ok_or_else(|| {
-            (StatusCode::UNAUTHORIZED, "show the token: Authorization: Bearer ...".to_owned())
+            (
+                StatusCode::UNAUTHORIZED,
+                "the token is missing or wrong: send Authorization: Bearer ...".to_owned(),
+            )
         })?;
         Ok(Some(right))
     }
@@ -408,7 +413,8 @@ fn socket_of(path: &str) -> Option<String> {
     percent_decode_str(id).decode_utf8().ok().map(String::from)
 }
 
-/// Whether a host is an address or `localhost`: no name was bent to this address.
+/// Whether the host is an IP address or `localhost`. Other names could be bound to this address by
+/// DNS rebinding.
 fn is_plain(host: &str) -> bool {
     host.parse::<Authority>().is_ok_and(|host| {
         let name = host.host();

@@ -1,12 +1,15 @@
-//! What the host listens to: an endpoint for products that report activity, and, on its own,
-//! a ring of servers and keys.
+//! The host's HTTP endpoints: activity reports of products, the admin API, the host's status, and a
+//! standalone ring of servers and keys.
 //!
-//! A Unix socket of mode 0600 by default. TCP is opt-in and needs a token, because loopback
-//! is open to every local user and, through a browser, to every page; beyond this machine it
-//! needs TLS as well. A request over TCP shows the token, names a host that is an address or `localhost`, and has no `Origin`. A web
-//! page may open a WebSocket, from an origin that the configuration lists: it cannot set a
-//! header, so it shows a ticket as a subprotocol, `besom.ticket.TICKET`, beside `besom`. A ticket is
-//! signed for one id and ends at a time; the token, which reports for every id, is refused there.
+//! By default they listen on a Unix socket of mode 0600. TCP is opt-in and requires a token,
+//! because loopback is open to every local user and, through a browser, to every web page; an
+//! address that other machines can reach also requires TLS. A request over TCP sends the token, has
+//! a `Host` that is an address or `localhost` (checked without TLS), and has no `Origin`.
+//!
+//! A web page may only open a WebSocket, and only from an origin that the configuration lists. It
+//! cannot set a header, so it sends a ticket as a subprotocol, `besom.ticket.TICKET`, in addition
+//! to `besom`. A ticket is signed for one id and expires; the token, which allows reports for every
+//! id, is rejected there.
 
 mod activity;
 pub mod admin;

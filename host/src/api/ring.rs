@@ -2,15 +2,15 @@
 //!
 //! | method | path | body | |
 //! | --- | --- | --- | --- |
-//! | GET | /ring | | the servers, and how keys get to them |
+//! | GET | /ring | | the servers, and how keys are assigned to them |
 //! | POST | /ring/server | `{"name", "weight"?, "rehash"?}` | adds a server |
 //! | DELETE | /ring/server | `{"name", "rehash"?}` | removes it |
 //! | GET | /ring/key/{key} | | its owner, and whether it is stored there |
 //! | POST | /ring/key | `{"key"}` | stores it on its owner |
 //! | DELETE | /ring/key | `{"key"}` | removes it |
 //!
-//! What a body says may also stand in the query. `rehash` moves the stored keys to where they
-//! belong after the change, and the answer counts them. The same lies under
+//! The fields of a body may also be given as query parameters. `rehash` moves the stored keys to
+//! their owners after the change, and the response counts them. The same routes exist under
 //! `/consistenthash`. The ring is in memory: it models servers and does not run them.
 
 use std::num::NonZeroU32;
@@ -28,16 +28,16 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-/// The longest name of a server, and the longest key, in bytes.
+/// Maximum length of a server's name and of a key, in bytes.
 pub const NAME_BYTES_MAX: usize = 512;
-/// The longest body, in bytes.
+/// Maximum size of a body, in bytes.
 const BODY_BYTES_MAX: usize = 4 * 1024;
-/// The most keys that are stored.
+/// Maximum number of stored keys.
 pub const KEYS_MAX: usize = 10_000_000;
 
 type AnyHasher = Box<dyn Hasher + Send + Sync>;
 
-/// A ring as it is served.
+/// A ring and its stored keys, as served.
 pub struct ServedRing {
     hash: HashName,
     virtual_nodes: NonZeroU32,
@@ -45,14 +45,14 @@ pub struct ServedRing {
 }
 
 impl ServedRing {
-    /// An empty ring.
+    /// Creates an empty ring.
     pub fn new(hash: HashName, placement: Placement, virtual_nodes: NonZeroU32) -> Arc<ServedRing> {
         let ring = Mutex::new(HashRing::new(hash.hasher(), placement, virtual_nodes));
         Arc::new(ServedRing { hash, virtual_nodes, ring })
     }
 
     fn with<T>(&self, use_ring: impl FnOnce(&mut HashRing<AnyHasher>) -> T) -> T {
-        // A change that panicked half way is a fault of the program; the ring goes on.
+        // A panic during a change is a bug; the ring remains usable.
         use_ring(&mut self.ring.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -71,7 +71,7 @@ struct KeyRequest {
     key: Option<String>,
 }
 
-/// The endpoint over a ring.
+/// The routes of the ring.
 pub fn router(ring: Arc<ServedRing>) -> Router {
     let paths = Router::new()
         .route("/", get(show))
@@ -224,26 +224,26 @@ fn key(query: Result<Query<KeyRequest>, QueryRejection>, body: &[u8]) -> Result<
     name(query.key.or(body.key), "key")
 }
 
-/// What query and body say; each may say nothing.
+/// Merges the query parameters and the body; either may be empty.
 fn both<T: DeserializeOwned + Default>(
     query: Result<Query<T>, QueryRejection>,
     body: &[u8],
     example: &str,
 ) -> Result<(T, T), Refusal> {
     let bad = |words: String| Refusal(StatusCode::BAD_REQUEST, words);
-    let Query(query) = query.map_err(|e| bad(format!("the query is not understood: {e}")))?;
+    let Query(query) = query.map_err(|e| bad(format!("invalid query: {e}")))?;
     if body.is_empty() {
         return Ok((query, T::default()));
     }
     let body = serde_json::from_slice(body)
-        .map_err(|e| bad(format!("the body is not understood: {e}; send {example}")))?;
+        .map_err(|e| bad(format!("invalid body: {e}; send {example}")))?;
     Ok((query, body))
 }
 
 fn name(said: Option<String>, what: &str) -> Result<String, Refusal> {
     match said.filter(|name| !name.is_empty()) {
         None => {
-            let words = format!("say the {what}: ?{what}=... or {{\"{what}\": \"...\"}}");
+            let words = format!("no {what} given: send ?{what}=... or {{\"{what}\": \"...\"}}");
             Err(Refusal(StatusCode::BAD_REQUEST, words))
         }
         Some(name) if name.len() > NAME_BYTES_MAX => {
@@ -254,7 +254,7 @@ fn name(said: Option<String>, what: &str) -> Result<String, Refusal> {
     }
 }
 
-/// A request that is not carried out, and why.
+/// The status and the message of a rejected request.
 struct Refusal(StatusCode, String);
 
 impl IntoResponse for Refusal {

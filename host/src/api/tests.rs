@@ -1,4 +1,4 @@
-//! The endpoint behind real sockets: what it answers, to whom, and what it leaves alone.
+//! The endpoints behind real sockets: their answers, access control, and what they leave unchanged.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -21,10 +21,10 @@ mod admin;
 mod noise;
 mod ring;
 
-/// Longer than anything here takes on a busy machine.
+/// Longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// An activity whose clock is moved by hand.
+/// An activity service with a manual clock.
 struct Observed {
     activity: Arc<MemoryActivity>,
     seconds: Arc<AtomicI64>,
@@ -45,7 +45,7 @@ impl Observed {
     }
 }
 
-/// A served listener.
+/// A listener that is being served.
 struct Serving {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
@@ -77,7 +77,7 @@ fn socket() -> (tempfile::TempDir, PathBuf) {
     (directory, path)
 }
 
-/// Sends one request and returns the status and everything else that is answered.
+/// Sends one request and returns the status and the rest of the response.
 async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str) -> (u16, String) {
     stream.write_all(request.as_bytes()).await.expect("the request is taken");
     let mut answer = Vec::new();
@@ -107,7 +107,7 @@ async fn reports_make_the_state() {
     let (_directory, path) = socket();
     let observed = Observed::new();
     let serving = Serving::start(Listener::unix(&path).await.unwrap(), &observed);
-    // What passes, in seconds; what is reported; what the state is then.
+    // The time that passes, in seconds; the report; the state afterwards.
     let steps = [
         (0, "", "", "unknown"),
         (1, "connect?connection=tab-1", "", "active"),
@@ -147,12 +147,12 @@ async fn what_is_not_understood_is_refused_with_the_reason_and_changes_nothing()
     );
     let large = format!(r#"{{"connection": "{}"}}"#, "x".repeat(5_000));
     let cases: [(&str, &str, u16, &str); 11] = [
-        ("POST /activity/ws-1/connect", "", 400, "name the connection"),
-        ("POST /activity/ws-1/connect?connection=", "", 400, "name the connection"),
-        ("POST /activity/ws-1/connect", "{}", 400, "name the connection"),
-        ("POST /activity/ws-1/connect", "{\"connection\"", 400, "the body is not understood"),
+        ("POST /activity/ws-1/connect", "", 400, "no connection given"),
+        ("POST /activity/ws-1/connect?connection=", "", 400, "no connection given"),
+        ("POST /activity/ws-1/connect", "{}", 400, "no connection given"),
+        ("POST /activity/ws-1/connect", "{\"connection\"", 400, "invalid body"),
         ("POST /activity/ws-1/connect", r#"{"conn": "a"}"#, 400, "unknown field"),
-        ("POST /activity/ws-1/connect?conn=a", "", 400, "the query is not understood"),
+        ("POST /activity/ws-1/connect?conn=a", "", 400, "invalid query"),
         (&long_id, "", 400, "at most 512 bytes"),
         (&long_connection, "", 400, "at most 512 bytes"),
         ("POST /activity/ws-1/connect", &large, 413, ""),
@@ -230,13 +230,13 @@ async fn a_client_that_says_nothing_does_not_hold_up_the_end() {
     let serving = Serving::start(Listener::unix(&path).await.unwrap(), &observed);
     let mut silent = UnixStream::connect(&path).await.unwrap();
     silent.write_all(b"POST /activity/ws-1/conn").await.unwrap();
-    // Answered after the silent one was accepted, for they are taken in their order.
+    // Answered after the silent connection was accepted, because connections are accepted in order.
     assert_eq!(ask(&path, "GET /activity/ws-1", "").await.0, 200);
     serving.end().await;
     drop(silent);
 }
 
-/// The file of a token, with its mode.
+/// A token file with this mode.
 fn token_file(directory: &Path, content: &str, mode: u32) -> PathBuf {
     let path = directory.join("token");
     std::fs::write(&path, content).unwrap();
@@ -265,7 +265,7 @@ async fn over_tcp_only_who_shows_the_token_and_is_no_web_page_is_served() {
         (&[("host", &own)], 401),
         (&[("host", &own), ("authorization", "Bearer wrong")], 401),
         (&[("host", &own), ("authorization", SECRET)], 401),
-        // A page of the web, and a name that was bent to this address.
+        // A web page, and a name that DNS rebinding has pointed to this address.
         (&[("host", &own), ("origin", "https://evil.example"), right], 403),
         (&[("host", "evil.example"), right], 403),
         (&[right], 403),
@@ -278,8 +278,8 @@ async fn over_tcp_only_who_shows_the_token_and_is_no_web_page_is_served() {
     serving.end().await;
 }
 
-/// Sends a request over a connection that is kept, and reads the answer to it: its status, and
-/// whether the connection goes on.
+/// Sends a request over a kept connection and reads the response: the status, and whether the
+/// connection remains open.
 async fn next(stream: &mut TcpStream, request: &str) -> Option<(u16, bool)> {
     let request = request.replace("connection: close\r\n", "");
     stream.write_all(request.as_bytes()).await.ok()?;
@@ -293,13 +293,13 @@ async fn next(stream: &mut TcpStream, request: &str) -> Option<(u16, bool)> {
     Some((status, !head.to_ascii_lowercase().contains("connection: close")))
 }
 
-/// Whether the other side has closed a connection that nothing is asked of, or does so in time.
+/// Whether the other side has closed an idle connection, or does so in time.
 async fn is_closed(stream: &mut TcpStream) -> bool {
     let read = tokio::time::timeout(PATIENCE, stream.read(&mut [0])).await;
     matches!(read.expect("in time"), Ok(0) | Err(_))
 }
 
-/// A heartbeat, which has an answer without a body.
+/// A heartbeat, whose response has no body.
 const HEARTBEAT: &str = "POST /activity/ws-1/heartbeat?connection=a";
 
 #[tokio::test]
@@ -309,7 +309,7 @@ async fn where_nobody_has_to_show_anything_nobody_is_a_stranger() {
     let serving = Serving::start(listener, &Observed::new());
     let own = address.to_string();
     let beat = request(HEARTBEAT, &[("host", &own)], "");
-    // More of one address than strangers may have.
+    // More connections from one address than unauthenticated callers may have.
     let mut all = Vec::new();
     for _ in 0..2 * Bounds::default().strangers_per_address_max {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -322,7 +322,7 @@ async fn where_nobody_has_to_show_anything_nobody_is_a_stranger() {
     serving.end().await;
 }
 
-/// Connections that rest make room; those that work end with their answer while somebody waits.
+/// Idle connections make room; busy ones end with their response while a caller is waiting.
 #[tokio::test]
 async fn known_connections_make_room_for_newcomers() {
     let directory = tempfile::tempdir().unwrap();
@@ -331,7 +331,7 @@ async fn known_connections_make_room_for_newcomers() {
     let listener = Listener::tcp(ANY, tokens, None, None).await.unwrap();
     let address = listener.address().unwrap().expect("TCP was asked for");
     let observed = Observed::new();
-    // Nothing is closed in this test because it rests for too long.
+    // No connection in this test is closed because it is idle for too long.
     let bounds = Bounds { header_max: 100 * PATIENCE, ..Bounds::of(8) };
     let (stop, stopping) = watch::channel(false);
     let endpoint =
@@ -347,12 +347,13 @@ async fn known_connections_make_room_for_newcomers() {
         if all.len() > bounds.connections_max {
             let mut longest = all.pop_front().expect("one");
             assert!(is_closed(&mut longest).await, "{n}: it rested for the longest");
-            // The others go on.
+            // The other connections remain open.
             let last = all.back_mut().expect("one");
             assert_eq!(next(last, &beat).await, Some((204, true)), "{n}");
         }
     }
-    // All are in the middle of a request: each is answered, and one of them makes room then.
+    // All connections are in the middle of a request: each is answered, and one of them then makes
+    // room.
     let headers = [("host", own.as_str()), ("authorization", shown.as_str()), EXPECTS];
     let slow = request("POST /activity/ws-1/heartbeat", &headers, r#"{"connection": "a"}"#);
     let (head, body) = slow.split_at(slow.find('{').expect("a body"));
@@ -372,14 +373,14 @@ async fn known_connections_make_room_for_newcomers() {
     tokio::time::timeout(PATIENCE, task).await.expect("it ends").expect("it does not panic");
 }
 
-/// Asks the host to say when it waits for the body.
+/// Asks the host to report when it waits for the body.
 const EXPECTS: (&str, &str) = ("expect", "100-continue");
 
-/// Two WebSockets in all.
+/// Allows two WebSockets in total.
 const SOCKETS: Sockets = Sockets { all: 2, per_ticket: 1 };
-/// A loopback address with a port that the system chooses.
+/// A loopback address with a port chosen by the system.
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-/// A token of the least length.
+/// A token of the minimum length.
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 
 #[test]
@@ -390,7 +391,7 @@ fn a_token_that_others_can_read_or_can_guess_is_refused() {
         (SECRET, 0o640, "chmod 600"),
         (SECRET, 0o604, "chmod 600"),
         (" \n", 0o600, "empty"),
-        ("s3cret", 0o600, "line 1: a token of 6 characters can be guessed"),
+        ("s3cret", 0o600, "line 1: a token of 6 characters is too short"),
         (&two, 0o600, "line 2: a token of 5"),
         ("one two three", 0o600, "write TOKEN or NAME TOKEN"),
     ] {
@@ -411,7 +412,7 @@ async fn beyond_this_machine_there_is_no_token_without_tls() {
     assert!(Listener::tcp(ANY, tokens(), None, None).await.is_ok());
 }
 
-/// Callers that say nothing take neither the places of others nor their own for ever.
+/// Silent callers take neither the places of others nor keep their own forever.
 #[tokio::test]
 async fn strangers_who_say_nothing_are_few_and_are_closed() {
     let directory = tempfile::tempdir().unwrap();
@@ -433,7 +434,7 @@ async fn strangers_who_say_nothing_are_few_and_are_closed() {
     let shown = format!("Bearer {SECRET}");
     let own = address.to_string();
     let headers = [("host", own.as_str()), ("authorization", shown.as_str())];
-    // Known connections keep their own places, and are not counted among the strangers.
+    // Authenticated connections keep their places and do not count as unauthenticated.
     let mut known = TcpStream::connect(address).await.unwrap();
     let get = request("GET /activity/ws-1", &headers, "").replace("connection: close\r\n", "");
     known.write_all(get.as_bytes()).await.unwrap();
@@ -446,7 +447,8 @@ async fn strangers_who_say_nothing_are_few_and_are_closed() {
         stream.write_all(b"GET / HT").await.unwrap();
         silent.push(stream);
     }
-    // One more of the same address takes the place of the oldest, and whoever has a right gets in.
+    // One more connection from the same address replaces the oldest, and an authenticated caller
+    // gets in.
     let stream = TcpStream::connect(address).await.unwrap();
     assert_eq!(exchange(stream, &request("GET /activity/ws-1", &headers, "")).await.0, 200);
     let mut oldest = silent.remove(0);
@@ -457,7 +459,7 @@ async fn strangers_who_say_nothing_are_few_and_are_closed() {
         let read = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await;
         read.expect("each is closed in time").ok();
     }
-    // Their places are others' then.
+    // Their places are then free for others.
     let stream = TcpStream::connect(address).await.unwrap();
     assert_eq!(exchange(stream, &request("GET /activity/ws-1", &headers, "")).await.0, 200);
     stop.send_replace(true);

@@ -1,4 +1,4 @@
-//! What callers over TCP show: a token, or the ticket of a web page.
+//! The credentials of callers over TCP: tokens, and the tickets of web pages.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -9,44 +9,43 @@ use ring::hmac;
 
 use super::listen::{Error, Rights};
 
-/// Characters of a token: as many as 128 bits have in hexadecimal.
+/// Minimum length of a token: 128 bits in hexadecimal.
 const TOKEN_CHARS_MIN: usize = 32;
 
-/// The secret that a caller over TCP shows.
+/// A secret that a caller over TCP sends.
 #[derive(Clone)]
 pub struct Token(Arc<str>);
 
 impl Token {
-    /// Reads the token of a caller from a file that only its owner can read: the first of
-    /// [`Tokens`].
+    /// Reads a caller's token from a file that only its owner can read: the first of [`Tokens`].
     ///
     /// # Errors
-    /// A file that others can read, or whose token is short.
+    /// Other users can read the file, or the token is too short.
     pub fn read(path: &Path) -> Result<Token, Error> {
         Ok(parsed(path)?.remove(0).token)
     }
 
-    /// What it says, to be shown to a host.
+    /// The text of the token, for the request to a host.
     pub fn secret(&self) -> &str {
         &self.0
     }
 
-    /// Compares without telling by its time how much was right.
+    /// Compares in constant time.
     fn matches(&self, shown: &str) -> bool {
         use sha2::{Digest as _, Sha256};
         Sha256::digest(shown.as_bytes()) == Sha256::digest(self.0.as_bytes())
     }
 }
 
-/// A token, and whose it is.
+/// A token and the name of its holder.
 #[derive(Clone)]
 struct Named {
     name: Option<Arc<str>>,
     token: Token,
 }
 
-/// A file of tokens, a line each: `TOKEN`, or `NAME TOKEN`. It is read again when it has changed,
-/// so that tokens are exchanged, and withdrawn, without a restart.
+/// A file of tokens, one per line: `TOKEN`, or `NAME TOKEN`. It is read again when it changes, so
+/// that tokens can be replaced and revoked without a restart.
 #[derive(Clone)]
 pub struct Tokens(Arc<File>);
 
@@ -56,18 +55,18 @@ struct File {
     known: Mutex<Known>,
 }
 
-/// What was read last.
+/// The result of the last read.
 struct Known {
-    /// Of which file; none: it could not be read, or was not there. Then it is read again: what
-    /// was in its way may have been mended without a trace on the file itself.
+    /// The version of the file that was read; `None`: it could not be read. It is then read again
+    /// every time, because the cause may disappear without a change of the file itself.
     version: Option<FileVersion>,
     named: Vec<Named>,
-    /// What was wrong with it, which is said once.
+    /// The last error, which is logged once.
     fault: Option<String>,
 }
 
-/// By what a file is known to be as it was: where it is, its size, when it was written, and when its
-/// mode or owner were set.
+/// Identifies a version of a file by its location, its size, and the times at which its content,
+/// mode and owner were changed.
 #[derive(PartialEq, Eq, Clone, Copy)]
 struct FileVersion {
     device: u64,
@@ -94,36 +93,36 @@ impl Tokens {
     /// Reads the tokens of a file that only its owner can read.
     ///
     /// # Errors
-    /// A file that others can read, that holds no token, or a short one.
+    /// Other users can read the file, it contains no token, or a token is too short.
     pub fn read(path: &Path, rights: Rights) -> Result<Tokens, Error> {
         let version = FileVersion::of(path);
         let known = Mutex::new(Known { version, named: parsed(path)?, fault: None });
         Ok(Tokens(Arc::new(File { path: path.to_owned(), rights, known })))
     }
 
-    /// Whose token is shown, if it is one of these.
+    /// The holder of this token; `None`: it is not among the tokens.
     pub(super) fn find(&self, shown: &str) -> Option<Bearer> {
         self.find_by(|token| token.matches(shown))
     }
 
-    /// Whose token it is about which that is true.
+    /// The holder of the token that satisfies `holds`.
     fn find_by(&self, holds: impl Fn(&Token) -> bool) -> Option<Bearer> {
         let version = FileVersion::of(&self.0.path);
         let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
         if known.version != version || version.is_none() {
             *known = match parsed(&self.0.path) {
                 Ok(named) => Known { version, named, fault: None },
-                // What cannot be read lets nobody in: a token may have been withdrawn by it.
+                // An unreadable file rejects every token, because the change may have revoked it.
                 Err(error) => {
                     let said = error.to_string();
                     if known.fault.as_ref() != Some(&said) {
-                        tracing::warn!(%error, "nobody is let in by these tokens");
+                        tracing::warn!(%error, "invalid token file: all requests are rejected");
                     }
                     Known { version: None, named: Vec::new(), fault: Some(said) }
                 }
             };
         }
-        // Every token is compared: the time of an answer does not tell which one was nearly right.
+        // Every token is compared, so that the response time does not reveal partial matches.
         let mut found = None;
         for named in &known.named {
             if holds(&named.token) {
@@ -146,12 +145,17 @@ fn parsed(path: &Path) -> Result<Vec<Named>, Error> {
             [] => continue,
             [token] => (None, *token),
             [name, token] => (Some(Arc::from(*name)), *token),
-            _ => return Err(fail(format!("line {}: write TOKEN or NAME TOKEN", number + 1))),
+            _ => {
+                return Err(fail(format!(
+                    "line {}: invalid format: write TOKEN or NAME TOKEN",
+                    number + 1
+                )));
+            }
         };
         if token.len() < TOKEN_CHARS_MIN {
             return Err(fail(format!(
-                "line {}: a token of {} characters can be guessed: make one of at least \
-                 {TOKEN_CHARS_MIN} with `openssl rand -hex 32`",
+                "line {}: a token of {} characters is too short; the minimum is {TOKEN_CHARS_MIN}: \
+                 create one with `openssl rand -hex 32`",
                 number + 1,
                 token.chars().count()
             )));
@@ -159,49 +163,52 @@ fn parsed(path: &Path) -> Result<Vec<Named>, Error> {
         all.push(Named { name, token: Token(token.into()) });
     }
     match all.is_empty() {
-        true => Err(fail("it is empty: `openssl rand -hex 32` makes a token".into())),
+        true => Err(fail("it is empty: create a token with `openssl rand -hex 32`".into())),
         false => Ok(all),
     }
 }
 
-/// Who has shown a token.
+/// The holder of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bearer {
-    /// The name beside the token, where the file has one.
+    /// The name that the file gives to the token.
     pub name: Option<Arc<str>>,
     /// What the token allows.
     pub rights: Rights,
 }
 
-/// Tickets of web pages: each opens WebSockets of one thing until a time. The product's back end
+/// Tickets of web pages: each opens WebSockets of one id until it expires. The product's back end
 /// signs them with a key that the page never sees.
 #[derive(Clone)]
 pub struct Tickets {
     keys: Tokens,
-    /// How far ahead the end of a ticket may lie.
+    /// Maximum remaining lifetime of a ticket.
     life_max: Duration,
 }
 
-/// A ticket that was signed and has not expired.
+/// A ticket with a valid signature that has not expired.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Ticket(pub(super) Arc<str>);
 
 impl Tickets {
-    /// Reads the keys of a file that only its owner can read; it is read again when it changes.
+    /// Reads the keys of a file that only its owner can read. The file is read again when it
+    /// changes.
     ///
     /// # Errors
-    /// A file that others can read, that holds no key, or a short one.
+    /// Other users can read the file, it contains no key, or a key is too short.
     pub fn read(path: &Path, life_max: Duration) -> Result<Tickets, Error> {
         Ok(Tickets { keys: Tokens::read(path, Rights::All)?, life_max })
     }
 
-    /// Judges a ticket, `EXPIRES.SIGNATURE`, that is shown for a thing now.
+    /// Verifies a ticket, `EXPIRES.SIGNATURE`, for an id at this time.
     ///
     /// # Errors
-    /// Why it opens nothing, to be told to whoever shows it.
+    /// The reason for the rejection, as a message for the caller.
     pub(super) fn judge(&self, shown: &str, id: &str, now: SystemTime) -> Result<Ticket, String> {
-        let malformed =
-            || "a ticket is EXPIRES.SIGNATURE: seconds since 1970, and hexadecimal".to_owned();
+        let malformed = || {
+            "malformed ticket: write EXPIRES.SIGNATURE, seconds since 1970 and hexadecimal digits"
+                .to_owned()
+        };
         let (expires, signature) = shown.split_once('.').ok_or_else(malformed)?;
         let ends: u64 = expires.parse().map_err(|_| malformed())?;
         let signature = from_hex(signature).ok_or_else(malformed)?;
@@ -211,7 +218,7 @@ impl Tickets {
             hmac::verify(&key, signed.as_bytes(), &signature).is_ok()
         };
         if self.keys.find_by(signs).is_none() {
-            return Err("the ticket is not signed for this id".into());
+            return Err("the ticket's signature does not match this id".into());
         }
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         if Duration::from_secs(ends) <= now {
@@ -227,7 +234,7 @@ impl Tickets {
     }
 }
 
-/// The bytes of hexadecimal digits.
+/// Parses hexadecimal digits.
 fn from_hex(text: &str) -> Option<Vec<u8>> {
     let digit = |c: u8| char::from(c).to_digit(16).and_then(|d| u8::try_from(d).ok());
     let pairs = text.as_bytes().chunks(2);
@@ -239,7 +246,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    /// What `printf 'activity\nws-1\n1750000300' | openssl dgst -sha256 -hmac KEY` prints.
+    /// The output of `printf 'activity\nws-1\n1750000300' | openssl dgst -sha256 -hmac KEY`.
     const KEY: &str = "0123456789abcdef0123456789abcdef";
     const SIGNED: &str = "74c80c669a6e9e76ba7f81122994fe04d547c044c4d1d81e4ce5e69e0b663f40";
 
@@ -255,7 +262,7 @@ mod tests {
         let tokens = Tokens::read(&file, Rights::All).unwrap();
         let known = || tokens.find(KEY).is_some();
         assert!(known());
-        // Its size and the time when it was written stay.
+        // Its size and modification time stay the same.
         mode(0o644);
         assert!(!known(), "others could read it");
         mode(0o600);
@@ -288,12 +295,12 @@ mod tests {
         let odd = &good[..good.len() - 2];
         for (shown, id, now, words) in [
             (good.as_str(), "ws-1", 1_750_000_300, "expired"),
-            (&good, "ws-2", 1_750_000_000, "not signed"),
-            (&later, "ws-1", 1_750_000_000, "not signed"),
-            (odd, "ws-1", 1_750_000_000, "not signed"),
+            (&good, "ws-2", 1_750_000_000, "signature does not match"),
+            (&later, "ws-1", 1_750_000_000, "signature does not match"),
+            (odd, "ws-1", 1_750_000_000, "signature does not match"),
             (cut, "ws-1", 1_750_000_000, "EXPIRES.SIGNATURE"),
             (&good, "ws-1", 1_749_000_000, "more than 3600 s"),
-            ("1750000300.", "ws-1", 1_750_000_000, "not signed"),
+            ("1750000300.", "ws-1", 1_750_000_000, "signature does not match"),
             ("1750000300.zz", "ws-1", 1_750_000_000, "EXPIRES.SIGNATURE"),
             ("-1.00", "ws-1", 1_750_000_000, "EXPIRES.SIGNATURE"),
             ("", "ws-1", 1_750_000_000, "EXPIRES.SIGNATURE"),
@@ -301,7 +308,7 @@ mod tests {
             let said = judge(shown, id, now).unwrap_err();
             assert!(said.contains(words), "{shown} for {id}: {said}");
         }
-        // A key that is withdrawn takes its tickets with it.
+        // Revoking a key revokes its tickets.
         put("ffffffffffffffffffffffffffffffff\n");
         assert!(judge(&good, "ws-1", 1_750_000_000).is_err());
     }

@@ -1,17 +1,17 @@
-//! `GET /activity/{id}/ws`: open means active.
+//! `GET /activity/{id}/ws`: an id is active while a WebSocket is open.
 //!
 //! ```text
-//!  open ── connect ──> open ── pong within the heartbeat time-out ──> heartbeat
+//!  open ── connect ──> open ── pong within the heartbeat timeout ──> heartbeat
 //!                        │
-//!                        ├── closed, or silent for the heartbeat time-out ──> disconnect
-//!                        └── the host stops ──> close frame 1001; the connection is left to
-//!                            expire, so that its client may come back meanwhile
+//!                        ├── closed, or silent for the heartbeat timeout ──> disconnect
+//!                        └── the host stops ──> close frame 1001; the connection expires by
+//!                            itself, so that its client may reconnect in the meantime
 //! ```
 //!
-//! Each socket is a connection of its own, whatever name it gives: one that is closed late
-//! never takes another's connection with it. What is sent over it is not looked at: any
-//! frame is a sign of life. A socket of which nothing could be reported for the heartbeat
-//! time-out is closed with 1013, so that its client asks another host.
+//! Each socket is a separate connection, regardless of the name that it gives, so that closing one
+//! late never removes another. The content of frames is ignored: any frame counts as a sign of
+//! activity. A socket whose activity could not be recorded for the heartbeat timeout is closed with
+//! 1013, so that its client connects to another host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,16 +27,16 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep, sleep_until, 
 use super::CLOSE_MAX;
 use super::activity::{Endpoint, Place};
 
-/// The subprotocol that a browser names beside the one that carries its ticket.
+/// The subprotocol that a browser offers in addition to the one that carries its ticket.
 pub(super) const SUBPROTOCOL: &str = "besom";
-/// Pings within one heartbeat time-out.
+/// Number of pings within one heartbeat timeout.
 const PINGS: u32 = 3;
-/// The largest message; what is in it is not looked at.
+/// Maximum size of a message, whose content is ignored.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024;
-/// Between two attempts to report.
+/// The pause between two attempts to record the activity.
 const REPORT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Answers the handshake and attends to the socket.
+/// Answers the handshake and serves the socket.
 pub(super) fn accept(
     upgrade: WebSocketUpgrade,
     endpoint: Arc<Endpoint>,
@@ -46,8 +46,8 @@ pub(super) fn accept(
 ) -> Response {
     let mut unique = [0; 16];
     if let Err(error) = OsRng.try_fill_bytes(&mut unique) {
-        // Without randomness two sockets of two hosts could be taken for one.
-        tracing::error!(%error, "the system gives no random bytes");
+        // Without randomness, sockets of two hosts could have the same connection id.
+        tracing::error!(%error, "the system provides no random bytes");
         return (StatusCode::SERVICE_UNAVAILABLE, "try again").into_response();
     }
     let unique = u128::from_ne_bytes(unique);
@@ -64,16 +64,16 @@ pub(super) fn accept(
     })
 }
 
-/// Why a socket ends.
+/// Why a socket is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// Its client has closed it, or the network has.
+    /// The client or the network has closed it.
     Closed,
-    /// Nothing was heard of its client.
+    /// The client has not responded.
     Silent,
-    /// Nothing could be reported.
+    /// The activity could not be recorded.
     Unreported,
-    /// The host stops.
+    /// The host is stopping.
     Stopped,
 }
 
@@ -86,10 +86,10 @@ async fn attend(mut socket: WebSocket, reporter: &Reporter) {
         End::Closed => return reporter.disconnect(&mut stopping).await,
         End::Silent => (close_code::POLICY, "no answer to a ping"),
         End::Unreported => (close_code::AGAIN, "not reported; try again"),
-        End::Stopped => (close_code::AWAY, "the host stops"),
+        End::Stopped => (close_code::AWAY, "the host is stopping"),
     };
     let frame = CloseFrame { code, reason: reason.into() };
-    // One that does not take it is gone.
+    // A client that does not accept the frame has disconnected.
     let _ = timeout(CLOSE_MAX / 2, socket.send(Message::Close(Some(frame)))).await;
     if end != End::Stopped {
         reporter.disconnect(&mut stopping).await;
@@ -105,11 +105,11 @@ async fn live(
     let every = heartbeat / PINGS;
     let mut pings = interval_at(Instant::now() + every, every);
     pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // Also where it cannot be reported yet: its workspace is wanted.
+    // Called even if the activity cannot be recorded yet: the workspace is needed.
     reporter.endpoint.connected(&reporter.id);
     let (mut heard, mut reported) = (Instant::now(), Instant::now());
-    // A sign of life that is not reported, and when that is tried: once in a while, and what
-    // failed soon again.
+    // Whether there is activity to record, and when to record it next. Failed attempts are repeated
+    // soon.
     let (mut fresh, mut report_at) = (true, Instant::now());
     loop {
         tokio::select! {
@@ -139,7 +139,7 @@ async fn live(
     }
 }
 
-/// Reports one connection.
+/// Records the activity of one connection.
 struct Reporter {
     endpoint: Arc<Endpoint>,
     id: String,
@@ -153,14 +153,17 @@ impl Reporter {
         match timeout(*heartbeat / PINGS, report).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
-                tracing::warn!(%error, id = self.id, "a WebSocket cannot be reported; tried again");
+                tracing::warn!(
+                    %error, id = self.id,
+                    "the activity of a WebSocket could not be recorded; retrying"
+                );
                 false
             }
             Err(_) => false,
         }
     }
 
-    /// Reports the end; where that fails the connection expires by itself.
+    /// Records the end. If that fails, the connection expires by itself.
     async fn disconnect(&self, stopping: &mut watch::Receiver<bool>) {
         let Endpoint { activity, heartbeat, .. } = &*self.endpoint;
         let until = Instant::now() + *heartbeat;
@@ -179,6 +182,6 @@ impl Reporter {
 }
 
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    // A sender that is gone stops it as well.
+    // A dropped sender also stops it.
     let _ = stopping.wait_for(|stop| *stop).await;
 }

@@ -1,15 +1,16 @@
-//! The built-in plugins by name. The build script reads this file as well, so it needs nothing else.
+//! The table of built-in plugins. The build script includes this file too, so it must not depend on
+//! anything.
 
-/// A built-in plugin, before it is built.
+/// An entry of the table of built-in plugins.
 pub struct Entry {
-    /// Its name, as a task gives it.
+    /// Name of the plugin, as used in tasks.
     pub name: &'static str,
-    /// Whether its instructions are counted unless a task says otherwise. Not those of what computes
-    /// for long: it is no stranger's code, and counting costs a fifth of the time.
+    /// Whether instructions are counted by default. Counting takes about a fifth of the time, so a trusted
+    /// plugin that computes for long does without.
     pub counts: bool,
 }
 
-/// All of them.
+/// All built-in plugins.
 pub const TABLE: [Entry; 5] = [
     Entry { name: "compaction", counts: false },
     Entry { name: "client-deactivation", counts: true },

@@ -1,5 +1,6 @@
-//! A lock on a file beside the database: the operating system lets go of it when its holder
-//! dies, however it dies. A hint of who lives; the row of the lease and the fence decide.
+//! A lock on a file beside the database. The operating system releases it when its holder dies for
+//! any reason. It only hints at whether the holder is alive; the row of the lease and the fence
+//! decide.
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ pub(super) struct LeaseFile {
 }
 
 impl LeaseFile {
-    /// Beside this database; none: there is no file, and nothing is ever locked.
+    /// The file beside this database; `None`: there is no file, and nothing is ever locked.
     pub(super) fn beside(database: Option<&Path>) -> LeaseFile {
         let path = database.map(|database| {
             let mut name = database.as_os_str().to_owned();
@@ -26,7 +27,7 @@ impl LeaseFile {
         self.held.is_some()
     }
 
-    /// Takes the lock if it is free; says whether it is held now.
+    /// Takes the lock if it is free, and returns whether it is held now.
     pub(super) fn try_hold(&mut self) -> bool {
         if self.held.is_none() {
             self.held = self.free();
@@ -34,12 +35,12 @@ impl LeaseFile {
         self.held.is_some()
     }
 
-    /// Whether nobody holds it. Looking takes it for a moment.
+    /// Whether no process holds the lock. The check takes it for a moment.
     pub(super) fn is_free(&self) -> bool {
         self.held.is_none() && self.free().is_some()
     }
 
-    /// Lets go of it.
+    /// Releases the lock.
     pub(super) fn release(&mut self) {
         self.held = None;
     }

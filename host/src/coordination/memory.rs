@@ -1,9 +1,9 @@
-//! A lease service in the memory of one process, shared by several handles: the meaning of
-//! the ports of coordination and membership, for tests and simulations.
+//! A lease service in the memory of one process, shared by several handles: the reference
+//! implementation of the ports for coordination and membership, for tests and simulations.
 //!
-//! It decides what a lease service decides (who holds, until when, under which term, who is
-//! there) and nothing of an election. Every node has one lease; its member and, while it
-//! leads, the leadership hang on it. Terms only grow, over every loss and resignation.
+//! It decides what a lease service decides (the holder, the expiry, the term, the members) and
+//! nothing about elections. Every node has one lease, which carries its membership and, while it
+//! leads, the leadership. Terms only increase, across every loss and resignation.
 
 mod members;
 
@@ -34,16 +34,16 @@ pub struct MemoryLease {
 
 #[derive(Default)]
 struct LeaseState {
-    /// The highest term ever given.
+    /// The highest term ever assigned.
     term: Term,
     leader: Option<LeaderRecord>,
-    /// By incarnation, until they end.
+    /// By incarnation, until they expire.
     leases: BTreeMap<NodeName, Lease>,
-    /// Grows with every change of the members.
+    /// Increases with every change of the members.
     revision: u64,
 }
 
-/// A node's lease, and the member that hangs on it.
+/// The lease of a node, and its member.
 struct Lease {
     expires_at: Time,
     member: Member,
@@ -52,7 +52,7 @@ struct Lease {
 }
 
 impl LeaseState {
-    /// Removes what has ended by now, and what hung on it.
+    /// Removes expired leases and what they carry.
     fn expire(&mut self, now: Time) {
         let before = self.leases.len();
         self.leases.retain(|_, lease| lease.expires_at > now);
@@ -67,13 +67,13 @@ impl LeaseState {
         self.leases.values().map(|lease| &lease.member)
     }
 
-    /// Prolongs a node's lease. False: it has none.
+    /// Renews a node's lease. `false`: it has none.
     fn prolong(&mut self, node: &NodeName, until: Time) -> bool {
         let lease = self.leases.get_mut(node);
         lease.map(|lease| lease.expires_at = until).is_some()
     }
 
-    /// Ends a node's lease, with what hangs on it.
+    /// Revokes a node's lease and what it carries.
     fn revoke(&mut self, node: &NodeName) {
         if self.leases.remove(node).is_some() {
             self.revision += 1;
@@ -83,18 +83,18 @@ impl LeaseState {
 }
 
 impl MemoryLease {
-    /// A service whose leases last `ttl` from each renewal.
+    /// Creates a service whose leases last `ttl` from each renewal.
     pub fn new(ttl: Duration, clock: Clock) -> Arc<MemoryLease> {
         let (changes, _) = watch::channel(0);
         Arc::new(MemoryLease { ttl, clock, state: Mutex::default(), changes })
     }
 
-    /// The view of one node, whose lasting name is the name of its incarnation.
+    /// The handle of one node, whose permanent name is the name of its incarnation.
     pub fn handle(self: &Arc<Self>, node: NodeName, hostname: &str) -> MemoryCoordination {
         self.handle_named(node.as_str().into(), node, hostname)
     }
 
-    /// The view of one incarnation of a node.
+    /// The handle of one incarnation of a node.
     pub fn handle_named(
         self: &Arc<Self>,
         name: ServerName,
@@ -111,7 +111,7 @@ impl MemoryLease {
         }
     }
 
-    /// Ends the leader's lease as if it had expired, without a word to its holder.
+    /// Expires the leader's lease without informing its holder.
     pub fn expire(&self) {
         let mut state = self.lock();
         if let Some(leader) = state.leader.take() {
@@ -121,7 +121,7 @@ impl MemoryLease {
         self.announce();
     }
 
-    /// Sets the highest term back, as a service does that was restored from a backup.
+    /// Sets the highest term back, like a service that was restored from a backup.
     pub fn restore(&self, term: Term) {
         let mut state = self.lock();
         let revision = state.revision + 1;
@@ -130,10 +130,10 @@ impl MemoryLease {
         self.announce();
     }
 
-    /// The state as it is now: what has ended is gone.
+    /// The current state, without expired leases.
     fn lock(&self) -> MutexGuard<'_, LeaseState> {
         let now = (self.clock)();
-        // A panic of another holder cannot leave the leases half written.
+        // A panic of another holder cannot leave the leases in an inconsistent state.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.expire(now);
         state
@@ -146,7 +146,7 @@ impl MemoryLease {
     fn campaign(&self, member: Member, hostname: &str, at_least: Option<Term>) -> Campaign {
         let (now, node) = ((self.clock)(), &member.incarnation.clone());
         let mut state = self.lock();
-        // Whatever comes of it, the candidate has a lease from now on, and is a member.
+        // Whether or not the candidate wins, it now has a lease and is a member.
         if !state.prolong(node, now + self.ttl) {
             let lease = Lease { expires_at: now + self.ttl, member, joined: false };
             state.leases.insert(node.clone(), lease);
@@ -158,8 +158,8 @@ impl MemoryLease {
                 let expires_at = state.leases.get(&leader.node).map_or(now, |l| l.expires_at);
                 return Campaign::Held { leader, retry_in: expires_at.since(now) };
             }
-            // Its own success, of which it may not have heard; unless the store knows a
-            // higher term, for then this one could never raise the fence.
+            // The candidate's own earlier success, whose answer may have been lost; unless the
+            // store has recorded a higher term, because then this term could never raise the fence.
             if at_least.is_none_or(|least| record.term > least) {
                 record.renewed_at = now;
                 return Campaign::Won(fence_of(record));
@@ -209,7 +209,7 @@ fn fence_of(record: &LeaderRecord) -> Fence {
     Fence { term: record.term, token_hash: record.token_hash }
 }
 
-/// In place of a random token: the same simulation sees the same tokens.
+/// Replaces a random token, so that a simulation is reproducible.
 fn token_hash(node: &NodeName, term: Term) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(node.as_str().as_bytes());
@@ -217,14 +217,14 @@ fn token_hash(node: &NodeName, term: Term) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// What goes wrong between one node and the service.
+/// Injected faults between one node and the service.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Faults {
     away: bool,
     lose_answer: bool,
 }
 
-/// One node's handle of a [`MemoryLease`]. Only waiting for changes ever suspends.
+/// One node's handle of a [`MemoryLease`]. Only waiting for changes suspends.
 pub struct MemoryCoordination {
     lease: Arc<MemoryLease>,
     name: ServerName,
@@ -235,7 +235,7 @@ pub struct MemoryCoordination {
 }
 
 impl MemoryCoordination {
-    /// Cuts this node off from the service, or lets it back.
+    /// Disconnects this node from the service, or reconnects it.
     pub fn set_away(&self, away: bool) {
         self.faults().away = away;
     }
@@ -291,12 +291,12 @@ impl Coordination for MemoryCoordination {
 impl MemoryCoordination {
     /// Waits for any change of the service.
     async fn wait(&self, timeout: Duration) {
-        // Without a timer (a simulation) the hint comes at once: the caller asks again.
+        // Without a timer (in a simulation) the hint comes immediately: the caller checks again.
         if tokio::runtime::Handle::try_current().is_err() {
             return;
         }
         let mut changes = self.lease.changes.subscribe();
-        // Both ends mean the same to the caller.
+        // A change and a timeout mean the same to the caller.
         let _ = tokio::time::timeout(timeout, changes.changed()).await;
     }
 }

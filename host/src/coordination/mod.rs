@@ -1,6 +1,6 @@
-//! Who leads and who is there, as different services tell it. The ports are
-//! [`crate::ports::coordination`] and [`crate::ports::members`]; what follows from the answers
-//! is decided in `besom_core::election` and `besom_core::membership`.
+//! Adapters for leader election and membership. The ports are [`crate::ports::coordination`] and
+//! [`crate::ports::members`]; decisions are made in `besom_core::election` and
+//! `besom_core::membership`.
 
 pub mod etcd;
 mod lease_file;

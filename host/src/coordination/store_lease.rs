@@ -1,17 +1,17 @@
-//! The store lease: a leadership kept as one row of the store's own file, so that a
-//! one-file deployment needs no other service.
+//! The store lease: a leadership kept as one row of the store, so that a deployment on one machine
+//! needs no other service.
 //!
 //! ```text
-//!   row free, given up or expired ──take──> held ──renew──> held
-//!   holder's file lock is free    ──take──>   └──resign──> given up
+//!   row free, released or expired ──take──> held ──renew──> held
+//!   holder's file lock is free    ──take──>   └──resign──> released
 //! ```
 //!
-//! In a file the lease's time is the machine's: a boot id and CLOCK_BOOTTIME, which goes on
-//! while the machine is suspended and never jumps. On a server, which several machines share,
-//! it is the server's. Whoever takes the row compares it with what it has
-//! read, so two campaigns never both win. A holder that locks the file beside the database
-//! as well is found dead at once; a frozen one keeps its lock and loses the lease by time.
-//! Neither is a fence: a stale leader is stopped by the store.
+//! For a store in a file, the lease is measured by the machine's clock: a boot id and
+//! CLOCK_BOOTTIME, which continues while the machine is suspended and never jumps. For a server
+//! that several machines share, it is measured by the server's clock. The row is taken by
+//! compare-and-swap, so that two campaigns never both win. A holder that also locks the file beside
+//! the database is recognized as dead immediately; a frozen one keeps its lock and loses the lease
+//! by time. Neither is a fence: a stale leader is stopped by the store.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,28 +27,28 @@ use crate::ports::coordination::{Campaign, Coordination, Error, LeaderRecord, Re
 use crate::ports::embedded::{LeaseLedger, LeaseRow};
 use crate::ports::store;
 
-/// How long a lease lasts without renewal.
+/// Default for the duration of a lease without renewal.
 pub const LEASE_TTL_DEFAULT: Duration = Duration::from_secs(15);
 
-/// How often a follower looks whether the holder's lock is free.
+/// How often a follower checks whether the holder's lock is free.
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
-/// A follower reads the row at every so many looks at the lock.
+/// A follower reads the row once per this number of checks of the lock.
 const ROW_EVERY: u32 = 10;
 
 /// The machine's clocks.
 #[derive(Clone)]
 pub struct LeaseClock {
-    /// Which boot of the machine this is.
+    /// The id of the machine's current boot.
     pub boot_id: String,
-    /// Time since that boot, suspended time included.
+    /// Time since that boot, including suspended time.
     pub since_boot: Arc<dyn Fn() -> Duration + Send + Sync>,
-    /// The wall clock, for people.
+    /// The wall clock, for display.
     pub wall: Arc<dyn Fn() -> Time + Send + Sync>,
 }
 
 impl LeaseClock {
-    /// This machine's, with its clocks given.
+    /// The given clocks, with the boot id of this machine.
     pub fn of_machine(
         since_boot: Arc<dyn Fn() -> Duration + Send + Sync>,
         wall: Arc<dyn Fn() -> Time + Send + Sync>,
@@ -71,14 +71,14 @@ pub struct StoreLease {
 
 struct Inner {
     file: LeaseFile,
-    /// The hash of the token of the last campaign, whose result may have got lost.
+    /// The hash of the token of the last campaign, whose result may be unknown.
     attempt: Option<[u8; 32]>,
-    /// While this node holds the lease, as far as it knows.
+    /// Whether this node holds the lease, as far as it knows.
     leading: bool,
 }
 
 impl StoreLease {
-    /// The lease in that ledger, for that node.
+    /// The lease of this node in that ledger.
     pub fn new(
         ledger: Arc<dyn LeaseLedger>,
         node: NodeName,
@@ -92,11 +92,11 @@ impl StoreLease {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic of another holder leaves the fields consistent: each is set alone.
+        // A panic of another holder leaves the fields consistent: each is set independently.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lease's time: the server's, or this machine's.
+    /// The time of the lease: the server's, or this machine's.
     async fn present(&self) -> Result<Present> {
         let server = self.ledger.server_time().await.map_err(failed)?;
         Ok(match server {
@@ -108,7 +108,7 @@ impl StoreLease {
         })
     }
 
-    /// How long the row keeps this node from taking it; none: it may be taken.
+    /// How long the row prevents this node from taking it; `None`: it may be taken.
     fn kept_out(&self, row: &LeaseRow, now: &Present, file: &mut LeaseFile) -> Option<Duration> {
         let remaining = now.remaining(row);
         if remaining.is_zero() {
@@ -117,7 +117,8 @@ impl StoreLease {
         if !file.is_held() {
             return self.holds(row, now, file).then_some(remaining);
         }
-        // The lock is here: a holder that had it is dead, one without it lives out its time.
+        // This process has the lock: a holder that had it is dead; one without it keeps the lease
+        // until it expires.
         if row.file_locked {
             return None;
         }
@@ -125,22 +126,22 @@ impl StoreLease {
         Some(remaining)
     }
 
-    /// Whether the row holds: its time is not over, and its holder is not known to be dead.
+    /// Whether the row is valid: it has not expired, and its holder is not known to be dead.
     fn holds(&self, row: &LeaseRow, now: &Present, file: &LeaseFile) -> bool {
         let dead = row.file_locked && file.is_free();
         !dead && !now.remaining(row).is_zero()
     }
 }
 
-/// The lease's time, read once.
+/// The time of the lease, read once.
 struct Present {
-    /// Which boot it counts from; empty: the epoch, by the server's clock.
+    /// The boot since which it counts; empty: the epoch, by the server's clock.
     boot_id: String,
     since_boot: Duration,
 }
 
 impl Present {
-    /// How long the row still holds; zero: it is free.
+    /// How long the row remains valid; zero: it is free.
     fn remaining(&self, row: &LeaseRow) -> Duration {
         if row.boot_id != self.boot_id {
             return Duration::ZERO;
@@ -167,7 +168,7 @@ impl Coordination for StoreLease {
                 let own =
                     inner.attempt == Some(row.leader.token_hash) && !now.remaining(row).is_zero();
                 let term = row.leader.term;
-                // Below the term that the store knows it could never raise the fence.
+                // Below the term that the store has recorded, it could never raise the fence.
                 if own && at_least.is_none_or(|least| term > least) {
                     inner.leading = true;
                     return Ok(Campaign::Won(Fence { term, token_hash: row.leader.token_hash }));
@@ -202,7 +203,8 @@ impl Coordination for StoreLease {
             None => {
                 self.lock().file.release();
                 let row = self.ledger.lease().await.map_err(failed)?;
-                let row = row.ok_or_else(|| Error::Unavailable("the lease row is gone".into()))?;
+                let row =
+                    row.ok_or_else(|| Error::Unavailable("the lease row does not exist".into()))?;
                 let retry_in = now.remaining(&row);
                 Ok(Campaign::Held { leader: row.leader, retry_in })
             }
@@ -211,7 +213,7 @@ impl Coordination for StoreLease {
 
     async fn renew(&self, fence: &Fence) -> Result<bool> {
         let (wall, now) = ((self.clock.wall)(), self.present().await?.since_boot);
-        // Whoever took the lease from a frozen holder gets the lock when that one ends.
+        // A node that took the lease from a frozen holder obtains the lock when that process ends.
         let file_locked = self.lock().file.try_hold();
         let renewed = self
             .ledger
@@ -255,7 +257,7 @@ impl Coordination for StoreLease {
         for look in 1..=u32::try_from(looks).unwrap_or(u32::MAX) {
             tokio::time::sleep(LOCK_POLL.min(timeout)).await;
             if look % ROW_EVERY == 0 || self.ledger.path().is_some() {
-                // Without an answer nothing has changed as far as anybody can tell.
+                // Without an answer, assume that nothing has changed.
                 let Ok(now) = self.present().await else { continue };
                 let free = match &row {
                     None => true,

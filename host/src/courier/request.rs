@@ -1,4 +1,4 @@
-//! The request of one attempt.
+//! Builds the request of one attempt.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use hyper::{Method, Request};
 
 use super::Way;
 
-/// The POST of a message.
+/// The POST request for a message.
 pub(super) fn build(
     way: &Way,
     message: &Claimed,
@@ -41,23 +41,24 @@ pub(super) fn build(
         request = request.header("besom-task", plain(task.as_str()));
     }
     if let Some(file) = &way.token_file {
-        // Read for each attempt: a token that was exchanged counts at once.
+        // Read for each attempt, so that a replaced token takes effect immediately.
         request = request.header(header::AUTHORIZATION, token(file)?);
     }
     request.body(Full::from(message.payload.clone())).map_err(|error| error.to_string())
 }
 
-/// The header with the token of a file that only its owner can read.
+/// The header with the token from a file that only its owner can read.
 pub(super) fn token(file: &Path) -> Result<HeaderValue, String> {
     let fail = |what: &dyn std::fmt::Display| format!("token_file {}: {what}", file.display());
     let text = crate::secret::line(file).map_err(|words| fail(&words))?;
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim()))
-        .map_err(|_| fail(&"it holds what no header can: put the token on one line"))?;
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim())).map_err(|_| {
+        fail(&"it contains characters that are not allowed in a header: put the token on one line")
+    })?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-/// Any text as a header can hold it: percent-encoded where it is not plain.
+/// Encodes any text for a header: characters that are not plain are percent-encoded.
 fn plain(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! The client's side of TLS: whoever is spoken to has to have a certificate with its name.
+//! The client side of TLS: a server must have a certificate for its name.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 
-/// Trusts the authorities of a file, or the system's.
+/// Trusts the CA certificates of a file, or those of the system.
 ///
 /// # Errors
-/// A file that cannot be read or holds no certificate; a system without authorities.
+/// The file cannot be read or contains no certificate, or the system has no CA certificates.
 pub fn client(ca: Option<&Path>) -> anyhow::Result<ClientConfig> {
     let mut roots = RootCertStore::empty();
     match ca {
@@ -20,15 +20,15 @@ pub fn client(ca: Option<&Path>) -> anyhow::Result<ClientConfig> {
             for certificate in CertificateDer::pem_file_iter(path).with_context(what)? {
                 roots.add(certificate.with_context(what)?).with_context(what)?;
             }
-            anyhow::ensure!(!roots.is_empty(), "{}: it holds no certificate", what());
+            anyhow::ensure!(!roots.is_empty(), "{}: contains no certificate", what());
         }
         None => {
             let (added, _) =
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             anyhow::ensure!(
                 added > 0,
-                "this system has no certificates of authorities: install them (the package \
-                 ca-certificates), or name a file with them"
+                "this system has no CA certificates: install them (package ca-certificates), or \
+                 set a file that contains them"
             );
         }
     }

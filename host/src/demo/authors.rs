@@ -1,10 +1,10 @@
-//! Simulated authors: several replicas edit one document at the same time through yrs.
+//! Simulated authors: several replicas edit one document concurrently through yrs.
 //!
-//! This module decides who edits when, who is offline and what travels between the
-//! replicas; [`hand`] decides what an author does to the document. The server is the log: what an
-//! author sends is appended to it, and what others receive is read from it, in its order. An
-//! author who is offline goes on editing and sends everything on the return, so that
-//! real conflicts arise. The same seed gives the same bytes.
+//! This module decides who edits when, who is offline and what is exchanged between the replicas;
+//! [`hand`] decides what an author does to the document. The server is modelled by the log: authors
+//! append their updates to it, and receive those of others from it, in its order. An author who is
+//! offline continues editing and sends everything on return, which causes real conflicts. The same
+//! seed produces the same bytes.
 
 mod hand;
 
@@ -18,30 +18,30 @@ use yrs::{ClientID, Doc, OffsetKind, Options, ReadTxn, Transact, Update};
 use self::hand::Hand;
 use super::log::UpdateLog;
 
-/// How a document comes about.
+/// How a document is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
-    /// Decides everything.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// How many authors take part; at least one does.
+    /// Number of authors; at least one takes part.
     pub authors: u32,
-    /// How many transactions they make, all together.
+    /// Total number of transactions.
     pub transactions: u32,
 }
 
-/// One transaction in so many takes an author offline.
+/// One transaction in this many takes an author offline.
 const OFFLINE_ONE_IN: u32 = 20;
 
 /// How many transactions an author makes while offline.
 const OFFLINE_TRANSACTIONS: RangeInclusive<u32> = 2..=12;
 
-/// yrs refused an update that another replica has made.
+/// yrs rejected an update of another replica.
 #[derive(Debug, thiserror::Error)]
 #[error("seed {seed}: a simulated author cannot read what another has written: {message}")]
 pub struct Error {
     /// The seed of the session.
     pub seed: u64,
-    /// What yrs said.
+    /// The error of yrs.
     pub message: String,
 }
 
@@ -57,18 +57,19 @@ pub fn write(session: &Session) -> Result<UpdateLog, Error> {
     Ok(circle.log)
 }
 
-/// Authors of one document, who may go on for as long as somebody lets them.
+/// The authors of one document, who can continue for as long as needed.
 pub(super) struct Circle {
     authors: Vec<Author>,
     log: UpdateLog,
 }
 
 impl Circle {
-    /// Authors of a document that is empty to them; room for so many edits.
+    /// Creates authors for an empty document, with room for a number of edits.
     pub(super) fn new(authors: u32, edits: usize, rng: &mut StdRng) -> Circle {
         let mut met: Vec<Author> = Vec::new();
         while met.len() < authors.max(1) as usize {
-            // Yjs draws 32 bits as well. Two authors of one id would corrupt the document.
+            // Yjs also uses 32 random bits. Two authors with the same id would corrupt the
+            // document.
             let client = u64::from(rng.random::<u32>());
             if met.iter().all(|author| author.client != client) {
                 met.push(Author::new(client));
@@ -81,12 +82,12 @@ impl Circle {
         Circle { authors: met, log }
     }
 
-    /// What has reached the server so far.
+    /// The updates that have reached the server.
     pub(super) fn log(&self) -> &UpdateLog {
         &self.log
     }
 
-    /// One of them makes one transaction.
+    /// One of the authors makes one transaction.
     pub(super) fn transact(&mut self, rng: &mut StdRng) -> Result<(), String> {
         let Circle { authors, log } = self;
         let number = rng.random_range(0..authors.len());
@@ -107,7 +108,7 @@ impl Circle {
         Ok(())
     }
 
-    /// Whoever is offline sends what was made meanwhile.
+    /// Authors who are offline send their updates.
     pub(super) fn reconnect(&mut self) {
         for (number, author) in self.authors.iter_mut().enumerate() {
             author.send(number as u32, &mut self.log);
@@ -115,16 +116,16 @@ impl Circle {
     }
 }
 
-/// An author's replica.
+/// The replica of an author.
 struct Author {
     client: u64,
     doc: Doc,
     hand: Hand,
     /// Updates made while offline.
     unsent: Vec<Vec<u8>>,
-    /// How much of the log has been received.
+    /// Number of updates received from the log.
     received: usize,
-    /// How many transactions are still made offline.
+    /// Number of transactions still to be made offline.
     offline: u32,
 }
 
@@ -159,21 +160,21 @@ impl Author {
     }
 }
 
-/// An empty replica as editors in a browser have it.
+/// An empty replica with the settings of editors in a browser.
 pub(super) fn replica(client: u64) -> Doc {
     let mut options = Options::with_client_id(ClientID::new(client));
     options.offset_kind = OffsetKind::Utf16;
-    // The default deletes marks that another author may still depend on.
+    // The default deletes marks on which another author's updates may still depend.
     options.cleanup_formatting = false;
     Doc::with_options(options)
 }
 
-/// Applies one update, which must not depend on anything that is missing.
+/// Applies one update, all of whose dependencies must be present.
 pub(super) fn apply(doc: &Doc, payload: &[u8]) -> Result<(), String> {
     let update = Update::decode_v1(payload).map_err(|e| e.to_string())?;
     doc.transact_mut().apply_update(update).map_err(|e| e.to_string())?;
     match doc.transact().has_missing_updates() {
-        true => Err("it depends on something that has not arrived".to_owned()),
+        true => Err("it depends on a change that has not arrived".to_owned()),
         false => Ok(()),
     }
 }
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_same_seed_gives_the_same_bytes() {
-        // Logs are long: a failure is not to print them.
+        // Logs are long: a failure should not print them.
         let written = write(&SESSION).unwrap();
         assert!(written == write(&SESSION).unwrap());
         assert!(written != write(&Session { seed: 8, ..SESSION }).unwrap());
@@ -207,7 +208,7 @@ mod tests {
         assert_eq!(txn.state_vector().len(), log.authors.len());
         let content = doc.to_json(&txn);
 
-        // Any order that keeps each author's own gives the same document.
+        // Any order that keeps each author's own order produces the same document.
         let mut edits: Vec<_> = log.edits.iter().collect();
         edits.sort_by_key(|edit| edit.author);
         let other = replica(2);

@@ -7,28 +7,28 @@ use std::path::Path;
 use super::orchestrator::{self, Orchestrator};
 use crate::config::template::{TaskTemplate, Template, TopicTemplate, template};
 
-/// The first line of the file: by it a demo's directory is known again.
+/// The first line of the file. It identifies the directory of a demo.
 pub(super) const MARKER: &str = "# Written by `besom demo`. Edit it: a running host notices.\n";
 
-/// A workspace is idle this long after its last connection was closed.
+/// How long after its last connection a workspace becomes idle.
 const IDLE_TIMEOUT: &str = "2s";
 
-/// Changes that make a document worth a compaction. (Shipped: 100.)
+/// Number of changes that make a document a candidate for compaction. (Shipped: 100.)
 pub(super) const MIN_CHANGES: u32 = 10;
 
-/// Rows that compaction may change in a second while there is life: a wave of edits then takes
-/// several of its slots to work off, which is what queues are for.
+/// Number of rows that compaction may change per second while the demo is running: a wave of edits
+/// then takes several slots to process, so that queues become visible.
 const ROWS_PER_SECOND: u32 = 600;
 
-/// The topics of the reconciler, and the last part of the path that each is sent to.
+/// The topics of the reconciler; each is also the last segment of its URL path.
 const STEPS: [&str; 5] = ["start", "stop", "archive", "restore", "provision"];
 
-/// The file of a demo on one machine, with comments.
+/// The configuration of a demo on one machine, with comments.
 pub(super) fn text() -> String {
     marked(&shortened())
 }
 
-/// A demo's file, with comments.
+/// A demo's configuration, with comments.
 pub(super) fn marked(template_of_demo: &Template) -> String {
     format!("{MARKER}{}", template(template_of_demo))
 }
@@ -52,8 +52,8 @@ pub(super) fn shortened() -> Template {
         .task("ttl-transitions", "schedule", quoted("@every 2s"))
 }
 
-/// The same for a demo that goes on: with somebody to call, the reconciler can do its work.
-/// `token` is where its token is, absolute or as seen from the file.
+/// The configuration of a demo that keeps running: the reconciler calls the orchestrator. `token`
+/// is the path of its token, absolute or relative to the configuration file.
 pub(super) fn lively(of: Template, orchestrator: &Orchestrator, token: &Path) -> Template {
     let host = orchestrator.address().to_string();
     let token = format!("{:?}", token.display().to_string());
@@ -74,7 +74,7 @@ pub(super) fn lively(of: Template, orchestrator: &Orchestrator, token: &Path) ->
     of.tasks.push(TaskTemplate {
         name: "reconciler".into(),
         plugin: "reconciler".into(),
-        doc: "Brings workspaces to where they are to be, by calls to the demo's orchestrator."
+        doc: "Brings workspaces to their desired state through calls to the demo's orchestrator."
             .into(),
         keys: vec![pair("schedule", quoted("@every 2s")), pair("overlap", quoted("skip"))],
         settings: vec![pair("retry_after", quoted("10s"))],

@@ -1,8 +1,8 @@
-//! A document on its way into the store: the log of its updates as rows of `changes`, with
-//! presence rows between them, its snapshot, and who is attached to it.
+//! Writes a document into the store: its update log as rows of `changes`, with presence rows in
+//! between, its snapshot, and its attached clients.
 //!
-//! This module decides how a log becomes rows. Which documents there are, and what is wrong with
-//! some of them, is decided in [`super::seed`].
+//! This module decides how a log becomes rows. Which documents exist, and which of them are
+//! damaged, is decided in [`super::seed`].
 
 use std::time::Duration;
 
@@ -20,67 +20,68 @@ use super::rows::{Writer, at, checksum, integer, text};
 /// One row of `changes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChangeRow {
-    /// Its number in the document.
+    /// The sequence number within the document.
     pub(super) server_seq: u64,
-    /// Who sent it.
+    /// The client that sent it.
     pub(super) actor: String,
-    /// Its number among the sender's changes of this document.
+    /// Its sequence number among the client's changes of this document.
     pub(super) client_seq: u64,
-    /// What it is.
+    /// The kind of change.
     pub(super) kind: ChangeKind,
-    /// Its content.
+    /// The content.
     pub(super) payload: Vec<u8>,
-    /// The content when its checksum was taken; none: `payload` as it is.
+    /// The content for which the checksum was computed; `None`: `payload`.
     pub(super) damaged_from: Option<Vec<u8>>,
 }
 
-/// What a change is.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChangeKind {
-    /// An update.
+    /// An update of the document.
     Edit,
-    /// Where somebody's caret stands; never part of the document.
+    /// The position of a user's caret, which is not part of the document.
     Presence,
 }
 
-/// How somebody is attached.
+/// A client attached to a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Attached {
-    /// Who.
+    /// The id of the client.
     pub(super) client: String,
     /// `attaching`, `attached` or `detached`.
     pub(super) state: &'static str,
-    /// Up to where the client has pulled.
+    /// The sequence number up to which the client has received changes.
     pub(super) server_seq: u64,
-    /// When it was last heard of.
+    /// When the client was last active.
     pub(super) updated_at: Time,
 }
 
-/// A document, complete.
+/// A document with everything that belongs to it.
 #[derive(Debug, Clone)]
 pub(super) struct Document {
-    /// Its name.
+    /// The key of the document.
     pub(super) id: String,
     /// Whose changes they are: `yjs`, `loro` or `automerge`.
     pub(super) format: &'static str,
-    /// When it was begun.
+    /// When it was created.
     pub(super) created_at: Time,
     /// When it was last changed.
     pub(super) updated_at: Time,
-    /// Its log, by number.
+    /// Its log, by sequence number.
     pub(super) changes: Vec<ChangeRow>,
-    /// A snapshot of the state at a number.
+    /// A snapshot of the state at a sequence number.
     pub(super) snapshot: Option<(u64, Vec<u8>)>,
-    /// Who is attached.
+    /// The attached clients.
     pub(super) attached: Vec<Attached>,
 }
 
-/// One presence row stands after so many edits.
+/// A presence row follows this number of edits.
 const PRESENCE_EVERY: usize = 5;
 
 impl Document {
-    /// A document from its log. `actors` names the author of each number; an author without a
-    /// name is called after the client id. With `presence` rows between the edits.
+    /// Creates a document from its log. `actors` names the author of each index; an author without
+    /// a name is named after the client id. `presence`: whether to add presence rows between the
+    /// edits.
     pub(super) fn from_log(
         id: impl Into<String>,
         log: &UpdateLog,
@@ -115,7 +116,7 @@ impl Document {
         Document {
             id: id.into(),
             format: "yjs",
-            // Somebody typed a change about every two seconds.
+            // As if a user had typed a change about every two seconds.
             created_at: updated_at - Duration::from_secs(2 * changes.len() as u64),
             updated_at,
             changes,
@@ -124,12 +125,12 @@ impl Document {
         }
     }
 
-    /// The last number.
+    /// The last sequence number.
     pub(super) fn server_seq(&self) -> u64 {
         self.changes.last().map_or(0, |change| change.server_seq)
     }
 
-    /// Takes a snapshot of the state at a number.
+    /// Takes a snapshot of the state at a sequence number.
     pub(super) fn take_snapshot(&mut self, server_seq: u64) -> Result<(), String> {
         let doc = replica(SNAPSHOT_CLIENT);
         for edit in self.edits(server_seq) {
@@ -140,8 +141,8 @@ impl Document {
         Ok(())
     }
 
-    /// Writes everything. The document's row is written first, because the others depend on
-    /// it, and last, with its numbers: until then no task sees anything to do.
+    /// Writes everything. The document's row is written first, because the others depend on it, and
+    /// again at the end with its numbers: until then no task finds anything to do.
     pub(super) async fn write(&self, tenant: &Tenant, writer: &mut Writer) -> anyhow::Result<()> {
         self.write_head(tenant, writer, 0).await?;
         for change in &self.changes {
@@ -197,7 +198,7 @@ impl Document {
             ("server_seq", integer(change.server_seq)),
             ("actor_id", text(&change.actor)),
             ("client_seq", integer(change.client_seq)),
-            // The server's order is one of those that a Lamport clock may give.
+            // The order of the server is a valid order for a Lamport clock.
             ("lamport", integer(change.server_seq)),
             ("kind", text(kind)),
             ("payload", Value::Bytes(change.payload.clone())),
@@ -243,11 +244,11 @@ impl Document {
         Ok(())
     }
 
-    /// What a client knows that has pulled up to a number.
+    /// The state vector of a client that has received the changes up to a sequence number.
     fn vector(&self, server_seq: u64) -> anyhow::Result<StateVector> {
         let mut vector = StateVector::default();
         for edit in self.edits(server_seq) {
-            // A damaged change tells nothing.
+            // A damaged change contributes nothing.
             let Ok(update) = Update::decode_v1(&edit.payload) else { continue };
             for (client, ranges) in update.insertions(true).iter() {
                 let end = ranges.iter().map(|range| range.end).max().unwrap_or(0);

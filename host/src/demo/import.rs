@@ -1,9 +1,9 @@
-//! Traces as documents: replayed before anything is written, so that a bad file leaves
-//! nothing behind, and then written under a tenant of their own.
+//! Imports traces as documents. They are replayed before anything is written, so that an invalid
+//! file leaves nothing behind, and are then written under a separate tenant.
 //!
-//! A public trace may carry a licence that asks for attribution wherever it is shown (the
-//! editing-traces collection is CC BY 4.0): the file stays the user's, nothing of it is kept in
-//! this repository.
+//! The licence of a public trace may require attribution wherever it is shown (the editing-traces
+//! collection is CC BY 4.0): the file remains with the user, and nothing of it is kept in this
+//! repository.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,32 +23,32 @@ use crate::ports::store::Store;
 /// The tenant of imported traces.
 pub const TENANT: &str = "traces";
 
-/// How long the store's view may stay open for a look whether a document is there.
+/// How long the snapshot may be open that checks whether a document exists.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
-/// A trace, replayed.
+/// A replayed trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
-    /// The document's name: that of the file.
+    /// The key of the document: the name of the file.
     pub document: String,
-    /// Its log.
+    /// The update log of the document.
     pub log: UpdateLog,
 }
 
-/// What became of a trace.
+/// The result for a trace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Imported {
-    /// The document in the tenant [`TENANT`].
+    /// The key of the document in the tenant [`TENANT`].
     pub document: String,
-    /// How many updates it has.
+    /// Number of updates of the document.
     pub updates: u64,
-    /// Whether it was there already and was left as it is.
+    /// Whether the document already existed and was left unchanged.
     pub existed: bool,
 }
 
-/// Two traces would become one document.
+/// Two traces map to the same document.
 #[derive(Debug, thiserror::Error)]
-#[error("{} and another trace would both become the document `{document}`; rename one", path.display())]
+#[error("{} and another trace both map to the document `{document}`; rename one of the files", path.display())]
 pub struct SameName {
     path: PathBuf,
     document: String,
@@ -74,7 +74,7 @@ pub fn replay(
     Ok(replayed)
 }
 
-/// Writes replayed traces; a document that is there already is left as it is.
+/// Writes replayed traces. An existing document is left unchanged.
 pub async fn write(
     store: &Arc<dyn Store>,
     traces: &[Replayed],
@@ -92,7 +92,7 @@ pub async fn write(
         if !existed {
             write_one(&tenant, trace, now, &mut writer).await?;
         }
-        let said = if existed { "is there already" } else { "written" };
+        let said = if existed { "already exists" } else { "written" };
         progress(&format!("{}: {} changes {said}", trace.document, trace.log.edits.len()));
         imported.push(Imported {
             document: trace.document.clone(),
@@ -104,8 +104,8 @@ pub async fn write(
     Ok(imported)
 }
 
-/// Whether the document is there with all its changes: one that an interrupted import has
-/// begun still has the number 0.
+/// Whether the document exists with all its changes. A document from an interrupted import still
+/// has the sequence number 0.
 async fn exists(store: &Arc<dyn Store>, tenant: &Tenant, document: &str) -> anyhow::Result<bool> {
     let view = store.snapshot(LOOK_MAX).await?;
     let (key, columns) = (vec![text(document)], ["server_seq".to_owned()]);
@@ -114,7 +114,7 @@ async fn exists(store: &Arc<dyn Store>, tenant: &Tenant, document: &str) -> anyh
     Ok(seq.is_some_and(|seq| seq != Value::Integer(0)))
 }
 
-/// The authors are clients in use, attached and up to date.
+/// Writes one document, with its authors as active clients that are attached and up to date.
 async fn write_one(
     tenant: &Tenant,
     trace: &Replayed,

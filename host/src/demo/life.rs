@@ -1,19 +1,19 @@
-//! Life in the demo while it runs: a product that goes on working beside Besom.
+//! The simulated product that keeps working beside Besom while the demo runs.
 //!
-//! This module decides how often something happens; the files beside it decide what. It writes as
-//! a product does, through the store and the activity, and knows no task. Every beat:
+//! This module decides how often something happens; its submodules decide what. It writes as a
+//! product does, through the store and the activity, and does not know the tasks. The activities:
 //!
 //! ```text
-//! documents   edits, most of them to one; now and then a wave over many
-//! damaged     a document that nobody can compact
+//! documents   edits, most of them to one document; occasionally a wave over many
+//! damaged     documents that cannot be compacted
 //! visitors    clients that will soon have been silent for too long
 //! links       shares that end within a minute and a half
-//! rooms       workspaces that people enter and leave
+//! rooms       workspaces that users enter and leave
 //! ```
 //!
-//! Bounded: names are drawn from fixed lists, so that rows are written over instead of added, and
-//! a document that has grown enough begins anew. A write that is refused is logged and tried
-//! again where it matters; life never fails what it lives in.
+//! The amount of data is bounded: names are drawn from fixed lists, so that rows are overwritten
+//! instead of added, and a document that has reached its maximum size is restarted. A failed write
+//! is logged and retried if necessary; it never ends the host.
 
 mod damaged;
 mod documents;
@@ -40,34 +40,34 @@ use crate::ports::store::Store;
 /// The time between two beats.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Beats between two shares.
+/// Number of beats between two shares.
 const LINK_EVERY: u64 = 2;
 
-/// Beats between two visits to a workspace, or departures from one.
+/// Number of beats between two visits to a workspace, or departures from one.
 const ROOM_EVERY: u64 = 3;
 
-/// Beats between two clients.
+/// Number of beats between two clients.
 const VISITOR_EVERY: u64 = 7;
 
-/// Beats between two damaged documents, and before the first.
+/// Number of beats between two damaged documents, and before the first.
 const DAMAGE_EVERY: u64 = 40;
 const DAMAGE_FIRST: u64 = 10;
 
-/// Beats between two waves of edits, and before the first.
+/// Number of beats between two waves of edits, and before the first.
 const WAVE_EVERY: u64 = 120;
 const WAVE_FIRST: u64 = 25;
 
-/// Where there is life.
+/// What the simulated product works with.
 pub struct World {
-    /// What is written to.
+    /// The database.
     pub store: Arc<dyn Store>,
-    /// Where connections are reported.
+    /// The activity service, to which connections are reported.
     pub activity: Arc<dyn Activity>,
-    /// Is told of each connection, as the activity endpoint tells who wakes workspaces.
+    /// Called for each connection, as the activity endpoint does to wake workspaces.
     pub connected: Box<dyn Fn(&str) + Send + Sync>,
 }
 
-/// Everybody who works on the demo.
+/// The simulated users and clients.
 pub struct Life {
     world: World,
     rng: StdRng,
@@ -80,8 +80,8 @@ pub struct Life {
 }
 
 impl Life {
-    /// Nobody has done anything yet. What is drawn follows from the seed; a demo that is taken
-    /// up again needs another one, as its authors are others.
+    /// Creates the simulation. All random choices follow from the seed; a demo that is continued
+    /// needs another seed, because its authors are different.
     pub fn new(world: World, seed: u64) -> Life {
         Life {
             world,
@@ -95,7 +95,7 @@ impl Life {
         }
     }
 
-    /// What happens in one beat. `now` is the product's clock.
+    /// Performs one beat. `now` is the product's clock.
     pub async fn beat(&mut self, now: Time) {
         let Life { world, rng, beat, documents, damaged, visitors, links, rooms } = self;
         let due = |every: u64, first: u64| *beat >= first && (*beat - first).is_multiple_of(every);
@@ -119,11 +119,11 @@ impl Life {
         *beat += 1;
     }
 
-    /// Goes on until it is dropped.
+    /// Runs until the result is dropped.
     pub fn begin(mut self) -> Living {
         Living(tokio::spawn(async move {
             let mut beats = tokio::time::interval(BEAT);
-            // A machine that slept has missed them.
+            // Beats that passed while the machine was suspended are skipped.
             beats.set_missed_tick_behavior(MissedTickBehavior::Skip);
             loop {
                 beats.tick().await;
@@ -133,7 +133,7 @@ impl Life {
     }
 }
 
-/// Life that goes on; it ends when this is dropped.
+/// A running simulation, which ends when this is dropped.
 pub struct Living(JoinHandle<()>);
 
 impl Drop for Living {
@@ -142,9 +142,9 @@ impl Drop for Living {
     }
 }
 
-/// Says what was not written. The store may be away, or somebody was faster.
+/// Logs a failed write. The store may be unavailable, or another writer was faster.
 fn refused(what: &str, done: anyhow::Result<()>) {
     if let Err(error) = done {
-        tracing::info!("the demo's product could not write {what} now: {error:#}");
+        tracing::info!("the demo's simulated product could not write {what}: {error:#}");
     }
 }

@@ -1,8 +1,8 @@
-//! The demo: a directory with a database that has something to sweep.
+//! The demo: a directory with a database that contains data to clean up.
 //!
-//! This module decides what `besom demo` puts into a directory and what it says about it
-//! afterwards. It does not run tasks and names no adapter: whoever wires it opens the store and
-//! runs the pass of `besom run`, or the host.
+//! This module decides what `besom demo` writes into a directory and what it reports afterwards. It
+//! does not run tasks and names no adapter: the caller opens the store and runs the pass of `besom
+//! run`, or the host.
 //!
 //! ```text
 //! import::replay(traces) ──> Place::claim(dir) ──> open place.database() ──> prepare(..)
@@ -11,10 +11,10 @@
 //!                summary(store, before, after) <── measure <── tasks <── measure <┘
 //! ```
 //!
-//! A directory that is a demo already is taken up as it is; traces that it lacks are added.
-//! After [`prepare`], [`seed::use_workspaces`] tells the activity what goes on in the
-//! workspaces; those it is told nothing about are unknown, and stay as they are. A demo that goes
-//! on has an [`orchestrator`] to call, and [`life`].
+//! An existing demo directory is reused unchanged; only missing traces are added. After
+//! [`prepare`], [`seed::use_workspaces`] reports the use of the workspaces to the activity service;
+//! the others are unknown and remain unchanged. A demo that keeps running has an [`orchestrator`]
+//! to call, and [`life`].
 
 pub mod authors;
 pub mod cluster;
@@ -42,17 +42,17 @@ pub use table::{Measured, measure, table};
 
 use crate::ports::store::Store;
 
-/// What has been put into the directory.
+/// What was written into the directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Prepared {
-    /// What was seeded; none: the demo was there already.
+    /// The seeded data; `None`: the demo already existed.
     pub seeded: Option<seed::Seeded>,
-    /// What became of the traces, in their order.
+    /// The results for the traces, in order.
     pub imported: Vec<import::Imported>,
 }
 
-/// Fills the store of a claimed directory and writes its configuration last. `now` is the
-/// instant that everything in the demo is relative to; `progress` is told what is done.
+/// Fills the store of a claimed directory and writes its configuration last. All times in the demo
+/// are relative to `now`; `progress` receives progress messages.
 pub async fn prepare(
     place: &Place,
     store: Arc<dyn Store>,

@@ -1,8 +1,8 @@
-//! A stand-in for the product's orchestrator: it answers the reconciler's calls as a real one
-//! would, slowly and not always, and does nothing else.
+//! A stand-in for the product's orchestrator. It answers the calls of the reconciler like a real
+//! one, slowly and with occasional failures, but has no effects.
 //!
-//! It listens on the loopback interface only and wants to be shown its token. As it does nothing
-//! it need not remember what it has done: the same call gets the same answer.
+//! It listens on the loopback interface only and requires its token. Because it has no effects, it
+//! keeps no state: the same call gets the same answer.
 
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,25 +24,25 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// Where it listens unless somebody calls it elsewhere: any free port.
+/// The default address: any free port.
 pub const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// How long an operation takes, in milliseconds.
+/// The duration of an operation, in milliseconds.
 const TAKES_MS: RangeInclusive<u64> = 200..=2_000;
 
-/// One call in so many is answered with 503.
+/// One call in this many is answered with 503.
 const UNAVAILABLE_ONE_IN: u32 = 8;
 
-/// Bytes of a token that is drawn.
+/// Size of a generated token, in bytes.
 const TOKEN_BYTES: usize = 16;
 
-/// The operation whose answer names where the archive is.
+/// The operation whose answer contains the key of the archive.
 const ARCHIVING: &str = "ARCHIVING";
 
-/// The path below which it is called.
+/// The base path of the calls.
 pub(super) const PATH: &str = "/workspaces";
 
-/// The stand-in, until it is dropped.
+/// The running stand-in. It stops when this is dropped.
 pub struct Orchestrator {
     address: SocketAddr,
     token: PathBuf,
@@ -56,20 +56,20 @@ impl Drop for Orchestrator {
 }
 
 struct Desk {
-    /// What `Authorization` has to be.
+    /// The required value of the `Authorization` header.
     authorization: String,
     rng: Mutex<StdRng>,
 }
 
 impl Desk {
-    /// How long the next call takes, in milliseconds, and whether it is refused.
+    /// The duration of the next call, in milliseconds, and whether it fails.
     fn draw(&self) -> (u64, bool) {
         let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
         (rng.random_range(TAKES_MS), rng.random_ratio(1, UNAVAILABLE_ONE_IN))
     }
 }
 
-/// What a call is about.
+/// The body of a call.
 #[derive(Deserialize)]
 struct Call {
     operation: String,
@@ -77,7 +77,7 @@ struct Call {
     workspace_id: String,
 }
 
-/// The answer to a call that was carried out.
+/// The answer to a successful call.
 #[derive(Serialize)]
 struct Done {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,11 +85,10 @@ struct Done {
 }
 
 impl Orchestrator {
-    /// Listens at an address. The token is that of the file, which is written where it is
-    /// missing.
+    /// Listens at an address. The token is read from the file, which is created if it is missing.
     ///
     /// # Errors
-    /// The address is taken, or the file can be neither read nor written.
+    /// The address is in use, or the file can be neither read nor written.
     pub async fn start(address: SocketAddr, token: &Path, seed: u64) -> io::Result<Orchestrator> {
         let secret = secret(token, &mut rand::rng())?;
         let listener = TcpListener::bind(address).await?;
@@ -101,18 +100,18 @@ impl Orchestrator {
             .with_state(Arc::new(Desk { authorization, rng }));
         let serving = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
-                tracing::warn!(%error, "the demo's orchestrator answers no more");
+                tracing::warn!(%error, "the demo's orchestrator has stopped");
             }
         });
         Ok(Orchestrator { address, token: token.to_owned(), serving })
     }
 
-    /// Where it is called.
+    /// The address at which it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The file with its token.
+    /// The path of its token file.
     pub fn token(&self) -> &Path {
         &self.token
     }
@@ -138,20 +137,25 @@ fn secret(path: &Path, rng: &mut impl Rng) -> io::Result<String> {
 async fn call(State(desk): State<Arc<Desk>>, headers: HeaderMap, body: Bytes) -> Response {
     let shown = headers.get(header::AUTHORIZATION).map(|value| value.as_bytes());
     if shown != Some(desk.authorization.as_bytes()) {
-        return (StatusCode::UNAUTHORIZED, "show the token of orchestrator.token").into_response();
+        return (
+            StatusCode::UNAUTHORIZED,
+            "the token is missing or wrong: send the token in orchestrator.token",
+        )
+            .into_response();
     }
     let Ok(call) = serde_json::from_slice::<Call>(&body) else {
-        return (StatusCode::BAD_REQUEST, "this is no call of the reconciler").into_response();
+        return (StatusCode::BAD_REQUEST, "the body is not a call of the reconciler")
+            .into_response();
     };
     let (takes, unavailable) = desk.draw();
     tokio::time::sleep(Duration::from_millis(takes)).await;
     if unavailable {
-        return (StatusCode::SERVICE_UNAVAILABLE, "no room now").into_response();
+        return (StatusCode::SERVICE_UNAVAILABLE, "no capacity at the moment").into_response();
     }
     axum::Json(done(&call)).into_response()
 }
 
-/// What is said of a call that was carried out.
+/// The answer to a successful call.
 fn done(call: &Call) -> Done {
     let archive_key = (call.operation == ARCHIVING)
         .then(|| format!("archive/{}/{}", call.workspace_id, call.operation_id));

@@ -1,5 +1,5 @@
-//! The demo's directory: claimed when it is empty, taken up again when it is a demo, refused
-//! when it holds anything else.
+//! The directory of a demo: claimed if it is empty, reused if it contains a demo, rejected if it
+//! contains anything else.
 //!
 //! ```text
 //! empty ──claim──> unfinished ──finish──> demo ──claim──> demo
@@ -14,54 +14,54 @@ use std::path::{Path, PathBuf};
 use super::config::{self, MARKER};
 use super::orchestrator::Orchestrator;
 
-/// The configuration's name.
+/// The name of the configuration file.
 const CONFIG: &str = "besom.toml";
 
-/// The database's name.
+/// The name of the database file.
 const DATABASE: &str = "besom.db";
 
 /// The name of the file with the orchestrator's token.
 const TOKEN: &str = "orchestrator.token";
 
-/// Stands in the directory until everything is written.
+/// A marker file that exists until everything is written.
 const UNFINISHED: &str = "demo.unfinished";
 
-/// A directory that belongs to a demo.
+/// The directory of a demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     dir: PathBuf,
     unfinished: bool,
 }
 
-/// A directory cannot be a demo's.
+/// Why a directory cannot be used for a demo.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// It holds something else.
-    #[error("{}: holds `{found}`, which is no demo's; name an empty directory or a new one", dir.display())]
+    /// It contains something else.
+    #[error("{}: contains `{found}`, which no demo wrote; use an empty or a new directory", dir.display())]
     Foreign {
-        /// The directory.
+        /// The directory concerned.
         dir: PathBuf,
-        /// What was found first.
+        /// The first entry that does not belong to a demo.
         found: String,
     },
-    /// Its database is gone.
-    #[error("{}: the demo's {DATABASE} is missing; remove the directory and begin anew", dir.display())]
+    /// Its database is missing.
+    #[error("{}: the demo's {DATABASE} is missing; remove the directory and start again", dir.display())]
     NoDatabase {
-        /// The directory.
+        /// The directory concerned.
         dir: PathBuf,
     },
     /// It cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file or directory.
+        /// The file or directory concerned.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 impl Place {
-    /// Takes a directory, creating it where it is missing.
+    /// Claims a directory, creating it if it is missing.
     pub fn claim(dir: &Path) -> Result<Place, Refused> {
         let place = |unfinished| Place { dir: dir.to_owned(), unfinished };
         std::fs::create_dir_all(dir).map_err(|e| io_error(dir, e))?;
@@ -84,35 +84,35 @@ impl Place {
         Ok(place(true))
     }
 
-    /// Whether it has to be filled.
+    /// Whether the directory still has to be filled.
     pub fn is_unfinished(&self) -> bool {
         self.unfinished
     }
 
-    /// Where the configuration is.
+    /// The path of the configuration.
     pub fn config(&self) -> PathBuf {
         self.dir.join(CONFIG)
     }
 
-    /// Where the database is.
+    /// The path of the database.
     pub fn database(&self) -> PathBuf {
         self.dir.join(DATABASE)
     }
 
-    /// Where the orchestrator's token is.
+    /// The path of the orchestrator's token.
     pub fn token(&self) -> PathBuf {
         self.dir.join(TOKEN)
     }
 
-    /// At which address of this machine the configuration calls an orchestrator.
+    /// The local address at which the configuration calls an orchestrator.
     pub fn called(&self) -> Option<SocketAddr> {
         config::called(&std::fs::read_to_string(self.config()).ok()?)
     }
 
-    /// Gives the configuration somebody to call. One that has been edited is kept.
+    /// Adds the orchestrator to the configuration. An edited configuration is kept.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of the operating system.
     pub fn enliven(&self, orchestrator: &Orchestrator) -> Result<(), Refused> {
         let path = self.config();
         let written = std::fs::read_to_string(&path).map_err(|e| io_error(&path, e))?;
@@ -123,8 +123,8 @@ impl Place {
         std::fs::write(&path, config::marked(&lively)).map_err(|e| io_error(&path, e))
     }
 
-    /// Writes the configuration: from now on it is a demo. One that is there already, and may
-    /// have been edited, is kept.
+    /// Writes the configuration, which makes the directory a demo. An existing configuration, which
+    /// may have been edited, is kept.
     pub(super) fn finish(&self, config: &str) -> Result<(), Refused> {
         let (path, unfinished) = (self.config(), self.dir.join(UNFINISHED));
         if !self.unfinished {

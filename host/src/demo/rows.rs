@@ -1,6 +1,6 @@
-//! Rows on their way into the store: built by name, written in large batches.
+//! Builds rows by column name and writes them in large batches.
 //!
-//! Everything is an upsert, so that an import that was interrupted can simply be repeated.
+//! Every write is an upsert, so that an interrupted import can be repeated.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use besom_core::value::{Field, Value};
 use crate::model::TENANT;
 use crate::ports::store::{Result, Store};
 
-/// Rows written in one transaction.
+/// Maximum number of rows per transaction.
 pub const BATCH_ROWS: usize = 5_000;
 
-/// Bytes of values written in one transaction, about.
+/// Approximate maximum size of the values per transaction, in bytes.
 pub const BATCH_BYTES: usize = 8 << 20;
 
 /// Collects rows and writes them when a batch is full.
@@ -30,7 +30,7 @@ impl Writer {
         Writer { store, batch: Vec::new(), bytes: 0 }
     }
 
-    /// Adds a project: the only table without a tenant column of its own.
+    /// Adds a project, the only table without a separate tenant column.
     pub(super) async fn project(&mut self, tenant: &Tenant) -> Result<()> {
         let fields = vec![Field::new(TENANT, Value::Text(tenant.to_string()))];
         self.add(None, "projects", fields).await
@@ -61,7 +61,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what is left.
+    /// Writes the remaining rows.
     pub(super) async fn flush(&mut self) -> Result<()> {
         if !self.batch.is_empty() {
             self.store.write(&self.batch).await?;
@@ -72,22 +72,22 @@ impl Writer {
     }
 }
 
-/// A text.
+/// A text value.
 pub(super) fn text(value: impl Into<String>) -> Value {
     Value::Text(value.into())
 }
 
-/// An instant.
+/// A timestamp value.
 pub(super) fn at(time: Time) -> Value {
     Value::Timestamp(time)
 }
 
-/// A count, far below 2^63.
+/// An integer value, far below 2^63.
 pub(super) fn integer(value: u64) -> Value {
     Value::Integer(i64::try_from(value).unwrap_or(i64::MAX))
 }
 
-/// The CRC-32 (IEEE) of a payload, as the model's checksum columns hold it.
+/// The CRC-32 (IEEE) of a payload, for the checksum columns.
 pub(super) fn checksum(payload: &[u8]) -> Value {
     let mut crc = flate2::Crc::new();
     crc.update(payload);

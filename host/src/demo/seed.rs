@@ -1,8 +1,8 @@
-//! What the demo's tenants own: documents, clients, shares and workspaces, many of them ready
-//! to be swept, some that must not be touched, some that cannot be.
+//! The data of the demo's tenants: documents, clients, shares and workspaces. Many are ready to be
+//! cleaned up, some must not be changed, and some cannot be.
 //!
-//! This module decides what there is. Everything is relative to an injected `now` and follows
-//! from one seed. Nothing here runs a task or knows one.
+//! This module decides what exists. All data is relative to an injected `now` and follows from one
+//! seed. It does not run or know tasks.
 
 mod clients;
 mod documents;
@@ -26,68 +26,69 @@ use super::rows::Writer;
 use crate::ports::activity::{self, Activity};
 use crate::ports::store::Store;
 
-/// Who lives in the demo.
+/// The tenants of the demo.
 pub const TENANTS: [&str; 5] = ["acme", "globex", "hooli", "initech", "umbrella"];
 
-/// The seed of everything that is drawn.
+/// The seed of all random choices.
 pub const SEED: u64 = 0xBE50;
 
-/// What the seeded store holds.
+/// The contents of the seeded store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Seeded {
     /// The tenants, in order.
     pub tenants: Vec<String>,
-    /// How many documents.
+    /// Number of documents.
     pub documents: u64,
-    /// How many rows of `changes`.
+    /// Number of rows of `changes`.
     pub changes: u64,
-    /// How many clients.
+    /// Number of clients.
     pub clients: u64,
-    /// How many shares.
+    /// Number of shares.
     pub shares: u64,
-    /// How many workspaces.
+    /// Number of workspaces.
     pub workspaces: u64,
-    /// The documents that make a compaction difficult, and what should become of them.
+    /// The documents that are difficult to compact, and the expected results.
     pub hostile: Vec<Hostile>,
-    /// What has to be told to the activity once it runs.
+    /// The use of workspaces, to be reported to the activity service once it runs.
     pub activity: Vec<WorkspaceUse>,
 }
 
-/// A document that makes a compaction difficult.
+/// A document that is difficult to compact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Hostile {
-    /// Its tenant.
+    /// The tenant of the document.
     pub tenant: String,
-    /// Its name.
+    /// The key of the document.
     pub document: String,
-    /// What should become of it.
+    /// The expected result.
     pub fate: Fate,
     /// What is wrong with it.
     pub why: &'static str,
 }
 
-/// What should become of such a document. Unless it is carried over, its log stays as it is.
+/// The expected result for a difficult document. Unless it is carried over, its log remains
+/// unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
-    /// Compacted, and every bit of it is kept.
+    /// Compacted, with every bit preserved.
     CarriedOver,
-    /// A settled skip: nothing is missing, but nobody can say what it means.
+    /// A settled skip: nothing is missing, but its meaning is ambiguous.
     LeftAlone,
-    /// A dead letter.
+    /// A dead letter, because its log is damaged.
     Dead,
 }
 
 /// How a workspace is used while the demo runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WorkspaceUse {
-    /// The workspace: its activity key.
+    /// The activity key of the workspace.
     pub workspace: String,
-    /// Whether its connection stays open. It expires without a heartbeat.
+    /// Whether its connection stays open. Without heartbeats it expires.
     pub open: bool,
 }
 
-/// Fills an empty store. The tables are created where they are missing.
+/// Fills an empty store, creating missing tables.
 pub async fn fill(
     store: Arc<dyn Store>,
     now: Time,
@@ -101,7 +102,7 @@ pub async fn fill(
         let mut rng = StdRng::seed_from_u64(SEED + number as u64);
         writer.project(&tenant).await?;
         let clients = clients::of(&tenant, now, &mut rng);
-        // Attachments refer to them.
+        // Attachments refer to the clients.
         seeded.clients += clients::write(&tenant, &clients, &mut writer).await?;
         let documents = documents::of(&clients, number, now, &mut rng)?;
         let hostile = hostile::of(number, now)?;
@@ -123,13 +124,13 @@ pub async fn fill(
         seeded.workspaces += workspaces;
         seeded.activity.extend(used);
         seeded.tenants.push(name.to_owned());
-        progress(&format!("{name}: {} documents so far", seeded.documents));
+        progress(&format!("{name}: {} documents written", seeded.documents));
     }
     writer.flush().await?;
     Ok(seeded)
 }
 
-/// A document that a compaction has to set aside, of one kind after the other by the number.
+/// A document that compaction has to set aside. `number` cycles through the kinds of damage.
 pub(super) fn damaged(number: usize, id: String, now: Time) -> anyhow::Result<Document> {
     let kinds = (0..TENANTS.len()).map(|tenant| hostile::of(tenant, now));
     let kinds = kinds.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten();
@@ -140,13 +141,13 @@ pub(super) fn damaged(number: usize, id: String, now: Time) -> anyhow::Result<Do
     Ok(Document { id, ..document })
 }
 
-/// Tells the activity what goes on in the workspaces: some have an open connection, some had
-/// one that is closed now, and of the rest nothing is known.
+/// Reports the use of the workspaces to the activity service: some have an open connection, some
+/// had one that is now closed, and the rest are unknown.
 pub async fn use_workspaces(
     activity: &dyn Activity,
     used: &[WorkspaceUse],
 ) -> Result<(), activity::Error> {
-    /// One connection suffices.
+    /// The name of the single connection.
     const CONNECTION: &str = "demo";
     for workspace in used {
         activity.connect(&workspace.workspace, CONNECTION).await?;

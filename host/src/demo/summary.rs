@@ -1,7 +1,8 @@
-//! What the demo has come to: the last line of `besom demo --exit --output json`.
+//! The results of the demo: the last line of `besom demo --exit --output json`.
 //!
-//! Counted from the store: rows where there are rows to count, the history where only it knows
-//! (whether a round trip was verified, why a document was left alone), the audit for the books.
+//! The numbers come from the rows in the store where possible, from the history where only it has
+//! the information (whether a round trip was verified, why a document was left alone), and from the
+//! audit for the books.
 
 use std::collections::HashSet;
 
@@ -13,58 +14,58 @@ use serde::Serialize;
 use super::table::Measured;
 use crate::ports::store::{DeadSelector, HistoryQuery, HistoryRow, Letters, Store};
 
-/// The task that compacts, as the demo's configuration names it.
+/// The name of the compaction task in the demo's configuration.
 pub(super) const COMPACTION: &str = "compaction";
 
-/// The note by which the compaction says that the round trip has passed.
+/// The note that compaction adds when the round trip was verified.
 const VERIFIED: &str = "verified";
 
-/// History rows of one page.
+/// Number of history rows per page.
 const PAGE_ROWS: u32 = 1_000;
 
-/// Dead letters that are read.
+/// Maximum number of dead letters that are read.
 const DEAD_MAX: u32 = 100_000;
 
-/// The summary; its JSON is a contract with scripts.
+/// The summary. Its JSON is a contract with scripts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// Whether the audit balances.
     pub balanced: bool,
-    /// What became of the documents.
+    /// The results for the documents.
     pub documents: Documents,
-    /// Payloads in changes and snapshots.
+    /// Size of the payloads in changes and snapshots, in bytes.
     pub bytes: Bytes,
-    /// Clients that were deactivated.
+    /// Number of clients that were deactivated.
     pub clients_deactivated: u64,
-    /// Shares that ended.
+    /// Number of shares that ended.
     pub shares_expired: u64,
-    /// Workspaces that are wanted in another state.
+    /// Number of workspaces whose desired state differs from their status.
     pub transitions: u64,
 }
 
-/// What became of the documents.
+/// The results for the documents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Documents {
-    /// How many there are.
+    /// Number of documents.
     pub total: u64,
-    /// Those that have been compacted.
+    /// Number of documents that were compacted.
     pub compacted: u64,
-    /// Those of them whose round trip has passed.
+    /// Number of compacted documents whose round trip was verified.
     pub verified: u64,
-    /// Those that cannot be compacted: a settled skip or a dead letter.
+    /// Number of documents that cannot be compacted: a settled skip or a dead letter.
     pub left_alone: u64,
 }
 
-/// Bytes of payloads.
+/// Size of payloads, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Bytes {
     /// Before the first task ran.
     pub before: u64,
-    /// After the last.
+    /// After the last task ran.
     pub after: u64,
 }
 
-/// Sums up, from the measures before and after and from the store as it is now.
+/// Computes the summary from the measurements before and after, and from the current store.
 pub async fn summary(
     store: &dyn Store,
     before: &Measured,
@@ -86,11 +87,11 @@ pub async fn summary(
     })
 }
 
-/// A document.
+/// The tenant and the key of a document.
 type Document = (Option<Tenant>, String);
 
-/// Documents by what has become of them; one that was compacted and is settled now is in both
-/// of the first.
+/// Documents by result. A document that was compacted and is now settled is in both `compacted` and
+/// `left_alone`.
 #[derive(Default)]
 struct Fates {
     compacted: HashSet<Document>,
@@ -111,7 +112,7 @@ async fn fates(store: &dyn Store) -> anyhow::Result<Fates> {
     }
     let dead = DeadSelector { task, ..DeadSelector::default() };
     for letter in store.dead_letters(&dead, Letters::Open, None, DEAD_MAX).await? {
-        // A document that was compacted once and cannot be any more is left alone now.
+        // A document that was compacted before but can no longer be is left alone now.
         let document = document(&letter.item.identity);
         fates.compacted.remove(&document);
         fates.left_alone.insert(document);

@@ -1,7 +1,7 @@
-//! What the store holds, counted from its rows; before and after, side by side.
+//! Counts the rows of the store, and compares the numbers before and after.
 //!
-//! This module counts and compares. It reads through the store's own view, page by page, and
-//! believes no counter that a task has kept.
+//! It reads through snapshots of the store, page by page, and does not use counters that tasks
+//! maintain.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,66 +15,66 @@ use serde::Serialize;
 use crate::model::TENANT;
 use crate::ports::store::{Range, Snapshot, Store};
 
-/// How long the view may stay open.
+/// How long the snapshot may be open.
 const OPEN_MAX: Duration = Duration::from_secs(120);
 
-/// Rows of one page.
+/// Number of rows per page.
 const PAGE_ROWS: u32 = 10_000;
 
-/// Bytes of one page, about.
+/// Approximate size of a page, in bytes.
 const PAGE_BYTES: usize = 8 << 20;
 
-/// What the store holds.
+/// The contents of the store, in numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Measured {
-    /// Documents.
+    /// Number of documents.
     pub documents: u64,
-    /// Those that have been compacted at least once.
+    /// Number of documents that have been compacted at least once.
     pub compacted: u64,
-    /// Rows and bytes of `changes`.
+    /// The rows of `changes` and their size.
     pub changes: Stored,
-    /// Rows and bytes of `snapshots`.
+    /// The rows of `snapshots` and their size.
     pub snapshots: Stored,
-    /// Attachments that are attached or attaching.
+    /// Number of attachments that are attached or attaching.
     pub attached: u64,
-    /// Presences.
+    /// Number of presences.
     pub presences: u64,
-    /// Version vectors.
+    /// Number of version vectors.
     pub version_vectors: u64,
-    /// Clients by status.
+    /// Number of clients by status.
     pub clients: BTreeMap<String, u64>,
-    /// Shares that have not ended.
+    /// Number of shares that have not ended.
     pub shares_open: u64,
-    /// Shares that have.
+    /// Number of shares that have ended.
     pub shares_ended: u64,
-    /// Workspaces by desired state.
+    /// Number of workspaces by desired state.
     pub workspaces: BTreeMap<String, u64>,
-    /// Workspaces that are wanted in another state than they are in.
+    /// Number of workspaces whose desired state differs from their status.
     pub transitions: u64,
 }
 
-/// Rows with a payload.
+/// The number and size of rows with a payload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Stored {
-    /// How many.
+    /// Number of rows.
     pub rows: u64,
-    /// The bytes of their payloads.
+    /// Size of their payloads, in bytes.
     pub bytes: u64,
 }
 
 impl Measured {
-    /// The bytes of all payloads in changes and snapshots.
+    /// The size of all payloads in changes and snapshots, in bytes.
     pub fn bytes(&self) -> u64 {
         self.changes.bytes + self.snapshots.bytes
     }
 
-    /// Clients that are deactivated.
+    /// Number of deactivated clients.
     pub fn deactivated(&self) -> u64 {
         self.clients.get("deactivated").copied().unwrap_or(0)
     }
 }
 
-/// Counts everything, in one view.
+/// Counts everything in one snapshot.
 pub async fn measure(store: &dyn Store) -> anyhow::Result<Measured> {
     let view = store.snapshot(OPEN_MAX).await?;
     let mut measured = Measured::default();
@@ -194,7 +194,7 @@ fn word(value: Value) -> String {
     }
 }
 
-/// The table for a person.
+/// The comparison as a text table.
 pub fn table(before: &Measured, after: &Measured) -> String {
     let mut lines: Vec<(String, u64, u64)> = Vec::new();
     let mut line = |name: &str, of: fn(&Measured) -> u64| {
@@ -219,7 +219,7 @@ pub fn table(before: &Measured, after: &Measured) -> String {
         }
     };
     words("clients", |m| &m.clients);
-    words("workspaces to be", |m| &m.workspaces);
+    words("workspaces, desired", |m| &m.workspaces);
     lines.push(("shares open".into(), before.shares_open, after.shares_open));
     lines.push(("shares ended".into(), before.shares_ended, after.shares_ended));
 

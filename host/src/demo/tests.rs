@@ -1,4 +1,4 @@
-//! Facts about the demo's data, on the store in memory.
+//! Tests of the demo's data, on the store in memory.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -57,7 +57,7 @@ async fn a_demo_has_something_for_every_task_and_its_numbers_agree() {
     assert_eq!(measured.transitions, 0);
     assert!(measured.snapshots.rows > 0 && measured.presences > 0 && measured.deactivated() > 0);
 
-    // Every log is gapless and agrees with its document, but for the one with a gap.
+    // Every log is gapless and agrees with its document, except for the one with a gap.
     for tenant in &seeded.tenants {
         let changes = rows(&*store, tenant, "changes", &["doc_id", "server_seq"]).await;
         let mut logs: BTreeMap<String, Vec<i64>> = BTreeMap::new();
@@ -71,7 +71,7 @@ async fn a_demo_has_something_for_every_task_and_its_numbers_agree() {
             assert_eq!(gapless, id != "hostile-gap", "{tenant}/{id}");
         }
     }
-    // A second preparation finds a demo and leaves it alone.
+    // A second preparation finds a demo and leaves it unchanged.
     let again = Place::claim(dir.path()).unwrap();
     let prepared = prepare(&again, Arc::clone(&store), &[], NOW, &mut |_| ()).await.unwrap();
     assert_eq!(prepared, Prepared::default());

@@ -1,12 +1,12 @@
 //! Public editing traces: recorded typing, replayed through the real library.
 //!
-//! This module holds a trace and what can be wrong with one. [`read`] parses the file,
-//! [`replay`] turns it into a Yjs update log and checks that the text comes out as the
-//! trace says. Nothing here knows a store.
+//! This module defines a trace and its possible errors. [`read`] parses the file; [`replay`] turns
+//! it into a Yjs update log and checks that the resulting text is that of the trace. Nothing here
+//! uses a store.
 //!
-//! Two kinds of traces exist. In a *sequential* one every transaction follows the one before.
-//! In a *concurrent* one a transaction names its parents; the text before it is the merge of
-//! theirs. Positions and lengths count Unicode characters in both.
+//! There are two kinds of traces. In a *sequential* trace, every transaction follows the previous
+//! one. In a *concurrent* trace, a transaction names its parents, and the text before it is the
+//! merge of theirs. Positions and lengths count Unicode characters in both.
 
 mod position;
 mod read;
@@ -20,21 +20,21 @@ use std::path::{Path, PathBuf};
 
 use super::log::UpdateLog;
 
-/// A trace file is refused when it holds more than this once it is unpacked, in bytes.
+/// Maximum size of a trace file after unpacking, in bytes.
 pub const TRACE_BYTES_MAX: u64 = 1 << 30;
 
-/// An editing trace that is well formed: positions are not checked yet.
+/// A well-formed editing trace. Its positions are not checked yet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trace {
-    /// Where it was read from, for messages.
+    /// The path that it was read from, for messages.
     pub path: PathBuf,
     /// The text before the first transaction.
     pub start: String,
-    /// The text that every replica has to end with.
+    /// The text with which every replica has to end.
     pub end: String,
     /// How the transactions follow each other.
     pub kind: Kind,
-    /// The transactions; in a concurrent trace each after its parents.
+    /// The transactions; in a concurrent trace, each after its parents.
     pub transactions: Vec<Transaction>,
 }
 
@@ -43,88 +43,88 @@ pub struct Trace {
 pub enum Kind {
     /// One after the other, by one author.
     Sequential,
-    /// By that many agents, each transaction after its parents.
+    /// By several agents, each transaction after its parents.
     Concurrent {
-        /// How many agents take part.
+        /// Number of agents.
         agents: u32,
     },
 }
 
-/// What one transaction changed.
+/// The changes of one transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transaction {
-    /// The transactions it has seen last; empty in a sequential trace.
+    /// The latest transactions that it has seen; empty in a sequential trace.
     pub parents: Vec<u32>,
-    /// Who made it; 0 in a sequential trace.
+    /// The agent that made it; 0 in a sequential trace.
     pub agent: u32,
-    /// Applied in this order, each to the text the one before has left.
+    /// The replacements, in order; each applies to the text that the previous one has left.
     pub patches: Vec<Patch>,
 }
 
 /// One replacement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Patch {
-    /// Where, in characters from the beginning.
+    /// The position, in characters from the beginning.
     pub position: u32,
-    /// How many characters are removed there.
+    /// Number of characters removed there.
     pub deleted: u32,
-    /// What is inserted in their place.
+    /// The text inserted in their place.
     pub inserted: String,
 }
 
-/// A trace cannot be imported.
+/// Why a trace cannot be imported.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Read {
-        /// The file.
+        /// The file concerned.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The gzip stream is damaged or ends too early.
+    /// The gzip stream is damaged or truncated.
     #[error("{}: the gzip stream is damaged or truncated ({source}); fetch the file again", path.display())]
     Gzip {
-        /// The file.
+        /// The file concerned.
         path: PathBuf,
-        /// What the decoder said.
+        /// The error of the decoder.
         source: std::io::Error,
     },
-    /// The file holds too much.
-    #[error("{}: more than {limit} bytes once unpacked; no trace is that large", path.display())]
+    /// The file is too large.
+    #[error("{}: unpacks to more than {limit} bytes, the maximum size of a trace", path.display())]
     TooLarge {
-        /// The file.
+        /// The file concerned.
         path: PathBuf,
-        /// The bound, in bytes.
+        /// The maximum size, in bytes.
         limit: u64,
     },
-    /// Not JSON, or not the shape of a trace.
-    #[error("{}: no editing trace: {message}", path.display())]
+    /// Not JSON, or not the structure of a trace.
+    #[error("{}: not a valid editing trace: {message}", path.display())]
     Format {
-        /// The file.
+        /// The file concerned.
         path: PathBuf,
         /// What is wrong, with line and column or the missing key.
         message: String,
     },
-    /// A transaction that cannot be carried out.
+    /// A transaction cannot be applied.
     #[error("{}: transaction {number}: {message}", path.display())]
     Transaction {
-        /// The file.
+        /// The file concerned.
         path: PathBuf,
-        /// Which one, counted from 0 as the parents are.
+        /// The index of the transaction, counted from 0 like the parents.
         number: usize,
         /// What is wrong.
         message: String,
     },
-    /// The replayed text is not the one that the trace promises.
+    /// The replayed text differs from the expected one.
     #[error(
         "{}: the replayed text differs from endContent at character {at} \
          ({replayed} characters replayed, {expected} expected)",
         path.display()
     )]
     EndContent {
-        /// The file.
+        /// The file concerned.
         path: PathBuf,
         /// The first character that differs.
         at: usize,
@@ -141,13 +141,13 @@ pub fn load(path: &Path) -> Result<Trace, Error> {
 }
 
 impl Trace {
-    /// Replays the trace through yrs: one update per transaction that changes something.
-    /// `progress` is told from time to time how many transactions are done, of how many.
+    /// Replays the trace through yrs, with one update per transaction that changes something.
+    /// `progress` is called periodically with the number of transactions done and the total.
     pub fn replay(&self, progress: &mut dyn FnMut(usize, usize)) -> Result<UpdateLog, Error> {
         replay::replay(self, progress)
     }
 
-    /// The file's name without `.json` and `.gz`: the name of the document.
+    /// The name of the file without `.json` and `.gz`, which becomes the key of the document.
     pub fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let name = name.strip_suffix(".gz").unwrap_or(&name);

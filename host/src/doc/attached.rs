@@ -1,6 +1,7 @@
-//! Who is attached to a document, and so keeps it from being reset or trimmed.
+//! The clients that are attached to a document and so prevent a reset or a trim.
 //!
-//! Decides: who is named first. Does not judge what a vector says: that is the format's.
+//! This module decides the order of the clients. It does not interpret version vectors, which
+//! belong to the format.
 
 use besom_core::proposal::{Comparison, Condition};
 use besom_core::time::Time;
@@ -9,27 +10,27 @@ use besom_core::value::Value;
 use super::{Name, PAGE_BYTES, SNAPSHOT_MAX, columns, count, fixed, text};
 use crate::ports::store::{self, Range, Snapshot, Store};
 
-/// Clients that are looked at.
+/// Maximum number of clients that are read.
 const CLIENTS_MAX: u32 = 1_000;
 
-/// A client that is attached, or about to be.
+/// A client that is attached or attaching.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Attached {
-    /// Its id.
+    /// The id of the client.
     pub client: String,
     /// `attaching` or `attached`.
     pub state: String,
-    /// Up to which change it has pulled.
+    /// The sequence number up to which it has received changes.
     pub server_seq: u64,
-    /// Up to which change its version vector stands; none: it has told none, so it may have
-    /// seen nothing.
+    /// The sequence number of its version vector; `None`: it has reported none, so it may have seen
+    /// nothing.
     pub vector_seq: Option<u64>,
     /// Its last activity.
     pub last_seen: Option<String>,
 }
 
-/// The clients of a document, those first that have seen least. None where the mapping has no
-/// table that would tell.
+/// The clients of a document; those that have seen the least come first. `None` if the required
+/// tables are not mapped.
 pub(super) async fn attached(
     store: &dyn Store,
     name: &Name,

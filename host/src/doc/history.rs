@@ -1,4 +1,4 @@
-//! What the history says of documents, page by page.
+//! Reads the history of documents page by page.
 
 use std::fmt::Write as _;
 
@@ -7,26 +7,26 @@ use besom_core::ids::TaskName;
 use super::Name;
 use crate::ports::store::{HistoryQuery, HistoryRow, Result, Store};
 
-/// Rows of one page.
+/// Number of rows per page.
 const PAGE_ROWS: u32 = 2_000;
 
-/// The history that a query selects, newest first, a page at a time.
+/// The history that a query selects, newest first, one page at a time.
 pub(super) struct Pages {
     query: HistoryQuery,
-    /// Rows that may still be looked at.
+    /// Number of rows that may still be read.
     left: u32,
     /// Whether the last page reached the beginning of the history.
     ended: bool,
 }
 
 impl Pages {
-    /// All of a task, but not more than so many rows.
+    /// The history of a task, at most `rows_max` rows.
     pub(super) fn of(task: TaskName, rows_max: u32) -> Pages {
         let query = HistoryQuery { task: Some(task), ..HistoryQuery::default() };
         Pages { query, left: rows_max, ended: false }
     }
 
-    /// The next page; none behind the last.
+    /// The next page; `None` after the last.
     pub(super) async fn next(&mut self, store: &dyn Store) -> Result<Option<Vec<HistoryRow>>> {
         if self.ended || self.left == 0 {
             return Ok(None);
@@ -39,13 +39,13 @@ impl Pages {
         Ok(Some(page))
     }
 
-    /// Whether rows were left that are not to be looked at.
+    /// Whether rows were left out because of the limit.
     pub(super) fn cut(&self) -> bool {
         !self.ended && self.left == 0
     }
 }
 
-/// What the tasks have done about a document, newest first, at most so many rows of each.
+/// The history of a document by these tasks, newest first, with a maximum number of rows per task.
 pub(super) async fn of_document(
     store: &dyn Store,
     name: &Name,
@@ -65,8 +65,8 @@ pub(super) async fn of_document(
     Ok(history)
 }
 
-/// The key of a document's item: the document's own, with what separates or marks the parts
-/// of a key escaped, as plugins write it (`besom_sdk::key`).
+/// The key of a document's item: the document's own key, with separators escaped as plugins do
+/// (`besom_sdk::key`).
 pub(super) fn item_key(document: &str) -> String {
     let mut key = String::with_capacity(document.len());
     for (at, c) in document.chars().enumerate() {

@@ -1,4 +1,4 @@
-//! What is stored of a document, and the last word of the compaction on it.
+//! Describes a stored document and the last result of compaction.
 
 use besom_core::ids::TaskName;
 
@@ -7,51 +7,52 @@ use super::history::{item_key, of_document};
 use super::{Document, Error, Name, SNAPSHOT_MAX, document, stored};
 use crate::ports::store::{self, DeadLetter, DeadSelector, HistoryRow, Letters, Store};
 
-/// History rows and dead letters looked through for the last word on a document.
+/// Maximum number of history rows and dead letters searched for the last result of a document.
 const LOOKED_AT_MAX: u32 = 1_000;
 
-/// What is stored of a document, and the last word on it.
+/// A stored document and its last result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Shown {
-    /// Its row.
+    /// The row of the document.
     pub document: Document,
-    /// Changes that are edits.
+    /// Number of changes that are edits.
     pub edits: u64,
-    /// Changes that are presence.
+    /// Number of changes that are presence.
     pub presences: u64,
-    /// Snapshots.
+    /// Number of snapshots.
     pub snapshots: u64,
-    /// Bytes of all their payloads.
+    /// Size of all their payloads, in bytes.
     pub bytes: u64,
-    /// The last compaction that changed it.
+    /// The last compaction that changed the document.
     pub last_compaction: Option<HistoryRow>,
-    /// The last word on it.
+    /// The last result.
     pub state: State,
-    /// Why it was left alone or set aside, if that is the last word.
+    /// Why it was left alone or set aside, if that is the last result.
     pub left_alone: Option<String>,
-    /// Who is attached, those first that have seen least; none: the mapping has no such table.
+    /// The attached clients, those that have seen the least first; `None`: the required tables are
+    /// not mapped.
     pub attached: Option<Vec<Attached>>,
 }
 
-/// The last word of the compaction on a document.
+/// The last result of compaction for a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Nothing has been decided about it so far.
     Untouched,
-    /// Its changes were exchanged for one; what came later waits for the next time.
+    /// Its changes were replaced by one; later changes wait for the next compaction.
     Compacted,
-    /// It stays as it is, for a reason.
+    /// It is left unchanged, for a reason.
     LeftAlone,
-    /// It was set aside: its log is broken, or every attempt has failed.
+    /// It was set aside: its log is damaged, or every attempt has failed.
     Dead,
 }
 
-/// How a reason for leaving a document alone begins in the history.
+/// The prefix of a reason for leaving a document alone, as stored in the history.
 pub(super) const LEFT_ALONE: &str = "left-alone: ";
 
-/// The state that a history row leaves a document in, if it is a last word: a skip that is
-/// not settled only postpones, and one that finds nothing to do changes no verdict.
+/// The state that a history row implies, if it is a final result. A skip that is not settled only
+/// postpones, and a skip because there is nothing to do does not change the state.
 pub(super) fn state_after(row: &HistoryRow, was_compacted: bool) -> Option<State> {
     match row.outcome.as_str() {
         "committed" => Some(State::Compacted),
@@ -64,7 +65,7 @@ pub(super) fn state_after(row: &HistoryRow, was_compacted: bool) -> Option<State
     }
 }
 
-/// Looks a document up, and what `tasks` (those that compact) last said of it.
+/// Finds a document and the last result of `tasks` (those that compact).
 pub async fn show(store: &dyn Store, name: &Name, tasks: &[TaskName]) -> Result<Shown, Error> {
     let view = store.snapshot(SNAPSHOT_MAX).await?;
     let Some(document) = document(&*view, name).await? else {
@@ -94,7 +95,7 @@ pub async fn show(store: &dyn Store, name: &Name, tasks: &[TaskName]) -> Result<
         Some((state, row.reason))
     });
     if last_word.is_none() {
-        // The history is kept for a time only; dead letters and the document itself stay.
+        // The history is kept for a limited time; dead letters and the document itself remain.
         last_word = match dead(store, tasks, name).await? {
             Some(letter) => Some((State::Dead, letter.item.errors.last().cloned())),
             None => shown.document.compacted_at.map(|_| (State::Compacted, None)),

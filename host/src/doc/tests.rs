@@ -1,4 +1,4 @@
-//! Update logs, and documents through the store's port.
+//! Tests of update logs, and of documents in a store.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ fn log(count: u32, updates: &[&[u8]]) -> Vec<u8> {
 fn a_log_that_is_not_whole_is_refused_at_the_byte() {
     let cut = |n: usize| log(2, &[b"abc", b"de"])[..n].to_vec();
     for (bytes, offset, said) in [
-        (vec![], 0, "within its count"),
-        (vec![1, 0, 0], 3, "within its count"),
-        (log(u32::MAX, &[b"abc"]), 0, "room for fewer"),
+        (vec![], 0, "within its update count"),
+        (vec![1, 0, 0], 3, "within its update count"),
+        (log(u32::MAX, &[b"abc"]), 0, "too short for them"),
         (cut(12), 11, "within the length of update 2 of 2"),
-        (cut(16), 11, "has 2 bytes, the file has 1 left"),
-        (log(1, &[b"abc", b"de"]), 11, "6 bytes follow"),
-        (vec![1, 0, 0, 0, 255, 255, 255, 255], 4, "has 4294967295 bytes, the file has 0 left"),
+        (cut(16), 11, "has 2 bytes, but only 1 are left"),
+        (log(1, &[b"abc", b"de"]), 11, "6 unexpected bytes follow"),
+        (vec![1, 0, 0, 0, 255, 255, 255, 255], 4, "has 4294967295 bytes, but only 0 are left"),
     ] {
         let error = read_log(&bytes).expect_err("refused");
         assert_eq!(error.offset, offset, "{bytes:?}: {error}");

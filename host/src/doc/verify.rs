@@ -1,11 +1,10 @@
-//! Compactions of a document, looked at once more: what they have read is rebuilt from the rows
-//! kept for undo, and compared with the row that they have written.
+//! Verifies past compactions of a document: the input is rebuilt from the rows kept for undo and
+//! compared with the row that was written.
 //!
-//! Decides: what can still be compared. The row that a compaction has written is where it was
-//! put, or among the rows kept by the compaction that came after it. Whether two documents say
-//! the same is decided by the formats, natively and not by the component that compacted; in a
-//! process of its own, because documents are their users' and a library may make of a few bytes what
-//! it likes.
+//! This module decides what can still be compared. The row that a compaction wrote is either still
+//! stored, or among the rows kept by the next compaction. The formats decide whether two documents
+//! are equal, natively and not in the component that compacted. They run in a separate process,
+//! because documents come from users and a few bytes can make a library use excessive resources.
 
 use std::collections::HashMap;
 
@@ -21,54 +20,55 @@ use super::{Error, Name, SNAPSHOT_MAX, count, document, read_log, stored, write_
 use crate::child::{self, Failure, Limits, Work};
 use crate::ports::store::{BeforeImage, HistoryRow, Store};
 
-/// Compactions of one document that are looked at, from the newest on.
+/// Maximum number of compactions of one document that are verified, newest first.
 const COMPACTIONS_MAX: u32 = 10_000;
 
-/// How a comparison ended.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Both say the same, and what was recorded then.
+    /// Both documents are equal and match what was recorded.
     Verified,
-    /// They do not, or one of them cannot be read.
+    /// They differ, or one of them cannot be read.
     Differs,
-    /// There is nothing left to compare: the rows are not kept any more.
+    /// Nothing is left to compare: the rows are no longer kept.
     Gone,
-    /// They could not be compared this time: the process that does it has failed, and not by them.
+    /// They could not be compared this time: the verifying process failed, not because of the
+    /// documents.
     Unverified,
 }
 
-/// A compaction, looked at once more.
+/// A verified compaction.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Compaction {
-    /// Its row of the history.
+    /// The id of its history row.
     pub history: u64,
-    /// When.
+    /// When it was committed.
     pub at: String,
-    /// What was done.
+    /// The compaction mode.
     pub mode: String,
-    /// By which library.
+    /// The library that was used.
     pub library: String,
-    /// Bytes of what was read, as recorded.
+    /// The recorded size of the input, in bytes.
     pub bytes_before: u64,
-    /// Bytes of what was written, as recorded.
+    /// The recorded size of the output, in bytes.
     pub bytes_after: u64,
-    /// The digests of both, as recorded.
+    /// The recorded digests of both.
     pub recorded: Pair,
-    /// The same, as rebuilt.
+    /// The recomputed digests of both.
     pub rebuilt: Option<Pair>,
-    /// What came of it.
+    /// The result of the comparison.
     pub verdict: Verdict,
     /// Why it is not verified.
     pub why: Option<String>,
 }
 
-/// Digests before and after.
+/// The digests before and after a compaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Pair {
-    /// Of what was read.
+    /// The digest of the input.
     pub before: String,
-    /// Of what was written.
+    /// The digest of the output.
     pub after: String,
 }
 
@@ -78,11 +78,11 @@ impl From<Digests> for Pair {
     }
 }
 
-/// The work of a child that verifies: from the format, the mode, and an update log of what was
-/// written and what it was made of, to the digests of both.
+/// The work of a verifying child process. Input: the format, the mode, and an update log of the
+/// output followed by the input. Output: the digests of both.
 pub const VERIFYING: Work =
     Work { name: "verify", output_bytes_max: ANSWER_BYTES_MAX, function: verified };
-/// Two digests, as JSON.
+/// Maximum size of the result: two digests as JSON, in bytes.
 const ANSWER_BYTES_MAX: u64 = 4 * 1024;
 
 fn verified(args: &[String], log: Vec<u8>) -> Result<Vec<u8>, String> {
@@ -95,11 +95,11 @@ fn verified(args: &[String], log: Vec<u8>) -> Result<Vec<u8>, String> {
     serde_json::to_vec(&Pair::from(digests)).map_err(|error| error.to_string())
 }
 
-/// Verifies every compaction of a document that the history still knows, oldest first. `child`:
-/// the bounds of the process that does it for each; none: this process does.
+/// Verifies all compactions of a document that are still in the history, oldest first. `child`: the
+/// limits of the process that verifies each; `None`: this process verifies.
 ///
 /// # Errors
-/// There is no such document, or the store fails.
+/// The document does not exist, or the store fails.
 pub async fn verify(
     store: &dyn Store,
     name: &Name,
@@ -124,7 +124,7 @@ pub async fn verify(
         let read = images.as_deref().map(Read::of);
         found.push(match &read {
             Some(read) => compared(&row, read, &written, child).await,
-            None => gone(&row, "the rows that it has read are not kept any more"),
+            None => gone(&row, "the rows that it read are no longer kept"),
         });
         match read {
             Some(read) => {
@@ -138,11 +138,11 @@ pub async fn verify(
     Ok(found)
 }
 
-/// The edits as they stood after a compaction, by their numbers: those that are there now, and,
-/// going back in time, those that later ones have removed.
+/// The edits as they were after a compaction, by sequence number: the present ones and, going back
+/// in time, those that later compactions have removed.
 struct Written {
     known: HashMap<u64, Bytes>,
-    /// Whether no later compaction has removed rows that are not known.
+    /// Whether the rows removed by all later compactions are known.
     whole: bool,
 }
 
@@ -157,8 +157,8 @@ impl Written {
     }
 }
 
-/// What a compaction has read is rebuilt, and compared with the row that it has written: that
-/// at the number of the last edit.
+/// Rebuilds the input of a compaction and compares it with the row that it wrote, which has the
+/// sequence number of the last edit.
 async fn compared(
     row: &HistoryRow,
     read: &Read,
@@ -167,24 +167,27 @@ async fn compared(
 ) -> Compaction {
     let format = words(row, "format");
     let Some(format) = Format::parse(&format) else {
-        return differs(row, format!("this version does not know the format {format:?}"));
+        return differs(row, format!("unknown document format {format:?}"));
     };
     let mode = words(row, "mode");
     let Some(mode) = format.modes().iter().find(|known| known.as_str() == mode) else {
-        return differs(row, format!("this version does not know the mode {mode:?}"));
+        return differs(row, format!("unknown compaction mode {mode:?}"));
     };
     let Some(number) = read.edits.last().map(|edit| edit.server_seq.unsigned_abs()) else {
-        return differs(row, "the rows that are kept of it have no edit among them".into());
+        return differs(row, "none of the rows that are kept of it is an edit".into());
     };
     let after = match written.known.get(&number) {
         Some(after) => after,
         None if written.whole => {
-            return differs(row, format!("the row that it has written, change {number}, is gone"));
+            return differs(
+                row,
+                format!("the row that it wrote, change {number}, no longer exists"),
+            );
         }
         None => {
             return gone(
                 row,
-                "the row that it has written went with a later compaction, of which no rows are kept",
+                "the row that it wrote was replaced by a later compaction whose rows are not kept",
             );
         }
     };
@@ -195,7 +198,7 @@ async fn compared(
     if bytes.map(|n| n as u64) != recorded {
         let [before, after] = recorded;
         let words = format!(
-            "there are {} bytes before and {} after; {before} and {after} were recorded",
+            "found {} bytes before and {} after, but {before} and {after} were recorded",
             bytes[0], bytes[1]
         );
         return differs(row, words);
@@ -208,21 +211,21 @@ async fn compared(
                 return Compaction { rebuilt, ..outline };
             }
             let why = format!(
-                "they say the same, but not what was recorded ({} then, {} now)",
+                "both documents are equal, but differ from what was recorded ({} then, {} now)",
                 outline.library,
                 format.library()
             );
             Compaction { rebuilt, ..differs(row, why) }
         }
         Err(failure @ Failure::Failed(_)) => {
-            let why = format!("could not be verified: {failure}");
+            let why = format!("verification failed: {failure}");
             Compaction { why: Some(why), ..self::outline(row, Verdict::Unverified) }
         }
         Err(failure) => differs(row, failure.to_string()),
     }
 }
 
-/// The digests of what a log holds, or why there are none.
+/// The digests of an update log, or why they cannot be computed.
 async fn judged(
     format: Format,
     mode: &str,
@@ -239,7 +242,7 @@ async fn judged(
     serde_json::from_slice(&answer).map_err(|error| failed(&error))
 }
 
-/// What a compaction has read, as far as it has removed it.
+/// The input of a compaction, as far as the compaction has removed it.
 struct Read {
     document: decide::Document,
     edits: Vec<decide::Row>,

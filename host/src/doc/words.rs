@@ -1,5 +1,5 @@
-//! The last word on every document that the history still knows of, and how often each reason
-//! for leaving one alone was given.
+//! The last result of compaction for every document in the history, and how often each reason for
+//! leaving a document alone was given.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,38 +10,38 @@ use super::history::Pages;
 use super::show::{LEFT_ALONE, State, state_after};
 use crate::ports::store::Store;
 
-/// History rows looked through, of each task.
+/// Maximum number of history rows searched per task.
 const LOOKED_THROUGH_MAX: u32 = 200_000;
-/// Documents that are named; all of them are counted.
+/// Maximum number of documents that are listed; all of them are counted.
 pub const NAMED_MAX: usize = 1_000;
 
-/// A document that stays as it is.
+/// A document that is left unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct LeftAlone {
-    /// Its tenant.
+    /// The tenant of the document.
     pub tenant: Option<Tenant>,
-    /// Its key, as the history has it.
+    /// The key of the document, as in the history.
     pub document: String,
     /// Left alone, or dead.
     pub state: State,
-    /// Since when that is the last word.
+    /// When this result was recorded.
     pub at: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
-/// Documents that stay as they are.
+/// The documents that are left unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Words {
-    /// How many there are for each reason, by its stable word.
+    /// Number of documents for each reason, by its stable identifier.
     pub reasons: BTreeMap<String, u64>,
-    /// They, newest word first; not more than [`NAMED_MAX`].
+    /// The documents, newest result first, at most [`NAMED_MAX`].
     pub documents: Vec<LeftAlone>,
-    /// Whether the history went further back than was looked at.
+    /// Whether the history contains older rows that were not searched.
     pub cut: bool,
 }
 
-/// Looks through the history of the tasks that compact.
+/// Searches the history of the tasks that compact.
 ///
 /// # Errors
 /// The store fails.
@@ -52,8 +52,8 @@ pub async fn left_alone(store: &dyn Store, tasks: &[TaskName]) -> Result<Words, 
         let mut known = HashSet::new();
         while let Some(page) = pages.next(store).await? {
             for row in page {
-                // Whether it was compacted before matters for rows that say "nothing to do",
-                // and those are no reason to be listed either way.
+                // Whether it was compacted before matters only for rows that say "nothing to do",
+                // and those are not listed in either case.
                 let Some(state) = state_after(&row, true) else { continue };
                 let identity = row.identity;
                 let place = (identity.tenant.clone(), identity.key.clone());

@@ -1,4 +1,4 @@
-//! Answers to what somebody who looks asks for, and to what they want done.
+//! Answers questions and performs actions of viewers of the dashboard.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,29 +20,30 @@ use crate::host::editing::Desk;
 use crate::ports::members::MemberState;
 use crate::ports::store::{DeadLetter, HistoryQuery, Letters, Store};
 
-/// How long a command may wait for a leader before it is said that it waits.
+/// How long a command may wait for a leader before the answer says that it is pending.
 const APPLY_MAX: Duration = Duration::from_secs(5);
-/// How far back slots are looked for.
+/// How far back slots are searched.
 const BACK_MAX: Duration = Duration::from_secs(366 * 86_400);
-/// History rows of a run that are looked at.
+/// Maximum number of history rows of a run that are examined.
 const ITEMS_MAX: u32 = 500;
 
-/// The answer to whoever gave up the right to change things, or never had it.
-const LOOK_ONLY: &str = "this connection may only look";
+/// The refusal of changes on a read-only connection.
+const LOOK_ONLY: &str = "this connection is read-only";
 
-/// For so long after the end of a run, nodes may have lines of it that they have yet to write.
+/// How long after the end of a run nodes may still have lines of it to write.
 const LAST_LINES: Duration = Duration::from_secs(5);
 
-/// Who asks.
+/// The caller of a question or an action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
-    /// For the books: a user of this machine, or an address and the token it showed.
+    /// The caller's identity for the audit records: a user of this machine, or an address with the
+    /// name of its token.
     pub by: String,
-    /// Whether it may only look.
+    /// Whether the caller is read-only.
     pub readonly: bool,
 }
 
-/// It cannot be answered, or done.
+/// Why a question cannot be answered or an action cannot be performed.
 type Refused = String;
 
 fn refused(error: impl std::fmt::Display) -> Refused {
@@ -66,7 +67,7 @@ impl Gatherer {
         answered.unwrap_or_else(|message| Answer::Refused(Refusal { message }))
     }
 
-    /// Does what somebody wants, in their name.
+    /// Performs an action on behalf of the caller.
     pub async fn act(&self, caller: &Caller, action: Action, reason: &str) -> Answer {
         if caller.readonly {
             let message = LOOK_ONLY.to_owned();
@@ -90,7 +91,7 @@ impl Gatherer {
     }
 
     async fn ask(&self, caller: &Caller, command: &Command, reason: &str) -> Result<Done, Refused> {
-        // What is kept of things that were done elsewhere is no request.
+        // Records of completed actions cannot be submitted as commands.
         if let Command::Edited { .. }
         | Command::Loaded { .. }
         | Command::Reloaded { .. }
@@ -99,21 +100,21 @@ impl Gatherer {
         | Command::Rejoined { .. }
         | Command::Unknown = command
         {
-            return Err(format!("{} is nothing that a leader does", command.verb()));
+            return Err(format!("{} is not a command for the leader", command.verb()));
         }
         let needs_reason = command.discards() || matches!(command, Command::Pause { .. });
         if needs_reason && reason.trim().is_empty() {
-            return Err(format!("say why: {} is kept with its reason", command.verb()));
+            return Err(format!("a reason is required for {}", command.verb()));
         }
         if let Command::RetryDead(which) | Command::DiscardDead(which) = command
             && !which.is_narrow()
         {
-            return Err("say which dead letters: by number, task or error".to_owned());
+            return Err("select the dead letters by number, task or error".to_owned());
         }
         if let Command::RetryMessages(which) = command
             && which == &MessageSelector::default()
         {
-            return Err("say which messages: by number or topic".to_owned());
+            return Err("select the messages by number or topic".to_owned());
         }
         let asked = asking::ask(self.store(), command, &caller.by, reason, APPLY_MAX).await;
         let asked = asked.map_err(refused)?;
@@ -123,7 +124,7 @@ impl Gatherer {
         Ok(Done { command: Some(asked.command), applied: asked.applied, result: asked.result })
     }
 
-    /// Works on the configuration file, which waits for the disk, where that hinders nobody.
+    /// Runs work on the configuration file, which waits for the disk, on a blocking thread.
     async fn at_desk<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Desk) -> Result<T, String> + Send + 'static,
@@ -145,12 +146,15 @@ impl Gatherer {
         Ok(Answer::Edited(done.edited))
     }
 
-    /// Keeps who has done something that is done already. That it could not be kept is said in
-    /// the log, and no more: it cannot be undone for that.
+    /// Records who performed an action that has already taken effect. A failure is only logged,
+    /// because the action cannot be undone.
     async fn note(&self, caller: &Caller, command: &Command, reason: &str) {
         if let Err(error) = self.store().submit(command, &caller.by, reason).await {
             let (by, what, of) = (&caller.by, command.verb(), command.subject());
-            tracing::warn!(%error, by, what, of, "the store does not keep who has done this");
+            tracing::warn!(
+                %error, by, what, of,
+                "the audit record of this action could not be stored"
+            );
         }
     }
 
@@ -162,7 +166,7 @@ impl Gatherer {
         reason: &str,
     ) -> Result<Done, Refused> {
         let Some(members) = &self.sources().members else {
-            return Err("this host is in no cluster: there is nowhere else to move its work".into());
+            return Err("this host is not in a cluster: no other node can take its work".into());
         };
         let there = members.set_state(&ServerName::from(node), state).await.map_err(refused)?;
         if !there {
@@ -170,8 +174,10 @@ impl Gatherer {
         }
         self.note(caller, &state.noted(node.to_owned()), reason).await;
         let result = match state {
-            MemberState::Draining => format!("{node} is draining: it gets nothing new"),
-            MemberState::Active | MemberState::Joining => format!("{node} gets its share again"),
+            MemberState::Draining => format!("{node} is draining: it receives no new work"),
+            MemberState::Active | MemberState::Joining => {
+                format!("{node} receives its share of the partitions again")
+            }
         };
         Ok(Done { command: None, applied: true, result: Some(result) })
     }
@@ -194,7 +200,7 @@ impl Gatherer {
 
     async fn run_detail(&self, id: u64) -> Result<Answer, Refused> {
         let run = self.store().run(RunId(id)).await.map_err(refused)?;
-        let run = run.ok_or_else(|| format!("there is no run {id} (any more)"))?;
+        let run = run.ok_or_else(|| format!("there is no run {id}, or it was pruned"))?;
         let query = HistoryQuery { run: Some(run.id), limit: ITEMS_MAX, ..HistoryQuery::default() };
         let history = self.store().history(&query).await.map_err(refused)?;
         let mut outcomes = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Reads the store without reading again what cannot have changed: runs that ended, and slots
-//! of tasks about which nothing was decided since.
+//! Reads the store incrementally: data that cannot have changed is not read again, such as ended
+//! runs and the slots of tasks without new decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,30 +16,31 @@ use super::Sources;
 use super::reading::{Reading, SetAside};
 use crate::ports::store::{self, DeadSelector, Letters, Run, Store};
 
-/// Runs that are kept of all tasks together.
+/// Maximum number of runs kept of all tasks together.
 const RUNS_KEPT: usize = 5_000;
-/// Runs that are read at first.
+/// Number of runs read initially.
 const RUNS_FIRST: u32 = 1_000;
-/// Runs that are read again and again; more, where all of them are new.
+/// Number of runs read each time; more if all of them are new.
 const RUNS_AGAIN: u32 = 16;
 /// How far back slots are shown.
 const SLOTS_BACK: Duration = Duration::from_secs(2 * 3_600);
 
-/// Leaderships that are shown.
+/// Maximum number of leaderships shown.
 const TERMS: u32 = 50;
-/// Commands that are told of among the events.
+/// Maximum number of commands shown as events.
 const COMMANDS: u32 = 50;
-/// Dead letters that are told of among the events.
+/// Maximum number of dead letters shown as events.
 const LETTERS: u32 = 50;
 
 /// What is kept between readings.
 #[derive(Debug, Default)]
 pub struct Books {
     runs: BTreeMap<u64, Arc<snapshot::Run>>,
-    /// Tasks whose own latest runs were read: those of a rare one are older than the newest of all.
+    /// Tasks whose own latest runs were read. The runs of a rarely scheduled task may be older than
+    /// the newest runs of all tasks.
     tasks: BTreeSet<TaskName>,
     slots: BTreeMap<TaskName, (TaskState, Vec<SlotRecord>)>,
-    /// The newest dead letters, and the groups that there were when they were read.
+    /// The newest dead letters, and the groups that existed when they were read.
     letters: (Vec<DeadGroup>, Vec<SetAside>),
 }
 
@@ -47,7 +48,7 @@ impl Books {
     /// Reads everything.
     ///
     /// # Errors
-    /// The store's. That the coordination is away is a part of what was read.
+    /// Those of the store. Unavailable coordination is part of the result.
     pub async fn read(&mut self, sources: &Sources) -> store::Result<Reading> {
         let store = sources.store.as_ref();
         let now = store.now().await?;
@@ -114,7 +115,7 @@ impl Books {
         for run in newest.iter().chain(&active) {
             self.note(run);
         }
-        // Those that have ended since, and are not among the newest.
+        // Runs that have ended since and are not among the newest.
         for id in was_active {
             let read = newest.iter().chain(&active).any(|run| run.id.0 == id);
             if !read {
@@ -127,7 +128,7 @@ impl Books {
         Ok(())
     }
 
-    /// Reads the latest runs of tasks that are new here, however long ago they were.
+    /// Reads the latest runs of newly configured tasks, regardless of their age.
     async fn read_rare(
         &mut self,
         store: &dyn Store,
@@ -145,7 +146,7 @@ impl Books {
         Ok(())
     }
 
-    /// Reads the newest dead letters, where their groups are others than before.
+    /// Reads the newest dead letters if their groups have changed.
     async fn read_letters(&mut self, store: &dyn Store, groups: &[DeadGroup]) -> store::Result<()> {
         if self.letters.0 != groups {
             let all = DeadSelector::default();
@@ -161,7 +162,7 @@ impl Books {
         Ok(())
     }
 
-    /// Forgets the oldest runs where there are too many, but for the latest of each task.
+    /// Removes the oldest runs if there are too many, but keeps the latest of each task.
     fn forget_runs(&mut self) {
         let mut over = self.runs.len().saturating_sub(RUNS_KEPT);
         if over == 0 {
@@ -216,7 +217,7 @@ async fn members(sources: &Sources) -> Option<crate::ports::members::Membership>
     sources.members.as_ref()?.members().await.ok()
 }
 
-/// A run as it is shown.
+/// The summary of a run for the dashboard.
 pub fn short(run: &Run) -> snapshot::Run {
     snapshot::Run {
         id: run.id.0,
@@ -236,8 +237,8 @@ pub fn short(run: &Run) -> snapshot::Run {
     }
 }
 
-/// The length that 99 of 100 of the last runs of each task did not exceed, in milliseconds, from
-/// runs newest first; a task of which none has ended well is not there.
+/// The 99th percentile of the durations of the last runs of each task, in milliseconds. `runs` is
+/// sorted newest first. A task without a successful run is omitted.
 pub fn p99_ms(runs: &[Arc<snapshot::Run>]) -> BTreeMap<&str, u64> {
     let mut took: BTreeMap<&str, (usize, Vec<u64>)> = BTreeMap::new();
     for run in runs {
@@ -257,7 +258,7 @@ pub fn p99_ms(runs: &[Arc<snapshot::Run>]) -> BTreeMap<&str, u64> {
     took.into_iter().filter_map(|(task, took)| Some((task, rank(took)?))).collect()
 }
 
-/// A run as it is shown with its task.
+/// The summary of a run for its task.
 pub fn last_run(run: &snapshot::Run) -> snapshot::LastRun {
     snapshot::LastRun {
         id: run.id,
@@ -269,7 +270,7 @@ pub fn last_run(run: &snapshot::Run) -> snapshot::LastRun {
     }
 }
 
-/// The latest runs of each task, oldest first, from runs newest first.
+/// The latest runs of each task, oldest first. `runs` is sorted newest first.
 pub fn by_task(runs: &[Arc<snapshot::Run>]) -> BTreeMap<&str, Vec<snapshot::LastRun>> {
     let mut last: BTreeMap<&str, Vec<snapshot::LastRun>> = BTreeMap::new();
     for run in runs {

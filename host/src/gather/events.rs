@@ -1,5 +1,5 @@
-//! What has happened: from the books as far as they have it, and otherwise from what differs
-//! between one picture and the next.
+//! Recent events: from the stored books as far as they contain them, and otherwise from the
+//! differences between consecutive snapshots.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use crate::ports::store::{Command, CommandRow, NodeRow};
 #[cfg(test)]
 mod tests;
 
-/// A minute, in microseconds: what is set aside within one is told together.
+/// One minute, in microseconds. Dead letters of one minute are combined into one event.
 const MINUTE_US: i64 = 60_000_000;
 
-/// The newest events: what the books have of the past, so that every host tells the same and a
-/// restart forgets nothing, and what only those who looked have seen.
+/// The newest events. Events from the books are the same on every host and survive a restart;
+/// events from differences are known only while the deployment was being observed.
 #[derive(Debug, Default)]
 pub struct Events {
-    /// By what each is about: a term, a run, a command, an incarnation.
+    /// By subject: a term, a run, a command, an incarnation.
     known: BTreeMap<String, Known>,
-    /// Whether there was a picture before.
+    /// Whether there was an earlier snapshot.
     begun: bool,
 }
 
 #[derive(Debug)]
 struct Known {
     event: Arc<Event>,
-    /// Of two tellings of the same the weightier stays.
+    /// Of two events about the same subject, the one with the higher weight is kept.
     weight: u64,
 }
 
 impl Events {
-    /// Newest first.
+    /// The events, newest first.
     pub fn newest(&self) -> Vec<Arc<Event>> {
         let mut newest: Vec<_> =
             self.known.iter().map(|(key, known)| (&known.event, key)).collect();
@@ -42,7 +42,7 @@ impl Events {
         newest.into_iter().map(|(event, _)| Arc::clone(event)).collect()
     }
 
-    /// Notes what the books tell, and what is different.
+    /// Records the events of the books and the differences.
     pub fn look(&mut self, before: &Snapshot, now: &Snapshot, reading: &Reading) {
         if self.begun {
             self.nobody_leads(before, now);
@@ -65,7 +65,7 @@ impl Events {
         }
     }
 
-    /// Forgets the oldest, where there are too many.
+    /// Removes the oldest events if there are too many.
     fn forget(&mut self) {
         let over = self.known.len().saturating_sub(EVENTS_MAX);
         if over == 0 {
@@ -79,31 +79,32 @@ impl Events {
         }
     }
 
-    /// Each leadership, with who led before.
+    /// The beginning of each leadership, with the previous leader.
     fn terms(&mut self, now: &Snapshot) {
         let terms = &now.leadership.terms;
         for (at, term) in terms.iter().enumerate() {
             let before = terms.get(at + 1).filter(|before| before.node != term.node);
             let from = before.map(|before| format!("{} → ", before.node)).unwrap_or_default();
             let text = format!("{from}{} leads under term {}", term.node, term.term);
-            // The oldest that is read may have had one before it.
+            // The oldest term that was read may have had a predecessor.
             let weight = u64::from(at + 1 < terms.len());
             let event = event(term.since, EventKind::Leader, &term.node, text);
             self.tell(format!("term {:020}", term.term), weight, event);
         }
     }
 
-    /// The end of a leadership that no other one has followed: the books have beginnings only.
+    /// The end of a leadership without a successor: the books contain only beginnings.
     fn nobody_leads(&mut self, before: &Snapshot, now: &Snapshot) {
         let (Some(led), None) = (&before.leadership.leader, &now.leadership.leader) else { return };
         if now.leadership.fault.is_none() {
-            let text = format!("{} leads no more (term {}); nobody does", led.node, led.term);
+            let text =
+                format!("{} no longer leads (term {}); there is no leader", led.node, led.term);
             let event = event(now.at, EventKind::Leader, &led.node, text);
             self.tell(format!("term {:020} ends", led.term), 0, event);
         }
     }
 
-    /// Starts, ends and losses, by what each incarnation has left in the store.
+    /// Starts, ends and losses of nodes, from the rows that each incarnation has left in the store.
     fn incarnations(&mut self, now: &Snapshot, reading: &Reading) {
         let mut rows: Vec<(Time, &NodeRow)> = reading
             .nodes
@@ -117,8 +118,8 @@ impl Events {
             let earlier = at.checked_sub(1).and_then(|at| rows.get(at)).filter(of_node);
             let later = rows.get(at + 1).filter(of_node);
             let text = match earlier {
-                None => "is there",
-                Some((_, earlier)) if earlier.state == "stopped" => "was started anew",
+                None => "has started",
+                Some((_, earlier)) if earlier.state == "stopped" => "was restarted",
                 Some(_) => "is back",
             };
             let key = |what| format!("node {} {what}", row.node);
@@ -151,7 +152,7 @@ impl Events {
             let refused = if row.refused { "refused, " } else { "" };
             let why =
                 if row.reason.is_empty() { String::new() } else { format!(" ({})", row.reason) };
-            // Of what was done elsewhere there is no result but that.
+            // For actions that have already taken effect, the record itself is the result.
             let words = match &row.command {
                 Command::Edited { change, .. } => format!("edited: {change}"),
                 Command::Loaded { digest, .. } => {
@@ -174,7 +175,7 @@ impl Events {
         }
     }
 
-    /// What was set aside and is still there; of one error within a minute together.
+    /// Open dead letters; those with the same error within one minute are combined.
     fn dead(&mut self, reading: &Reading) {
         let mut groups: BTreeMap<(i64, &str, &str), (u64, Time)> = BTreeMap::new();
         for letter in &reading.letters {
@@ -197,7 +198,8 @@ fn event(at: Time, kind: EventKind, subject: &str, text: impl Into<String>) -> E
 }
 
 impl Events {
-    /// What only a difference shows: the store keeps what a node is, not what it was.
+    /// Changes that only a difference shows, because the store keeps the current state of a node
+    /// only.
     fn nodes(&mut self, before: &Snapshot, now: &Snapshot) {
         for node in &now.nodes {
             let Some(old) = before.node(&node.name) else { continue };
@@ -216,7 +218,7 @@ impl Events {
             }
             if old.config_digest != node.config_digest && !old.config_digest.is_empty() {
                 let short: String = node.config_digest.chars().take(8).collect();
-                let text = format!("works by another configuration ({short})");
+                let text = format!("uses another configuration ({short})");
                 let event = event(now.at, EventKind::Config, &node.name, text);
                 self.tell(format!("config {} {}", node.name, now.at.0), 0, event);
             }

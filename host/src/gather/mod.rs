@@ -1,13 +1,13 @@
-//! Gathers what is known of the deployment into a [`Snapshot`], while somebody looks.
+//! Gathers the state of the deployment into a [`Snapshot`] while it is being observed.
 //!
-//! Everything comes from where every host can read it: the store, the coordination and what
-//! the nodes say of themselves with their signs of life. So any host answers for all of them,
-//! and one that is away is shown with the age of what it last said. Nobody looks: nothing is
-//! read. While somebody does, reading takes at most a small part of the time, however large
-//! the deployment is.
+//! All data comes from sources that every host can read: the store, the coordination, and the rows
+//! that the nodes write about themselves. So any host can answer for all of them, and a host that
+//! is unavailable is shown with the age of its last report. While there is no observer, nothing is
+//! read. Otherwise reading takes only a small part of the time, regardless of the size of the
+//! deployment.
 //!
 //! ```text
-//! Sources ── read ──> Reading ── picture (pure) ──> Snapshot ──> watch ──> each onlooker
+//! Sources ── read ──> Reading ── picture (pure) ──> Snapshot ──> watch ──> each observer
 //! ```
 
 pub mod answer;
@@ -37,99 +37,99 @@ use crate::ports::store::{self, Depth, Store};
 use books::Books;
 use picture::Picture;
 
-/// How often it is read at most, while somebody looks.
+/// Minimum interval between readings while the deployment is being observed.
 pub const EVERY_MIN: Duration = Duration::from_secs(1);
-/// How often it is read at least, however long that takes.
+/// Maximum interval between readings, however long they take.
 const EVERY_MAX: Duration = Duration::from_secs(15);
-/// Reading may take one part in so many of the time.
+/// Readings may take one part in this number of the time.
 const PART_OF_TIME: u32 = 20;
-/// How often it is counted what waits while nobody looks, and how many counts are kept: those
-/// of 15 minutes. Whoever opens the dashboard sees how it came to be.
+/// How often the waiting items are counted while there is no observer, and how many counts are kept
+/// (15 minutes), so that the dashboard opens with a history.
 const SAMPLE_EVERY: Duration = Duration::from_secs(15);
 const SAMPLES: usize = 60;
-/// How long the store may take for all of it.
+/// How long the store may take for one complete reading.
 const READ_MAX: Duration = Duration::from_secs(10);
 
-/// What a host works by at the moment.
+/// The active configuration of a host.
 #[derive(Debug, Clone, Default)]
 pub struct Defined {
-    /// Its tasks.
+    /// Its tasks and collections.
     pub work: Work,
-    /// The digest of its configuration.
+    /// The digest of the configuration.
     pub digest: String,
-    /// When it took it over.
+    /// When it was loaded.
     pub at: Time,
-    /// Why the file was not taken over when it last changed; none: it was.
+    /// Why the latest version of the file was rejected; `None`: it was not.
     pub fault: Option<String>,
 }
 
-/// Where everything comes from.
+/// The sources of the data.
 pub struct Sources {
     /// The database.
     pub store: Arc<dyn Store>,
-    /// Who leads.
+    /// Leader election.
     pub coordination: Arc<dyn Coordination>,
-    /// Who is there; none: this host is in no cluster.
+    /// The members; `None`: this host is not in a cluster.
     pub members: Option<Arc<dyn Members>>,
-    /// What this host cannot reach.
+    /// The services that this host cannot reach and the tasks that it holds.
     pub health: Arc<Health>,
-    /// This incarnation.
+    /// This incarnation of the node.
     pub node: NodeName,
-    /// The cluster's name, or the database's.
+    /// The name of the cluster or of the database.
     pub cluster: String,
-    /// How long a lease lasts.
+    /// The duration of a lease.
     pub lease: Duration,
-    /// For how long a node that vanished is shown.
+    /// How long a node is shown after it was last seen.
     pub nodes_shown: Duration,
-    /// Points on the ring of a node of weight 1; 0: no ring decides.
+    /// Number of points on the ring for a node of weight 1; 0: there is no ring.
     pub virtual_nodes: u32,
     /// This host's configuration file.
     pub desk: Desk,
-    /// What this host works by.
+    /// This host's active configuration.
     pub defined: watch::Receiver<Arc<Defined>>,
-    /// What this host does.
+    /// What this host is doing.
     pub live: watch::Receiver<Live>,
 }
 
-/// Gathers while somebody looks. Its clones are the same gatherer.
+/// Gathers while there are observers. Clones share one gatherer.
 #[derive(Clone)]
 pub struct Gatherer(Arc<Inner>);
 
 struct Inner {
     sources: Sources,
     latest: watch::Sender<Option<Arc<Snapshot>>>,
-    /// Somebody has begun to look, or something was done that is to be seen.
+    /// Notified when an observer has arrived, or when an action should become visible.
     wake: Notify,
-    /// How much has waited of late, also while nobody looked.
+    /// Recent numbers of waiting items, also from times without observers.
     depths: Mutex<VecDeque<DepthSample>>,
 }
 
 impl Gatherer {
-    /// A gatherer that reads nothing yet. [`Gatherer::run`] does.
+    /// Creates a gatherer. [`Gatherer::run`] does the reading.
     pub fn new(sources: Sources) -> Gatherer {
         let (latest, _) = watch::channel(None);
         Gatherer(Arc::new(Inner { sources, latest, wake: Notify::new(), depths: Mutex::default() }))
     }
 
-    /// Where everything comes from.
+    /// The sources of the data.
     pub fn sources(&self) -> &Sources {
         &self.0.sources
     }
 
-    /// Looks from now on, until the receiver is dropped. The first picture there may be of
-    /// earlier; none: nobody has looked yet.
+    /// Observes until the receiver is dropped. The first snapshot may be outdated; `None`: there is
+    /// none yet.
     pub fn look(&self) -> watch::Receiver<Option<Arc<Snapshot>>> {
         let receiver = self.0.latest.subscribe();
         self.0.wake.notify_one();
         receiver
     }
 
-    /// Reads at once: something was done that somebody waits to see.
+    /// Reads immediately, because an action should become visible.
     pub fn hurry(&self) {
         self.0.wake.notify_one();
     }
 
-    /// Gathers, until the future is dropped.
+    /// Gathers until the future is dropped.
     pub async fn run(self) {
         let Inner { sources, latest, wake, depths } = &*self.0;
         let (mut defined, mut live) = (sources.defined.clone(), sources.live.clone());
@@ -169,14 +169,14 @@ impl Gatherer {
 }
 
 impl Gatherer {
-    /// How much has waited of late, oldest first.
+    /// Recent numbers of waiting items, oldest first.
     fn depths(&self) -> Vec<DepthSample> {
         let depths = self.0.depths.lock().unwrap_or_else(PoisonError::into_inner);
         depths.iter().cloned().collect()
     }
 }
 
-/// Counts what waits: one question to the store, which it answers from its counters.
+/// Counts the waiting items with one query, which the store answers from its counters.
 async fn sample(sources: &Sources, kept: &Mutex<VecDeque<DepthSample>>) {
     let store = sources.store.as_ref();
     let read = async { tokio::try_join!(store.now(), store.depths()) };
@@ -185,7 +185,7 @@ async fn sample(sources: &Sources, kept: &Mutex<VecDeque<DepthSample>>) {
     }
 }
 
-/// Keeps a count, where the last one is old enough.
+/// Adds a count if the last one is old enough.
 fn keep(kept: &Mutex<VecDeque<DepthSample>>, now: Time, depths: &[Depth]) {
     let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
     if kept.back().is_some_and(|last| now < last.at + SAMPLE_EVERY) {

@@ -1,5 +1,5 @@
-//! From what was read to what is shown. Pure, but for what it remembers to tell rates and
-//! events by.
+//! Converts a reading into a snapshot. Pure, except for what it remembers to derive rates and
+//! events.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -25,7 +25,7 @@ use crate::ports::guests::Lane;
 use crate::ports::members::{Member, MemberState, Membership};
 use crate::ports::store::{Command, CommandRow, Depth, FenceState, NodeRow};
 
-/// What is remembered from one picture to the next.
+/// What is remembered between snapshots.
 #[derive(Debug, Default)]
 pub struct Picture {
     last: Snapshot,
@@ -35,7 +35,7 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// The picture of what was read.
+    /// The snapshot of a reading.
     pub fn of(&mut self, sources: &Sources, reading: &Reading) -> Snapshot {
         let defined = sources.defined.borrow().clone();
         self.rates.count(reading.now, &reading.depths);
@@ -56,13 +56,13 @@ impl Picture {
         snapshot
     }
 
-    /// The last picture, of a host that cannot read its store now.
+    /// The last snapshot, for a host that currently cannot read its store.
     pub fn without_store(&mut self, sources: &Sources) -> Snapshot {
         Snapshot { missing: head(sources).missing, at: clock::wall(), ..self.last.clone() }
     }
 
     fn nodes(&self, sources: &Sources, reading: &Reading, ring: &Ring) -> Vec<Arc<Node>> {
-        // Of several starts of a node the one last heard of counts.
+        // Of several incarnations of a node, the one seen last counts.
         let mut rows: BTreeMap<&str, &NodeRow> = BTreeMap::new();
         for row in reading.nodes.iter().filter(|row| row.state != "stopped") {
             let known = rows.entry(row.node.lasting()).or_insert(row);
@@ -177,7 +177,7 @@ impl Picture {
         .collect()
     }
 
-    /// Whether a node that is there says that the database refuses what a task needs.
+    /// Whether an active node reports that the task is held.
     fn is_held(task: &TaskName, reading: &Reading) -> bool {
         let there = reading.nodes.iter().filter(|row| row.state != "stopped");
         let there = there.filter(|row| reading.now.since(row.seen_at) <= host::SILENT_MAX);
@@ -252,7 +252,7 @@ impl Picture {
         }
     }
 
-    /// Who should own what: computed anew only where the members have changed.
+    /// The intended owners of the partitions, recomputed only when the members have changed.
     fn wanted(
         &mut self,
         sources: &Sources,
@@ -270,7 +270,7 @@ impl Picture {
     }
 }
 
-/// The row itself where it is as before: pictures share what has not changed.
+/// The previous value if it is equal, so that snapshots share unchanged parts.
 fn kept<T: PartialEq>(before: Option<&Arc<T>>, now: T) -> Arc<T> {
     match before {
         Some(before) if **before == now => Arc::clone(before),
@@ -278,7 +278,7 @@ fn kept<T: PartialEq>(before: Option<&Arc<T>>, now: T) -> Arc<T> {
     }
 }
 
-/// Who had a node drained: the newest that was asked about it.
+/// Who drained a node: the latest request about it.
 fn drained(name: &str, reading: &Reading) -> Option<snapshot::Pause> {
     let about = |row: &&CommandRow| match &row.command {
         Command::Drained { node } | Command::Rejoined { node } => node == name,
@@ -296,8 +296,8 @@ fn missing(missing: &crate::ports::store::Missing) -> Missing {
     Missing { what: missing.what.clone(), since: missing.since, why: missing.why.clone() }
 }
 
-/// What a node misses: what it said of itself in the store, and of the store where it is heard
-/// without it.
+/// The services that a node cannot reach: from its row in the store, and from its membership if it
+/// cannot reach the store.
 fn missed(row: Option<&NodeRow>, member: Option<&Member>) -> Vec<Missing> {
     let mut missed: Vec<Missing> =
         row.map(|row| row.missing.iter().map(missing).collect()).unwrap_or_default();
@@ -309,7 +309,7 @@ fn missed(row: Option<&NodeRow>, member: Option<&Member>) -> Vec<Missing> {
     missed
 }
 
-/// Who answers.
+/// The part of a snapshot about the answering host.
 fn head(sources: &Sources) -> Snapshot {
     Snapshot {
         model: MODEL,
@@ -354,7 +354,7 @@ fn waiting(depth: &Depth) -> snapshot::Depth {
     }
 }
 
-/// What a task's definition says of it.
+/// The description of a task, from its definition.
 fn described(scheduled: &Scheduled) -> Task {
     let definition = &scheduled.definition;
     Task {

@@ -1,4 +1,4 @@
-//! How fast items come and go, told by what the store counts.
+//! The rates of planned and ended items, derived from the store's counters.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -8,20 +8,20 @@ use besom_core::time::Time;
 
 use crate::ports::store::Depth;
 
-/// Rates are told over so long.
+/// The period over which rates are computed.
 const OVER: Duration = Duration::from_secs(60);
-/// ... and not before so long.
+/// The minimum period before a rate is reported.
 const SPAN_MIN: Duration = Duration::from_secs(3);
 
-/// Items that were ever planned, and those of them that have come to their end, by task.
+/// By task: the number of items ever planned, and how many of them have ended.
 type Counted = BTreeMap<TaskName, (u64, u64)>;
 
-/// What was counted in the last minute, oldest first.
+/// The counts of the last minute, oldest first.
 #[derive(Debug, Default)]
 pub struct Rates(VecDeque<(Time, Counted)>);
 
 impl Rates {
-    /// Takes in what is counted now, by the store's clock.
+    /// Adds the current counts, by the store's clock.
     pub fn count(&mut self, now: Time, depths: &[Depth]) {
         let counted = depths.iter().filter_map(|depth| {
             let waits = depth.log + depth.timers + depth.retries;
@@ -33,7 +33,7 @@ impl Rates {
         }
     }
 
-    /// Items planned and items ended in each second; none: not known yet.
+    /// Items planned and items ended per second; `None`: not known yet.
     pub fn of(&self, task: &TaskName) -> (Option<f64>, Option<f64>) {
         let (Some((from, then)), Some((to, now))) = (self.0.front(), self.0.back()) else {
             return (None, None);
@@ -55,7 +55,7 @@ impl Rates {
 mod tests {
     use super::*;
 
-    /// Seconds, items ever planned, items that wait.
+    /// Seconds, items ever planned, waiting items.
     type Look = (i64, u64, u64);
 
     #[track_caller]
@@ -63,7 +63,7 @@ mod tests {
         let task = TaskName::from("sweep");
         let mut rates = Rates::default();
         for (at, planned, waits) in looks {
-            // Wherever it waits.
+            // Regardless of where it is waiting.
             let third = waits / 3;
             let depth = Depth {
                 task: Some(task.clone()),
@@ -91,7 +91,7 @@ mod tests {
         check("to a tenth", &[(0, 0, 0), (30, 100, 0)], both(3.3, 3.3));
         let quiet = [(0, 0, 0), (30, 300, 0), (60, 300, 0), (95, 300, 0)];
         check("what was longer ago counts no more", &quiet, both(0.0, 0.0));
-        // Two looks that are far apart are all there is.
+        // There are only two counts, which are far apart.
         check("a gap", &[(0, 0, 0), (200, 100, 0)], both(0.5, 0.5));
         check("a database that was restored", &[(0, 900, 0), (10, 100, 0)], both(0.0, 0.0));
     }

@@ -1,4 +1,4 @@
-//! What was read together.
+//! The data of one reading.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,50 +12,50 @@ use crate::ports::coordination::LeaderRecord;
 use crate::ports::members::Membership;
 use crate::ports::store::{CommandRow, Depth, FenceState, NodeRow, PartitionRow, Stream};
 
-/// An item that was set aside, in short.
+/// The summary of a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAside {
-    /// When.
+    /// When it was set aside.
     pub at: Time,
-    /// The task.
+    /// The task of the item.
     pub task: String,
-    /// Its last error.
+    /// The last error of the item.
     pub error: String,
 }
 
-/// Everything that a picture is made of.
+/// Everything that a snapshot is made of.
 #[derive(Debug, Clone, Default)]
 pub struct Reading {
     /// The store's clock.
     pub now: Time,
-    /// The fence.
+    /// The fence; `None` before the first leadership.
     pub fence: Option<FenceState>,
-    /// Who holds the lease.
+    /// The holder of the lease.
     pub leader: Option<LeaderRecord>,
-    /// Why that is not known.
+    /// Why the holder is unknown.
     pub leader_fault: Option<String>,
-    /// Who is there; none: in no cluster, or it could not be read.
+    /// The members; `None`: not in a cluster, or they could not be read.
     pub members: Option<Membership>,
-    /// What the nodes said last.
+    /// The latest row of each node.
     pub nodes: Vec<NodeRow>,
-    /// Who owns what.
+    /// The owners of the partitions.
     pub partitions: Vec<PartitionRow>,
-    /// Streams with something in them.
+    /// Streams with items to execute.
     pub backlog: Vec<Stream>,
-    /// What waits.
+    /// The numbers of waiting items, by task.
     pub depths: Vec<Depth>,
-    /// What the store remembers of the tasks.
+    /// The stored states of the tasks.
     pub states: BTreeMap<TaskName, TaskState>,
     /// Runs, newest first.
     pub runs: Vec<Arc<Run>>,
     /// The newest slots of each task, newest first.
     pub slots: BTreeMap<TaskName, Vec<SlotRecord>>,
-    /// Open dead letters, by what is wrong.
+    /// Open dead letters, grouped by error.
     pub dead: Vec<DeadGroup>,
     /// The newest open dead letters, newest first.
     pub letters: Vec<SetAside>,
     /// Leaderships, newest first.
     pub terms: Vec<FenceState>,
-    /// What people asked for, newest first.
+    /// Commands, newest first.
     pub commands: Vec<CommandRow>,
 }

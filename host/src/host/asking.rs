@@ -1,4 +1,4 @@
-//! Asking the leader for something: a command row, and a bounded wait for its result.
+//! Submits a command for the leader and waits for its result for a bounded time.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use serde::Serialize;
 
 use crate::ports::store::{self, Command, CommandRow, Store};
 
-/// How often the row is looked at while waiting.
+/// How often the command is checked while waiting.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What became of a command.
+/// The state of a command after waiting.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Asked {
-    /// The command's number.
+    /// The number of the command.
     pub command: u64,
     /// Whether a leader has applied it.
     pub applied: bool,
-    /// What the leader said.
+    /// The leader's result.
     pub result: Option<String>,
     /// Whether the leader has refused it.
     pub refused: bool,
 }
 
-/// Puts a command down and waits for its result, at most `wait`.
+/// Submits a command and waits for its result, at most `wait`.
 pub async fn ask(
     store: &dyn Store,
     command: &Command,

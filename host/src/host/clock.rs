@@ -1,4 +1,4 @@
-//! The clocks of the machine, and the store's as this host knows it.
+//! The clocks of the machine, and this host's estimate of the store's clock.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::node::Now;
 use crate::ports::store::{self, Store};
 
-/// The calendar's time, by the machine's clock.
+/// The wall-clock time of the machine.
 pub fn wall() -> Time {
     match SystemTime::now().duration_since(UNIX_EPOCH) {
         Ok(since) => Time(i64::try_from(since.as_micros()).unwrap_or(i64::MAX)),
@@ -25,18 +25,18 @@ pub fn mono() -> Mono {
     Mono(u64::try_from(since_boot().as_micros()).unwrap_or(u64::MAX))
 }
 
-/// CLOCK_BOOTTIME: runs while the machine sleeps, and is never set.
+/// CLOCK_BOOTTIME: continues while the machine is suspended and is never set.
 pub fn since_boot() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let (s, ns) = (u64::try_from(now.tv_sec), u32::try_from(now.tv_nsec));
     Duration::new(s.unwrap_or(0), ns.unwrap_or(0))
 }
 
-/// Questions of one reading: the fastest answer counts.
+/// Number of queries per reading; the fastest answer counts.
 const QUESTIONS: usize = 3;
 
-/// The store's clock as this host knows it, and how far the machine's is from it. What is due,
-/// which slots have come and what a guest takes for the present go by it, on every node.
+/// This host's estimate of the store's clock, and the difference to the machine's clock. On every
+/// node it determines what is due, which slots have come and what a guest sees as the present.
 pub struct StoreTime {
     mono: Box<dyn Fn() -> Mono + Send + Sync>,
     wall: Box<dyn Fn() -> Time + Send + Sync>,
@@ -59,13 +59,13 @@ impl fmt::Debug for StoreTime {
 }
 
 impl StoreTime {
-    /// By the clocks of this machine. Until the store's clock is read for the first time the
-    /// machine's stands for it.
+    /// Uses the clocks of this machine. Until the store's clock is read for the first time, the
+    /// machine's clock is used instead.
     pub fn of_machine(bounds: SkewBounds) -> Arc<StoreTime> {
         Arc::new(StoreTime::by(bounds, mono, wall))
     }
 
-    /// By these clocks.
+    /// Uses the given clocks.
     pub fn by(
         bounds: SkewBounds,
         mono: impl Fn() -> Mono + Send + Sync + 'static,
@@ -83,15 +83,15 @@ impl StoreTime {
         Now { wall, mono }
     }
 
-    /// What the store's clock shows at least.
+    /// A lower bound of the store's clock.
     pub fn store(&self) -> Time {
         self.now().wall
     }
 
-    /// Reads the store's clock anew.
+    /// Reads the store's clock.
     ///
     /// # Errors
-    /// The store's: then the last reading goes on.
+    /// Those of the store. The last reading remains in use.
     pub async fn read(&self, store: &dyn Store) -> store::Result<Skew> {
         let mut readings = Vec::with_capacity(QUESTIONS);
         for _ in 0..QUESTIONS {
@@ -108,17 +108,17 @@ impl StoreTime {
         Ok(judged)
     }
 
-    /// Somebody doubts the last reading.
+    /// Requests a new reading, because the last one is in doubt.
     pub fn ask(&self) {
         self.asked.notify_one();
     }
 
-    /// Returns when somebody doubts the last reading.
+    /// Returns when a new reading is requested.
     pub async fn doubted(&self) {
         self.asked.notified().await;
     }
 
-    /// How far the machine's clock is from the store's; none: not read yet.
+    /// The difference between the machine's clock and the store's; `None`: not read yet.
     pub fn report(&self) -> Option<ClockReport> {
         let known = (*self.known.lock().unwrap_or_else(PoisonError::into_inner))?;
         Some(ClockReport {

@@ -1,7 +1,7 @@
-//! What deciding about an item has cost, kept with its history.
+//! Records the cost of deciding about an item in its history.
 //!
-//! Decides which tasks that is done for: heavy ones. A note on each of a hundred thousand shares
-//! would cost more than what it tells.
+//! Only heavy tasks are recorded: a note on each of a hundred thousand shares would cost more than
+//! it is worth.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use besom_core::value::{Field, Value};
 
 use crate::ports::guests::{Acted, Lane};
 
-/// Adds the notes to every proposal. An item was decided about together with others, so what is
-/// noted is that of the call, with how many it was about.
+/// Adds the notes to every proposal. Items are decided together, so the notes contain the cost of
+/// the whole call and the number of its items.
 pub fn note(acted: &mut Acted, lane: Lane, took: Duration) {
     if lane != Lane::Heavy {
         return;
@@ -53,7 +53,7 @@ mod tests {
         for (lane, fuel, expected) in [
             (Lane::Normal, 7, vec![]),
             (Lane::Heavy, 7, vec![1_500, 7, 0, 2]),
-            // It was not counted.
+            // Fuel was not counted.
             (Lane::Heavy, 0, vec![1_500, 0, 2]),
         ] {
             let skip = Verdict::Skip { reason: "r".into(), settled: false };

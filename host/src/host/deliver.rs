@@ -1,8 +1,8 @@
-//! The loop around [`besom_core::delivery`]: while this node leads, its commands are carried out
-//! over the store and the courier. It decides nothing.
+//! The loop around [`besom_core::delivery`]: while this node leads, it carries out the commands of
+//! that machine over the store and the courier. It decides nothing.
 //!
-//! It runs beside the node and never in its way: it has no part in the lease, and on a store
-//! with one writer its writes come after all others.
+//! It runs beside the node and does not affect it: it has no part in the lease, and in a store with
+//! one writer its writes have the lowest priority.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -20,22 +20,22 @@ use super::clock;
 use crate::ports::courier::Courier;
 use crate::ports::store::{self, Store};
 
-/// How long after a fault of the program until delivery begins anew.
+/// The pause before delivery is restarted after a bug.
 const BEGIN_AGAIN: Duration = Duration::from_secs(1);
-/// How long nothing may happen before the machine is asked all the same.
+/// Maximum time without any event before the machine is stepped anyway.
 const LOOK_MAX: Duration = Duration::from_secs(60);
 
-/// What is delivered, and by whom.
+/// What delivery needs.
 #[derive(Clone)]
 pub struct Delivery {
-    /// Who carries.
+    /// Delivers the messages.
     pub courier: Arc<dyn Courier>,
-    /// What, and how much of it at once.
+    /// The topics and the limits of delivery.
     pub settings: Settings,
 }
 
-/// Delivers whenever this node leads, until `fence` is closed. What is under way when the
-/// leadership ends is given up; the next leader begins it again, with the same key.
+/// Delivers while this node leads, until `fence` is closed. Attempts under way are dropped when the
+/// leadership ends; the next leader repeats them with the same idempotency key.
 pub async fn deliver(
     store: Arc<dyn Store>,
     delivery: Delivery,
@@ -48,21 +48,21 @@ pub async fn deliver(
         let Some(leading) = leading else { continue };
         tokio::select! {
             () = until_fenced(&store, &delivery, &leading) => {}
-            // What is under way is dropped here.
+            // Attempts under way are dropped here.
             _ = fence.wait_for(|now| now.as_ref() != Some(&leading)) => {}
         }
-        // Where another leads, this node's own election finds out as well.
+        // If another node leads, this node's election discovers it as well.
         if fence.wait_for(|now| now.as_ref() != Some(&leading)).await.is_err() {
             return;
         }
     }
 }
 
-/// Delivers under one fence, until the store refuses it.
+/// Delivers under one fence until the store rejects it.
 async fn until_fenced(store: &Arc<dyn Store>, delivery: &Delivery, fence: &Fence) {
     while let Err(error) = lead(store, delivery, fence).await {
-        // A fault of the program in one attempt. Its message shows itself again after its hold.
-        tracing::error!(%error, "an attempt of a delivery has failed; delivery begins anew");
+        // A bug in one attempt. Its message becomes visible again after its hold.
+        tracing::error!(%error, "a delivery attempt has failed unexpectedly; restarting delivery");
         tokio::time::sleep(BEGIN_AGAIN).await;
     }
 }
@@ -74,7 +74,7 @@ async fn lead(
 ) -> Result<(), tokio::task::JoinError> {
     let mut random = SmallRng::from_os_rng();
     let mut machine = Machine::new(delivery.settings.clone(), clock::mono());
-    // Dropped with everything in it when the leadership ends.
+    // Dropped with all its tasks when the leadership ends.
     let mut under_way: JoinSet<Event> = JoinSet::new();
     let mut event = Event::Tick;
     while !machine.is_fenced() {
@@ -101,7 +101,7 @@ async fn lead(
                             topic = message.topic,
                             attempt = message.attempt,
                             ?answer,
-                            "an attempt has ended"
+                            "a delivery attempt has ended"
                         );
                         Event::Answered(message.id, answer)
                     })
@@ -121,14 +121,15 @@ fn refused(what: &str, error: &store::Error) -> Refused {
     match error {
         store::Error::Fenced => Refused::Fenced,
         error => {
-            tracing::warn!(%error, "messages cannot be {what}; tried again");
+            tracing::warn!(%error, "messages cannot be {what}; retrying");
             Refused::Later
         }
     }
 }
 
-/// The same for every attempt of a message, and of no other: neither of another store, nor of
-/// one that a restored copy of this store gives the same number.
+/// The idempotency key: the same for every attempt of a message, and different from that of any
+/// other message, including messages of other stores and messages to which a restored copy of this
+/// store assigns the same number.
 pub fn idempotency_key(identity: &str, message: &Claimed) -> String {
     let mut hash = Sha256::new();
     hash.update(identity.as_bytes());

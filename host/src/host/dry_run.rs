@@ -1,4 +1,4 @@
-//! What a task would do: scanned and acted on for real, printed instead of committed.
+//! Dry run of a task: scans and acts as usual, and prints the result instead of committing it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use crate::config::printable;
 use crate::ports::guests::{Call, StopFlag};
 use crate::task::TaskDefinition;
 
-/// Tenants asked for at a time.
+/// Number of tenants requested at a time.
 const TENANTS_PAGE: u32 = 256;
 
-/// What would become of one item.
+/// What would happen to one item.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DryItem {
-    /// The task.
+    /// The task of the item.
     pub task: String,
-    /// The tenant.
+    /// The tenant of the item.
     pub tenant: Option<String>,
-    /// The key.
+    /// The key of the item.
     pub key: String,
-    /// When it would be executed; none: at once.
+    /// When it would be executed; `None`: immediately.
     pub due: Option<String>,
     /// `propose`, `skip`, `retry`, `dead` or `fault`.
     pub verdict: &'static str,
-    /// Why, for the verdicts without changes.
+    /// The reason, for verdicts without changes.
     pub reason: Option<String>,
     /// How many guards would be checked.
     pub guards: usize,
-    /// The changes, each in words.
+    /// A description of each change.
     pub changes: Vec<String>,
 }
 
-/// Scans everything that the task finds now, in all tenants, acts on it and hands over
-/// what would become of each item. Nothing is written.
+/// Scans everything that the task finds now, in all tenants, acts on it and passes on the result
+/// for each item. Nothing is written.
 pub async fn dry_run(
     ports: &Ports,
     definition: &TaskDefinition,
@@ -103,7 +103,7 @@ async fn act(
     items: &[Item],
     show: &mut (dyn FnMut(DryItem) + Send),
 ) -> anyhow::Result<()> {
-    // What is due later is judged as it will be then.
+    // Items with a later due time are judged as of that time.
     let due = items.iter().filter_map(|item| item.identity.due).max();
     let call = Call { now: due.map_or(call.now, |due| due.max(call.now)), ..call.clone() };
     let view = ports.store.snapshot(ports.snapshot_max).await?;
@@ -174,7 +174,7 @@ fn in_words(change: &Change) -> String {
         }
         Change::Delete { collection, key } => format!("delete from {collection} {}", keyed(key)),
         Change::DeleteReadSet(set) => {
-            format!("delete from {} the {} rows that were read", set.collection, set.len())
+            format!("delete from {}: the {} rows that were read", set.collection, set.len())
         }
         Change::Emit { topic, key, payload } => {
             format!("emit to {topic}: {key}, {} bytes", payload.len())

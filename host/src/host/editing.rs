@@ -1,8 +1,8 @@
-//! A host's own configuration file, shown to and edited by those who look at it.
+//! Shows and edits the host's own configuration file for the dashboard.
 //!
-//! Joins [`crate::config::edit`] (what the new text is, and whether it may be saved) and
-//! [`crate::config::file`] (the file on the disk) behind the model that the dashboard knows.
-//! Everything here waits for the disk: call it where that hinders nobody.
+//! Combines [`crate::config::edit`] (the new text, and whether it may be saved) with
+//! [`crate::config::file`] (the file on disk) behind the model of the dashboard. All functions wait
+//! for the disk: call them on a thread that may block.
 
 use std::path::PathBuf;
 
@@ -18,31 +18,31 @@ use crate::config::{Diagnostic, Overrides};
 use crate::model::collections_for;
 use crate::secret::redact;
 
-/// The file of a host.
+/// The configuration file of a host.
 #[derive(Debug, Clone)]
 pub struct Desk {
-    /// Whose it is: the host's lasting name.
+    /// The permanent name of the host.
     pub host: String,
-    /// The file, as the host was given it.
+    /// The path of the file, as it was given to the host.
     pub path: PathBuf,
-    /// What stands above it.
+    /// The settings from flags and the environment, which take precedence over the file.
     pub overrides: Overrides,
 }
 
-/// An edit, and what is to be kept of it.
+/// The result of an edit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Done {
-    /// What came, or would come, of it.
+    /// The result, or the preview, of the edit.
     pub edited: Edited,
-    /// Which keys changed and how, where the file was replaced.
+    /// A description of the changed keys, if the file was replaced.
     pub change: Option<String>,
 }
 
 impl Desk {
-    /// The file as it is, but for passwords: whoever may look sees it.
+    /// The current file without passwords, because every viewer can see it.
     ///
     /// # Errors
-    /// It cannot be read: says why.
+    /// The file cannot be read; the message says why.
     pub fn show(&self) -> Result<ConfigFile, String> {
         let version = self.read()?;
         Ok(ConfigFile {
@@ -54,12 +54,12 @@ impl Desk {
         })
     }
 
-    /// Makes an edit, or says what would come of it. A result with errors in its way is shown
-    /// and not saved.
+    /// Performs an edit, or previews it. A result that has errors caused by the edit is returned
+    /// but not saved.
     ///
     /// # Errors
-    /// There is no result, or the file is not the one that the edit was made for, or it cannot
-    /// be replaced: says which, and the file is as it was.
+    /// There is no result, the file has changed since the edit was prepared, or the file cannot be
+    /// replaced. The message says which; the file is unchanged.
     pub fn edit(&self, wanted: &Edit, now: Time) -> Result<Done, String> {
         let version = self.read()?;
         let task = TaskName::from(wanted.task.as_str());
@@ -75,7 +75,7 @@ impl Desk {
         let saves = wanted.save && result.in_the_way().is_empty();
         let mut digest = version.digest;
         if saves {
-            // Of a file that was changed meanwhile this says so.
+            // Also detects that the file was changed in the meantime.
             let base = FileDigest::from(wanted.base.clone());
             digest = file::replace(&self.path, &base, &result.text).map_err(|e| e.to_string())?;
         }
@@ -99,7 +99,7 @@ impl Desk {
 fn change((key, value): (&String, &Option<String>)) -> Result<Change, String> {
     let field = Field::named(key).ok_or_else(|| {
         let known = Field::ALL.map(Field::name).join(", ");
-        format!("`{key}` cannot be edited here; these can: {known}")
+        format!("`{key}` cannot be edited here; editable keys: {known}")
     })?;
     Ok(Change { field, value: value.clone() })
 }
@@ -191,7 +191,7 @@ mod tests {
         );
 
         let late = desk.edit(&schedule(&shown.digest, "@weekly", true), NOW).expect_err("refused");
-        assert!(late.contains("changed the file meanwhile"), "{late}");
+        assert!(late.contains("has changed since it was read"), "{late}");
         assert_eq!(desk.show().expect("read"), now);
     }
 
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(shown.text, text.replace("S3cr3t", "******"));
         let tried = desk.edit(&schedule(&shown.digest, "@hourly", false), NOW).expect("tried");
         assert!(!format!("{tried:?}").contains("S3cr3t"), "{tried:?}");
-        // However it is written; a host that runs already keeps such a file from being taken up.
+        // Regardless of its format; a host that is running does not load such a file.
         for url in [
             "postgres://u:'S3cr3t@h/d",
             "postgres://u:x S3cr3t@h/d",

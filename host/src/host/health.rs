@@ -1,9 +1,9 @@
-//! What this host cannot reach, and what it has to hold back; and since when.
+//! The services that this host cannot reach and the tasks that it holds, and since when.
 //!
-//! A server that is away is asked again and again; it is said when it goes, from time to time
-//! while it stays away, and when it is back. One that answers now and refuses then (it is
-//! read-only, its disk is full) is away until it has done neither for a while: it is said once,
-//! not at every turn. The same holds for tasks that are held.
+//! A service that does not answer is retried. It is logged when it fails, periodically while it
+//! stays unavailable, and when it answers again. A service that alternates between success and
+//! failure (read-only, disk full) counts as unavailable until it has answered steadily for a while,
+//! so that it is logged once and not at every change. The same applies to tasks that are held.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,24 +18,24 @@ use besom_core::time::{Mono, Time};
 use super::clock;
 use crate::ports::store::Missing;
 
-/// How often it is said that something is still away.
+/// How often a continuing failure is logged.
 const SAY_EVERY: Duration = Duration::from_secs(30);
-/// What goes again within so long after it came back has not been back.
+/// A service that fails again within this time after an answer counts as flapping.
 const FLAP_MAX: Duration = Duration::from_secs(10);
-/// What comes and goes is back once it has answered for so long.
+/// A flapping service counts as available once it has answered for this long.
 const STEADY: Duration = Duration::from_secs(5);
-/// What is held is tried again every few seconds; who does not try any more for so long (its
-/// partitions are another's) does not hold it.
+/// Whatever is held is retried every few seconds. A hold that has not been renewed for this long no
+/// longer applies: its partitions belong to another node.
 const RENEWED_MAX: Duration = Duration::from_secs(60);
 
-/// What a host depends on.
+/// A service that the host depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Part {
     /// The database.
     Store,
-    /// Who leads, and who is there.
+    /// Leader election and membership.
     Coordination,
-    /// Who is active.
+    /// The activity service.
     Activity,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// The parts that are away.
+/// The unavailable services and the current holds.
 #[derive(Debug, Default)]
 pub struct Health {
     away: Mutex<BTreeMap<Part, Away>>,
@@ -58,7 +58,7 @@ pub struct Health {
     store_answered: AtomicU64,
 }
 
-/// Something that is held, or was a moment ago.
+/// A current or recent hold.
 #[derive(Debug)]
 struct Holding {
     cause: Cause,
@@ -66,7 +66,7 @@ struct Holding {
     since: Time,
     renewed: Mono,
     said: Mono,
-    /// Since when it goes on; none: it is held.
+    /// Since when the work continues; `None`: it is held.
     free: Option<Mono>,
 }
 
@@ -77,7 +77,7 @@ struct Away {
     said: Mono,
     /// Since when it has answered without a failure.
     back: Option<Mono>,
-    /// Whether it comes and goes.
+    /// Whether it alternates between success and failure.
     flaps: bool,
 }
 
@@ -88,7 +88,7 @@ impl Away {
 }
 
 impl Health {
-    /// Notes what came of asking a part.
+    /// Records the result of a call to a service.
     pub fn note<T, E: fmt::Display>(&self, part: Part, answer: &Result<T, E>) {
         match answer {
             Ok(_) => self.answered(part),
@@ -96,12 +96,12 @@ impl Health {
         }
     }
 
-    /// The part has answered.
+    /// Records that the service has answered.
     pub fn answered(&self, part: Part) {
         self.answered_at(part, clock::wall(), clock::mono());
     }
 
-    /// Whether the store has answered anything since then.
+    /// Whether the store has answered any call since then.
     pub fn store_answered_since(&self, since: Mono) -> bool {
         Mono(self.store_answered.load(Ordering::Relaxed)) >= since
     }
@@ -125,7 +125,7 @@ impl Health {
         tracing::info!("{part} answers again, after {for_s:.1} s");
     }
 
-    /// The part did not answer.
+    /// Records that the service did not answer.
     pub fn missed(&self, part: Part, error: &dyn fmt::Display) {
         self.missed_at(part, error, clock::wall(), clock::mono());
     }
@@ -138,7 +138,7 @@ impl Health {
             parts.remove(&part);
         }
         let Some(away) = parts.get_mut(&part) else {
-            tracing::warn!(%error, "{part} does not answer as it should; it is asked again");
+            tracing::warn!(%error, "{part} is not answering; retrying");
             let why = error.to_string();
             let away = Away { since: wall, why, said: now, back: None, flaps: false };
             parts.insert(part, away);
@@ -149,11 +149,11 @@ impl Health {
         if now.since(away.said) >= SAY_EVERY {
             away.said = now;
             let for_s = wall.since(away.since).as_secs();
-            tracing::warn!(%error, "{part} has not answered as it should for {for_s} s");
+            tracing::warn!(%error, "{part} has not been answering for {for_s} s");
         }
     }
 
-    /// What is away.
+    /// The unavailable services.
     pub fn missing(&self) -> Vec<Missing> {
         let parts = self.lock();
         let missing = |(part, away): (&Part, &Away)| Missing {
@@ -164,23 +164,23 @@ impl Health {
         parts.iter().filter(|(_, away)| away.is_away()).map(missing).collect()
     }
 
-    /// Something of a task has to be held back: tried again later, at no item's cost. `what`
-    /// names it (`scan`, `stream 17`); said again at each attempt.
+    /// Holds a part of a task: it is retried later, and no item uses an attempt. `what` names the
+    /// part (`scan`, `stream 17`). Called at each failed attempt.
     pub fn hold(&self, task: &TaskName, what: &str, cause: Cause, why: &str) {
         self.hold_at(Some(task), what, (cause, why), (clock::wall(), clock::mono()));
     }
 
-    /// It goes on.
+    /// Ends a hold.
     pub fn free(&self, task: &TaskName, what: &str) {
         self.free_at(Some(task), what, clock::wall(), clock::mono());
     }
 
-    /// Something holds the whole node; said again at least every [`RENEWED_MAX`].
+    /// Holds the whole node. Has to be repeated at least every [`RENEWED_MAX`].
     pub fn hold_node(&self, what: &str, cause: Cause, why: &str) {
         self.hold_at(None, what, (cause, why), (clock::wall(), clock::mono()));
     }
 
-    /// It does not hold the node any more.
+    /// Ends a hold of the whole node.
     pub fn free_node(&self, what: &str) {
         self.free_at(None, what, clock::wall(), clock::mono());
     }
@@ -208,14 +208,14 @@ impl Health {
             if now.since(known.said) >= SAY_EVERY {
                 known.said = now;
                 let for_s = wall.since(known.since).as_secs();
-                tracing::warn!(%cause, why, "{} is still held, for {for_s} s: {what}", who());
+                tracing::warn!(%cause, why, "{} has been held for {for_s} s: {what}", who());
             } else if other {
-                tracing::debug!(%cause, why, "{} is held for another reason: {what}", who());
+                tracing::debug!(%cause, why, "{} is now held for another reason: {what}", who());
             }
             return;
         }
         match task {
-            Some(task) => tracing::warn!(%cause, why, "{task} is held: {what}; it is tried again"),
+            Some(task) => tracing::warn!(%cause, why, "{task} is held: {what}; retrying"),
             None => tracing::warn!(%cause, why, "this node: {what}"),
         }
         let why = why.to_owned();
@@ -234,16 +234,16 @@ impl Health {
             known.free = Some(now);
             let for_s = wall.since(known.since).as_secs_f64();
             let who = task.map_or("this node".to_owned(), ToString::to_string);
-            tracing::info!("{who} goes on, after {for_s:.1} s: {what}");
+            tracing::info!("{who} is no longer held, after {for_s:.1} s: {what}");
         }
     }
 
-    /// Whether anything is held, or was a moment ago.
+    /// Whether anything is held, or was held a moment ago.
     pub fn holds_any(&self) -> bool {
         !self.holdings().is_empty()
     }
 
-    /// What is held.
+    /// The current holds.
     pub fn held(&self) -> Vec<Held> {
         self.held_at(clock::mono())
     }
@@ -268,7 +268,7 @@ impl Health {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Part, Away>> {
-        // Each entry is put in and taken out whole.
+        // Entries are inserted and removed as a whole, so a poisoned lock is harmless.
         self.away.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

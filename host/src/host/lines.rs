@@ -1,9 +1,9 @@
-//! What guests log, on its way to the store.
+//! Passes the log lines of guests to the store.
 //!
-//! A guest never waits for its log: a line is put into a room of bounded size, at the rate of
-//! its task, or dropped and counted. From there the lines go to the store once a second, as
-//! long as there are any. A store that is away drops them; they are for people, and nothing
-//! depends on them. The host's own log has them as well.
+//! A guest never waits for its log: a line is added to a bounded buffer, limited by the rate of its
+//! task, or is dropped and counted. The buffer is written to the store once a second. If the store
+//! is unavailable, the lines are dropped; nothing depends on them. The host's own log contains them
+//! as well.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -19,16 +19,16 @@ use super::clock;
 use crate::ports::lines::{LINES_MAX_DEFAULT, LineSink, RunLine};
 use crate::ports::store::Store;
 
-/// Lines of one task that a node passes on in a second.
+/// Default for the log lines of one task that a node passes on per second.
 pub const LINES_PER_S_DEFAULT: NonZeroU32 = NonZeroU32::new(200).expect("not zero");
-/// Lines that wait for the store.
+/// Maximum number of lines that wait for the store.
 const WAITING_MAX: usize = 4_096;
-/// Runs of which losses are remembered until they are written.
+/// Maximum number of runs whose losses are remembered until they are written.
 const LOSSES_MAX: usize = 1_024;
-/// How often lines are written at most.
+/// Minimum interval between writes.
 const WRITE_EVERY: Duration = Duration::from_secs(1);
 
-/// Lines that wait for the store.
+/// The lines that wait for the store.
 #[derive(Debug)]
 pub struct Lines {
     node: String,
@@ -42,21 +42,21 @@ pub struct Lines {
 struct Waiting {
     lines: Vec<RunLine>,
     lost: BTreeMap<RunId, Lost>,
-    /// When the next line of a task is free ([`budget`]).
+    /// When the next line of a task is within the rate ([`budget`]).
     free_at: BTreeMap<TaskName, Time>,
 }
 
-/// Lines of a run that no later line has told of yet.
+/// Lost lines of a run that no later line has reported yet.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lost {
     count: u64,
-    /// Whether a write has passed without a later line: then they are told without one.
+    /// Whether a write has passed without a later line. The losses are then reported without one.
     told: bool,
 }
 
 impl Lines {
-    /// For a node of that lasting name: of each task so many lines a second are taken, of each
-    /// run so many are kept.
+    /// Creates a buffer for the node with that permanent name. It accepts `per_s` lines per second
+    /// of each task and keeps `kept` lines of each run.
     pub fn new(node: &str, per_s: NonZeroU32, kept: u32) -> Lines {
         let node = node.to_owned();
         Lines { node, per_s, kept, waiting: Mutex::default(), some: Notify::new() }
@@ -86,7 +86,7 @@ impl Lines {
         waiting.lines.push(RunLine { run, at: now, node, level, text, dropped });
     }
 
-    /// What is to be written now: lines, and losses that no line tells of.
+    /// The lines to write now, and the losses that no line reports.
     fn take(&self) -> (Vec<RunLine>, Vec<(RunId, u64)>) {
         let mut waiting = self.waiting();
         let mut lost = Vec::new();
@@ -96,7 +96,7 @@ impl Lines {
             }
             !std::mem::replace(&mut loss.told, true)
         });
-        // A task that has logged nothing for a second has all of its rate again.
+        // A task that has logged nothing for a second regains its full rate.
         let now = clock::wall();
         waiting.free_at.retain(|_, at| now.since(*at) < WRITE_EVERY);
         if !waiting.lost.is_empty() {
@@ -105,14 +105,14 @@ impl Lines {
         (std::mem::take(&mut waiting.lines), lost)
     }
 
-    /// Writes what waits; what the store does not take is lost.
+    /// Writes the waiting lines. Lines that the store does not accept are lost.
     async fn write(&self, store: &dyn Store) {
         let (lines, lost) = self.take();
         if lines.is_empty() && lost.is_empty() {
             return;
         }
         if let Err(error) = store.write_lines(&lines, &lost, self.kept).await {
-            tracing::debug!(%error, lines = lines.len(), "what guests have logged is lost");
+            tracing::debug!(%error, lines = lines.len(), "log lines of guests are lost");
             let mut waiting = self.waiting();
             for line in &lines {
                 waiting.lose(line.run, 1 + line.dropped);
@@ -124,7 +124,7 @@ impl Lines {
         }
     }
 
-    /// Writes lines until nobody holds the other end of `open`, and then what is left.
+    /// Writes lines until all other ends of `open` are dropped, and then the rest.
     pub async fn write_all(self: Arc<Self>, store: Arc<dyn Store>, mut open: watch::Receiver<()>) {
         loop {
             tokio::select! {
@@ -137,7 +137,7 @@ impl Lines {
                 _ = open.changed() => break,
             }
         }
-        // Losses are told at the second look only.
+        // Losses are reported in the second write only.
         self.write(store.as_ref()).await;
         self.write(store.as_ref()).await;
     }

@@ -1,7 +1,7 @@
-//! The host: a node, its clock and its ports, on a runtime.
+//! The host: a node, its clock and its ports, on an async runtime.
 //!
-//! The loop here takes an event, steps the node and spawns its commands; it decides
-//! nothing. It sleeps until an answer comes or the node's next deadline.
+//! The loop takes an event, steps the node and spawns its commands; it decides nothing. It sleeps
+//! until an answer arrives or the node's next deadline.
 
 pub mod asking;
 pub mod clock;
@@ -33,49 +33,49 @@ use crate::ports::guests::StopFlag;
 use crate::ports::store::NodeRow;
 use perform::{Cluster, Ports};
 
-/// What is asked of a running host.
+/// A request to a running host.
 #[derive(Debug)]
 pub enum Control {
-    /// Work by this from now on.
+    /// Use this configuration from now on.
     Reconfigure(Box<Reconfigured>),
-    /// A command has been put down for the leader.
+    /// A command was submitted for the leader.
     Nudge,
-    /// Finish what is in flight, give the lease up, return.
+    /// Finish the work in flight, release the lease and return.
     Shutdown,
 }
 
-/// A new configuration, as far as it takes effect without a restart.
+/// A new configuration, limited to what takes effect without a restart.
 #[derive(Debug)]
 pub struct Reconfigured {
-    /// Tasks and collections.
+    /// The tasks and collections.
     pub work: Work,
-    /// Its digest, for the node's row.
+    /// The digest of the configuration, for the node's row.
     pub digest: String,
 }
 
-/// What a host shows of itself.
+/// The public state of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Live {
-    /// What it is doing.
+    /// What the node is doing.
     pub role: Role,
-    /// The term it leads under.
+    /// The term under which it leads.
     pub term: Option<Term>,
 }
 
-/// How often a node says that it is there, beyond each change of its role.
+/// How often a node writes its row, in addition to every change of its role.
 pub const REPORT_EVERY: Duration = Duration::from_secs(5);
-/// Reports in a row without an answer that are remembered.
+/// Maximum number of consecutive reports without an answer that are remembered.
 const UNANSWERED_MAX: usize = 1_000;
-/// How long a node may say nothing before those take it for gone who have nothing else to go by.
+/// How long a node may be silent before observers that have no other source consider it lost.
 pub const SILENT_MAX: Duration = SILENT_MAX_DEFAULT;
-/// How often it is said that the clocks still differ.
+/// How often a clock difference that continues is logged.
 const SAY_SKEW_EVERY: Duration = Duration::from_secs(600);
-/// How long a doubt about the store's clock waits for its answer.
+/// By how much a requested reading of the store's clock is delayed, to limit the load on the store.
 const DOUBT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a follower waits for a sign of a change before it looks for itself.
+/// How long a follower waits for a notification before it checks by itself.
 const WATCH_MAX: Duration = Duration::from_secs(5);
 
-/// Why a host ends without being asked to: its store is not there any more.
+/// The reason why a host ends by itself: its store no longer exists.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Lost(pub String);
@@ -83,14 +83,14 @@ pub struct Lost(pub String);
 /// How a host has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ended {
-    /// Tasks of a pass that planned in each round that it may have.
+    /// The tasks of a pass that planned new items in every round allowed.
     pub endless: Vec<TaskName>,
 }
 
-/// Runs a node until it is told to stop (or, in a pass, until it is done).
+/// Runs a node until it is asked to stop (or, in a pass, until it has finished).
 ///
 /// # Errors
-/// The store is lost for good ([`Store::lost`](crate::ports::store::Store::lost)).
+/// The store is permanently lost ([`Store::lost`](crate::ports::store::Store::lost)).
 pub async fn run(
     ports: Ports,
     settings: Settings,
@@ -101,8 +101,8 @@ pub async fn run(
 ) -> Result<Ended, Lost> {
     let mut ports = ports;
     let (events, mut answers) = mpsc::unbounded_channel::<Event>();
-    // A pass has no later turn: it goes by the store's clock as every node does, whatever the
-    // machine's shows.
+    // A pass has no later chance to lead: it uses the store's clock, as every node does, regardless
+    // of the machine's clock.
     let bars = !settings.planner.pass;
     let barred = bars && ports.clock.report().is_some_and(|report| report.leads_not);
     let mut look = tokio::time::interval(settings.timing.renew);
@@ -168,7 +168,8 @@ pub async fn run(
                             command => ports.perform(command, sent, &stop).await,
                         };
                         if let Some(answer) = answer {
-                            // The host may have ended meanwhile; then nobody wants the answer.
+                            // The host may have ended in the meantime; the answer is then not
+                            // needed.
                             let _ = events.send(answer);
                         }
                     });
@@ -240,17 +241,17 @@ pub async fn run(
         task.abort();
     }
     if let Some(why) = lost {
-        // Nobody would read what was still to be written.
+        // There is no store that could accept the remaining writes.
         reporter.abort();
         logger.abort();
         return Err(Lost(why));
     }
-    // What was to be said is said first, or it would come after the farewell.
+    // Pending reports are written first; otherwise they would follow the removal of the row.
     drop((rows, logging));
     let _ = reporter.await;
     let _ = logger.await;
     if let Err(error) = ports.store.forget_node(&ports.node).await {
-        tracing::debug!(%error, "the end of this node could not be noted");
+        tracing::debug!(%error, "the row of this node could not be removed");
     }
     Ok(Ended { endless: node.endless().to_vec() })
 }
@@ -258,8 +259,8 @@ pub async fn run(
 fn seed() -> [u8; 32] {
     use rand::{TryRngCore, rngs::OsRng};
     let mut seed = [0; 32];
-    // Commit marks must differ between processes; without the system's randomness, time and
-    // process do.
+    // Commit ids must differ between processes. If the system provides no randomness, time and
+    // process id ensure that.
     if OsRng.try_fill_bytes(&mut seed).is_err() {
         seed[..8].copy_from_slice(&clock::mono().0.to_le_bytes());
         seed[8..12].copy_from_slice(&std::process::id().to_le_bytes());
@@ -276,7 +277,7 @@ pub fn undo_retention(work: &Work) -> Vec<(besom_core::ids::TaskName, Duration)>
 fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
     let place = ports.cluster.as_ref().map(|cluster| &cluster.announcement);
     let clock = ports.clock.report();
-    // What was noted by the machine's clock is told by the one that all nodes share.
+    // Times by the machine's clock are converted to the store's clock, which all nodes share.
     let shared = |at: Time| Time(at.0.saturating_sub(clock.map_or(0, |clock| clock.skew_us)));
     let report = ports.recorder.report();
     let mut missing = ports.health.missing();
@@ -302,8 +303,8 @@ fn node_row(ports: &Ports, live: &Live, digest: &str) -> NodeRow {
     }
 }
 
-/// Writes what the node says of itself, the latest where the store is slower. Says when the store
-/// has lost what was written last.
+/// Writes the node's row, skipping intermediate versions if the store is slow. Reports if the store
+/// has lost the previous version.
 async fn report(
     ports: Ports,
     mut rows: watch::Receiver<Option<NodeRow>>,
@@ -321,15 +322,15 @@ async fn report(
             }
             written.clear();
         }
-        // What was not answered may stand there, or not.
+        // A version without an answer may or may not have been written.
         if written.len() < UNANSWERED_MAX {
             written.push(row.seen_at);
         }
     }
 }
 
-/// Reads the store's clock from time to time, and when somebody doubts the last reading. Says
-/// what the machine's is beside it, and keeps the node from leading where `bars`.
+/// Reads the store's clock periodically and on request. Logs differences to the machine's clock,
+/// and keeps the node from leading if `bars` is set.
 async fn read_clock(
     ports: Ports,
     (bars, mut barred): (bool, bool),
@@ -349,10 +350,10 @@ async fn read_clock(
                 }
                 Skew::Noticed | Skew::TooLarge if known < skew || again => {
                     let effect = match skew {
-                        Skew::TooLarge => ": the node does not lead until it is set",
+                        Skew::TooLarge => ": the node does not lead until the clock is corrected",
                         _ => "",
                     };
-                    tracing::warn!("this machine's clock is {words}{effect}; is NTP on?");
+                    tracing::warn!("this machine's clock is {words}{effect}; check NTP");
                     said = Some(clock::mono());
                 }
                 Skew::Small | Skew::Noticed | Skew::TooLarge => {}
@@ -367,13 +368,13 @@ async fn read_clock(
         }
         tokio::select! {
             () = tokio::time::sleep(ports.clock_read_every) => {}
-            // Who doubts may do so often; the store is not asked as often.
+            // Readings can be requested often; the pause limits the load on the store.
             () = ports.clock.doubted() => tokio::time::sleep(DOUBT_PAUSE).await,
         }
     }
 }
 
-/// While the node follows, waits for signs that the leadership is free.
+/// While the node follows, waits for signs that the lease is free.
 async fn watch_leader(
     ports: Ports,
     mut follows: watch::Receiver<bool>,
@@ -398,9 +399,9 @@ async fn watch_leader(
     }
 }
 
-/// Tells the node of its members, whenever they may have changed.
+/// Informs the node of its members whenever they may have changed.
 async fn watch_members(ports: Ports, cluster: Cluster, events: mpsc::UnboundedSender<Event>) {
-    // Without a leader the ring goes by the last known term: it only puts views in order.
+    // Without a leader, the ring uses the last known term, which only orders views.
     let (mut since, mut term) = (0, Term(0));
     loop {
         match cluster.members.members().await {
@@ -413,13 +414,13 @@ async fn watch_members(ports: Ports, cluster: Cluster, events: mpsc::UnboundedSe
                     return;
                 }
             }
-            Err(error) => tracing::debug!(%error, "the members cannot be read; tried again"),
+            Err(error) => tracing::debug!(%error, "the members cannot be read; retrying"),
         }
         cluster.members.members_changed(since, WATCH_MAX).await;
     }
 }
 
-/// Tells the node when something may have come into the queues.
+/// Informs the node when something may have arrived in the queues.
 async fn watch_queues(ports: Ports, events: mpsc::UnboundedSender<Event>) {
     loop {
         ports.store.nudged(WATCH_MAX).await;

@@ -1,8 +1,7 @@
-//! Carries the commands of a node out over the ports, one at a time.
+//! Carries out single commands of a node over the ports.
 //!
-//! There is no decision here: a command goes in, the answer comes back as an event. The
-//! host does this on its runtime, with many commands under way; the simulation does the
-//! same over adapters in memory.
+//! It decides nothing: a command goes in, and the answer comes back as an event. The host runs many
+//! commands concurrently on its runtime; the simulation runs them over in-memory adapters.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,77 +35,77 @@ use crate::ports::members::{Announcement, Members, StoreAway};
 use crate::ports::store::{self, Batch, Committed, LogRead, PlanPage, Planned, Retention, Store};
 use crate::task::TaskDefinition;
 
-/// The adapters a node works with, and the bounds of their use.
+/// The adapters that a node uses, and the limits of their use.
 #[derive(Clone)]
 pub struct Ports {
-    /// Who leads.
+    /// Leader election.
     pub coordination: Arc<dyn Coordination>,
-    /// Who is there, and what this node says of itself; none: one machine, where who leads
-    /// owns everything.
+    /// Membership and announcement; `None`: a single machine, where the leader owns all partitions.
     pub cluster: Option<Cluster>,
     /// The database.
     pub store: Arc<dyn Store>,
-    /// Who is active.
+    /// The activity service.
     pub activity: Arc<dyn Activity>,
-    /// The tasks.
+    /// The plugins.
     pub guests: Arc<dyn Guests>,
-    /// The present.
+    /// The host's estimate of the store's clock.
     pub clock: Arc<StoreTime>,
     /// How often the store's clock is read.
     pub clock_read_every: Duration,
-    /// What of these cannot be reached.
+    /// The services that cannot be reached and the tasks that are held.
     pub health: Arc<Health>,
-    /// This incarnation.
+    /// This incarnation of the node.
     pub node: NodeName,
-    /// How long the reads of one act may share a snapshot.
+    /// Maximum lifetime of the snapshot that the reads of one act share.
     pub snapshot_max: Duration,
     /// How long history is kept.
     pub history_retention: Duration,
-    /// How long a node that vanished is remembered.
+    /// How long a node is remembered after it was last seen.
     pub node_retention: Duration,
-    /// How long before-images are kept, per task.
+    /// How long before-images are kept, by task.
     pub undo_retention: Vec<(TaskName, Duration)>,
     /// The topics that have a route.
     pub routed: Arc<[String]>,
-    /// What this node says of itself.
+    /// The node's report about itself.
     pub recorder: Arc<Recorder>,
-    /// What guests log.
+    /// The buffer for log lines of guests.
     pub lines: Arc<Lines>,
-    /// What tasks may leave behind.
+    /// The limits on what tasks may leave behind.
     pub quota: Arc<Quota>,
-    /// How messages of the outbox are delivered while this node leads; none: not by it.
+    /// How messages are delivered while this node leads; `None`: this node does not deliver.
     pub delivery: Option<Delivery>,
 }
 
-/// A node's place among others.
+/// The membership of a node.
 #[derive(Clone)]
 pub struct Cluster {
-    /// The members.
+    /// The members of the cluster.
     pub members: Arc<dyn Members>,
-    /// What this node says of itself.
+    /// What this node announces.
     pub announcement: Announcement,
 }
 
-/// History rows, and rows of each other kind, removed in one transaction.
+/// Maximum number of rows of each kind removed in one transaction.
 const PRUNE_ROWS: u32 = 10_000;
-/// Keys that a line of the log names, of items during which a host died.
+/// Maximum number of keys that a log line names for items during which a host died.
 const BURIED_SHOWN: usize = 5;
-/// What of a task is held, in the words of [`besom_core::snapshot::Held::what`].
+/// The parts of a task that can be held, as in [`besom_core::snapshot::Held::what`].
 const SCAN: &str = "scan";
 const EXECUTION: &str = "execution";
 const COMMIT: &str = "commit";
-/// What is told of a node whose store is older than it was.
+/// The hold of a node whose store is older than it was.
 const RESTORED: &str = "restored store";
-const WENT_BACK: &str = "the store is older than this node: was it restored? What the node keeps in \
-                         memory is read again. Stop the hosts before you restore";
-/// The longest reason that a member gives for missing the store, in characters.
+const WENT_BACK: &str = "the store has lost data that this node has seen: was it restored? The \
+                         node discards its memory and reads the store again. Stop all hosts before \
+                         a restore";
+/// Maximum length of a member's reason for not reaching the store, in characters.
 const WHY_CHARS_MAX: usize = 300;
-/// Commands read at a time.
+/// Number of commands read at a time.
 const COMMANDS_PAGE: u32 = 64;
 
 impl Ports {
-    /// Carries one command out. None: it has no answer. `sent` is the lease's time before
-    /// the request; `stop` ends the guests.
+    /// Carries out a command and returns the answer; `None`: there is no answer. `sent` is the
+    /// lease's time before the request; `stop` ends the guests.
     pub async fn perform(&self, command: Command, sent: Mono, stop: &StopFlag) -> Option<Event> {
         Some(match command {
             Command::Campaign { at_least } => {
@@ -126,7 +125,7 @@ impl Ports {
             }
             Command::Resign(fence) => {
                 if let Err(error) = self.coordination.resign(&fence).await {
-                    tracing::warn!(%error, "the lease could not be given up; tried again");
+                    tracing::warn!(%error, "the lease could not be released; retrying");
                     return Some(Event::NotResigned(fence));
                 }
                 Event::Resigned
@@ -138,7 +137,7 @@ impl Ports {
             Command::Load(fence) => {
                 let loaded = self.load(&fence).await;
                 if let Err(error) = &loaded {
-                    say_waits("what the store remembers could not be read", error);
+                    say_waits("the state of the tasks could not be read", error);
                 }
                 Event::Loaded(fence, loaded)
             }
@@ -152,7 +151,10 @@ impl Ports {
             }
             Command::Bury(fence, dead) => {
                 if let Err(error) = self.bury(&fence, &dead).await {
-                    tracing::warn!(%error, "the deaths of members are counted later");
+                    tracing::warn!(
+                        %error,
+                        "the deaths of members could not be counted; retrying later"
+                    );
                 }
                 return None;
             }
@@ -163,7 +165,7 @@ impl Ports {
             }
             Command::StoreWentBack { seen } => {
                 self.health.hold_node(RESTORED, Cause::Restored, WENT_BACK);
-                tracing::debug!(%seen, "the highest term that the store had");
+                tracing::debug!(%seen, "the highest term seen in the store");
                 return None;
             }
             Command::TellOfStore(away) => Event::ToldOfStore(away, self.tell_of_store(away).await),
@@ -173,7 +175,7 @@ impl Ports {
     }
 
     async fn raise(&self, fence: &Fence) -> Raise {
-        // In a cluster partitions are claimed by whom the ring gives them to.
+        // In a cluster, partitions are claimed by the members that the ring assigns them to.
         let taken: Option<&[Partition]> = if self.cluster.is_some() { Some(&[]) } else { None };
         match self.store.raise_fence(fence, &self.node, taken).await {
             Ok(raised) => Raise::Done(raised.owned),
@@ -189,7 +191,7 @@ impl Ports {
         }
     }
 
-    /// Counts the deaths of hosts that are gone.
+    /// Counts the deaths of items that dead hosts had begun.
     async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> store::Result<()> {
         let mut keys: BTreeMap<TaskName, Vec<String>> = BTreeMap::new();
         for identity in self.store.bury(fence, dead).await? {
@@ -199,13 +201,13 @@ impl Ports {
             let shown = keys[..keys.len().min(BURIED_SHOWN)].join(", ");
             tracing::warn!(
                 %task, items = keys.len(), keys = shown,
-                "a host died while these items were executed"
+                "a host died while it executed these items"
             );
         }
         Ok(())
     }
 
-    /// Carries out what a node of a cluster needs to hold anything.
+    /// Carries out a command of the membership and the partitions.
     async fn hold(&self, command: Hold, sent: Mono) -> Option<Held> {
         let cluster = self.cluster.as_ref()?;
         Some(match command {
@@ -221,7 +223,10 @@ impl Ports {
             }
             Hold::Leave => {
                 if let Err(error) = cluster.members.leave().await {
-                    tracing::warn!(%error, "the membership could not be given up; it runs out");
+                    tracing::warn!(
+                        %error,
+                        "the membership could not be revoked; it expires with its lease"
+                    );
                 }
                 Held::Left
             }
@@ -233,8 +238,8 @@ impl Ports {
         })
     }
 
-    /// Notes whether the store answers. That it refuses is an answer; that it, or every
-    /// connection to it, is busy says nothing.
+    /// Records whether the store answers. A rejection is an answer; a busy store, or a busy
+    /// connection pool, says nothing about it.
     pub fn heard<T>(&self, answer: &store::Result<T>) {
         use store::Error::{Busy, Fenced, Invalid, Refused, TooLarge, Unavailable, Unknown};
         match answer {
@@ -246,8 +251,8 @@ impl Ports {
         }
     }
 
-    /// Whether the store answers: the probe itself, or anything else since it was sent.
-    /// With the term that it knows.
+    /// Whether the store answers the probe, or has answered any call since the probe was sent; and
+    /// the term that it has recorded.
     async fn probe(&self, sent: Mono) -> (bool, Option<Term>) {
         let answer = self.store.fence().await;
         self.heard(&answer);
@@ -261,7 +266,7 @@ impl Ports {
         }
     }
 
-    /// What comes of a probe that has no answer in time.
+    /// The event for a probe without an answer in time.
     pub fn unanswered(&self, begun: Mono, sent: Mono, within: Duration) -> Option<Event> {
         let answered = self.health.store_answered_since(sent);
         if !answered {
@@ -271,8 +276,8 @@ impl Ports {
         Some(Event::Probed { begun, answered, term: None })
     }
 
-    /// Tells the other members of this node's way to the store; it is said again until they
-    /// have been told.
+    /// Informs the other members whether this node reaches the store. It is repeated until it
+    /// succeeds.
     async fn tell_of_store(&self, away: Option<Away>) -> bool {
         let Some(cluster) = &self.cluster else { return true };
         let why = || {
@@ -291,11 +296,13 @@ impl Ports {
         match said {
             Some(said) if said.aside => tracing::warn!(
                 since = %said.since, why = said.why,
-                "this node does not reach the store and others do: it gives up what it leads and \
-                 owns, and stands aside until the store answers"
+                "this node cannot reach the store but other nodes can: it releases its leadership \
+                 and partitions until the store answers"
             ),
-            Some(said) => tracing::debug!(since = %said.since, "the others know what is missed"),
-            None => tracing::info!("the others know that this node reaches the store again"),
+            Some(said) => tracing::debug!(since = %said.since, "members know the store is away"),
+            None => tracing::info!(
+                "the other members were informed that this node reaches the store again"
+            ),
         }
         true
     }
@@ -318,7 +325,7 @@ impl Ports {
         self.remembered().await
     }
 
-    /// What a leader has to know.
+    /// The stored state that a leader needs.
     async fn remembered(&self) -> store::Result<Loaded> {
         Ok(Loaded {
             states: self.store.task_states().await?,
@@ -385,7 +392,7 @@ impl Ports {
                         let run = run_of(items.iter().map(|(_, item)| item));
                         self.recorder.used(run, &acted.usage);
                     }
-                    // What fails by its own fault is committed as such.
+                    // The guest's own failures are committed as such.
                     Err(guests::Error::Guest(_)) => {}
                     Err(_) => self.recorder.abandon(commit),
                 }
@@ -394,7 +401,7 @@ impl Ports {
             Execute::Abandon(commit) => {
                 self.recorder.abandon(commit);
                 if let Err(error) = store.abandon(commit).await {
-                    tracing::debug!(%error, %commit, "a begun batch stays noted");
+                    tracing::debug!(%error, %commit, "a begun batch could not be removed");
                 }
                 return None;
             }
@@ -413,7 +420,7 @@ impl Ports {
                     Err(error) => Err(error),
                 };
                 self.note_commit(&batch, &result);
-                // The instant from which on an item's effects are durable.
+                // From this instant on, the effects of the items are durable.
                 tracing::debug!(returned = %batch.id, items = batch.entries.len(), "commit");
                 self.heard(&result);
                 match &result {
@@ -422,7 +429,7 @@ impl Ports {
                         if matches!(error, store::Error::Unknown(_)) {
                             self.recorder.doubt(&batch);
                         }
-                        say_waits("a batch cannot be committed", error);
+                        say_waits("a batch could not be committed", error);
                     }
                 }
                 Executed::Committed(ticket, batch.id, result)
@@ -482,7 +489,7 @@ impl Ports {
         let log = self.log_of(run_of(&items));
         let call = Call { log, ..call_of(definition, now, seed, stop) };
         let result = self.guests.act(&call, view, Arc::clone(&self.activity), &items).await;
-        // That the database refuses is said where the task is held.
+        // Rejections by the database are logged where the task is held.
         if let Err(error) = &result
             && !matches!(error, guests::Error::Refused(..))
         {
@@ -491,7 +498,7 @@ impl Ports {
         result
     }
 
-    /// Notes which streams of a task can be read.
+    /// Records which streams of a task can be read.
     fn note_streams(&self, task: &TaskName, read: &LogRead) {
         for broken in &read.broken {
             let what = format!("stream {}", broken.partition.0);
@@ -505,7 +512,7 @@ impl Ports {
         }
     }
 
-    /// Notes whether the database takes what a task has to commit.
+    /// Records whether the database accepts the commits of a task.
     fn note_commit(&self, batch: &Batch, result: &store::Result<Committed>) {
         let Some(task) = batch.entries.first().map(|entry| &entry.item.identity.task) else {
             return;
@@ -517,7 +524,7 @@ impl Ports {
         }
     }
 
-    /// Notes whether a task can be scanned.
+    /// Records whether a task can be scanned.
     fn note_scan<T>(&self, task: &TaskName, run: RunId, result: &Result<T, ScanError>) {
         match result {
             Ok(_) => self.health.free(task, SCAN),
@@ -526,12 +533,12 @@ impl Ports {
         }
     }
 
-    /// Where the lines of calls go that count for a run.
+    /// The log for calls that belong to a run.
     fn log_of(&self, run: RunId) -> RunLog {
         RunLog::new(run, self.lines.clone())
     }
 
-    /// Reads the activity that the batch's guards ask for, just before the commit.
+    /// Reads the activity that the batch's guards need, just before the commit.
     async fn observe(&self, batch: &mut Batch) {
         let mut asked = Vec::new();
         for (index, entry) in batch.entries.iter().enumerate() {
@@ -547,7 +554,7 @@ impl Ports {
             return;
         }
         let keys: Vec<String> = asked.iter().map(|(_, key)| key.clone()).collect();
-        // Unreadable is unknown, and unknown is not idle: the guard fails then.
+        // An activity that cannot be read is unknown, and unknown is not idle: the guard fails.
         let states = self.activity.states(&keys).await;
         self.health.note(Part::Activity, &states);
         let states = states.unwrap_or_default();
@@ -568,11 +575,12 @@ impl Ports {
                 let result = store.decide_slots(&fence, &decided.decision).await;
                 self.heard(&result);
                 match &result {
-                    // Others have decided them: it is read again, and heals by that.
+                    // Another leader has decided them: the state is read again, which resolves the
+                    // conflict.
                     Err(store::Error::Invalid(why)) => {
-                        tracing::debug!(why, "the slots due are decided from another state");
+                        tracing::debug!(why, "the due slots were decided from an outdated state");
                     }
-                    Err(error) => say_waits("the slots due cannot be decided", error),
+                    Err(error) => say_waits("the due slots could not be decided", error),
                     Ok(_) => {}
                 }
                 PlanEvent::Decided(*decided, result)
@@ -599,7 +607,8 @@ impl Ports {
                 let (id, effect) = (applying.row.id, &applying.effect);
                 let result = store.apply_command(&fence, id, effect, &applying.result).await;
                 if let Ok(applied) = &result {
-                    // A record that whoever may write the database cannot change.
+                    // A record outside the database, which users with write access to the database
+                    // cannot change.
                     let row = &applying.row;
                     let (refused, came) = effect.outcome(&applying.result, applied);
                     let (verb, subject) = (row.command.verb(), row.command.subject());
@@ -628,7 +637,7 @@ impl Ports {
         self.guests.tenants(&call, view, activity, after, limit).await.map_err(of_guest)
     }
 
-    /// Back-pressure: what the owners have yet to do is not added to without bound.
+    /// Back-pressure: a scan is postponed while too many items of its task are waiting.
     async fn refuse_beyond(&self, task: &TaskName, queue_max: u32) -> Result<(), ScanError> {
         let backlog = self.store.backlog(None).await.map_err(of_store)?;
         let of_task = backlog.iter().filter(|stream| stream.task == *task);
@@ -671,7 +680,7 @@ impl Ports {
     }
 }
 
-/// What a guest is told of its task.
+/// The context of a call of a task.
 pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFlag) -> Call {
     Call {
         task: definition.name.clone(),
@@ -693,29 +702,32 @@ pub fn call_of(definition: &TaskDefinition, now: Time, seed: u64, stop: &StopFla
     }
 }
 
-/// Says that the store keeps the node waiting; how long, the node decides. A stale term is
-/// no trouble of the store, and its end is said elsewhere.
+/// Logs that the store makes the node wait; the node decides how long. A stale term is not a fault
+/// of the store, and its end is logged elsewhere.
 fn say_waits(what: &str, error: &store::Error) {
-    // That it is away, full or read-only, or refuses a task, the host's health says once.
+    // Unavailability and rejections are logged by the host's health.
     use store::Error::{Fenced, Refused, Unavailable, Unknown};
     if !matches!(error, Fenced | Unavailable(_) | Unknown(_) | Refused(..)) {
-        tracing::warn!(%error, "{what}; tried again");
+        tracing::warn!(%error, "{what}; retrying");
     }
 }
 
-/// Says why a scan, or the list of its tenants, did not come about.
+/// Logs why a scan, or the list of its tenants, failed.
 fn say_scan(task: &TaskName, run: RunId, error: &ScanError) {
     match error {
         ScanError::Failed(error) => {
             tracing::warn!(%task, run = run.0, error, "a scan failed");
         }
         ScanError::Infrastructure(error) | ScanError::Unknown(error) => {
-            tracing::warn!(%task, run = run.0, error, "a scan is interrupted; tried again");
+            tracing::warn!(%task, run = run.0, error, "a scan was interrupted; retrying");
         }
         ScanError::Full(waiting) => {
-            tracing::info!(%task, run = run.0, waiting, "a scan waits until fewer items wait");
+            tracing::info!(
+                %task, run = run.0, waiting,
+                "a scan is paused until the backlog shrinks"
+            );
         }
-        // That it is refused is said where the task is held.
+        // Rejections are logged where the task is held.
         ScanError::Fenced | ScanError::Refused(..) => {}
     }
 }

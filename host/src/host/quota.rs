@@ -1,7 +1,9 @@
-//! How much a task may leave behind: items that wait for their time, messages that wait to be
-//! delivered, what is left of the disk, and text in the history. Who has no room for the first three
-//! is refused, which holds its task and costs no item an attempt; text beyond its bound is left out,
-//! and so are the oldest messages that nobody is to deliver, for they hold nothing up.
+//! Limits what a task may leave behind: items waiting for their time, messages waiting for
+//! delivery, free disk space, and text in the history.
+//!
+//! If one of the first three is exhausted, the task's work is refused: the task is held and no item
+//! uses an attempt. Text beyond its limit is dropped. So are the oldest messages of topics without
+//! a route, because they cannot be delivered and must not hold up the task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,40 +19,41 @@ use besom_core::snapshot::Cause;
 use crate::ports::guests::Acted;
 use crate::ports::store::{self, Batch, Pending, Store};
 
-/// How long a measurement counts.
+/// How long a measurement is used.
 const MEASURED_FOR: Duration = Duration::from_secs(5);
-/// What is over its bound is measured again after so long.
+/// How soon a value over its limit is measured again.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
-/// The span for which text in the history is counted.
+/// The period over which text in the history is counted.
 const TEXT_SPAN: Duration = Duration::from_secs(24 * 3600);
-/// What is left of a reason beyond the bound, in bytes.
+/// The length to which reasons beyond the limit are truncated, in bytes.
 const REASON_BYTES_LEFT: usize = 256;
 
-/// Of the messages that nobody is to deliver, the oldest so many hundredths go at a time, once there
-/// are too many; at most so many in one transaction.
+/// If there are too many messages without a route, this percentage of them is removed at a time,
+/// oldest first, and at most this number in one transaction.
 const DROP_PERCENT: u64 = 10;
 const DROP_MAX: u64 = 10_000;
 
-/// A task and a topic that it emits to.
+/// A task and a topic to which it emits.
 type Lane = (TaskName, String);
 
-/// What a batch leaves behind.
+/// What a batch leaves behind, by task and topic.
 #[derive(Debug, Default)]
 pub struct Left(BTreeMap<Lane, Pending>);
 
-/// The bounds.
+/// The limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
-    /// Messages of a task to one topic that wait to be delivered.
+    /// Maximum number of messages of one task to one topic that wait for delivery.
     pub pending_messages: u32,
-    /// The bytes of these.
+    /// Maximum size of these messages, in bytes.
     pub pending_bytes: u64,
-    /// The topics that have a route. Of any other a task is not held: its oldest messages go.
+    /// The topics that have a route. For any other topic, the oldest messages are removed and the
+    /// task is not held.
     pub routed: BTreeSet<String>,
-    /// Bytes of notes and reasons that a task leaves in the history in a day.
+    /// Maximum size of the notes and reasons that a task leaves in the history per day, in bytes.
     pub history_text: u64,
-    /// The database's file on a disk of this machine, and the bytes that are left free there.
+    /// The database file on a local disk, and the number of bytes to keep free there.
     pub disk: Option<(PathBuf, u64)>,
 }
 
@@ -66,13 +69,13 @@ impl Default for Bounds {
     }
 }
 
-/// What was measured, and what was added since.
+/// The measurements, and what was added since.
 #[derive(Debug, Default)]
 pub struct Quota {
     bounds: Bounds,
     lanes: Mutex<BTreeMap<Lane, Measured>>,
     waiting: Mutex<Option<(Instant, BTreeMap<TaskName, u64>)>>,
-    /// Held by who measures: the others use what is known meanwhile.
+    /// Held during a measurement; other callers use the last known value.
     measuring: tokio::sync::Mutex<()>,
     disk: Mutex<Option<(Instant, Result<(), String>)>>,
     text: Mutex<BTreeMap<TaskName, (Instant, u64)>>,
@@ -85,23 +88,24 @@ struct Measured {
 }
 
 impl Quota {
-    /// Nothing is measured yet.
+    /// Creates a quota without measurements.
     pub fn new(bounds: Bounds) -> Quota {
         Quota { bounds, ..Quota::default() }
     }
 
-    /// Whether the disk has room for anything.
+    /// Checks that the disk has room for more data.
     ///
     /// # Errors
-    /// [`store::Error::Refused`] with how much is missing.
+    /// [`store::Error::Refused`], naming the space that is missing.
     pub fn disk_room(&self) -> store::Result<()> {
         self.free_enough().map_err(|why| store::Error::Refused(Cause::Full, why))
     }
 
-    /// Whether there is room for what a batch leaves behind, and what that is.
+    /// Checks that there is room for what a batch leaves behind, and returns what that is.
     ///
     /// # Errors
-    /// [`store::Error::Refused`] with what is full and how it is emptied, or the store's own.
+    /// [`store::Error::Refused`], naming what is full and how to empty it; or an error of the
+    /// store.
     pub async fn room_for(&self, store: &dyn Store, batch: &Batch) -> store::Result<Left> {
         self.disk_room()?;
         let left = Left(emitted(batch));
@@ -119,7 +123,7 @@ impl Quota {
         Ok(left)
     }
 
-    /// Notes what a batch has left behind.
+    /// Records what a batch has left behind.
     pub fn note(&self, left: &Left) {
         if left.0.is_empty() {
             return;
@@ -133,10 +137,10 @@ impl Quota {
         }
     }
 
-    /// Whether a task may plan more: `most` of its items may wait for their time.
+    /// Checks that a task may plan more: at most `most` of its items may be waiting for their time.
     ///
     /// # Errors
-    /// [`store::Error::Refused`] with how many wait, or the store's own.
+    /// [`store::Error::Refused`], naming how many are waiting; or an error of the store.
     pub async fn room_to_plan(
         &self,
         store: &dyn Store,
@@ -150,13 +154,13 @@ impl Quota {
         Err(store::Error::Refused(
             Cause::Full,
             format!(
-                "{waiting} timers and retries of `{task}` wait, at most as many as \
-                 `tasks.{task}.timers_max` says: it plans nothing more until fewer do"
+                "{waiting} timers and retries of `{task}` are waiting, which reaches \
+                 `tasks.{task}.timers_max`: it plans no more items until fewer are waiting"
             ),
         ))
     }
 
-    /// Notes how many items of a task wait for their time since.
+    /// Records how many items of a task have been added to those waiting for their time.
     pub fn note_planned(&self, task: &TaskName, timers: u64) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = &mut *waiting
@@ -166,8 +170,7 @@ impl Quota {
         }
     }
 
-    /// Leaves out what a task says beyond its bound: notes, and reasons after their first
-    /// [`REASON_BYTES_LEFT`].
+    /// Removes text beyond the limit: notes, and reasons after their first [`REASON_BYTES_LEFT`].
     pub fn bound_text(&self, task: &TaskName, acted: &mut Acted) {
         let said: u64 = acted.verdicts.iter().flatten().map(text_bytes).sum();
         let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,8 +187,8 @@ impl Quota {
             tracing::warn!(
                 %task,
                 bytes = *before + said,
-                "notes are left out and reasons cut for the rest of a day: the task has left as many \
-                 bytes in the history as `host.history_text_max` says"
+                "the task has reached `host.history_text_max` for one day: notes are dropped and \
+                 reasons truncated for the rest of it"
             );
         }
         *before = most + 1;
@@ -221,13 +224,13 @@ impl Quota {
             return None;
         };
         Some(format!(
-            "{what} of `{task}` to the topic `{topic}` wait to be delivered, at most as many as \
-             `delivery.{key}` says: see `besom outbox ls --topic {topic}`"
+            "{what} of `{task}` to the topic `{topic}` are waiting to be delivered, which reaches \
+             `delivery.{key}`: see `besom outbox ls --topic {topic}`"
         ))
     }
 
-    /// What waits of a lane: as it is known, or as `measure` tells. One measures at a time, and who
-    /// knows an earlier value goes on with it meanwhile.
+    /// What is waiting in a lane: the known value, or the result of `measure`. Only one caller
+    /// measures at a time; others use an earlier value if there is one.
     async fn pending(
         &self,
         lane: &Lane,
@@ -256,7 +259,7 @@ impl Quota {
         Ok(pending)
     }
 
-    /// How many timers and retries of a task there are.
+    /// The number of timers and retries of a task.
     async fn waiting(&self, store: &dyn Store, task: &TaskName, most: u64) -> store::Result<u64> {
         let known = || {
             let known = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -281,7 +284,7 @@ impl Quota {
         Ok(waiting)
     }
 
-    /// Makes room in a lane that nobody delivers.
+    /// Makes room in a lane without a route.
     async fn drop_oldest(
         &self,
         store: &dyn Store,
@@ -307,8 +310,8 @@ impl Quota {
         if dropped > 0 {
             tracing::warn!(
                 %task, topic, dropped,
-                "the oldest messages of a topic without a route are removed: more wait than \
-                 `delivery.pending_max` and `pending_bytes_max` say"
+                "the oldest messages of a topic without a route are removed: the topic exceeds \
+                 `delivery.pending_max` or `pending_bytes_max`"
             );
         }
         Ok(())
@@ -322,14 +325,14 @@ impl Quota {
         {
             return known.clone();
         }
-        // A disk that cannot be asked is the store's to tell of.
+        // If the free space cannot be determined, the store will report the problem.
         let free = free(path).unwrap_or(u64::MAX);
         let room = if free >= *left {
             Ok(())
         } else {
             Err(format!(
-                "the disk of {} has {} MiB left, at least {} MiB are kept free \
-                 (`store.disk_free_min`): make room, then it goes on",
+                "the disk of {} has {} MiB left, less than the minimum of {} MiB \
+                 (`store.disk_free_min`): free disk space to continue",
                 path.display(),
                 free >> 20,
                 left >> 20
@@ -340,13 +343,13 @@ impl Quota {
     }
 }
 
-/// What this user may still write there, in bytes.
+/// The space that this user may still write there, in bytes.
 fn free(path: &std::path::Path) -> io::Result<u64> {
     let found = rustix::fs::statvfs(path)?;
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// Bytes of a verdict that go into the history.
+/// The size of the text of a verdict that is written to the history, in bytes.
 fn text_bytes(verdict: &Verdict) -> u64 {
     let bytes = match verdict {
         Verdict::Propose(proposal) => {
@@ -363,7 +366,7 @@ fn text_bytes(verdict: &Verdict) -> u64 {
     bytes as u64
 }
 
-/// What a batch emits.
+/// The messages that a batch emits.
 fn emitted(batch: &Batch) -> BTreeMap<Lane, Pending> {
     let mut emitted: BTreeMap<Lane, Pending> = BTreeMap::new();
     for entry in &batch.entries {
@@ -474,7 +477,7 @@ mod tests {
         }
     }
 
-    /// Nobody would ever empty it, so nobody waits for that.
+    /// Messages without a route are never delivered, so no task waits for that.
     #[tokio::test]
     async fn a_topic_without_a_route_holds_no_task() {
         let bounds = Bounds { pending_messages: 2, pending_bytes: 200, ..Bounds::default() };

@@ -1,7 +1,7 @@
-//! What this node says of itself: its meter, kept as commands come and go, and what it knows of
+//! The node's report about itself: its meter, updated as commands start and end, and the state of
 //! its configuration.
 //!
-//! The locks are held for as long as something is counted, never across a wait.
+//! The locks are held only while something is counted, never across an await.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,12 +21,12 @@ use crate::ports::store::{Batch, Committed, Outcome};
 pub struct Recorder {
     started_at: Time,
     meter: Mutex<Meter>,
-    /// Batches of which it is not known whether they were committed.
+    /// Batches whose commit has an unknown result.
     doubtful: Mutex<BTreeMap<CommitId, Batch>>,
     config: Mutex<Taken>,
 }
 
-/// What became of the configuration file.
+/// The state of the configuration file.
 #[derive(Debug, Clone, Default)]
 struct Taken {
     path: String,
@@ -50,7 +50,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Recorder {
-    /// A batch is handed to its guest.
+    /// A batch is passed to its guest.
     pub fn begin(&self, batch: CommitId, items: &[(Source, Item)]) {
         locked(&self.meter).begin(clock::mono(), batch, items.iter().map(|(_, item)| item));
     }
@@ -73,18 +73,18 @@ impl Recorder {
         locked(&self.meter).abandon(batch);
     }
 
-    /// Nothing that is under way will be heard of.
+    /// No batch under way will be reported any more.
     pub fn abandon_all(&self) {
         locked(&self.doubtful).clear();
         locked(&self.meter).abandon_all();
     }
 
-    /// Whether a batch was committed is asked later.
+    /// The result of a batch's commit is unknown and will be looked up.
     pub fn doubt(&self, batch: &Batch) {
         locked(&self.doubtful).insert(batch.id, batch.clone());
     }
 
-    /// A batch that was in doubt was committed.
+    /// A batch with an unknown result was committed.
     pub fn found(&self, batch: CommitId, committed: &Committed) {
         let batch = locked(&self.doubtful).remove(&batch);
         if let Some(batch) = batch {
@@ -114,22 +114,22 @@ impl Recorder {
         locked(&self.meter).ended(&[run]);
     }
 
-    /// A configuration file was taken over.
+    /// A configuration file was loaded.
     pub fn config_taken(&self, path: &str) {
         *locked(&self.config) = Taken { path: path.to_owned(), at: clock::wall(), fault: None };
     }
 
-    /// The configuration file says again what the node works by.
+    /// The configuration file again equals the active configuration.
     pub fn config_stands(&self) {
         locked(&self.config).fault = None;
     }
 
-    /// The configuration file was changed, and is refused; the node goes on with the old one.
+    /// The changed configuration file was rejected; the node keeps its configuration.
     pub fn config_refused(&self, fault: String) {
         locked(&self.config).fault = Some(fault);
     }
 
-    /// What the node says of itself now.
+    /// The current report of the node.
     pub fn report(&self) -> Report {
         let Taken { path, at, fault } = locked(&self.config).clone();
         let mut report = Report {
@@ -145,8 +145,8 @@ impl Recorder {
     }
 }
 
-/// The run that calls with these items count for: the newest of those that planned them. A
-/// guest gets items of several runs in one call, and does not say for which it works.
+/// The run to which a call with these items is attributed: the newest run that planned one of them.
+/// A guest receives items of several runs in one call and does not say for which it works.
 pub fn run_of<'a>(items: impl IntoIterator<Item = &'a Item>) -> RunId {
     items.into_iter().map(|item| item.run).max().unwrap_or_default()
 }

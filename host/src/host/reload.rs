@@ -1,8 +1,8 @@
-//! Notices that the configuration, or a plugin, has changed.
+//! Notices changes of the configuration file and the plugins.
 //!
-//! SIGHUP, a change in the directory of the file or of the plugins, and a slow poll behind
-//! them (some file systems tell nobody): each only leads to a look, and the look decides by
-//! what the files are. Editors replace files, so directories are watched, not files.
+//! SIGHUP, a change in the directory of the file or of the plugins, and a slow poll (some file
+//! systems send no notifications) each trigger a check; the check decides by comparing the files.
+//! Editors replace files, so directories are watched instead of files.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -11,15 +11,15 @@ use notify::{RecursiveMode, Watcher as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// How long a look waits after a change, so that a file being written is whole.
+/// How long a check waits after a change, so that a file being written is complete.
 const SETTLE: Duration = Duration::from_millis(100);
-/// How often is looked without any sign.
+/// How often the files are checked without a notification.
 const POLL: Duration = Duration::from_secs(2);
 
-/// Why is looked.
+/// Why a reload is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sign {
-    /// Somebody asked for it (SIGHUP): reload even what looks the same.
+    /// Requested (SIGHUP): reload even if nothing seems to have changed.
     Asked,
     /// The files have changed.
     Changed,
@@ -35,7 +35,7 @@ pub struct Reload {
     _watcher: Option<notify::RecommendedWatcher>,
 }
 
-/// What tells one version of the files from another without reading them.
+/// Distinguishes versions of the files without reading them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Marks(Vec<(PathBuf, Option<Mark>)>);
 
@@ -43,7 +43,7 @@ struct Marks(Vec<(PathBuf, Option<Mark>)>);
 type Mark = (SystemTime, u64, u64);
 
 impl Reload {
-    /// Watches from now on: a change after this call is noticed.
+    /// Starts watching: every change after this call is noticed.
     ///
     /// # Errors
     /// SIGHUP cannot be caught.
@@ -51,7 +51,7 @@ impl Reload {
         let (signal, signs) = mpsc::channel(1);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             if event.is_ok_and(|event| !event.kind.is_access()) {
-                // A sign that waits already stands for this one as well.
+                // A notification that is already pending covers this one.
                 let _ = signal.try_send(());
             }
         });
@@ -67,7 +67,10 @@ impl Reload {
                 && directory.is_dir()
                 && let Err(error) = watcher.watch(directory, RecursiveMode::NonRecursive)
             {
-                tracing::warn!(%error, directory = %directory.display(), "polled, not watched");
+                tracing::warn!(
+                    %error, directory = %directory.display(),
+                    "the directory cannot be watched; polling it"
+                );
             }
         }
         Ok(Reload {
@@ -100,7 +103,7 @@ impl Reload {
         }
     }
 
-    /// Waits until there is no further sign for a while, at most a few times as long.
+    /// Waits until no further notification has arrived for a while, at most a few times as long.
     async fn settle(&mut self) {
         let end = Instant::now() + SETTLE * 4;
         while Instant::now() < end {

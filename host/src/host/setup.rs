@@ -1,4 +1,4 @@
-//! From a configuration to what a node is made of.
+//! Converts a configuration into the settings of a node.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::node::{Settings, Work, executor, holdings, planner};
 /// How often old history is removed.
 const PRUNE_EVERY: Duration = Duration::from_secs(600);
 
-/// Tasks and collections of a configuration. Its schedules have been read once already, by
-/// the same parser, or the configuration would not be there.
+/// The tasks and collections of a configuration. Its schedules are valid, because the configuration
+/// was loaded with the same parser.
 pub fn work(config: &Config) -> Work {
     let tasks = config.tasks.iter().map(|(name, definition)| {
         let schedule = definition
@@ -29,8 +29,8 @@ pub fn work(config: &Config) -> Work {
     Work { tasks: tasks.collect(), collections: Arc::clone(&config.collections) }
 }
 
-/// The bounds of a node. `pass`: it plans everything at once and ends (`besom run`).
-/// `partitions`: those of a cluster's store; none: this host is in no cluster.
+/// The settings of a node. `pass`: it plans everything at once and ends (`besom run`).
+/// `partitions`: those of the cluster's store; `None`: this host is not in a cluster.
 pub fn settings(
     config: &Config,
     node: NodeName,
@@ -70,13 +70,13 @@ pub fn settings(
     }
 }
 
-/// The node's lasting name: by default the machine's.
+/// The permanent name of the node; by default the name of the machine.
 pub fn lasting_name(config: &Config) -> String {
     config.node.name.clone().unwrap_or_else(hostname)
 }
 
-/// The name of this incarnation: the node's lasting name and what makes this start of it
-/// different from every other.
+/// The name of this incarnation: the permanent name of the node and a unique suffix for this
+/// process.
 pub fn node_name(config: &Config) -> NodeName {
     let name = lasting_name(config);
     let mut seed = [0; 8];

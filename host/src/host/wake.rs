@@ -1,15 +1,15 @@
-//! A connection wakes its workspace: `last_access_at` is now, and a workspace that was to
-//! stand by or to be archived is to run.
+//! Wakes a workspace when a connection is opened: `last_access_at` is set to now, and a workspace
+//! that should be in standby or archived is set to run.
 //!
-//! Decided here: which rows a key means, and what is written to them. A workspace whose
-//! `desired_state` is neither RUNNING, STANDBY nor PENDING is on a way of its own (it is
-//! being deleted, for instance), and only its last access is noted.
+//! This module decides which rows a key refers to and what is written to them. If `desired_state`
+//! is neither RUNNING, STANDBY nor PENDING, the workspace is in another process (for example, it is
+//! being deleted), and only its last access is recorded.
 //!
-//! A connection never waits for this: what is to be woken is noted, each workspace once, and
-//! a task writes it, again and again while the database is away. As by any other choice of a
-//! user, `version` and `last_manual_change_at` change with the state, where they are mapped.
-//! RUNNING is written over RUNNING: a STANDBY that commits between the look and the write
-//! does not stand.
+//! A connection never waits for this: workspaces to wake are queued, each one once, and a
+//! background task writes them, retrying while the database is unavailable. As with any other
+//! choice of a user, `version` and `last_manual_change_at` change with the state, if they are
+//! mapped. RUNNING is written even over RUNNING, so that a STANDBY that commits between the read
+//! and the write is overwritten.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,23 +30,23 @@ use crate::ports::store::{Error, Range, Store};
 
 /// The collection of workspaces.
 const WORKSPACES: &str = "workspaces";
-/// The state a connection asks for.
+/// The state that a connection requests.
 const RUNNING: &str = "RUNNING";
-/// The states it is asked for from.
+/// The states in which a connection requests it.
 const WOKEN_FROM: [&str; 3] = [RUNNING, "STANDBY", "PENDING"];
 
-/// Workspaces that may wait to be woken.
+/// Maximum number of workspaces waiting to be woken.
 const WAITING_MAX: usize = 10_000;
-/// Workspaces of one write.
+/// Maximum number of workspaces per write.
 const BATCH_MAX: usize = 100;
-/// Tenants looked up for one key.
+/// Maximum number of tenants looked up for one key.
 const TENANTS_MAX: u32 = 16;
-/// How long the reads for a write may take.
+/// Maximum duration of the reads for a write.
 const OPEN_MAX: Duration = Duration::from_secs(10);
 /// The first and the longest pause after a failure.
 const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(5)];
 
-/// What is to be woken.
+/// The workspaces to wake.
 #[derive(Default)]
 struct Waiting {
     keys: Mutex<BTreeSet<String>>,
@@ -59,7 +59,7 @@ impl Waiting {
     }
 }
 
-/// Wakes workspaces in the background, until it is dropped.
+/// Wakes workspaces in the background until it is dropped.
 pub struct Wake {
     waiting: Arc<Waiting>,
     task: JoinHandle<()>,
@@ -72,7 +72,7 @@ impl Drop for Wake {
 }
 
 impl Wake {
-    /// Where the configuration wants it and workspaces are mapped.
+    /// Starts waking if the configuration enables it and workspaces are mapped.
     pub fn of(config: &Config, store: &Arc<dyn Store>) -> Option<Wake> {
         if config.activity.wake == Chosen::Never {
             return None;
@@ -89,7 +89,7 @@ impl Wake {
         match Table::new(collection) {
             Ok(table) => Some(Wake::start(table, Arc::clone(store))),
             Err(words) => {
-                tracing::warn!("a connection wakes no workspace: {words}");
+                tracing::warn!("wake-on-connect is disabled: {words}");
                 None
             }
         }
@@ -101,11 +101,14 @@ impl Wake {
         Wake { waiting, task }
     }
 
-    /// Somebody has connected to it. Returns at once.
+    /// A connection to the key was opened. Returns immediately.
     pub fn connected(&self, key: &str) {
         let mut keys = self.waiting.keys();
         if keys.len() >= WAITING_MAX && !keys.contains(key) {
-            tracing::warn!(key, "not woken: {WAITING_MAX} workspaces wait for the database");
+            tracing::warn!(
+                key,
+                "not woken: {WAITING_MAX} workspaces are already waiting for the database"
+            );
             return;
         }
         keys.insert(key.to_owned());
@@ -123,7 +126,7 @@ async fn run(waiting: Arc<Waiting>, table: Arc<Table>, store: Arc<dyn Store>) {
             waiting.more.notified().await;
             continue;
         }
-        // Taken out first: who connects meanwhile is written once more.
+        // Removed first: a connection that is opened in the meantime is written again.
         batch.iter().for_each(|key| {
             waiting.keys().remove(key);
         });
@@ -136,7 +139,7 @@ async fn run(waiting: Arc<Waiting>, table: Arc<Table>, store: Arc<dyn Store>) {
             }
             Err(error) => {
                 if pause == first {
-                    tracing::warn!(%error, "workspaces cannot be woken now; tried until it works");
+                    tracing::warn!(%error, "workspaces cannot be woken; retrying");
                 }
                 waiting.keys().extend(batch);
                 tokio::time::sleep(pause).await;
@@ -146,7 +149,7 @@ async fn run(waiting: Arc<Waiting>, table: Arc<Table>, store: Arc<dyn Store>) {
     }
 }
 
-/// Wakes all of them in one transaction, or each on its own where one of them cannot be.
+/// Wakes all workspaces in one transaction, or each in its own if one of them fails.
 async fn wake(table: &Arc<Table>, store: &Arc<dyn Store>, keys: &[String]) -> Result<(), Error> {
     let changes = changes(table, store, keys).await?;
     if changes.is_empty() {
@@ -158,8 +161,8 @@ async fn wake(table: &Arc<Table>, store: &Arc<dyn Store>, keys: &[String]) -> Re
     }
     for changes in changes {
         match store.write(&changes).await {
-            // The row may be gone, or a constraint of the product says no.
-            Err(Error::Invalid(words)) => tracing::warn!("a workspace is not woken: {words}"),
+            // The row may be gone, or may violate a constraint of the product.
+            Err(Error::Invalid(words)) => tracing::warn!("a workspace was not woken: {words}"),
             done => done?,
         }
     }
@@ -168,7 +171,7 @@ async fn wake(table: &Arc<Table>, store: &Arc<dyn Store>, keys: &[String]) -> Re
 
 type Changes = Vec<(Option<Tenant>, Change)>;
 
-/// What is to be written, by row.
+/// The changes to write, by row.
 async fn changes(
     table: &Arc<Table>,
     store: &Arc<dyn Store>,
@@ -177,7 +180,7 @@ async fn changes(
     let now = store.now().await?;
     let view = store.snapshot(OPEN_MAX).await?;
     let (table, keys) = (Arc::clone(table), keys.to_vec());
-    // An embedded store reads on the caller's thread.
+    // An embedded store reads on the calling thread.
     let runtime = tokio::runtime::Handle::current();
     let read = tokio::task::spawn_blocking(move || {
         runtime.block_on(async move {
@@ -212,7 +215,7 @@ async fn changes(
     read.await.map_err(|error| Error::Unavailable(error.to_string()))?
 }
 
-/// What of the table is written.
+/// The columns of the workspaces table that are written.
 struct Table {
     tenants: bool,
     key: Vec<Kind>,
@@ -241,7 +244,8 @@ impl Table {
         })
     }
 
-    /// The row's key, as a plugin writes it as an activity key: its values with `/` between.
+    /// The key of the row, parsed from an activity key as plugins write it: the values separated by
+    /// `/`.
     fn key(&self, text: &str) -> Option<RowKey> {
         let parts: Vec<&str> = match self.key.len() {
             1 => vec![text],

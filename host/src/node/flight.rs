@@ -1,4 +1,4 @@
-//! Batches on their way: read, executed, committed.
+//! Batches in flight: being read, executed or committed.
 
 use std::sync::Arc;
 
@@ -9,85 +9,87 @@ use crate::ports::guests::Lane;
 use crate::ports::store::{Batch, Waiting};
 use crate::task::TaskDefinition;
 
-/// Names a batch between a command and its answer.
+/// Identifies a batch between a command and its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Where a batch is.
+/// The phase of a batch.
 #[derive(Debug)]
 pub enum Phase {
-    /// Its items are read from their streams.
+    /// Its items are being read from their streams.
     Reading,
-    /// Its items are executed.
+    /// Its items are being executed.
     Acting {
         /// The items, in the order of the call.
         items: Vec<Waiting>,
     },
-    /// It waits for rows of its task's budget.
+    /// It is waiting for rows of its task's budget.
     Rationed {
-        /// Ready to be committed.
+        /// The batch, ready to be committed.
         batch: Box<Batch>,
-        /// When to ask (again); none: the question is under way.
+        /// When to ask (again); `None`: a request is under way.
         ask_at: Option<Time>,
     },
-    /// It waits: for the time of its own items, for due items that go first, or for the store.
+    /// It is waiting for the due time of its items, for due items that take precedence, or for the
+    /// store.
     Held {
-        /// Ready to be committed.
+        /// The batch, ready to be committed.
         batch: Box<Batch>,
-        /// Since when it is ready.
+        /// Since when it has been ready.
         since: Time,
-        /// Not longer than until then.
+        /// The end of the wait.
         until: Time,
     },
     /// It is being committed.
     Committing {
-        /// What was sent.
+        /// The batch that was sent.
         batch: Box<Batch>,
         /// Since when it was ready.
         since: Time,
     },
-    /// The result of its commit is looked up.
+    /// The result of its commit is being looked up.
     Resolving {
-        /// What was sent.
+        /// The batch that was sent.
         batch: Box<Batch>,
-        /// When to ask (again); none: the question is under way.
+        /// When to ask (again); `None`: a request is under way.
         ask_at: Option<Time>,
     },
 }
 
-/// A batch on its way.
+/// A batch in flight.
 #[derive(Debug)]
 pub struct Flight {
-    /// The task all its items belong to.
+    /// The task of all its items.
     pub task: TaskName,
-    /// The definition they are executed by.
+    /// The definition by which they are executed.
     pub definition: Arc<TaskDefinition>,
-    /// Whether a right was taken from its task since it was begun: nothing of it is committed.
+    /// Whether the task has lost a right since the batch was begun. Nothing of it is committed
+    /// then.
     pub revoked: bool,
-    /// How often the store could not take its batch.
+    /// How often the store could not commit the batch.
     pub failures: u32,
-    /// The lane it occupies.
+    /// The lane that it occupies.
     pub lane: Lane,
-    /// The mark of its commit.
+    /// The id of its commit.
     pub commit: CommitId,
-    /// The streams it holds.
+    /// The streams that it occupies.
     pub streams: Vec<Partition>,
-    /// The timers and retries it has taken, with the place they go back to.
+    /// The timers and retries that it has taken, with the places to which they return.
     pub taken: Vec<Waiting>,
-    /// When the last of its timers is due: its items are executed as of then, and nothing is
-    /// committed before.
+    /// The due time of its latest timer: its items are executed as of then and not committed
+    /// before.
     pub not_before: Time,
-    /// What its guest was given as the present; none of it is committed before, by the store's
-    /// clock.
+    /// The present that its guest was given. By the store's clock, nothing of the batch is
+    /// committed before.
     pub as_of: Time,
-    /// When it was begun.
+    /// When the batch was begun.
     pub since: Time,
-    /// Where it is.
+    /// The current phase.
     pub phase: Phase,
 }
 
 impl Flight {
-    /// Whether its items are read or executed.
+    /// Whether its items are being read or executed.
     pub fn is_executing(&self) -> bool {
         match self.phase {
             Phase::Reading | Phase::Acting { .. } => true,

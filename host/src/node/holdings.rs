@@ -1,9 +1,9 @@
-//! What a node of a cluster holds: its membership, and the partitions that follow from it.
+//! What a cluster node holds: its membership and its partitions.
 //!
-//! A node executes what it owns, whether it leads or not. This machine keeps the
-//! membership, computes the ring from the members, claims partitions in the store, and looks
-//! for what a leader on another node has put into the queues. On one machine there is no
-//! such thing: who leads a file owns all of it.
+//! A node executes the items of its partitions whether it leads or not. This machine keeps the
+//! membership, computes the ring from the members, claims partitions in the store, and checks for
+//! arrivals that a leader on another node has planned. On a single machine it does not exist: the
+//! leader owns all partitions.
 //!
 //! ```text
 //! membership ──> members at a revision ──> ring ──> ownership ──> Own, Disown
@@ -24,98 +24,100 @@ use besom_core::time::Mono;
 use crate::ports::members::Membership;
 use crate::ports::store::{self, Arrivals};
 
-/// What a node of a cluster needs to hold anything.
+/// The settings of a cluster node.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How many partitions the store has.
+    /// The number of partitions of the store.
     pub partitions: NonZeroU32,
-    /// How often a node compares what it owns with the store's table.
+    /// How often the node compares its partitions with the store's table.
     pub verify_every: Duration,
-    /// How often it looks for arrivals without being nudged.
+    /// How often it checks for arrivals without a notification.
     pub poll_every: Duration,
 }
 
-/// What has come into the queues, and the runs that have not ended.
+/// Arrivals in the queues, and the runs that have not ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrived {
-    /// What has come.
+    /// What has arrived.
     pub arrivals: Arrivals,
-    /// Read after it: every run of what has come is among them, or has ended.
+    /// The active runs, read after the arrivals: every run of an arrived item is included or has
+    /// ended.
     pub runs: Vec<Run>,
 }
 
-/// What has happened.
+/// An input of this machine.
 #[derive(Debug)]
 pub enum Event {
-    /// The answer to a join sent at that time: whether the node is a member now.
+    /// The answer to a join sent at that time: whether the node is now a member.
     Joined(Mono, bool),
     /// The answer to a renewal sent at that time.
     Kept(Mono, Option<bool>),
-    /// The membership was given up.
+    /// The node has left.
     Left,
-    /// The members, and the leader's term, as far as they are known.
+    /// The members, and the leader's term as far as it is known.
     Members(Term, Membership),
     /// The store's table of partitions.
     Table(store::Result<Vec<PartitionRow>>),
-    /// What of a claim was won.
+    /// The partitions won by a claim.
     Claimed(store::Result<Vec<(Partition, OwnerEpoch)>>),
-    /// What has come into the queues.
+    /// What has arrived in the queues.
     Arrived(store::Result<Arrived>),
 }
 
-/// What is to be done.
+/// An output of this machine.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Become a member.
+    /// Join the cluster.
     Join,
-    /// Prolong the membership.
+    /// Renew the membership.
     Keep,
-    /// Give it up.
+    /// Leave the cluster.
     Leave,
     /// Read the store's table of partitions.
     ReadTable,
-    /// Take partitions over, by the ring at that position.
+    /// Take partitions over, for the ring at that position.
     Claim(RingPosition, Vec<Claim>),
-    /// Look for what has come since that mark.
+    /// Check for arrivals since that mark.
     LookForArrivals(u64),
 }
 
-/// What follows for the rest of the node.
+/// A consequence for the rest of the node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Notice {
-    /// Owned from now on.
+    /// The node now owns these partitions.
     Own(Vec<(Partition, OwnerEpoch)>),
-    /// Not owned any more.
+    /// The node no longer owns these partitions.
     Disown(Vec<Partition>),
-    /// Nothing is owned any more, and what runs is to be stopped.
+    /// The node owns nothing any more; running work has to stop.
     Cease(&'static str),
-    /// Something may have come into the queues.
+    /// Something may have arrived in the queues.
     Arrived(Arrived),
-    /// The store is older than what was read of it before: it was restored from a copy, or
-    /// another server has taken its place and lacks the last moments.
+    /// The store is older than an earlier read: it was restored from a copy, or a failover to a
+    /// lagging standby took place.
     StoreWentBack,
-    /// Members have gone, and what they had begun is to be counted.
+    /// Members have disappeared; the deaths of the items that they had begun have to be counted.
     Gone,
 }
 
-/// What a node holds.
+/// The membership and partitions of a cluster node.
 #[derive(Debug)]
 pub struct Holdings {
     settings: Settings,
     node: NodeName,
     lease: membership::Membership,
     ownership: Ownership,
-    /// The members, at that position; none: nobody has said yet.
+    /// The members and the position of their ring; `None`: not known yet.
     members: Option<(RingPosition, Membership)>,
     mark: u64,
     look_at: Mono,
     looking: bool,
-    /// Asked for while a look was under way: it may have been too early.
+    /// Set if a check was requested while another one was under way, because that one may have been
+    /// too early.
     look_again: bool,
 }
 
 impl Holdings {
-    /// A node that joins at once.
+    /// Creates a node that joins immediately.
     pub fn new(node: NodeName, timing: Timing, settings: Settings, now: Mono) -> Holdings {
         Holdings {
             lease: membership::Membership::new(timing, now),
@@ -130,27 +132,27 @@ impl Holdings {
         }
     }
 
-    /// Whether new work may be begun.
+    /// Whether new work may be started.
     pub fn may_begin(&self, now: Mono) -> bool {
         self.lease.may_begin(now)
     }
 
-    /// The members as this node knows them.
+    /// The members as far as this node knows them.
     pub fn members(&self) -> Option<&Membership> {
         self.members.as_ref().map(|(_, members)| members)
     }
 
-    /// What it owns, and what it should own.
+    /// The partitions that the node owns and those that it should own.
     pub fn ownership(&self) -> &Ownership {
         &self.ownership
     }
 
-    /// Whether the membership has been given up.
+    /// Whether the node has left the cluster.
     pub fn has_left(&self) -> bool {
         self.lease.is_gone()
     }
 
-    /// When [`Holdings::tick`] is wanted next.
+    /// When [`Holdings::tick`] has to be called next.
     pub fn deadlines(&self) -> impl Iterator<Item = Mono> {
         let look = (self.lease.is_inside() && !self.looking).then_some(self.look_at);
         [self.lease.deadline(), self.ownership.deadline(), look].into_iter().flatten()
@@ -163,23 +165,23 @@ impl Holdings {
         self.look(now, out);
     }
 
-    /// Something may have come into the queues.
+    /// Something may have arrived in the queues.
     pub fn nudge(&mut self, now: Mono) {
         self.look_at = now;
         self.look_again |= self.looking;
     }
 
-    /// The store has left something out of a commit, because its partition is another's.
+    /// The store left an entry out of a commit because another node owns its partition.
     pub fn doubt(&mut self, now: Mono, notices: &mut Vec<Notice>, out: &mut Vec<Command>) {
         self.of_ownership(now, ownership::Event::Doubted, notices, out);
     }
 
-    /// Gives the membership up, for good.
+    /// Leaves the cluster permanently.
     pub fn leave(&mut self, now: Mono, notices: &mut Vec<Notice>, out: &mut Vec<Command>) {
         self.of_lease(now, membership::Event::Leave, notices, out);
     }
 
-    /// Takes an answer in.
+    /// Processes an answer.
     pub fn step(
         &mut self,
         now: Mono,
@@ -231,12 +233,12 @@ impl Holdings {
         self.turn(now, notices, out);
     }
 
-    /// Computes the ring anew.
+    /// Recomputes the ring.
     fn turn(&mut self, now: Mono, notices: &mut Vec<Notice>, out: &mut Vec<Command>) {
         let Some((at, members)) = self.members.as_ref().filter(|_| self.lease.is_inside()) else {
             return;
         };
-        // Not one of them (yet): what the others should own is their business.
+        // This node is not among the members yet; the partitions of the others do not concern it.
         let Some(own) = members.members.iter().find(|m| m.incarnation == self.node) else {
             return;
         };
@@ -306,7 +308,7 @@ impl Holdings {
             if arrived.arrivals.mark < self.mark {
                 notices.push(Notice::StoreWentBack);
             }
-            // It may be lower than before: a store that was restored counts on from there.
+            // The mark may be lower than before: a restored store continues from its own.
             self.mark = arrived.arrivals.mark;
             notices.push(Notice::Arrived(arrived));
         }

@@ -1,9 +1,9 @@
-//! One node: events in, commands out.
+//! One node as a state machine: events in, commands out.
 //!
-//! The node puts three machines together: the election (does this node lead), the planner
-//! (what is to be done) and the executor (doing it). It has no clock, no randomness of its
-//! own and no I/O: the shell hands it the present and the answers, and carries its
-//! commands out. The simulation hands it other presents and worse answers.
+//! The node combines three machines: the election (whether this node leads), the planner (what has
+//! to be done) and the executor (doing it). It has no clock, no randomness of its own and no I/O:
+//! the shell passes the current time and the answers in, and carries the commands out. The
+//! simulation uses the same machine with simulated time and failures.
 //!
 //! ```text
 //!             ┌───────── Node ──────────┐
@@ -41,194 +41,196 @@ use holdings::{Arrived, Holdings};
 use planner::{Loaded, Notice, Planner, Scheduled};
 use resignation::Resignation;
 
-/// The present, read once per event.
+/// The current time, read once per event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
-    /// The store's clock, for schedules and due times: what it shows at least.
+    /// The store's clock, used for schedules and due times: a lower bound of what it shows.
     pub wall: Time,
-    /// The lease's time.
+    /// The monotonic clock that the lease is measured with.
     pub mono: Mono,
 }
 
-/// What a node is made of, from the configuration.
+/// The settings of a node, from the configuration.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// This incarnation.
+    /// This incarnation of the node.
     pub node: NodeName,
-    /// The spans of the lease.
+    /// The timing of the lease.
     pub timing: Timing,
-    /// The bounds of execution.
+    /// The limits of execution.
     pub executor: executor::Settings,
-    /// The spans of planning.
+    /// The limits and intervals of planning.
     pub planner: planner::Settings,
-    /// How long a stopping node waits for what is in flight.
+    /// How long a stopping node waits for work in flight.
     pub drain_max: Duration,
     /// How often old history is removed.
     pub prune_every: Duration,
-    /// How a node of a cluster comes to what it executes; none: who leads owns everything.
+    /// How a cluster node acquires partitions; `None`: the leader owns all of them.
     pub cluster: Option<holdings::Settings>,
 }
 
-/// One time of owning something, from its beginning until all of it was given up. Answers
-/// from an earlier one are about what is not ours any more.
+/// One period of owning partitions, from its beginning until all of them were released. Answers
+/// from an earlier tenure concern partitions that may belong to another node and are dropped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tenure(pub u64);
 
-/// Which guests.
+/// A group of guest calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// Those that scan for a leader.
+    /// The calls that scan for the leader.
     Planner,
-    /// Those that act for an owner.
+    /// The calls that act for an owner.
     Executor,
 }
 
-/// What the node works by; replaced as a whole on reload.
+/// The tasks and collections of the node. A reload replaces them as a whole.
 #[derive(Debug, Clone, Default)]
 pub struct Work {
-    /// The tasks.
+    /// The configured tasks with their schedules.
     pub tasks: BTreeMap<TaskName, Scheduled>,
-    /// The collections.
+    /// The mapped collections.
     pub collections: Arc<Collections>,
 }
 
-/// What has happened.
+/// An input of the node.
 #[derive(Debug)]
 pub enum Event {
     /// Time has passed.
     Tick,
-    /// The leadership may have changed hands: look.
+    /// The leadership may have changed hands; the node has to check.
     LeaderChanged,
-    /// The answer to a campaign sent at that time.
+    /// The answer to a campaign that was sent at that time.
     Campaigned(Mono, CampaignResult),
-    /// The answer to a renewal sent at that time.
+    /// The answer to a renewal that was sent at that time.
     Renewed(Mono, Option<bool>),
-    /// The lease was given up.
+    /// The lease was released.
     Resigned,
-    /// It could not be: it is tried again, for the membership may keep it alive.
+    /// The lease could not be released. The node tries again, because the membership may keep the
+    /// lease alive.
     NotResigned(Fence),
-    /// The answer to the raise of the fence.
+    /// The result of raising the fence.
     Raised(Fence, Raise),
-    /// What the store remembers, for the leadership of that fence.
+    /// The stored state of the tasks, for the leadership under that fence.
     Loaded(Fence, store::Result<Loaded>),
-    /// An answer for the executor, with the tenure in which it was asked.
+    /// An answer for the executor, with the tenure in which the command was issued.
     Executor(Tenure, executor::Event),
-    /// For what a node of a cluster holds.
+    /// An answer for the membership and the partitions of a cluster node.
     Holdings(holdings::Event),
-    /// An answer for the planner.
+    /// An answer for the planner, with the term under which the command was issued.
     Planner(Term, planner::Event),
-    /// Whether that keeps the node from leading, from now on.
+    /// Sets or clears a condition that keeps the node from leading.
     Barred(Bar, bool),
-    /// Who has begun something and not ended it, as the leader of that fence has asked.
+    /// The incarnations with begun batches, as requested by the leader under that fence.
     Begun(Fence, store::Result<Vec<NodeName>>),
-    /// What came of the probe of the store.
+    /// The result of a probe of the store.
     Probed {
-        /// When it was begun.
+        /// When the probe was sent.
         begun: Mono,
-        /// Whether the store answers.
+        /// Whether the store answered.
         answered: bool,
-        /// The term that the store knows; none: that was not heard.
+        /// The term that the store has recorded; `None`: unknown.
         term: Option<Term>,
     },
-    /// The store has lost what this node has written: it was put back to an older state.
+    /// The store has lost data that this node has written: it was restored to an earlier state.
     StoreWentBack,
-    /// Whether the others were told so of this node's way to the store.
+    /// Whether the other members could be informed of this state of the store.
     ToldOfStore(Option<Away>, bool),
-    /// Old history was removed; whether there is more.
+    /// Old history was removed. `true`: there is more to remove.
     Pruned(store::Result<bool>),
-    /// A command has been put down for the leader.
+    /// A command was submitted for the leader.
     Nudged,
     /// The configuration has changed.
     Reconfigured(Work),
-    /// Stop: finish what is in flight, give the lease up.
+    /// Stop: finish the work in flight and release the lease.
     Shutdown,
 }
 
-/// What keeps a node from leading: it resigns, and does not stand for election until it is over.
+/// A condition that keeps a node from leading. While it holds, a leader resigns and the node does
+/// not campaign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bar {
-    /// Its clock is too far from the store's.
+    /// The node's clock differs too much from the store's.
     Clock,
-    /// It does not reach the store, and others do.
+    /// The node cannot reach the store, but other nodes can.
     Store,
 }
 
-/// What came of the raise of the fence.
+/// The result of raising the fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Raise {
-    /// The store knows our term, and we own these partitions.
+    /// The store has recorded this node's term, and the node owns these partitions.
     Done(Vec<(Partition, OwnerEpoch)>),
-    /// The store knows this term or a higher one.
+    /// The store has already recorded this term or a higher one.
     Fenced(Term),
-    /// No answer.
+    /// The store did not answer.
     Failed,
 }
 
-/// What is to be done.
+/// An output of the node: work for the shell.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Ask for the lease, under a term above `at_least`.
+    /// Request the lease, under a term above `at_least`.
     Campaign {
-        /// The highest term known to be used.
+        /// The highest term known to be in use.
         at_least: Option<Term>,
     },
-    /// Prolong the lease.
+    /// Renew the lease.
     Renew(Fence),
-    /// Give it up.
+    /// Release the lease.
     Resign(Fence),
     /// Raise the store's fence and take the partitions over.
     Raise(Fence),
-    /// Read what the store remembers. On one machine, first count the deaths of earlier hosts:
-    /// there, who does not lead executes nothing.
+    /// Read the stored state of the tasks. On a single machine, first count the deaths of earlier
+    /// hosts: there, only the leader executes items.
     Load(Fence),
-    /// See who has begun something and not ended it.
+    /// Find the incarnations with begun batches.
     LookForBegun(Fence),
-    /// Count the deaths of these: they are gone.
+    /// Count the deaths of items that these dead incarnations had begun.
     Bury(Fence, Vec<NodeName>),
-    /// Stop these guests: what they would return is not wanted any more.
+    /// Stop these guest calls, whose results are no longer needed.
     StopGuests {
-        /// Which.
+        /// The calls to stop.
         whose: Whose,
-        /// Why.
+        /// The reason, for the log.
         reason: &'static str,
     },
-    /// For the executor.
+    /// A command of the executor.
     Executor(Tenure, executor::Command),
-    /// For what a node of a cluster holds.
+    /// A command of the membership and the partitions of a cluster node.
     Holdings(holdings::Command),
-    /// For the planner.
+    /// A command of the planner.
     Planner(Term, planner::Command),
-    /// Ask the store something that costs little. The time names the probe; after that span it
-    /// is taken for missed.
+    /// Send the store an inexpensive query. The time identifies the probe; it counts as failed if
+    /// it has no answer within the given duration.
     Probe(Mono, Duration),
-    /// Say that the store is older than what this node has seen of it.
+    /// Report that the store is older than this node has seen it.
     StoreWentBack {
-        /// The highest term that was seen in it.
+        /// The highest term seen in the store.
         seen: Term,
     },
-    /// Tell the other members of this node's way to the store.
+    /// Inform the other members whether this node reaches the store.
     TellOfStore(Option<Away>),
     /// Remove old history.
     Prune(Fence),
-    /// The node is at its end.
+    /// The node has stopped.
     Finished,
 }
 
 /// What a node is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Somebody else leads, or nobody does yet.
+    /// Another node leads, or there is no leader yet.
     Following,
-    /// It leads.
+    /// This node leads.
     Leading,
-    /// It finishes what is in flight.
+    /// The node finishes the work in flight.
     Draining,
-    /// It is at its end.
+    /// The node has stopped.
     Stopped,
 }
 
 impl Role {
-    /// In one word.
+    /// The role as stored in the node's row.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Following => "following",
@@ -247,7 +249,7 @@ enum Phase {
     Stopped,
 }
 
-/// One node.
+/// The state machine of one node.
 #[derive(Debug)]
 pub struct Node {
     settings: Settings,
@@ -255,40 +257,42 @@ pub struct Node {
     election: Election,
     planner: Planner,
     executor: Executor,
-    /// Of a node of a cluster.
+    /// The membership and partitions; only in a cluster.
     holdings: Option<Holdings>,
-    /// The store says that something is another's that is taken for ours.
+    /// The store has reported that another node owns something that this node believes to own.
     doubts: bool,
     tenure: Tenure,
-    /// Partitions taken over with the fence, until the store's memory is loaded.
+    /// Partitions taken over with the fence, kept here until the state of the tasks is loaded.
     taken: Vec<(Partition, OwnerEpoch)>,
     phase: Phase,
     resignation: Resignation,
-    /// Why it does not stand for election.
+    /// The conditions that keep the node from campaigning.
     bars: BTreeSet<Bar>,
     reach: Reach,
-    /// The highest term that the store is known to know.
+    /// The highest term that this node has seen in the store.
     fence_seen: Option<Term>,
-    /// The same as the probe under way was begun: its answer may be older than what came since.
+    /// `fence_seen` when the probe under way was sent: its answer may be older than later
+    /// observations.
     fence_before_probe: Option<Term>,
-    /// Of a node of a cluster: whom it waits for before it counts their deaths.
+    /// The members whose work has to end before the deaths of their items are counted; only in a
+    /// cluster.
     burial: Burial,
     loaded: bool,
     load_at: Option<Mono>,
     prune_at: Mono,
-    /// When everything that is kept of the store in memory is read again.
+    /// When all stored state that is cached in memory is read again.
     reread_at: Mono,
     random: StdRng,
-    /// The present of the last step.
+    /// The time of the last step.
     last: Now,
     endless: Vec<TaskName>,
 }
 
-/// How often what is kept of the store in memory is read again.
+/// How often all stored state that is cached in memory is read again.
 const REREAD_EVERY: Duration = Duration::from_secs(60);
 
 impl Node {
-    /// A node that campaigns at once. `seed` is its only randomness.
+    /// Creates a node that campaigns immediately. `seed` is its only source of randomness.
     pub fn new(settings: Settings, work: Work, seed: [u8; 32], now: Now) -> Node {
         let mut executor = Executor::new(settings.node.clone(), settings.executor.clone());
         executor.define(definitions(&work), Arc::clone(&work.collections));
@@ -321,7 +325,7 @@ impl Node {
         }
     }
 
-    /// Tasks of a pass that planned in each round that it may have.
+    /// The tasks of a pass that planned new items in every round allowed.
     pub fn endless(&self) -> &[TaskName] {
         &self.endless
     }
@@ -336,40 +340,40 @@ impl Node {
         }
     }
 
-    /// The fence it leads under.
+    /// The fence of its leadership; `None`: it does not lead.
     pub fn fence(&self) -> Option<&Fence> {
         self.election.leading()
     }
 
-    /// How long its lease is trusted from now on.
+    /// How long the node may still rely on its lease.
     pub fn lease_left(&self, now: Mono) -> Option<Duration> {
         self.election.trusted_for(now)
     }
 
-    /// What it holds as a node of a cluster.
+    /// Its membership and partitions; `None`: the node is not in a cluster.
     pub fn holdings(&self) -> Option<&Holdings> {
         self.holdings.as_ref()
     }
 
-    /// Its way to the store.
+    /// Whether the node reaches the store.
     pub fn reach(&self) -> &Reach {
         &self.reach
     }
 
-    /// Its planner, to look at.
+    /// The planner, for inspection.
     pub fn planner(&self) -> &Planner {
         &self.planner
     }
 
-    /// Its executor, to look at.
+    /// The executor, for inspection.
     pub fn executor(&self) -> &Executor {
         &self.executor
     }
 
-    /// How long the shell may sleep, if nothing is answered meanwhile; none: until then.
+    /// How long the shell may sleep if no answer arrives; `None`: until an answer arrives.
     ///
-    /// What was due by the last step was tried in it, and waits for an answer or for the
-    /// leadership: only what lies ahead counts.
+    /// Work that was due in the last step was attempted then and is waiting for an answer or for
+    /// the leadership, so that only later deadlines count.
     pub fn sleep(&self, now: Now) -> Option<Duration> {
         let last = self.last;
         let mono = |at: Mono| (at > last.mono).then(|| at.since(now.mono));
@@ -395,7 +399,7 @@ impl Node {
             .min()
     }
 
-    /// Takes an event in and pushes what is to be done.
+    /// Processes an event and appends the resulting commands to `out`.
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Command>) {
         let mut elected = Vec::new();
         let mut notices = Vec::new();
@@ -420,7 +424,7 @@ impl Node {
             Event::Resigned => {
                 self.election.step(now.mono, election::Event::Resigned, &mut elected);
             }
-            // An answer about an earlier lease says nothing of what the store knows by now.
+            // An answer about an earlier lease says nothing about the current state of the store.
             Event::Raised(fence, _) if self.election.raising() != Some(&fence) => {}
             Event::Raised(fence, raise) => {
                 let result = match raise {
@@ -447,8 +451,8 @@ impl Node {
                     out.push(Command::Executor(self.tenure, abandon));
                 }
             }
-            // A commit that landed behind a short loss of the partitions: what it has put back
-            // is in nobody's window.
+            // A commit that landed after a short loss of the partitions: the items that it put back
+            // are in no window.
             Event::Executor(_, executor::Event::Committed(_, mark, result)) => {
                 if result.is_err() {
                     let abandon = executor::Command::Abandon(mark);
@@ -499,7 +503,7 @@ impl Node {
                 self.planner.step(now.wall, event, &mut notices, &mut commands);
                 out.extend(commands.into_iter().map(|command| Command::Planner(term, command)));
             }
-            // Answers to an earlier leadership: what they would change is not ours any more.
+            // Answers to commands of an earlier leadership or tenure are dropped.
             Event::Executor(..) | Event::Planner(..) => {}
             Event::Barred(bar, barred) => self.bar(now, bar, barred, &mut elected),
             Event::Pruned(result) => {
@@ -549,8 +553,8 @@ impl Node {
         }
     }
 
-    /// The store knows that term. One below what it has known is a fact of its own: it was put
-    /// back to an older state.
+    /// Processes a term that was read from the store. A term below `fence_seen` shows that the
+    /// store was restored to an earlier state.
     fn on_fence_read(
         &mut self,
         now: Now,
@@ -571,15 +575,15 @@ impl Node {
         }
     }
 
-    /// The store is older than this node: whatever is kept of it in memory is read again.
+    /// The store is older than this node: all cached state is read again.
     fn store_went_back(&mut self, out: &mut Vec<Command>) {
         self.read_again(self.last);
         self.doubts = true;
         out.push(Command::StoreWentBack { seen: self.fence_seen.unwrap_or_default() });
     }
 
-    /// Nothing that is kept of the store in memory is taken for granted: a server that others
-    /// have taken the place of may lack the last of what it had confirmed, and says nothing.
+    /// Discards all cached state of the store. After a failover, a server may lack the last
+    /// transactions that it had confirmed, without reporting it.
     fn read_again(&mut self, now: Now) {
         self.reread_at = now.mono + REREAD_EVERY;
         self.executor.read_again();
@@ -595,7 +599,8 @@ impl Node {
         }
         let event = match (was, !self.bars.is_empty()) {
             (false, true) => election::Event::Resign,
-            // Who was asked to resign as well stays away for as long as that wants.
+            // A node that was also asked to resign stays out of the election for the time that the
+            // resignation requires.
             (true, false)
                 if self.phase == Phase::Running && self.resignation.deadline().is_none() =>
             {
@@ -606,12 +611,12 @@ impl Node {
         self.election.step(now.mono, event, elected);
     }
 
-    /// Whether it matters that the node reaches the store: it has not left yet.
+    /// Whether the node has to know if it reaches the store: it has not left yet.
     fn probes(&self) -> bool {
         matches!(self.phase, Phase::Running | Phase::Draining { .. })
     }
 
-    /// What follows from whether the node reaches the store.
+    /// Applies a change in whether the node reaches the store.
     fn reached(
         &mut self,
         now: Now,
@@ -646,7 +651,7 @@ impl Node {
         }
     }
 
-    /// What follows from what the node holds.
+    /// Applies the notices of the membership and the partitions.
     fn hold(
         &mut self,
         now: Now,
@@ -662,13 +667,13 @@ impl Node {
                 holdings::Notice::StoreWentBack => self.store_went_back(out),
                 holdings::Notice::Arrived(arrived) => self.arrived(now, arrived, notices),
                 holdings::Notice::Gone if self.loaded => self.burial.look(now.mono),
-                // Whoever leads counts their deaths.
+                // The leader counts their deaths.
                 holdings::Notice::Gone => {}
             }
         }
     }
 
-    /// Everything owned is another's from now on.
+    /// Releases all partitions.
     fn give_up(&mut self, reason: &'static str, out: &mut Vec<Command>) {
         let mut commands = Vec::new();
         self.executor.give_up(&mut commands);
@@ -678,8 +683,7 @@ impl Node {
         out.push(Command::StopGuests { whose: Whose::Executor, reason });
     }
 
-    /// Something may have come into the queues, planned by another node; and runs may have
-    /// ended on others.
+    /// Processes arrivals that another node has planned, and runs that other nodes have ended.
     fn arrived(&mut self, now: Now, arrived: Arrived, notices: &mut Vec<Notice>) {
         let Arrived { arrivals, runs } = arrived;
         let tasks = &self.work.tasks;
@@ -696,12 +700,12 @@ impl Node {
         self.planner.still_active(&runs, notices);
     }
 
-    /// Whether an answer for the planner is about this leadership.
+    /// Whether an answer for the planner belongs to the current leadership.
     fn is_current(&self, term: Term) -> bool {
         self.loaded && self.election.leading().is_some_and(|fence| fence.term == term)
     }
 
-    /// What the election wants.
+    /// Carries out the commands of the election.
     fn follow(
         &mut self,
         now: Now,
@@ -784,7 +788,7 @@ impl Node {
         }
     }
 
-    /// Passes notices on, and begins whatever can be begun.
+    /// Applies notices and starts all work that can be started.
     fn go_on(&mut self, now: Now, notices: Vec<Notice>, out: &mut Vec<Command>) {
         let mut fenced = false;
         for notice in notices {
@@ -816,12 +820,12 @@ impl Node {
         self.wind_down(now, out);
     }
 
-    /// Gives the leadership up where that was asked for, and stands for it again later.
+    /// Resigns if that was requested, and campaigns again later.
     fn step_down(&mut self, now: Now, out: &mut Vec<Command>) {
         if self.phase != Phase::Running || !self.bars.is_empty() {
             return;
         }
-        // What a node of a cluster executes is not bound to the leadership.
+        // In a cluster, execution does not depend on the leadership.
         let finished = self.holdings.is_some() || self.executor.is_idle();
         let stand_again = now.mono + self.settings.timing.renew;
         if let Some(event) = self.resignation.step(now.mono, finished, stand_again) {

@@ -1,49 +1,49 @@
-//! A leadership that somebody has asked to be given up.
+//! The resignation of a leader on request.
 //!
 //! ```text
 //!   None ── asked ──> Asked ── idle, or waited long enough ──> Away ── stands again ──> None
 //!     ^                 │
 //!     └──── lost ───────┘
 //! ```
-//! While it is asked for, nothing new is begun and what is in flight is finished, so that
-//! the next leader has nothing to do twice. Whoever has resigned stays out of the election
-//! for a while: somebody else is meant to lead, unless there is nobody else.
+//! While a resignation is requested, nothing new is started and the work in flight is finished, so
+//! that the next leader repeats nothing. After resigning, the node stays out of the election for a
+//! while, so that another node can win; if there is none, it campaigns again.
 
 use besom_core::election::Event;
 use besom_core::time::Mono;
 
-/// Where a resignation stands.
+/// The state of a resignation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resignation {
-    /// Nobody asks for one.
+    /// No resignation is requested.
     None,
-    /// Asked for: what is in flight is waited for until then.
+    /// Requested. The node waits until this time for the work in flight.
     Asked { until: Mono },
-    /// The lease is given up: not taken again before.
+    /// The lease was released. The node does not campaign before this time.
     Away { until: Mono },
 }
 
 impl Resignation {
-    /// Somebody asks for it; what is in flight may take until then.
+    /// Requests a resignation that waits at most until `until` for the work in flight.
     pub fn ask(&mut self, until: Mono) {
         if *self == Resignation::None {
             *self = Resignation::Asked { until };
         }
     }
 
-    /// Whether nothing new may be begun.
+    /// Whether nothing new may be started.
     pub fn is_asked(self) -> bool {
         matches!(self, Resignation::Asked { .. })
     }
 
-    /// The leadership has ended by itself: there is nothing left to give up.
+    /// The leadership has ended for another reason; there is nothing left to release.
     pub fn ceased(&mut self) {
         if self.is_asked() {
             *self = Resignation::None;
         }
     }
 
-    /// When [`Resignation::step`] is wanted next.
+    /// When [`Resignation::step`] has to be called next.
     pub fn deadline(self) -> Option<Mono> {
         match self {
             Resignation::None => None,
@@ -51,8 +51,8 @@ impl Resignation {
         }
     }
 
-    /// What the election is to be told now. `finished`: nothing is in flight;
-    /// `stand_again`: when a leadership given up now may be taken again.
+    /// The event for the election, if any. `finished`: nothing is in flight. `stand_again`: when
+    /// the node may campaign again if it resigns now.
     pub fn step(&mut self, now: Mono, finished: bool, stand_again: Mono) -> Option<Event> {
         match *self {
             Resignation::Asked { until } if finished || now >= until => {

@@ -1,5 +1,5 @@
-//! How much a commit weighs, in bytes of values: for the bound of a batch and the estimate
-//! of its time.
+//! The weight of a commit in bytes of values. It bounds the size of a batch and serves to estimate
+//! the duration of its commit.
 
 use besom_core::proposal::{Change, Guard, Proposal, ReadSet};
 use besom_core::queue::Decision;
@@ -7,7 +7,7 @@ use besom_core::value::{Field, Value};
 
 use crate::ports::store::Batch;
 
-/// What a row costs beyond its values: index entries, headers.
+/// The cost of a row in addition to its values: index entries and headers.
 const ROW: usize = 64;
 
 /// The weight of a batch.
@@ -22,7 +22,7 @@ pub fn of_batch(batch: &Batch) -> usize {
         .sum()
 }
 
-/// Rows of the user's that a batch changes.
+/// The number of the user's rows that a batch changes.
 pub fn rows_of_batch(batch: &Batch) -> u64 {
     let changes = batch.entries.iter().flat_map(|entry| match &entry.decision {
         Decision::Apply { proposal, .. } => proposal.changes.as_slice(),
@@ -41,7 +41,7 @@ pub fn rows_of_batch(batch: &Batch) -> u64 {
         .sum()
 }
 
-/// The weight of a proposal: its values, and the rows it reads or writes.
+/// The weight of a proposal: its values and the rows that it reads or writes.
 pub fn of_proposal(proposal: &Proposal) -> usize {
     let guards: usize = proposal
         .guards

@@ -1,9 +1,8 @@
-//! The earliest of the items that wait for a time: timers, and retries.
+//! The earliest timers or retries, held in memory.
 //!
-//! The store holds all of them; this holds the next few thousand in memory, in order, so
-//! that a node sleeps until the next due time and asks the store nothing meanwhile. What
-//! lies beyond the window, and what was added inside it by somebody else, is read when its
-//! time comes near.
+//! The store holds all of them. The window holds the next few thousand in order, so that a node can
+//! sleep until the next due time without querying the store. Items beyond the window, and items
+//! that other nodes have added, are read when their time approaches.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -14,55 +13,56 @@ use besom_core::time::Time;
 
 use crate::ports::store::Waiting;
 
-/// When an item may be executed, and the store's id of it.
+/// When an item may be executed, and its id in the store.
 pub type Place = (Time, u64);
 
 /// How far the store has been read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Loaded {
-    /// Everything up to and including that place.
+    /// Up to and including this place.
     Through(Option<Place>),
-    /// Everything.
+    /// Completely.
     All,
 }
 
-/// A read to be made: items after a place.
+/// A request to read items from the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Read {
-    /// Which read of its window this is: its answer shows it.
+    /// The number of the read within its window. Only the answer with this number is accepted.
     pub number: u64,
-    /// After this place; none: from the beginning.
+    /// Return items after this place; `None`: from the beginning.
     pub after: Option<Place>,
-    /// At most so many.
+    /// Maximum number of items.
     pub limit: u32,
 }
 
-/// The next items of one kind.
+/// The next timers, or the next retries.
 #[derive(Debug)]
 pub struct Window {
     waiting: BTreeMap<Place, Waiting>,
-    /// Where those of a task are.
+    /// The places of the items, by task.
     places: BTreeMap<TaskName, BTreeSet<Place>>,
     taken: HashSet<u64>,
-    /// Taken and done while a read was under way: its answer may still name them.
+    /// Items that were taken and finished while a read was under way; its answer may still contain
+    /// them.
     done: HashSet<u64>,
     loaded: Loaded,
-    /// The earliest item that is known to be in the store, and is not here.
+    /// The earliest item that is known to be in the store but not in the window.
     added: Option<Time>,
     reading: Option<Read>,
-    /// Reads so far.
+    /// Number of reads so far.
     reads: u64,
     retry_at: Option<Time>,
     size: u32,
 }
 
 impl Window {
-    /// How long before its time an item that is not here yet is read.
+    /// How long before its time an item that is not in the window is read.
     const AHEAD: Duration = Duration::from_secs(1);
-    /// How long to wait after a read that failed.
+    /// The pause after a read that failed.
     const RETRY: Duration = Duration::from_millis(500);
 
-    /// An empty window of at most about `size` items.
+    /// Creates an empty window of about `size` items.
     pub fn new(size: u32) -> Window {
         Window {
             waiting: BTreeMap::new(),
@@ -78,7 +78,7 @@ impl Window {
         }
     }
 
-    /// Something was added to the store that is due at `time`.
+    /// An item that is due at `time` was added to the store.
     pub fn added(&mut self, time: Time) {
         let inside = match self.loaded {
             Loaded::All => true,
@@ -89,7 +89,7 @@ impl Window {
         }
     }
 
-    /// The store may hold anything: it is read from the beginning.
+    /// Reads the store from the beginning, because it may contain anything.
     pub fn reread(&mut self, now: Time) {
         self.added = Some(self.added.map_or(now, |known| known.min(now)));
     }
@@ -99,13 +99,13 @@ impl Window {
         self.reads
     }
 
-    /// The read that is wanted now, with a number beyond that one.
+    /// The read to make now, with a number above `last`.
     pub(super) fn wanted_after(&mut self, last: u64, now: Time) -> Option<Read> {
         self.reads = self.reads.max(last);
         self.wanted(now)
     }
 
-    /// Whether the read of that number is under way.
+    /// Whether the read with that number is under way.
     pub(super) fn awaits(&self, number: u64) -> bool {
         self.reading.is_some_and(|read| read.number == number)
     }
@@ -115,14 +115,14 @@ impl Window {
         place(item).is_some_and(|(_, id)| self.taken.contains(&id))
     }
 
-    /// An item that may have been taken is none of this window's any more.
+    /// Removes an item from the window, even if it is taken.
     pub(super) fn give_up(&mut self, item: &Waiting) {
         if let Some((_, id)) = place(item) {
             self.taken.remove(&id);
         }
     }
 
-    /// The read that is wanted now, if any; it counts as under way.
+    /// The read to make now, if any. It then counts as under way.
     pub fn wanted(&mut self, now: Time) -> Option<Read> {
         if self.reading.is_some() || self.retry_at.is_some_and(|at| now < at) {
             return None;
@@ -144,13 +144,14 @@ impl Window {
         Some(read)
     }
 
-    /// Whether less than a quarter is left: so the smallest window runs low too, when empty.
+    /// Whether less than a quarter of the window is left. The smallest window runs low when it is
+    /// empty.
     fn runs_low(&self) -> bool {
         self.waiting.len() * 4 < self.size as usize
     }
 
-    /// The answer to a read; none: it failed. One that comes late or twice is not the answer
-    /// to the read under way: taken for it, it would hide what was added since.
+    /// Accepts the answer to a read; `None`: the read failed. A late or repeated answer is ignored:
+    /// it would hide items that were added since.
     pub fn read(&mut self, now: Time, number: u64, answer: Option<Vec<Waiting>>) {
         let Some(read) = self.reading.take_if(|read| read.number == number) else { return };
         let Some(items) = answer else {
@@ -194,15 +195,15 @@ impl Window {
         Some(item)
     }
 
-    /// The next item of each task, if it may be executed at `now`.
+    /// The first item of each task, if it may be executed at `now`.
     pub fn first_of_each(&self, now: Time) -> impl Iterator<Item = &Waiting> {
         let first = |places: &BTreeSet<Place>| places.first().copied();
         let firsts = self.places.values().filter_map(first).filter(move |at| at.0 <= now);
         firsts.filter_map(|at| self.waiting.get(&at))
     }
 
-    /// Takes items of a task whose time has come, in order, while `accept` says so; those it
-    /// refuses stay.
+    /// Takes items of a task whose time has come, in order. Items that `accept` rejects remain in
+    /// the window.
     pub fn take(
         &mut self,
         task: &TaskName,
@@ -228,7 +229,7 @@ impl Window {
         self.insert((at, id), Waiting { run_at: at, ..item });
     }
 
-    /// A taken item is gone from the store.
+    /// A taken item no longer exists in the store.
     pub fn finished(&mut self, id: u64) {
         self.taken.remove(&id);
         if self.reading.is_some() {
@@ -236,8 +237,8 @@ impl Window {
         }
     }
 
-    /// Drops items whose time has come and whose task is not known: they stay in the store,
-    /// and a window full of them would be a wall.
+    /// Drops items whose time has come and whose task is unknown. They remain in the store;
+    /// otherwise they would fill the window and block other items.
     pub fn drop_unknown(&mut self, now: Time, known: impl Fn(&TaskName) -> bool) {
         let unknown: Vec<Place> = self
             .places
@@ -250,7 +251,7 @@ impl Window {
         }
     }
 
-    /// Keeps only the items that `keep` wants.
+    /// Keeps only the items that `keep` accepts.
     pub fn retain(&mut self, keep: impl Fn(&Waiting) -> bool) {
         let left: Vec<Place> =
             self.waiting.iter().filter(|(_, item)| !keep(item)).map(|(at, _)| *at).collect();
@@ -259,7 +260,7 @@ impl Window {
         }
     }
 
-    /// When something is to be done here next, if items are taken so long before their time.
+    /// When the window needs attention next, if items are taken `ahead` of their time.
     pub fn deadline(&self, ahead: Duration) -> Option<Time> {
         let next = self.waiting.first_key_value().map(|(at, _)| at.0 - ahead);
         if self.reading.is_some() {
@@ -275,18 +276,18 @@ impl Window {
         [next, read].into_iter().flatten().min()
     }
 
-    /// The time of the next item.
+    /// The time of the earliest item.
     pub fn next(&self) -> Option<Time> {
         let first = self.waiting.first_key_value().map(|(at, _)| at.0);
         [first, self.added].into_iter().flatten().min()
     }
 
-    /// Whether the store may hold items of any time that are not here.
+    /// Whether the store may contain items of any time that are not in the window.
     pub fn is_unread(&self) -> bool {
         self.reading.is_some() || self.loaded == Loaded::Through(None)
     }
 
-    /// Whether nothing waits here or in the store, and nothing is taken.
+    /// Whether nothing is waiting, in the window or in the store, and nothing is taken.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
             && self.taken.is_empty()

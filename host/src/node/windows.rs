@@ -1,5 +1,5 @@
-//! What waits for a time, apart for the lane of due items and for all others: what tasks of other
-//! lanes have planned, however much, is no wall for what is due.
+//! Separate windows for the lane of due items and for all other lanes, so that a large number of
+//! items of other lanes cannot delay due items.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::window::{Read, Window};
 use crate::ports::guests::Lane;
 use crate::ports::store::Waiting;
 
-/// The tasks of which a window holds items.
+/// The tasks whose items a window holds.
 pub type Tasks = Arc<[TaskName]>;
 
-/// The timers, or the retries, of the tasks that are known.
+/// The timers, or the retries, of the known tasks.
 #[derive(Debug)]
 pub struct Windows {
     due: Part,
@@ -42,19 +42,19 @@ impl Part {
 }
 
 impl Windows {
-    /// Empty windows of at most about `size` items each, of no task.
+    /// Creates empty windows of about `size` items each, without tasks.
     pub fn new(size: u32) -> Windows {
         Windows { due: Part::new(size, Tasks::default()), rest: Part::new(size, Tasks::default()) }
     }
 
-    /// Forgets all items; the tasks stay.
+    /// Removes all items but keeps the tasks.
     pub fn reset(&mut self, size: u32) {
         for part in self.parts_mut() {
             part.window = Window::new(size);
         }
     }
 
-    /// The tasks from now on, and their lanes. What of theirs is in the store is not known yet.
+    /// Sets the tasks and their lanes. Their items in the store are not known yet.
     pub fn define<'a>(&mut self, tasks: impl Iterator<Item = (&'a TaskName, Lane)> + Clone) {
         let of = |due: bool| -> Tasks {
             let tasks = tasks.clone().filter(|(_, lane)| (*lane == Lane::Due) == due);
@@ -74,7 +74,7 @@ impl Windows {
         [&mut self.due, &mut self.rest]
     }
 
-    /// The window with the items of that lane's tasks, among others.
+    /// The window that holds the items of that lane.
     pub fn of(&self, lane: Lane) -> &Window {
         match lane {
             Lane::Due => &self.due.window,
@@ -82,7 +82,7 @@ impl Windows {
         }
     }
 
-    /// Where the items of a task are, and where they are not.
+    /// The window with the items of a task, and the other one.
     fn of_task(&mut self, task: &TaskName) -> (&mut Window, &mut Window) {
         match self.due.has(task) {
             true => (&mut self.due.window, &mut self.rest.window),
@@ -90,21 +90,21 @@ impl Windows {
         }
     }
 
-    /// Something was added to the store that is due at `time`.
+    /// An item that is due at `time` was added to the store.
     pub fn added(&mut self, time: Time) {
         for part in self.parts_mut() {
             part.window.added(time);
         }
     }
 
-    /// The store may hold anything: it is read from the beginning.
+    /// Reads the store from the beginning, because it may contain anything.
     pub fn reread(&mut self, now: Time) {
         for part in self.parts_mut() {
             part.window.reread(now);
         }
     }
 
-    /// A read that is wanted now, if any, and of which tasks; it counts as under way.
+    /// The read to make now, if any, and its tasks. It then counts as under way.
     pub fn wanted(&mut self, now: Time) -> Option<(Read, Tasks)> {
         let last = self.due.window.reads().max(self.rest.window.reads());
         self.parts_mut().into_iter().filter(|part| part.is_used()).find_map(|part| {
@@ -113,14 +113,14 @@ impl Windows {
         })
     }
 
-    /// The answer to a read; none: it failed.
+    /// Accepts the answer to a read; `None`: the read failed.
     pub fn read(&mut self, now: Time, number: u64, answer: Option<Vec<Waiting>>) {
         let (own, other) = match self.due.window.awaits(number) {
             true => (&mut self.due, &self.rest),
             false => (&mut self.rest, &self.due),
         };
         own.window.read(now, number, answer);
-        // Meanwhile a task may have changed its lane, with items that are executed.
+        // A task may have changed its lane while its items were being executed.
         let tasks = &own.tasks;
         own.window.retain(|waiting| {
             tasks.contains(&waiting.item.identity.task) && !other.window.has_taken(waiting)
@@ -145,43 +145,43 @@ impl Windows {
         own.put_back(at, item);
     }
 
-    /// A taken item is gone from the store.
+    /// A taken item no longer exists in the store.
     pub fn finished(&mut self, id: u64) {
         for part in self.parts_mut() {
             part.window.finished(id);
         }
     }
 
-    /// Drops items whose time has come and of whose task nothing is begun.
+    /// Drops items whose time has come and whose task may not start any.
     pub fn drop_unready(&mut self, until: Time, ready: impl Fn(&TaskName) -> bool) {
         for part in self.parts_mut() {
             part.window.drop_unknown(until, &ready);
         }
     }
 
-    /// Keeps only the items that `keep` wants.
+    /// Keeps only the items that `keep` accepts.
     pub fn retain(&mut self, keep: impl Fn(&Waiting) -> bool) {
         for part in self.parts_mut() {
             part.window.retain(&keep);
         }
     }
 
-    /// When something is to be done here next, if items are taken so long before their time.
+    /// When the windows need attention next, if items are taken `ahead` of their time.
     pub fn deadline(&self, ahead: Duration) -> Option<Time> {
         self.parts().filter_map(|part| part.window.deadline(ahead)).min()
     }
 
-    /// The time of the next item.
+    /// The time of the earliest item.
     pub fn next(&self) -> Option<Time> {
         self.parts().filter_map(|part| part.window.next()).min()
     }
 
-    /// Whether the store may hold items of any time that are not here.
+    /// Whether the store may contain items of any time that are not in the windows.
     pub fn is_unread(&self) -> bool {
         self.parts().any(|part| part.window.is_unread())
     }
 
-    /// Whether nothing waits here or in the store, and nothing is taken.
+    /// Whether nothing is waiting, in the windows or in the store, and nothing is taken.
     pub fn is_empty(&self) -> bool {
         self.parts().all(|part| part.window.is_empty())
     }

@@ -1,7 +1,7 @@
-//! Who leads.
+//! Leader election.
 //!
-//! A coordination adapter answers four questions about one lease. What follows from the
-//! answers (when to campaign, when to stop) is decided in `besom_core::election`.
+//! A coordination adapter manages one lease. What follows from its answers (when to campaign, when
+//! to stop) is decided in `besom_core::election`.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use besom_core::ids::{Fence, NodeName, Term};
 use besom_core::time::Time;
 use serde::{Deserialize, Serialize};
 
-/// The coordination service failed; the answer is not known.
+/// The coordination service failed; the result of the call is unknown.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// It cannot be reached, or did not answer in time. A write may have happened.
+    /// The service is unreachable or did not answer in time. A write may have happened.
     #[error("the coordination service is unavailable: {0}")]
     Unavailable(String),
-    /// It refuses for good: credentials, another cluster's store, two nodes of one name.
+    /// The service rejects this node permanently: wrong credentials, a cluster that belongs to
+    /// another store, or two nodes with the same name.
     #[error("{0}")]
     Refused(String),
 }
@@ -24,33 +25,33 @@ pub enum Error {
 /// The result of a coordination call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The leader's record. The token itself is known to the leader only.
+/// The leader's record. It contains a hash of the token; only the leader knows the token itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaderRecord {
     /// The incarnation that leads.
     pub node: NodeName,
-    /// Its machine's name.
+    /// The name of its machine.
     pub hostname: String,
-    /// Its term.
+    /// The term of its leadership.
     pub term: Term,
-    /// SHA-256 of its token.
+    /// SHA-256 of the leader's token.
     pub token_hash: [u8; 32],
     /// When it was elected (wall clock).
     pub elected_at: Time,
-    /// When it last renewed (wall clock).
+    /// When it last renewed the lease (wall clock).
     pub renewed_at: Time,
 }
 
 /// The answer to a campaign.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Campaign {
-    /// This node leads, under that term and token.
+    /// This node now leads, under this term and token.
     Won(Fence),
-    /// Somebody else leads. `retry_in`: when the lease may be free.
+    /// Another node leads.
     Held {
-        /// Who.
+        /// The current leader.
         leader: LeaderRecord,
-        /// How long its lease lasts at most, if nobody renews it.
+        /// After this time the lease is free, unless the leader renews it.
         retry_in: Duration,
     },
 }
@@ -58,20 +59,21 @@ pub enum Campaign {
 /// A lease on the leadership.
 #[async_trait]
 pub trait Coordination: Send + Sync {
-    /// Tries to take the lease, with a term above every earlier one and above `at_least`.
-    /// After an unknown result a call finds its own success.
+    /// Tries to take the lease, with a term above every earlier one and above `at_least`. If an
+    /// earlier call won but its answer was lost, this call reports that success.
     async fn campaign(&self, at_least: Option<Term>) -> Result<Campaign>;
 
-    /// Prolongs the lease. `false`: it is lost.
+    /// Renews the lease. `false`: the lease is lost.
     async fn renew(&self, fence: &Fence) -> Result<bool>;
 
-    /// Gives the lease up, so that the next campaign wins at once. Losing it before is no error.
+    /// Releases the lease, so that the next campaign wins immediately. Releasing a lost lease is
+    /// not an error.
     async fn resign(&self, fence: &Fence) -> Result<()>;
 
-    /// The leader as far as it is known; none: nobody holds the lease.
+    /// The current leader as far as it is known; `None`: the lease is free.
     async fn leader(&self) -> Result<Option<LeaderRecord>>;
 
-    /// Returns when the leadership may have changed, at the latest after `timeout`. A hint:
-    /// the caller asks again.
+    /// Returns when the leadership may have changed, at the latest after `timeout`. This is a hint:
+    /// the caller has to check.
     async fn changed(&self, timeout: Duration);
 }

@@ -1,14 +1,14 @@
-//! Who carries messages of the outbox to their receivers.
+//! Delivers messages of the outbox to their receivers.
 
 use async_trait::async_trait;
 use besom_core::delivery::{Answer, Claimed};
 
-/// A courier makes one attempt and says what came of it; what follows from that is decided by
-/// [`besom_core::delivery`].
+/// A courier makes a single delivery attempt and returns the answer. Retries and abandonment are
+/// decided by [`besom_core::delivery`].
 #[async_trait]
 pub trait Courier: Send + Sync {
-    /// Sends a message to where its topic leads. `idempotency_key` is the same for every
-    /// attempt of a message, by whichever node, and no other message has it. Returns within
-    /// the time-out of the topic. An attempt that is dropped may have arrived.
+    /// Sends a message to the route of its topic and returns within the topic's timeout.
+    /// `idempotency_key` is unique to the message and the same for all its attempts, on every node.
+    /// If the future is dropped, the message may still have arrived.
     async fn send(&self, message: &Claimed, idempotency_key: &str) -> Answer;
 }

@@ -1,7 +1,8 @@
-//! What the embedded coordination and activity keep in the store beside the user's tables.
+//! The lease and the activity that a store keeps beside the user's tables, for deployments without
+//! etcd and Redis.
 //!
-//! The store adapters implement it; the store lease and the embedded activity
-//! build on it and decide.
+//! The store adapters implement these ledgers. The decisions are made by the store lease and the
+//! embedded activity, which are built on them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use super::activity::State;
 use super::coordination::LeaderRecord;
 use super::store::{Result, Store};
 
-/// A store that also keeps the lease and the activity: all that a node needs beside its guests.
+/// A store that also keeps the lease and the activity: everything that a node needs except its
+/// guests.
 pub trait Embedded: Store + LeaseLedger + ActivityLedger {}
 
 impl<T: Store + LeaseLedger + ActivityLedger> Embedded for T {}
@@ -22,37 +24,39 @@ impl<T: Store + LeaseLedger + ActivityLedger> Embedded for T {}
 /// The row of the store lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRow {
-    /// Who holds it.
+    /// The holder of the lease.
     pub leader: LeaderRecord,
-    /// The boot of the machine that `expires_at` counts from; empty: the epoch, by the clock
-    /// of the server that keeps the row.
+    /// The boot id of the machine since whose boot `expires_at` counts; empty: it counts from the
+    /// epoch, by the clock of the server that keeps the row.
     pub boot_id: String,
-    /// When it ends, since then (suspended time included); zero: it was given up.
+    /// When the lease ends, counted as described by `boot_id` (suspended time included); zero: it
+    /// was released.
     pub expires_at: Duration,
     /// Whether the holder also holds the lock on the file beside the database.
     pub file_locked: bool,
 }
 
-/// The ledger of the store lease. Every method is one transaction.
+/// The storage of the store lease. Every method is one transaction.
 #[async_trait]
 pub trait LeaseLedger: Send + Sync {
-    /// The file of the database; none: it is in memory, and there is no file beside it.
+    /// The file of the database; `None`: the database is in memory and there is no file beside it.
     fn path(&self) -> Option<&Path>;
 
-    /// The time of the server that keeps the row, which all of its nodes share; none: the row
-    /// is in a file, and the time is that of the machine.
+    /// The time of the server that keeps the row, which is common to all its nodes; `None`: the row
+    /// is in a file, and the machine's own time applies.
     ///
     /// # Errors
-    /// Where the server does not answer.
+    /// The server does not answer.
     async fn server_time(&self) -> Result<Option<Time>> {
         Ok(None)
     }
 
-    /// The row; none: nobody ever held the lease.
+    /// The row of the lease; `None`: the lease was never held.
     async fn lease(&self) -> Result<Option<LeaseRow>>;
 
-    /// Replaces the row if it still is `seen`, with a term above every earlier one, above the
-    /// fence and above `at_least`. Returns the term; none: somebody was faster.
+    /// Replaces the row with `next` if it still equals `seen`, under a term above every earlier
+    /// one, above the fence and above `at_least`. Returns the term; `None`: another node has
+    /// changed the row.
     async fn take_lease(
         &self,
         seen: Option<&LeaseRow>,
@@ -60,8 +64,8 @@ pub trait LeaseLedger: Send + Sync {
         at_least: Option<Term>,
     ) -> Result<Option<Term>>;
 
-    /// Prolongs the lease of that term and token, if it has not ended by `now` (since the
-    /// boot). False: it has ended, is another's, or was given up.
+    /// Renews the lease of that term and token, unless it has ended by `now` (counted since the
+    /// boot). `false`: the lease has ended, was taken or was released.
     async fn renew_lease(
         &self,
         fence: &Fence,
@@ -71,23 +75,24 @@ pub trait LeaseLedger: Send + Sync {
         file_locked: bool,
     ) -> Result<bool>;
 
-    /// Gives up the lease of that term and token, if it is still held.
+    /// Releases the lease of that term and token, if it is still held.
     async fn release_lease(&self, fence: &Fence) -> Result<()>;
 }
 
-/// The ledger of the embedded activity. It survives the process; a power failure may lose
-/// the last moments (and every connection with them).
+/// The storage of the embedded activity. It survives the process; a power failure may lose the most
+/// recent records together with their connections.
 #[async_trait]
 pub trait ActivityLedger: Send + Sync {
-    /// From now on every sign of life is noted: what shows none for the idle timeout is idle.
+    /// Declares that every sign of activity is recorded from now on: a key without any during the
+    /// idle timeout is idle.
     fn listen(&self);
 
-    /// The state of each key, in their order.
+    /// The state of each key, in the order of `keys`.
     async fn activity_states(&self, keys: &[String]) -> Result<Vec<State>>;
 
-    /// A connection is open: opened, or heard of.
+    /// Records that a connection is open: it was opened, or sent a heartbeat.
     async fn activity_seen(&self, key: &str, connection: &str) -> Result<()>;
 
-    /// A connection was closed. One that is not known changes nothing.
+    /// Records that a connection was closed. Closing an unknown connection changes nothing.
     async fn activity_closed(&self, key: &str, connection: &str) -> Result<()>;
 }

@@ -1,5 +1,7 @@
-//! The tasks as the host calls them. The runtime implements this with sandboxed
-//! WebAssembly components; the simulation with scripted tasks.
+//! The tasks' plugins as the host calls them.
+//!
+//! The runtime implements this port with sandboxed WebAssembly components; the simulation
+//! implements it with scripted tasks.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,100 +22,101 @@ use super::lines::RunLog;
 use super::store::Snapshot;
 use crate::task::{Aliases, Columns};
 
-/// The priority class of a task's work.
+/// The priority class of a task's work on a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lane {
-    /// Items with a due time.
+    /// Items with a due time. They take precedence over the other lanes.
     Due,
-    /// Everything else.
+    /// Work that is neither due nor heavy.
     Normal,
-    /// Work that may take long.
+    /// Work that may take long. Its commits yield to due items.
     Heavy,
 }
 
-/// The kind of a setting.
+/// The type of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SettingKind {
     /// True or false.
     Bool,
-    /// A whole number.
+    /// A signed 64-bit integer.
     Integer,
-    /// A number.
+    /// A 64-bit floating-point number.
     Float,
     /// Text.
     Text,
-    /// A span such as `7d`; handed over as milliseconds.
+    /// A duration such as `7d`; passed to the plugin in milliseconds.
     Duration,
 }
 
 /// A setting that a plugin declares.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Its name.
+    /// The name, as in `settings.NAME`.
     pub name: String,
-    /// Its kind.
+    /// The type of its values.
     pub kind: SettingKind,
-    /// None: it has to be given.
+    /// The value if the configuration sets none; `None`: the configuration must set it.
     pub default: Option<Value>,
-    /// The least value.
+    /// The minimum value.
     pub minimum: Option<Value>,
-    /// The greatest.
+    /// The maximum value.
     pub maximum: Option<Value>,
-    /// For the person who sets it.
+    /// A description for the person who sets it.
     pub doc: String,
 }
 
-/// What a plugin asks of a collection.
+/// The access to a collection that a plugin requests.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CollectionRequest {
-    /// The collection.
+    /// The collection, by the plugin's name for it.
     pub collection: String,
-    /// What it does to it.
+    /// The operations that the plugin performs on it.
     pub operations: Operations,
-    /// The columns it names; empty: all.
+    /// The columns that the plugin names; empty: all.
     pub columns: Vec<String>,
 }
 
-/// What a plugin says of itself.
+/// A plugin's description of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// Its name.
+    /// The plugin's name.
     pub name: String,
-    /// Its version.
+    /// The plugin's semantic version.
     pub version: String,
-    /// For a person.
+    /// A description for people.
     pub doc: String,
-    /// Its settings.
+    /// The settings that the plugin accepts.
     pub settings: Vec<Setting>,
-    /// The collections it asks for.
+    /// The access to collections that it requests.
     pub collections: Vec<CollectionRequest>,
-    /// The topics it may emit to.
+    /// The topics to which it may emit messages.
     pub topics: Vec<String>,
     /// Whether it reads activity.
     pub activity: bool,
-    /// Whether it is scanned per tenant.
+    /// Whether it is scanned separately for each tenant.
     pub per_tenant: bool,
     /// The lane of its work.
     pub lane: Lane,
-    /// Settings the host reads for itself, and whatever later versions add.
+    /// Entries that the host interprets ([`OPTIONAL_COLUMN`], [`CHOICE`]), and extensions of later
+    /// versions.
     pub extra: Vec<Field>,
 }
 
-/// In [`Manifest::extra`]: a column, as `collection.column`, that need not be mapped.
+/// An entry of [`Manifest::extra`]: a column, as `collection.column`, that need not be mapped.
 pub const OPTIONAL_COLUMN: &str = "optional-column";
-/// In [`Manifest::extra`]: a word, as `setting.word`, that a setting may be. A setting with any
-/// is one of them and nothing else.
+/// An entry of [`Manifest::extra`]: a value, as `setting.word`, that a setting may have. A setting
+/// with such entries accepts no other values.
 pub const CHOICE: &str = "choice";
-/// In what a guest is told of an item: how often a guard of it failed and asked for a retry;
-/// nothing is said where none did.
+/// Part of an item as the guest sees it: how often one of the item's guards failed and requested a
+/// retry. Omitted if that never happened.
 pub const GUARD_RETRIES: &str = "guard-retries";
-/// In the context of a call: an optional column, as `collection.column`, that is not mapped.
+/// Part of the context of a call: an optional column, as `collection.column`, that is not mapped.
 pub const UNMAPPED_COLUMN: &str = "unmapped-column";
 
 impl Manifest {
-    /// The words that a setting may be; empty: it is no choice.
+    /// The values that a setting may have; empty: the setting is not limited to choices.
     pub fn choices(&self, setting: &str) -> Vec<&str> {
         let words = self.extra.iter().filter_map(|field| match &field.value {
             Value::Text(choice) if field.name == CHOICE => {
@@ -124,7 +127,7 @@ impl Manifest {
         words.collect()
     }
 
-    /// Whether the plugin goes without that column where it is not mapped.
+    /// Whether the plugin can work without that column.
     pub fn is_optional(&self, collection: &str, column: &str) -> bool {
         self.extra.iter().any(|field| {
             field.name == OPTIONAL_COLUMN
@@ -134,74 +137,74 @@ impl Manifest {
     }
 }
 
-/// The bounds of a task. Every one has a default in the configuration.
+/// The limits of a task. Every limit has a default in the configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Linear memory of one instance, all memories together, in bytes.
+    /// Linear memory of one instance, all its memories together, in bytes.
     pub memory_bytes: u64,
-    /// Fuel of one call into the guest; 0: it is not counted, and time alone ends the call.
+    /// Fuel of one call into the guest; 0: fuel is not counted, and only `wall_ms` ends the call.
     pub fuel: u64,
-    /// Fuel for what one host call may lift out of the guest.
+    /// Fuel for the data that one host call may copy out of the guest.
     pub hostcall_fuel: u64,
-    /// Wall-clock time of one call, in milliseconds, host waits included.
+    /// Wall-clock time of one call, in milliseconds, including time spent waiting for the host.
     pub wall_ms: u64,
-    /// Items of one batch.
+    /// Maximum number of items in a batch.
     pub batch_items: u32,
-    /// Bytes of one batch's payloads.
+    /// Maximum size of a batch's payloads, in bytes.
     pub batch_bytes: u64,
-    /// Rows that one call may read.
+    /// Maximum number of rows that one call may read.
     pub rows_read: u64,
-    /// Bytes that one read may return.
+    /// Maximum size of the result of one read, in bytes.
     pub read_bytes: u64,
-    /// Changes of one item, rows of read sets not counted.
+    /// Maximum number of changes of one item, not counting the rows of read sets.
     pub changes: u32,
-    /// Rows that one item may delete, rows of read sets counted.
+    /// Maximum number of rows that one item may delete, counting the rows of read sets.
     pub deletes: u64,
-    /// Bytes of log that are kept of one call.
+    /// Maximum size of the log that is kept of one call, in bytes.
     pub log_bytes: u64,
 }
 
-/// Everything one call needs to know of its task.
+/// Everything that one call needs to know about its task.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// The task.
+    /// The task on whose behalf the plugin is called.
     pub task: TaskName,
-    /// The plugin's digest: which version to call.
+    /// The digest of the plugin, which selects the version to call.
     pub digest: String,
-    /// The present, for the guest.
+    /// The present, as the guest sees it.
     pub now: Time,
-    /// Its randomness.
+    /// The guest's seed for random numbers.
     pub seed: u64,
-    /// Its settings, complete.
+    /// All settings of the task, with their defaults.
     pub settings: Vec<Field>,
-    /// How far ahead it has to plan.
+    /// How far ahead a scan has to plan.
     pub horizon: Duration,
-    /// What it may do.
+    /// The operations that the task may perform.
     pub grants: Arc<Grants>,
-    /// What its plugin calls by another name.
+    /// The collections that the plugin knows by another name.
     pub aliases: Arc<Aliases>,
-    /// The columns that it may name of a collection, beside its key; a collection that is not among
-    /// them: all that the manifest asks for.
+    /// The columns that it may name per collection, in addition to the key; for a collection
+    /// without an entry, all columns that the manifest requests.
     pub columns: Arc<Columns>,
-    /// Whether items of several tenants may be in one call.
+    /// Whether one call may contain items of several tenants.
     pub all_tenants: bool,
     /// Whether it may read activity.
     pub activity: bool,
-    /// Its bounds.
+    /// The limits of the call.
     pub limits: Limits,
     /// The topics it may emit to.
     pub topics: Vec<String>,
-    /// Optional columns, as `collection.column`, that are not mapped.
+    /// The optional columns, as `collection.column`, that are not mapped.
     pub unmapped: Vec<String>,
-    /// Raised by the host when the result is no longer wanted.
+    /// Raised by the host when the result is no longer needed.
     pub stop: StopFlag,
-    /// Where its lines go, beside the host's own log.
+    /// Receives its log lines, in addition to the host's own log.
     pub log: RunLog,
 }
 
-/// Ends the calls that carry it, by no fault of the guest: the lease or the partition is
-/// lost, the node stops. Raised once, for good; its clones are the same flag. Dropping the
-/// future of a call ends that call as well.
+/// Ends the calls that carry it, through no fault of the guest: the lease or the partition was
+/// lost, or the node is stopping. It is raised at most once and never lowered. Clones share the
+/// same flag. Dropping the future of a call also ends the call.
 #[derive(Debug, Clone, Default)]
 pub struct StopFlag(Arc<Stop>);
 
@@ -212,21 +215,21 @@ struct Stop {
 }
 
 impl StopFlag {
-    /// Ends the calls that carry the flag. The first reason stays.
+    /// Ends the calls that carry the flag. Only the first reason is kept.
     pub fn raise(&self, reason: impl Into<String>) {
         let _ = self.0.reason.set(reason.into());
         self.0.raised.notify_waiters();
     }
 
-    /// Why it was raised; none: it was not.
+    /// The reason for raising it; `None`: it is not raised.
     pub fn reason(&self) -> Option<&str> {
         self.0.reason.get().map(String::as_str)
     }
 
-    /// Waits until it is raised, and returns why.
+    /// Waits until the flag is raised and returns the reason.
     pub async fn raised(&self) -> &str {
         loop {
-            // Registered before the look, so that a raise in between is not missed.
+            // Registered before the check, so that a raise in between is not missed.
             let mut notified = std::pin::pin!(self.0.raised.notified());
             notified.as_mut().enable();
             if let Some(reason) = self.reason() {
@@ -237,99 +240,98 @@ impl StopFlag {
     }
 }
 
-/// Why a call, or an item of it, failed by the guest's own fault.
+/// A failure of a call, or of one of its items, that is the guest's fault.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
-    /// `fuel`, `deadline`, `memory`, `stack`, `unreachable`, `trap`, `error`, `limit`,
-    /// `contract`, `host-panic`, `not-reached`.
+    /// `fuel`, `deadline`, `memory`, `stack`, `unreachable`, `trap`, `error`, `limit`, `contract`,
+    /// `host-panic` or `not-reached`.
     pub cause: String,
-    /// For a person: the cause, the place in the source where it is known, the tail of
-    /// stderr.
+    /// A message for people: the cause, the source location if known, and the end of stderr.
     pub message: String,
 }
 
 impl Fault {
     const NOT_REACHED: &str = "not-reached";
 
-    /// An item was not tried: its neighbours took all the time of the batch, or the call of another
-    /// tenant's could not take place. It is not to blame.
+    /// The item was not executed: other items used up the time of the batch, or the call of another
+    /// tenant's items could not take place. The item is not at fault.
     pub fn not_reached() -> Fault {
-        let message = "its neighbours took all the time in which the batch could be halved";
+        let message = "not executed: other items used up the time for bisecting the batch";
         Fault { cause: Fault::NOT_REACHED.into(), message: message.into() }
     }
 
-    /// Whether the item was not tried.
+    /// Whether the item was not executed.
     pub fn is_not_reached(&self) -> bool {
         self.cause == Fault::NOT_REACHED
     }
 }
 
-/// The call did not take place, or was stopped, by no fault of the guest.
+/// The call failed, did not take place or was stopped.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The guest's fault.
+    /// The call failed, and the guest is at fault.
     #[error("{}", .0.message)]
     Guest(Fault),
-    /// The host stopped the call: leadership or partition lost, node stopping.
+    /// The host stopped the call: the leadership or partition was lost, or the node is stopping.
     #[error("stopped: {0}")]
     Stopped(String),
-    /// The store or the activity failed under the call.
+    /// The store or the activity failed during the call.
     #[error("{0}")]
     Infrastructure(String),
-    /// The database refuses what the call needs to read: no fault of the guest, and mended at the
-    /// database.
+    /// The database rejects the reads of the call. The guest is not at fault; the cause has to be
+    /// corrected in the database.
     #[error("{1}")]
     Refused(Cause, String),
-    /// No such plugin is loaded.
+    /// No plugin with this digest is loaded.
     #[error("the plugin {0} is not loaded")]
     NotLoaded(String),
 }
 
-/// What a call has used.
+/// The resources that a call has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Usage {
-    /// Fuel; 0: it was not counted.
+    /// Fuel consumed; 0: it was not counted.
     pub fuel: u64,
-    /// The most linear memory, in bytes.
+    /// Peak linear memory, in bytes.
     pub memory_bytes: u64,
-    /// Rows read.
+    /// Number of rows read.
     pub rows_read: u64,
-    /// Calls of imports.
+    /// Number of calls to imports.
     pub host_calls: u64,
-    /// Instances (more than one where a batch was bisected).
+    /// Number of instances; more than one if a batch was bisected.
     pub instances: u32,
 }
 
-/// A page of a scan.
+/// One page of a scan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
-    /// What was found.
+    /// The candidates found.
     pub candidates: Vec<Candidate>,
-    /// Where the next page goes on.
+    /// The cursor for the next page; `None`: the scan has reached its end.
     pub next: Option<Vec<u8>>,
-    /// Rows looked at.
+    /// Number of rows examined.
     pub scanned: u64,
-    /// What it used.
+    /// The resources used.
     pub usage: Usage,
 }
 
-/// The verdicts of a batch.
+/// The verdicts on a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Acted {
-    /// One for each item: its verdict, the fault that it alone caused (found by bisection; its
-    /// neighbours have their verdicts), or [`Fault::not_reached`].
+    /// One result per item: its verdict, a fault that this item alone caused (found by bisection;
+    /// the other items have their verdicts), or [`Fault::not_reached`].
     pub verdicts: Vec<Result<Verdict, Fault>>,
-    /// What it used.
+    /// The resources used.
     pub usage: Usage,
 }
 
-/// Loaded plugins, callable by digest.
+/// The loaded plugins, identified by digest.
 #[async_trait]
 pub trait Guests: Send + Sync {
-    /// What the plugin says of itself.
+    /// The plugin's manifest; `None`: no plugin with this digest is loaded.
     fn manifest(&self, digest: &str) -> Option<Arc<Manifest>>;
 
-    /// The tenants after `after` that may have candidates.
+    /// Tenants after `after` that may have candidates.
     async fn tenants(
         &self,
         call: &Call,
@@ -339,7 +341,7 @@ pub trait Guests: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Tenant>, Error>;
 
-    /// One page of candidates.
+    /// One page of candidates of a tenant (`None`: of all tenants), starting at the cursor.
     async fn scan(
         &self,
         call: &Call,
@@ -350,7 +352,7 @@ pub trait Guests: Send + Sync {
         limit: u32,
     ) -> Result<Page, Error>;
 
-    /// A verdict for each item. A trap is bisected: [`Acted::verdicts`] has a fault only
+    /// A verdict on each item. A batch that traps is bisected: [`Acted::verdicts`] has a fault only
     /// for an item that fails alone.
     async fn act(
         &self,

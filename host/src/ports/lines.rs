@@ -1,7 +1,7 @@
-//! What guests log in a run, as the store keeps it.
+//! The log lines of guests, as the store keeps them for each run.
 //!
-//! A run's lines are bounded: the newest stay, because the end of a run tells more of what
-//! went wrong than its beginning, and whatever goes is counted.
+//! The number of lines per run is bounded. The newest lines are kept, because the end of a run says
+//! more about a failure than its beginning, and removed lines are counted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,53 +10,54 @@ use besom_core::ids::{RunId, TaskName};
 use besom_core::snapshot::LogLine;
 use besom_core::time::Time;
 
-/// Lines kept of a run.
+/// Default for the maximum number of lines kept per run.
 pub const LINES_MAX_DEFAULT: u32 = 1_000;
 
-/// A line to be kept.
+/// A log line to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunLine {
-    /// The run.
+    /// The run during which the line was logged.
     pub run: RunId,
     /// When it was logged, by the node's clock.
     pub at: Time,
-    /// On which node: its lasting name.
+    /// The permanent name of the node that logged it.
     pub node: String,
-    /// `trace`, `debug`, `info`, `warn`, `error`.
+    /// `trace`, `debug`, `info`, `warn` or `error`.
     pub level: &'static str,
-    /// What it said.
+    /// The text of the line.
     pub text: String,
-    /// Lines of this node and run that were dropped just before it.
+    /// Number of lines of this node and run that were dropped immediately before this line.
     pub dropped: u64,
 }
 
-/// Lines of a run, as they were kept.
+/// The stored log lines of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RunLines {
-    /// In the order of their numbers.
+    /// The lines in the order of their numbers.
     pub lines: Vec<LogLine>,
-    /// Lines of the whole run that are not kept: dropped by their node, or gone to make room.
+    /// Number of lines of the whole run that are missing: the node dropped them, or newer lines
+    /// replaced them.
     pub lost: u64,
 }
 
-/// Where the lines of guests go. Whoever calls it is a guest, which never waits for its log.
+/// Receives the log lines of guests. It must not block, because it is called on a guest's thread.
 pub trait LineSink: Send + Sync {
-    /// Takes a line of a task, or drops and counts it.
+    /// Accepts a line of a task, or drops and counts it.
     fn line(&self, task: &TaskName, run: RunId, level: &'static str, text: &str);
 }
 
-/// The log of the run that a call of a guest counts for. The default is a call outside of any
-/// run, whose lines are in the host's own log only.
+/// The log of the run that a guest's call belongs to. The default is a call outside of any run,
+/// whose lines appear only in the host's own log.
 #[derive(Clone, Default)]
 pub struct RunLog(Option<(RunId, Arc<dyn LineSink>)>);
 
 impl RunLog {
-    /// Of that run.
+    /// The log of this run.
     pub fn new(run: RunId, sink: Arc<dyn LineSink>) -> RunLog {
         RunLog(Some((run, sink)))
     }
 
-    /// Takes a line.
+    /// Passes a line to the sink; without a run, does nothing.
     pub fn line(&self, task: &TaskName, level: &'static str, text: &str) {
         if let Some((run, sink)) = &self.0 {
             sink.line(task, *run, level, text);

@@ -1,13 +1,11 @@
-//! Who is there: the members that a ring is made of.
+//! Cluster membership: the members from which the ring is built.
 //!
-//! A node joins under its lasting name and stays while its lease is kept alive. In an adapter
-//! that also coordinates, membership and leadership hang on one lease: whoever loses one
-//! loses both. What follows from a set of members (who owns what) is decided in
-//! `besom_core::ring`.
+//! A node joins under its permanent name and remains a member while its lease is kept alive. In an
+//! adapter that also coordinates, membership and leadership share one lease: a node that loses one
+//! loses both. Which member owns which partition is decided in `besom_core::ring`.
 //!
-//! The caller drives the lease and measures its trust: it takes the time *before*
-//! [`Members::keep_alive`] is called, and a lease that was kept lasts at least until then plus
-//! its time to live.
+//! The caller drives the lease and decides how long to trust it: it reads the time *before* it
+//! calls [`Members::keep_alive`], and a renewed lease lasts at least its time to live from then on.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -21,23 +19,23 @@ use serde::{Deserialize, Serialize};
 
 use super::coordination::Result;
 
-/// The heaviest a member may be.
+/// The maximum weight of a member.
 pub const WEIGHT_MAX: u32 = 1_000;
 
-/// What a member takes part in.
+/// Whether a member takes part in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberState {
-    /// It is there, and owns nothing yet.
+    /// Has joined and owns no partitions yet.
     Joining,
-    /// It owns its share.
+    /// Owns its share of the partitions.
     Active,
-    /// It finishes what it has and gets nothing new.
+    /// Finishes its current work and receives no new partitions.
     Draining,
 }
 
 impl MemberState {
-    /// What is kept of somebody having set a node's state.
+    /// The command that records that an operator has set a node's state.
     pub fn noted(self, node: String) -> Command {
         match self {
             MemberState::Draining => Command::Drained { node },
@@ -46,52 +44,53 @@ impl MemberState {
     }
 }
 
-/// What a node says of itself when it joins.
+/// What a node announces when it joins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Announcement {
-    /// Where the others reach it.
+    /// The address at which other nodes reach it.
     pub addr: String,
-    /// Its share of the partitions beside the others'.
+    /// Its weight: its share of the partitions relative to the other members.
     pub weight: NonZeroU32,
-    /// What it takes part in.
+    /// The state in which it joins.
     pub state: MemberState,
 }
 
-/// A member.
+/// A member of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its lasting name, the same after a restart: rings are made of it.
+    /// Its permanent name, which survives restarts. The ring is built from these names.
     pub name: ServerName,
-    /// This start of it: what a store notes as an owner.
+    /// This process of the node, as the store records it as an owner.
     pub incarnation: NodeName,
-    /// Where the others reach it.
+    /// The address at which other nodes reach it.
     pub addr: String,
-    /// Its share of the partitions beside the others'.
+    /// Its weight: its share of the partitions relative to the other members.
     pub weight: NonZeroU32,
-    /// What it takes part in.
+    /// Whether it takes part in the ring.
     pub state: MemberState,
-    /// That it misses the store; none: it reaches it.
+    /// Set if the member cannot reach the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_away: Option<StoreAway>,
 }
 
-/// What a member says of a store that it misses. It can tell the others nowhere else.
+/// A member's report that it cannot reach the store. Membership is the only channel on which it can
+/// report this.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreAway {
-    /// Since when, by its own clock.
+    /// Since when, by the member's own clock.
     pub since: Time,
-    /// What came instead of an answer.
+    /// The last error instead of an answer.
     pub why: String,
-    /// Whether it stands aside: it has no part of the ring and stands for no election.
+    /// Whether the member stands aside: it has no part of the ring and does not campaign.
     pub aside: bool,
 }
 
 impl StoreAway {
-    /// For people: what came instead of an answer, and what the node does about it.
+    /// A description for people: the error, and what the node does about it.
     pub fn told(&self) -> String {
         match self.aside {
             true => {
-                format!("{}; it stands aside: others that reach the store do its work", self.why)
+                format!("{}; it stands aside: members that reach the store do its work", self.why)
             }
             false => self.why.clone(),
         }
@@ -99,68 +98,70 @@ impl StoreAway {
 }
 
 impl Member {
-    /// Whether it has a part of the ring.
+    /// Whether the member has a part of the ring.
     pub fn is_on_ring(&self) -> bool {
         let aside = self.store_away.as_ref().is_some_and(|away| away.aside);
         self.state == MemberState::Active && !aside
     }
 }
 
-/// The members as they were together at one revision.
+/// All members at one revision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
-    /// Grows with every change. Between two answers with the same revision nothing changed;
-    /// it may grow without one.
+    /// Increases with every change. Two results with the same revision are equal; the revision may
+    /// also increase without a change.
     pub revision: u64,
-    /// In the order of their names.
+    /// The members in the order of their names.
     pub members: Vec<Member>,
 }
 
 impl Membership {
-    /// The members that a ring is made of: those that are active and do not stand aside.
+    /// The members from which the ring is built: those that are active and do not stand aside.
     pub fn ring(&self) -> Vec<RingMember> {
         let active = self.members.iter().filter(|member| member.is_on_ring());
         active.map(|m| RingMember { name: m.name.clone(), weight: m.weight }).collect()
     }
 
-    /// The member of that name.
+    /// The member with that name.
     pub fn get(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name.as_str() == name)
     }
 }
 
-/// One node's place among the members.
+/// The membership of one node.
 #[async_trait]
 pub trait Members: Send + Sync {
-    /// Joins under this handle's name, or says something new of itself. Returns the revision
-    /// from which on the others see it.
+    /// Joins under this handle's name, or updates the announcement. Returns the revision at which
+    /// the other members see it.
     ///
     /// # Errors
-    /// [`Unavailable`](super::coordination::Error::Unavailable) while an earlier incarnation
-    /// of the name is registered: it may be dead, and then goes with its lease.
-    /// [`Refused`](super::coordination::Error::Refused) when it outlives that: two nodes have
-    /// one name.
+    /// [`Unavailable`](super::coordination::Error::Unavailable) while an earlier incarnation of the
+    /// name is registered: it may have died, and then disappears when its lease expires.
+    /// [`Refused`](super::coordination::Error::Refused) if it stays registered after that: two
+    /// nodes have the same name.
     async fn join(&self, announcement: &Announcement) -> Result<u64>;
 
-    /// Prolongs the membership (and a leadership on the same lease). False: it is lost, join
-    /// again.
+    /// Renews the membership, and a leadership on the same lease. `false`: the membership is lost
+    /// and the node has to join again.
     async fn keep_alive(&self) -> Result<bool>;
 
-    /// Sets the state of the member of that name, this node's or another's. False: there is
-    /// no such member.
+    /// Sets the state of the member with that name, which may be this node or another one. `false`:
+    /// there is no such member.
     async fn set_state(&self, name: &ServerName, state: MemberState) -> Result<bool>;
 
-    /// Tells the others that this node misses the store, or (none) that it reaches it. It holds
-    /// until something else is said, also when the node joins again. False: it is no member.
+    /// Reports to the other members that this node cannot reach the store, or with `None` that it
+    /// can. The report remains until it is replaced, even if the node joins again. `false`: the
+    /// node is not a member.
     async fn say_of_store(&self, away: Option<StoreAway>) -> Result<bool>;
 
-    /// Leaves at once, with a leadership on the same lease. Having left before is no error.
+    /// Leaves immediately, and releases a leadership on the same lease. Having left before is not
+    /// an error.
     async fn leave(&self) -> Result<()>;
 
     /// All members at one revision.
     async fn members(&self) -> Result<Membership>;
 
-    /// Returns when the members may have changed after `since`, at the latest after
-    /// `timeout`. A hint: the caller asks again.
+    /// Returns when the members may have changed after the revision `since`, at the latest after
+    /// `timeout`. This is a hint: the caller has to check.
     async fn members_changed(&self, since: u64, timeout: Duration);
 }

@@ -1,5 +1,7 @@
-//! What the host needs from outside, as traits. Adapters implement them, one conformance
-//! suite holds every adapter to the same meaning, and only `main.rs` names adapters.
+//! The services that the host depends on, as traits (ports).
+//!
+//! Adapters implement the traits, one conformance suite checks that all adapters behave alike, and
+//! only the command line (`cli`), which assembles the host, names adapters.
 
 pub mod activity;
 pub mod coordination;

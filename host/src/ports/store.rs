@@ -1,13 +1,13 @@
-//! The store: one database that holds the user's tables and the engine's own, so that one
-//! transaction can hold both.
+//! The store port: one database that holds both the user's tables and the engine's own, so that one
+//! transaction can change both.
 //!
-//! The operations are coarse and typed: no SQL passes through, and every one of them is
-//! atomic. Two kinds of writers are refused by the store itself: a leader below the fence
-//! ([`Error::Fenced`]) and an owner whose epoch has passed (its streams are left out of
-//! the commit, [`Outcome::Left`]).
+//! This port defines what a store adapter must guarantee; the conformance suite checks it. Every
+//! operation is coarse, typed and atomic, and no SQL passes through the port. The store itself
+//! rejects two kinds of stale writers: a leader whose term is below the fence ([`Error::Fenced`])
+//! and an owner whose epoch has passed (its streams are left out of the commit, [`Outcome::Left`]).
 //!
-//! Errors separate *this item* (an [`Outcome`]) from *the infrastructure* (an [`Error`]):
-//! an error consumes no attempt and makes no dead letter.
+//! A failure of *one item* is an [`Outcome`]; a failure of *the infrastructure* is an [`Error`]. An
+//! error consumes no attempt and creates no dead letter.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -31,31 +31,32 @@ use serde::{Deserialize, Serialize};
 
 use super::guests::Lane;
 
-/// The infrastructure failed, or refused the writer.
+/// The infrastructure failed, or the store rejected the writer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// The writer's term is below the fence, or its token is another's.
+    /// The writer's term is below the fence, or its token belongs to another leadership.
     #[error("fenced: the store knows a later term")]
     Fenced,
-    /// Busy, locked, deadlocked, timed out: nothing was changed, try again.
+    /// The store is busy, locked, deadlocked or timed out. Nothing was changed; the call can be
+    /// retried.
     #[error("the store is busy: {0}")]
     Busy(String),
-    /// Gone, full, read-only or broken: nothing was changed.
+    /// The store is unreachable, full, read-only or damaged. Nothing was changed.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
-    /// The transaction may or may not have committed: [`Store::find_commit`] tells.
+    /// The transaction may or may not have committed. [`Store::find_commit`] determines which.
     #[error("the result of the commit is unknown: {0}")]
     Unknown(String),
-    /// The database refuses the statement as it and its tables are now, whatever the item: a
-    /// privilege is missing, or a table, a column or a type is not what is mapped. Nothing was
-    /// changed; it goes on once that is mended.
+    /// The database rejects the statement regardless of the item: a privilege is missing, or a
+    /// table, a column or a type differs from its mapping. Nothing was changed; the same call
+    /// succeeds after the database or the mapping is corrected.
     #[error("the database refuses: {1}")]
     Refused(Cause, String),
-    /// The request cannot be right, on any attempt: a fault of the program, a mapping or
-    /// a configuration.
+    /// The request is invalid and would fail on every attempt: a bug, a wrong mapping or a wrong
+    /// configuration.
     #[error("{0}")]
     Invalid(String),
-    /// A read returns more than whoever reads may have ([`Snapshot::read_at_most`]).
+    /// A read would return more than the reader's limit ([`Snapshot::read_at_most`]).
     #[error("{0}")]
     TooLarge(String),
 }
@@ -65,31 +66,31 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 // ------------------------------------------------------------------------ leadership
 
-/// What a raise of the fence has settled.
+/// The result of raising the fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Raised {
-    /// Partitions this node owns from now on, with their new epochs.
+    /// The partitions that this node owns from now on, with their new epochs.
     pub owned: Vec<(Partition, OwnerEpoch)>,
 }
 
-/// The fence as the store knows it.
+/// The highest term that the store has recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FenceState {
     /// The highest term.
     pub term: Term,
-    /// Who raised it.
+    /// The node that raised the fence to this term.
     pub node: NodeName,
-    /// When.
+    /// When the fence was raised.
     pub raised_at: Time,
 }
 
-/// What has come into the queues, for a node that executes what another one plans. It may
-/// name more than there is, and never less.
+/// What has arrived in the queues, for a node that executes what another node plans. It may report
+/// more than has arrived, but never less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Arrivals {
-    /// Up to here it tells; the next question goes on from it.
+    /// Everything up to this mark is reported. Pass it to the next call.
     pub mark: u64,
-    /// Whether a stream has grown.
+    /// Whether any stream has new items.
     pub log: bool,
     /// The earliest due time among new timers.
     pub timer: Option<Time>,
@@ -103,54 +104,57 @@ pub use besom_core::plan::{
     NewRun, Pause, Run, Seen, SlotDecision, SlotOutcome, SlotRecord, TaskState, Trigger,
 };
 
-/// A page of a scan, to be planned in one transaction with its cursor.
+/// A page of a scan, to be planned in one transaction together with its cursor.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanPage {
-    /// The run.
+    /// The run that scanned the page.
     pub run: RunId,
-    /// Its task.
+    /// The task of the run.
     pub task: TaskName,
-    /// The tenant that was scanned; none for a scan over all.
+    /// The scanned tenant; `None` for a scan over all tenants.
     pub tenant: Option<Tenant>,
-    /// What was found. Equal identities within a page count once.
+    /// The candidates found. Equal identities within a page count once.
     pub candidates: Vec<Candidate>,
-    /// The cursor of (task, tenant) from now on; none: begin anew next time.
+    /// The new cursor of (task, tenant); `None`: the next scan starts from the beginning.
     pub cursor: Option<Vec<u8>>,
-    /// Rows looked at.
+    /// Number of rows that the scan examined.
     pub scanned: u64,
-    /// At most so many are planned, in order; from the first candidate on that would be
-    /// one too many, the rest is left for another page, and then the cursor is not moved.
-    /// (A quota. Candidates that wait already or are blocked do not use it up.)
+    /// The maximum number of items to plan, in order. The first candidate above this quota and all
+    /// that follow are left for a later page, and the cursor does not move. Candidates that are
+    /// already waiting or are blocked do not count towards the quota.
     pub quota: u64,
 }
 
-/// What became of a page.
+/// The result of planning a page.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Planned {
-    /// Items planned.
+    /// Number of items planned.
     pub planned: u64,
-    /// Candidates that wait already (log, timer or retry).
+    /// Candidates whose identity is already waiting (in the log, as a timer or as a retry).
     pub deduplicated: u64,
     /// Candidates blocked by a settled skip, a discard or an open dead letter of the same
     /// version.
     pub blocked: u64,
-    /// Candidates left because the quota was used up.
+    /// Candidates left out because the quota was used up.
     pub left: u64,
-    /// Partitions whose streams have grown.
+    /// Partitions whose streams have new items.
     pub partitions: Vec<Partition>,
-    /// The earliest due time planned.
+    /// The earliest due time among the planned items.
     pub earliest_due: Option<Time>,
 }
 
-/// The answer to a decision about the slots of a task that was made from elsewhere than where the
-/// store stands: the runs that this term has started for them (`started`, as far as it has).
+/// The answer to a slot decision that was based on an outdated state of the store: the runs that
+/// the same term has already started for these slots (`started`).
+///
+/// # Errors
+/// [`Error::Invalid`] if they are fewer than the decision starts.
 pub(crate) fn late_copy(
     task: &TaskName,
     decision: &SlotDecision,
     started: Vec<RunId>,
 ) -> Result<Vec<RunId>> {
     if started.is_empty() || started.len() < decision.runs.len() {
-        let why = format!("the slots of {task} were decided anew since that was decided");
+        let why = format!("the slots of {task} were decided again since this decision");
         return Err(Error::Invalid(why));
     }
     Ok(started)
@@ -158,71 +162,71 @@ pub(crate) fn late_copy(
 
 // --------------------------------------------------------------------------- execution
 
-/// A stream with items that are not acknowledged.
+/// The position of a stream. A stream holds the items of one task in one partition.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Stream {
-    /// The task.
+    /// The task whose items the stream holds.
     pub task: TaskName,
-    /// The partition.
+    /// The partition of the items.
     pub partition: Partition,
     /// The last acknowledged sequence number.
     pub acked: Seq,
-    /// The last one written.
+    /// The last sequence number written.
     pub tail: Seq,
 }
 
-/// A stream and what is there of it.
+/// A stream and the number of its rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamRow {
-    /// Where it stands.
+    /// The position of the stream.
     pub stream: Stream,
-    /// Rows behind the last acknowledged sequence number. As many as there are numbers, unless
+    /// Number of rows after the last acknowledged sequence number. It equals `tail - acked`, unless
     /// the stream is broken.
     pub items: u64,
 }
 
-/// An item and where it waits.
+/// An item and the place where it is waiting.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waiting {
-    /// Where.
+    /// Where the item is waiting.
     pub source: Source,
-    /// What.
+    /// The item.
     pub item: Item,
-    /// When it may be executed: the due time of a timer, the time of a retry; the epoch
-    /// for the log.
+    /// The earliest time of execution: the due time of a timer, the retry time of a retry, or the
+    /// epoch for an item of the log.
     pub run_at: Time,
 }
 
-/// A stream that cannot be read: a row is missing, or is not what was written.
+/// A stream that cannot be read because a row is missing or damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenStream {
-    /// The partition.
+    /// The partition of the stream.
     pub partition: Partition,
-    /// What is wrong with it, with the place.
+    /// What is wrong, including the place.
     pub why: String,
 }
 
-/// The answer to a read of a stream of which a number is missing.
+/// The error for a stream in which a sequence number is missing.
 pub(crate) fn gap(task: &TaskName, partition: Partition, missing: u64) -> Error {
     let place = format!("the stream of {task} in partition {partition}");
     Error::Invalid(format!("{place} has a gap: {missing} is missing"))
 }
 
-/// What several streams of a task gave.
+/// The result of reading several streams of one task.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LogRead {
-    /// What was read, one stream after the other.
+    /// The items read, stream by stream.
     pub items: Vec<Waiting>,
-    /// The streams that hold themselves back.
+    /// The streams that could not be read. They do not affect the other streams.
     pub broken: Vec<BrokenStream>,
-    /// The streams that were looked at, these included: there was no room for the others.
+    /// The streams that were examined, including broken ones. There was no room for the others.
     pub looked: Vec<Partition>,
 }
 
-/// What [`Store::read_logs`] has read so far, and how much it may still read.
+/// The progress of [`Store::read_logs`]: what was read, and how much more may be read.
 #[derive(Debug)]
 pub struct LogRoom {
-    /// What was read.
+    /// What was read so far.
     pub read: LogRead,
     each: u32,
     limit: u32,
@@ -230,17 +234,19 @@ pub struct LogRoom {
 }
 
 impl LogRoom {
-    /// Room for so many items, of one stream and of all, and about so many bytes.
+    /// Allows at most `each` items of one stream, `limit` items of all streams, and about `bytes`
+    /// bytes of payload.
     pub fn new(each: u32, limit: u32, bytes: usize) -> LogRoom {
         LogRoom { read: LogRead::default(), each, limit, bytes }
     }
 
-    /// Items of all streams together.
+    /// The maximum number of items of all streams together.
     pub fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Items and bytes that may be read of the next stream; none: the room is used up.
+    /// The number of items and bytes that may be read from the next stream; `None`: there is no
+    /// room left.
     pub fn left(&self) -> Option<(u32, usize)> {
         let read = u32::try_from(self.read.items.len()).unwrap_or(u32::MAX);
         let items = self.limit.saturating_sub(read).min(self.each);
@@ -248,11 +254,11 @@ impl LogRoom {
         (!full).then_some((items, self.bytes))
     }
 
-    /// Takes what a stream gave; whether the next one may be read. A stream that is broken
-    /// ([`Error::Invalid`]) holds back itself alone.
+    /// Adds the result of reading one stream. Returns whether the next stream may be read. A broken
+    /// stream ([`Error::Invalid`]) is recorded and does not stop the others.
     ///
     /// # Errors
-    /// The infrastructure's, where nothing was read before it.
+    /// A failure of the infrastructure, if nothing was read before it.
     pub fn take<E: Into<Error>>(
         &mut self,
         partition: Partition,
@@ -273,9 +279,9 @@ impl LogRoom {
                 self.read.broken.push(BrokenStream { partition, why });
                 Ok(true)
             }
-            // What was read is good; the rest is asked for again.
+            // What was read before the failure is valid; the caller asks for the rest again.
             Err(error) if !self.read.items.is_empty() => {
-                tracing::debug!(%error, "the streams are read in parts");
+                tracing::debug!(%error, "only some of the streams were read");
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -286,88 +292,88 @@ impl LogRoom {
 /// What to do with one item in a commit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Where it waits: this is acknowledged.
+    /// Where the item is waiting. The commit acknowledges it there.
     pub source: Source,
     /// The item.
     pub item: Item,
-    /// The epoch under which the committer owns the item's partition.
+    /// The owner epoch under which the committing node owns the item's partition.
     pub epoch: OwnerEpoch,
-    /// What is to happen.
+    /// What happens to the item.
     pub decision: Decision,
 }
 
 pub use super::lines::{RunLine, RunLines};
 pub use besom_core::queue::Decision;
 
-/// A batch to be committed in one transaction: any number of tasks and streams. Entries of
-/// one stream are in the order of their sequence numbers and without gaps from its cursor;
-/// a stream that is not is left out whole ([`LeftOut::NotThere`]).
+/// A batch to be committed in one transaction, with entries of any number of tasks and streams. The
+/// entries of one stream are in the order of their sequence numbers and follow its cursor without
+/// gaps; a stream that violates this is left out completely ([`LeftOut::NotThere`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// Its unique mark.
+    /// The unique id of this commit. It makes an unknown result decidable ([`Store::find_commit`]).
     pub id: CommitId,
-    /// Who commits.
+    /// The incarnation that commits.
     pub node: NodeName,
-    /// The entries. No two of them touch the same row; they take effect as if one after
+    /// The entries. No two of them touch the same row; they take effect as if committed one after
     /// the other.
     pub entries: Vec<Entry>,
-    /// The latest instant that a guest was given as the present: what it decided holds from then
-    /// on, and is left out before it by the store's clock ([`LeftOut::NotDue`]).
+    /// The latest instant that a guest was given as the present. Its decisions hold from that
+    /// instant on: while the store's clock is behind it, the batch is left out
+    /// ([`LeftOut::NotDue`]).
     pub as_of: Time,
-    /// For [`besom_core::proposal::Guard::Idle`]: the activity keys observed as idle just
-    /// before the commit, per entry index, by the caller. The store's own activity table,
-    /// where the adapter has it, is read again inside the transaction.
+    /// For [`besom_core::proposal::Guard::Idle`]: the activity keys that the caller observed as
+    /// idle just before the commit, by entry index. Ignored if `activity_in_store` is set.
     pub idle: Vec<(usize, String)>,
-    /// Whether the activity is kept in this store (then it is read inside the
-    /// transaction and `idle` is not looked at).
+    /// Whether the activity is kept in this store. If so, it is read inside the transaction and
+    /// `idle` is ignored.
     pub activity_in_store: bool,
-    /// The lane of their task: how the batch is ordered among what waits for the store.
+    /// The lane of the task. It determines the order among the requests that wait for the store.
     pub lane: Lane,
 }
 
-/// What became of an entry.
+/// The result of one entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Applied.
+    /// The guards held and the changes were applied.
     Committed,
-    /// Skipped, with the reason (its own, or of a guard that failed).
+    /// Skipped, with the reason given by the item or by the guard that failed.
     Skipped(String),
-    /// Moved to the retries until then.
+    /// Moved to the retries, to be executed at this time.
     Retried(Time),
-    /// Moved to the dead letters.
+    /// Moved to the dead letters, with the error.
     Dead(String),
-    /// Left out with its effects, because...
+    /// Left out of the commit. Nothing of this entry has changed.
     Left(LeftOut),
 }
 
-/// Why an entry was left out of a commit. Nothing of it has changed.
+/// Why an entry was left out of a commit. The entry has changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeftOut {
-    /// The partition has another owner or epoch.
+    /// The partition has another owner or another epoch.
     NotOwner,
-    /// The stream's cursor, or the timer or retry, is not where the batch expects it:
-    /// somebody has acknowledged it.
+    /// The stream's cursor is not where the batch expects it, or the timer or retry does not exist:
+    /// the entry was acknowledged by another commit.
     NotThere,
-    /// A timer before its due time, or a batch before [`Batch::as_of`], by the store's clock. A
-    /// retry may be executed before its time: back-off is the host's choice, and a pass without
-    /// a host has none.
+    /// By the store's clock, the timer is before its due time or the batch is before
+    /// [`Batch::as_of`]. A retry may be executed before its time: the host chooses the back-off,
+    /// and a one-off pass without a host has none.
     NotDue,
 }
 
-/// What a commit has done.
+/// The result of a commit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Committed {
-    /// One for each entry.
+    /// The outcome of each entry, in the order of the batch.
     pub outcomes: Vec<Outcome>,
-    /// The store's clock in the transaction.
+    /// The time of the transaction, by the store's clock.
     pub at: Time,
-    /// Runs that ended with it.
+    /// Runs that ended with this commit.
     pub runs_ended: Vec<RunId>,
 }
 
 impl Batch {
-    /// Where the store's clock has not come to [`Batch::as_of`] yet: nothing is done, nor is the
-    /// mark written, and all entries are left out.
+    /// If the store's clock is behind [`Batch::as_of`], returns the result that leaves out every
+    /// entry. The store then writes nothing, not even the commit id.
     pub(crate) fn ahead_of(&self, now: Time) -> Option<Committed> {
         (self.as_of > now).then(|| Committed {
             outcomes: vec![Outcome::Left(LeftOut::NotDue); self.entries.len()],
@@ -382,78 +388,80 @@ impl Batch {
 use besom_core::command::counted;
 pub use besom_core::command::{Command, DeadSelector, MessageSelector};
 
-/// A command from the words that a store keeps. What cannot be read is [`Command::Unknown`], so
-/// that it keeps no other command from being read.
+/// Parses a stored command. A command that cannot be parsed becomes [`Command::Unknown`], so that
+/// it does not block the commands after it.
 pub(crate) fn command_of(json: &str) -> Command {
     serde_json::from_str(json).unwrap_or(Command::Unknown)
 }
 
-/// A command as it stands in the store.
+/// A command as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CommandRow {
-    /// Its number.
+    /// The number of the command, in the order of submission.
     pub id: u64,
-    /// What.
+    /// What was requested.
     pub command: Command,
-    /// Who.
+    /// The identity of the requester.
     pub by: String,
-    /// Why.
+    /// The requester's reason; empty if none was given.
     pub reason: String,
-    /// When.
+    /// When it was submitted.
     pub at: Time,
-    /// When a leader applied it.
+    /// When a leader applied it; `None`: it is pending.
     pub applied_at: Option<Time>,
-    /// What came of it.
+    /// The result for the requester, once a leader has applied or refused it.
     pub result: Option<String>,
-    /// Whether the leader has refused it; the result says why.
+    /// Whether the leader refused the command. `result` has the reason.
     pub refused: bool,
 }
 
-/// The effect of a command, applied under the fence in one transaction with the mark
-/// that it was applied.
+/// The effect of a command. It is applied under the fence, in the transaction that marks the
+/// command as applied.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CommandEffect {
-    /// Slots and runs (trigger).
+    /// Writes slots and starts runs (trigger).
     Slots(SlotDecision),
-    /// Pause, from the row's who, why and when.
+    /// Pauses the task, with the requester, the reason and the time of the command.
     Pause(TaskName),
-    /// Resume; the schedule counts from now.
+    /// Resumes the task. Its schedule counts from now on.
     Resume(TaskName),
-    /// End the scan of the run with this error, as [`Store::end_scan`] does: the run itself
-    /// ends with the last of its items in the log. A run that has ended is left alone.
+    /// Ends the scan of the run with this error, as [`Store::end_scan`] does; the run itself ends
+    /// with the last of its items in the log. A run that has already ended is left unchanged.
     Cancel(RunId, String),
-    /// Dead letters into the retries, at once, with fresh attempts (errors are kept). An
-    /// identity waits only once: a dead letter whose identity waits already is left, and
-    /// of several of one identity the newest goes. Where [`DeadSelector::expect`] is another
-    /// number than the open letters that match, the command is refused.
+    /// Moves dead letters to the retries, due immediately and with fresh attempts; their errors are
+    /// kept. An identity can wait only once: a dead letter whose identity is already waiting is
+    /// left where it is, and of several dead letters of one identity only the newest moves. If the
+    /// number of matching open letters differs from [`DeadSelector::expect`], the command is
+    /// refused.
     RetryDead(DeadSelector),
-    /// Dead letters discarded, each with a history row that names who and why. Their versions
-    /// are not planned again. Refused likewise where another number matches.
+    /// Discards dead letters, each with a history row that names the requester and the reason.
+    /// Their versions are not planned again. The command is refused as for
+    /// [`CommandEffect::RetryDead`] if the number of matching letters differs.
     DiscardDead(DeadSelector),
-    /// Messages that were given up become pending again, to be delivered at once with fresh
-    /// attempts (the last error is kept). One that a later message of its task, tenant, topic
-    /// and key has followed is left: its receiver knows better by now.
+    /// Makes abandoned messages pending again, due immediately and with fresh attempts; the last
+    /// error is kept. A message that was followed by a later one of the same task, tenant, topic
+    /// and key is left as it is, because its receiver already has newer information.
     RetryMessages(MessageSelector),
-    /// Every stream of the task that is broken (it misses rows, or has one that cannot be read) is
-    /// numbered anew behind its last number, in its order. Rows that cannot be read are removed.
-    /// What the counters know and the log no longer has is written off: counted as discarded, in
-    /// the baseline, and taken from the runs that planned it; nothing blocks it. Refused where no
-    /// stream is broken.
+    /// Renumbers every broken stream of the task, that is, one with missing or unreadable rows, in
+    /// its order and after its last number. Unreadable rows are removed. Items that were counted
+    /// but no longer exist are written off: they count as discarded, in the baseline, and are
+    /// subtracted from the runs that planned them; nothing blocks planning them again. Refused if
+    /// no stream is broken.
     RepairStreams(TaskName),
-    /// Nothing but the mark: what was asked is no matter of the store.
+    /// Only marks the command as applied: its effect is not in the store.
     Note,
-    /// Nothing: it cannot be done, for this reason.
+    /// Does nothing: the command is refused for this reason.
     Refuse(String),
 }
 
 impl CommandEffect {
-    /// Whether the command is refused.
+    /// Whether the effect is a refusal.
     pub fn is_refusal(&self) -> bool {
         matches!(self, CommandEffect::Refuse(_))
     }
 
-    /// What is kept of the command: whether it is refused, and the leader's words with what only
-    /// the transaction knows.
+    /// The outcome to record: whether the command is refused, and the result. The result is the
+    /// leader's text, extended by numbers that are known only inside the transaction.
     pub fn outcome(&self, words: &str, applied: &Applied) -> (bool, String) {
         match (self, &applied.refused) {
             (_, Some(why)) => (true, why.clone()),
@@ -476,34 +484,34 @@ impl CommandEffect {
     }
 }
 
-/// What an applied command has done.
+/// The result of applying a command.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Applied {
-    /// Runs started.
+    /// Runs that were started.
     pub runs: Vec<RunId>,
-    /// Dead letters moved or discarded.
+    /// Number of dead letters moved or discarded.
     pub dead: u64,
-    /// Messages that are pending again.
+    /// Number of messages that are pending again.
     pub messages: u64,
-    /// Streams that were repaired.
+    /// The streams that were repaired.
     #[serde(default)]
     pub repaired: Repaired,
-    /// Why nothing was done: something else was found than whoever asked had seen.
+    /// Why nothing was done: the store has changed since the requester looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// What a repair of streams has done.
+/// The result of repairing streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Repaired {
-    /// Streams that were numbered anew.
+    /// Number of streams that were renumbered.
     pub streams: u64,
-    /// Items that were written off.
+    /// Number of items that were written off.
     pub lost: u64,
 }
 
 impl Repaired {
-    /// The refusal where there was nothing to repair.
+    /// The refusal if there was nothing to repair.
     pub(crate) fn refusal(self, task: &TaskName) -> Option<String> {
         (self == Repaired::default()).then(|| format!("no stream of {task} is broken"))
     }
@@ -511,92 +519,91 @@ impl Repaired {
 
 // -------------------------------------------------------------------------- inspection
 
-/// A dead letter.
+/// An item that was set aside because it failed for good.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeadLetter {
-    /// Its number.
+    /// The number of the letter, in the order of setting aside.
     pub id: u64,
-    /// The item, with every error.
+    /// The item, with the errors of all its attempts.
     pub item: Item,
     /// When it was set aside.
     pub at: Time,
-    /// When a later commit of the same identity did what this item could not; none: it is
-    /// open. A resolved one blocks nothing and can neither be retried nor discarded.
+    /// When a later commit of the same identity succeeded; `None`: the letter is open. A resolved
+    /// letter blocks nothing and can be neither retried nor discarded.
     pub resolved_at: Option<Time>,
 }
 
-/// Which dead letters of a selection.
+/// Which dead letters of a selection to return.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Letters {
-    /// Those that somebody has to look at.
+    /// Open letters only: those that need attention.
     Open,
-    /// Resolved ones as well.
+    /// Open and resolved letters.
     All,
 }
 
-/// A row of the history: what became of one item.
+/// A row of the history: the outcome of one item.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HistoryRow {
-    /// Its number.
+    /// The number of the row. Newer rows have higher numbers.
     pub id: u64,
-    /// The item.
+    /// The identity of the item.
     pub identity: Identity,
-    /// The run that planned it.
+    /// The run that planned the item.
     pub run: RunId,
-    /// When.
+    /// When the outcome was committed, by the store's clock.
     pub at: Time,
-    /// `committed`, `skipped`, `dead`, `discarded`.
+    /// `committed`, `skipped`, `dead` or `discarded`.
     pub outcome: String,
-    /// Whether a skip was settled.
+    /// Whether a skip was settled. A settled skip blocks planning the same version again.
     pub settled: bool,
-    /// Why, for the outcomes without effects.
+    /// The reason, for outcomes without effects.
     pub reason: Option<String>,
-    /// The plugin's notes, where it committed.
+    /// The plugin's notes, for a committed item.
     pub notes: Vec<Field>,
-    /// Who committed; for a discarded item, who raised the fence.
+    /// The node that committed the outcome; for a discarded item, the leader.
     pub node: NodeName,
-    /// The mark of the commit; 0 for a discarded item.
+    /// The id of the commit; 0 for a discarded item.
     pub commit: CommitId,
-    /// Bytes of the before-images held for undo.
+    /// Size of the before-images held for undo, in bytes.
     pub undo_bytes: u64,
 }
 
-/// Which history rows: all fields that are given hold.
+/// Selects history rows. A row must match all fields that are set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HistoryQuery {
-    /// Of this task.
+    /// Rows of this task only.
     pub task: Option<TaskName>,
-    /// Of this tenant.
+    /// Rows of this tenant only.
     pub tenant: Option<Tenant>,
-    /// Of this key.
+    /// Rows of this key only.
     pub key: Option<String>,
-    /// Of this run.
+    /// Rows of items that this run planned.
     pub run: Option<RunId>,
-    /// Numbers below this one.
+    /// Rows with lower numbers than this one, for paging.
     pub before: Option<u64>,
-    /// At most so many, newest first.
+    /// Maximum number of rows, newest first.
     pub limit: u32,
 }
 
-/// Counters of a task and tenant.
+/// The counters of one task and tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
-    /// Items planned, ever.
+    /// Items ever planned.
     pub planned: u64,
-    /// With effects.
+    /// Items whose effects were committed.
     pub committed: u64,
-    /// Without.
+    /// Items that ended without effects.
     pub skipped: u64,
-    /// Set aside, and neither retried nor discarded. A later commit of the same identity
-    /// resolves a dead letter, but it was planned as an item of its own and is counted as
-    /// such: what ended as dead stays in the sum.
+    /// Items set aside and neither retried nor discarded. A resolved dead letter still counts: the
+    /// later item of the same identity that resolved it was planned and is counted separately.
     pub dead: u64,
-    /// Dead letters discarded.
+    /// Dead letters that were discarded.
     pub discarded: u64,
-    /// In the log, the timers and the retries.
+    /// Items waiting in the log, as timers or as retries.
     pub pending: u64,
-    /// Of the dead ones: resolved. For the recount alone: it is no part of the sum, and of no
-    /// report.
+    /// How many of the dead letters are resolved. Used by the recount only; not part of the sum or
+    /// of any report.
     #[serde(skip)]
     pub resolved: u64,
 }
@@ -614,242 +621,245 @@ impl std::ops::AddAssign<&Counts> for Counts {
 }
 
 impl Counts {
-    /// Conservation: whatever was planned is at its end, set aside or waiting.
+    /// Whether the books balance: every planned item has ended, was set aside or is waiting.
     pub fn conserved(&self) -> bool {
         self.planned == self.committed + self.skipped + self.dead + self.discarded + self.pending
     }
 }
 
-/// The recount of one task and tenant beside its counters.
+/// The counters of one task and tenant, and their recount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditRow {
-    /// The task.
+    /// The task of the counters.
     pub task: TaskName,
-    /// The tenant.
+    /// The tenant of the counters; `None` for items without a tenant.
     pub tenant: Option<Tenant>,
-    /// What the counters say.
+    /// The stored counters.
     pub counted: Counts,
-    /// What history (with the baseline of what was pruned), dead letters, log, timers and
-    /// retries add up to.
+    /// The recount of the history (with the baseline of pruned rows), dead letters, log, timers and
+    /// retries.
     pub recounted: Counts,
 }
 
-/// The engine's own books, recounted in one snapshot.
+/// The recount of the engine's books, made in one snapshot.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Audit {
-    /// Per task and tenant.
+    /// One row per task and tenant.
     pub rows: Vec<AuditRow>,
-    /// What is wrong beyond numbers: gaps in a stream, an item waiting twice, an index
-    /// entry without its item, a run that counts wrongly.
+    /// Inconsistencies other than numbers: gaps in a stream, an item that waits twice, an index
+    /// entry without its item, a run with wrong counts.
     pub violations: Vec<String>,
 }
 
 impl Audit {
-    /// Whether the counters equal their recount and are conserved, and nothing else is wrong.
+    /// Whether all counters equal their recount and balance, and there are no violations.
     pub fn balanced(&self) -> bool {
         self.violations.is_empty()
             && self.rows.iter().all(|row| row.counted == row.recounted && row.counted.conserved())
     }
 }
 
-/// How much waits, of one task.
+/// How many items of one task are waiting.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Depth {
-    /// The task.
+    /// The task; always set in results of [`Store::depths`].
     pub task: Option<TaskName>,
-    /// Items planned, ever. What of them does not wait has come to its end.
+    /// Items ever planned. The difference to the waiting items have ended.
     pub planned: u64,
-    /// In the log.
+    /// Items in the log.
     pub log: u64,
-    /// Timers.
+    /// Items that are waiting as timers for their due time.
     pub timers: u64,
-    /// Retries.
+    /// Items that are waiting to be retried.
     pub retries: u64,
     /// Open dead letters.
     pub dead: u64,
-    /// The next due time of a timer.
+    /// The due time of the earliest timer.
     pub next_due: Option<Time>,
-    /// Since when the oldest item of the log waits, or the due time of an overdue timer.
+    /// Since when the oldest item of the log has been waiting, or the due time of the earliest
+    /// overdue timer.
     pub oldest: Option<Time>,
-    /// Bytes of before-images held.
+    /// Size of the before-images held, in bytes.
     pub undo_bytes: u64,
 }
 
-/// A node as it was last seen.
+/// A node as it last reported itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeRow {
-    /// Its name.
+    /// The incarnation of the node.
     pub node: NodeName,
     /// `following`, `leading`, `draining`, `stopped`.
     pub state: String,
-    /// When it last said so.
+    /// When the node wrote this row.
     pub seen_at: Time,
-    /// Its configuration's digest.
+    /// The digest of its configuration.
     pub config_digest: String,
-    /// What it could not reach then.
+    /// The services that it could not reach at that time.
     pub missing: Vec<Missing>,
-    /// Its machine's name; empty: it is of an earlier version.
+    /// The name of its machine; empty: the row was written by an earlier version.
     pub hostname: String,
-    /// Where the others reach it; empty: nowhere.
+    /// The address at which other nodes reach it; empty: none.
     pub address: String,
-    /// Its share of the partitions beside the others'.
+    /// Its weight: its share of the partitions relative to the other nodes.
     pub weight: u32,
-    /// What it says of itself; none: nothing yet, or in a form of another version.
+    /// The node's own report; `None`: it has not reported yet, or used the format of another
+    /// version.
     pub report: Option<Report>,
 }
 
-/// Something that a node cannot reach.
+/// A service that a node cannot reach.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// What.
+    /// The service, for example `the store`.
     pub what: String,
     /// Since when it has not answered.
     pub since: Time,
-    /// What came instead of the last answer.
+    /// The last error instead of an answer.
     pub why: String,
 }
 
-/// Terms that are remembered however old they are.
+/// The number of newest terms that are kept regardless of their age.
 pub const TERMS_KEPT: u32 = 20;
 
-/// How long things are kept.
+/// How long data is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention<'a> {
-    /// History, slots, runs with what they logged, commands, messages at their end, what the
-    /// tasks have settled, cursors of tenants since they were last visited; terms, but for the newest [`TERMS_KEPT`].
+    /// History, slots, runs with their log lines, commands, ended messages, settled versions,
+    /// tenants' cursors since their last visit, and terms except for the newest [`TERMS_KEPT`].
     pub history: Duration,
-    /// Before-images, by task; those of a task that is not named go with their history row.
+    /// Before-images, by task. Those of a task that is not listed are removed with their history
+    /// row.
     pub undo: &'a [(TaskName, Duration)],
-    /// Nodes, from when they were last seen.
+    /// Nodes, counted from when they were last seen.
     pub nodes: Duration,
-    /// The topics that have a route: what waits of any other is nobody's to deliver, and is kept as
-    /// long as the history. None: that is not known, and all that waits stays.
+    /// The topics that have a route. Messages waiting for any other topic cannot be delivered and
+    /// are kept as long as the history. `None`: the routes are unknown, and all waiting messages
+    /// are kept.
     pub routed: Option<&'a [String]>,
 }
 
-/// What is removed by [`Store::prune`].
+/// What [`Store::prune`] has removed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Pruned {
-    /// History rows, added to the baseline.
+    /// History rows, which were added to the baseline.
     pub history: u64,
-    /// Before-images.
+    /// Before-images of items.
     pub undo: u64,
-    /// Other rows: commits, slots, runs and their lines, commands, messages at their end,
-    /// resolved dead letters, terms.
+    /// Other rows: commits, slots, runs and their lines, commands, ended messages, resolved dead
+    /// letters, terms.
     pub other: u64,
 }
 
 // ------------------------------------------------------------------------------ outbox
 
-/// A message and what has become of it.
+/// A message of the outbox and the state of its delivery.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// The task that emitted it; none: an operator's write.
+    /// The task that emitted it; `None`: an operator's write emitted it.
     pub task: Option<TaskName>,
     /// The tenant of the item that emitted it.
     pub tenant: Option<Tenant>,
-    /// Where it goes.
+    /// The topic, which determines the receiver.
     pub topic: String,
-    /// Messages of one task, tenant, topic and key are delivered in their order.
+    /// Messages of one task, tenant, topic and key are delivered in order.
     pub key: String,
-    /// What has become of it.
+    /// The state of the delivery.
     pub delivery: Delivery,
-    /// Not tried before then, while it is pending.
+    /// A pending message is not attempted before this time.
     pub next_at: Time,
 }
 
-/// Messages that wait to be delivered.
+/// The number and size of messages that wait for delivery.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// How many.
+    /// Number of messages.
     pub messages: u64,
-    /// The bytes of their keys and payloads.
+    /// Size of their keys and payloads, in bytes.
     pub bytes: u64,
 }
 
-/// Which messages.
+/// Selects messages. A message must match all fields that are set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MessageQuery {
-    /// Of this topic.
+    /// Messages of this topic only.
     pub topic: Option<String>,
-    /// In this state.
+    /// Messages in this state only.
     pub state: Option<besom_core::delivery::State>,
-    /// At most so many, newest first.
+    /// Maximum number of messages, newest first.
     pub limit: u32,
 }
 
 // --------------------------------------------------------------------------- snapshots
 
-/// A range read: rows of one tenant in the order of an index, equal ones in the order of
-/// the key. NULL comes before every value; a bound leaves NULL out. Over all tenants, the
-/// tenant comes before the index.
+/// A range read: the rows of one tenant in the order of an index; rows with equal values are in the
+/// order of the key. NULL sorts before every value, and a bound excludes NULL. In a read over all
+/// tenants, the tenant sorts before the index.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Range {
-    /// The collection.
+    /// The collection to read.
     pub collection: String,
-    /// The index; none: the key.
+    /// The index to read by; `None`: the key.
     pub index: Option<String>,
-    /// Equal values of the first columns of the index.
+    /// Values that the first columns of the index must equal.
     pub prefix: Vec<Value>,
-    /// Inclusive bounds of the column after the prefix.
+    /// The inclusive lower bound of the column after the prefix.
     pub lower: Option<Value>,
-    /// Inclusive.
+    /// The inclusive upper bound of the column after the prefix.
     pub upper: Option<Value>,
-    /// Further conditions on the rows inside the range.
+    /// Further conditions that the rows within the range must meet.
     pub conditions: Vec<Condition>,
-    /// What to return.
+    /// The columns to return.
     pub columns: Vec<String>,
-    /// From the upper end.
+    /// Whether to read from the upper end.
     pub descending: bool,
-    /// At most so many rows.
+    /// Maximum number of rows.
     pub limit: u32,
-    /// At most about so many bytes (at least one row).
+    /// Approximate maximum size, in bytes. At least one row is returned.
     pub bytes_max: usize,
-    /// The page ends where so many rows were looked at, however few of them the conditions have
-    /// left; 0: no bound.
+    /// Maximum number of rows examined before the page ends, regardless of how many meet the
+    /// conditions; 0: no limit.
     pub scan_max: u64,
-    /// Where the page before ended ([`RangePage::next`]).
+    /// Where the previous page ended ([`RangePage::next`]).
     pub after: Option<Vec<u8>>,
-    /// Return the keys of the rows as well.
+    /// Whether to return the keys of the rows as well.
     pub keys: bool,
 }
 
 /// A page of a range read.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RangePage {
-    /// The rows.
+    /// The rows that meet the conditions.
     pub rows: Vec<Row>,
-    /// The key of each row, if asked for.
+    /// The key of each row, if requested.
     pub keys: Vec<RowKey>,
-    /// Where the next page goes on; none: the range is at its end.
+    /// Where the next page starts; `None`: the end of the range was reached.
     pub next: Option<Vec<u8>>,
-    /// Rows the database looked at, as far as it is known: those returned and those that
-    /// the conditions left out.
+    /// Rows that the database examined, as far as it reports them: the returned rows and those that
+    /// the conditions excluded.
     pub scanned: u64,
 }
 
-/// One consistent view of the user's tables, for the reads of one act or one scan.
-/// `tenant` is added to every query of a collection with a tenant column; none there means
-/// all tenants. An embedded store reads on the caller's thread: reads are made from guests'
-/// threads, where nobody else waits.
+/// A consistent view of the user's tables, for the reads of one act or one scan. `tenant` is added
+/// to every query of a collection with a tenant column; `None` means all tenants. An embedded store
+/// reads on the calling thread, which may block: reads are made from the guests' threads.
 #[async_trait]
 pub trait Snapshot: Send + Sync {
-    /// Reads end by then, from now on: one that has not is given up with [`Cause::Slow`], and the
-    /// database is told to end it.
+    /// Sets the deadline of all following reads. A read that has not ended by then fails with
+    /// [`Cause::Slow`] and is cancelled in the database.
     fn read_by(&self, deadline: Instant);
 
-    /// One read returns values of at most so many bytes, from now on. One by keys that would
-    /// return more is ended with [`Error::TooLarge`] while its rows arrive; a page of a range ends
-    /// with the row that reaches it, and only a single row that is larger ends the read so.
+    /// Sets the maximum size of the values that each following read may return, in bytes. A read by
+    /// keys that exceeds it fails with [`Error::TooLarge`] while its rows arrive. A page of a range
+    /// ends with the row that reaches the limit; only a single larger row makes it fail.
     fn read_at_most(&self, bytes: u64);
 
-    /// Rows that questions for existence and for tenants have looked at, about; 0 where the
-    /// database does not tell.
+    /// Approximate number of rows examined by [`Snapshot::exists`] and [`Snapshot::tenants`]; 0 if
+    /// the database does not report it.
     fn looked_at(&self) -> u64 {
         0
     }
 
-    /// Rows by key; none for a row that is not there.
+    /// Reads rows by key, in the order of the keys; `None` for a row that does not exist.
     async fn get_many(
         &self,
         tenant: Option<&Tenant>,
@@ -858,10 +868,10 @@ pub trait Snapshot: Send + Sync {
         columns: &[String],
     ) -> Result<Vec<Option<Row>>>;
 
-    /// Rows in the order of an index.
+    /// Reads one page of rows in the order of an index.
     async fn read_range(&self, tenant: Option<&Tenant>, range: &Range) -> Result<RangePage>;
 
-    /// Whether a row matches all conditions.
+    /// Whether any row matches all conditions.
     async fn exists(
         &self,
         tenant: Option<&Tenant>,
@@ -869,7 +879,8 @@ pub trait Snapshot: Send + Sync {
         conditions: &[Condition],
     ) -> Result<bool>;
 
-    /// Tenants after `after`, in order, with at least one row in the range: a skip scan.
+    /// The tenants after `after`, in order, that have at least one row in the range. It skips from
+    /// tenant to tenant in the index.
     async fn tenants(
         &self,
         range: &Range,
@@ -877,9 +888,9 @@ pub trait Snapshot: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Tenant>>;
 
-    /// What has become of a task's own messages: the latest of each key, among those that its
-    /// items of this tenant have emitted to the topic; none for a key of which there is none
-    /// (any more: it is forgotten with the history).
+    /// The delivery states of a task's own messages: for each key, the latest message that an item
+    /// of this tenant emitted to the topic; `None` if there is no such message (any more: messages
+    /// are removed with the history).
     async fn deliveries(
         &self,
         task: &TaskName,
@@ -889,42 +900,43 @@ pub trait Snapshot: Send + Sync {
     ) -> Result<Vec<Option<Delivery>>>;
 }
 
-/// What a table of the user turned out to be, compared with its mapping.
+/// A difference between a user's table and its mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappingFault {
-    /// The collection.
+    /// The collection whose mapping is concerned.
     pub collection: String,
-    /// The key in its table in `besom.toml` that is wrong: `table`, `columns.NAME`,
-    /// `indexes.NAME`, `key`, `tenant`, `anchor`.
+    /// The key within the collection's table in `besom.toml` that is wrong: `table`,
+    /// `columns.NAME`, `indexes.NAME`, `key`, `tenant`, `anchor`.
     pub place: String,
-    /// What is wrong, and how to mend it.
+    /// What is wrong and how to correct it.
     pub message: String,
-    /// Whether it only deserves a warning.
+    /// Whether it is only a warning.
     pub warning: bool,
 }
 
-/// The store.
+/// The store: the engine's tables and the user's tables in one database.
 #[async_trait]
 pub trait Store: Send + Sync {
     // ---- the store itself
 
-    /// The store's clock: it decides what is due.
+    /// The store's clock, which decides what is due.
     async fn now(&self) -> Result<Time>;
 
-    /// A name drawn when the store was created, unlike every other store's; it stays.
+    /// A unique identifier that is generated when the store is created and never changes.
     fn identity(&self) -> &str;
 
-    /// How many partitions it was created with.
+    /// The number of partitions, which is fixed when the store is created.
     fn partitions(&self) -> u32;
 
-    /// The collections from now on. Reads and commits already running keep theirs.
+    /// Sets the collections for all following operations. Reads and commits that are already
+    /// running keep theirs.
     fn set_collections(&self, collections: Arc<Collections>);
 
     /// Compares the mapping with the database: tables, columns, keys, indexes, anchors.
     async fn check(&self, collections: &Collections) -> Result<Vec<MappingFault>>;
 
-    /// What tasks may do to collections (`granted`, by name) and the database's role may not: each
-    /// a warning. None where the database knows no roles.
+    /// The operations that tasks may perform on collections (`granted`, by name) but the database's
+    /// role may not. Each is a warning. Empty if the database has no roles.
     async fn privileges(
         &self,
         _collections: &Collections,
@@ -935,9 +947,11 @@ pub trait Store: Send + Sync {
 
     // ---- leadership
 
-    /// Raises the fence to a higher term and takes over all partitions named (all of them
-    /// where `partitions` is none), raising their epochs, in one transaction. [`Error::Fenced`] if the
-    /// fence is at or above `fence.term`.
+    /// Raises the fence to a higher term and takes over the given partitions (all if `partitions`
+    /// is `None`), raising their epochs, in one transaction.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the fence is already at or above `fence.term`.
     async fn raise_fence(
         &self,
         fence: &Fence,
@@ -945,26 +959,27 @@ pub trait Store: Send + Sync {
         partitions: Option<&[Partition]>,
     ) -> Result<Raised>;
 
-    /// Why this store is for good not the one that others find where it was opened (its file was
-    /// replaced); none: it is. What can be saved of it is saved first.
+    /// Why this store is permanently not the one that other processes find at the same place (its
+    /// file was replaced); `None`: it is still the same. Before it reports a loss, the adapter
+    /// saves what it can.
     async fn lost(&self) -> Option<String> {
         None
     }
 
-    /// The fence; none in a store that never had a leader.
+    /// The current fence; `None` in a store that never had a leader.
     async fn fence(&self) -> Result<Option<FenceState>>;
 
-    /// Every raise of the fence that is remembered, newest first.
+    /// The raises of the fence that are still recorded, newest first.
     async fn terms(&self, limit: u32) -> Result<Vec<FenceState>>;
 
     // ---- ownership
 
-    /// Who owns the partitions: all of them, in order.
+    /// The owners of all partitions, in order.
     async fn partition_table(&self) -> Result<Vec<PartitionRow>>;
 
-    /// Takes over the partitions that still have the epoch seen and were claimed by an older
-    /// ring, raising their epochs, in one transaction; the others are left alone. Returns those taken. A
-    /// commit that shows an earlier epoch is left out from then on.
+    /// Takes over those of the partitions that still have the expected epoch and were claimed by an
+    /// older ring, raising their epochs, in one transaction. The others are left unchanged. Returns
+    /// the partitions taken. From then on, entries under an earlier epoch are left out of commits.
     async fn claim_partitions(
         &self,
         node: &NodeName,
@@ -972,50 +987,60 @@ pub trait Store: Send + Sync {
         claims: &[Claim],
     ) -> Result<Vec<(Partition, OwnerEpoch)>>;
 
-    /// What a leader has put into the queues since that mark (0: since ever). For owners that
-    /// do not lead. The mark to ask with next comes back: it is lower where the store has lost
-    /// what it had (restored, or a standby that lagged), and then anything may have come.
+    /// What a leader has added to the queues since that mark (0: since the beginning). Used by
+    /// owners that do not lead. The returned mark is the one to pass to the next call. It is lower
+    /// than `since` if the store has lost data (it was restored, or a lagging standby took over);
+    /// then anything may have arrived.
     async fn arrivals(&self, since: u64) -> Result<Arrivals>;
 
-    /// Returns when something may have arrived, or a command may have been put down; at the
-    /// latest after `timeout`. A hint: the caller asks.
+    /// Returns when something may have arrived or a command may have been submitted, at the latest
+    /// after `timeout`. This is a hint: the caller has to check.
     async fn nudged(&self, timeout: Duration) {
         tokio::time::sleep(timeout).await;
     }
 
-    // ---- planning: everything here is refused below the fence
+    // ---- planning: every write here is rejected below the fence
 
-    /// What the store remembers of every task it has seen.
+    /// The stored state of every task ever seen.
     async fn task_states(&self) -> Result<Vec<TaskState>>;
 
-    /// Runs that have not ended.
+    /// All runs that have not ended.
     async fn active_runs(&self) -> Result<Vec<Run>>;
 
-    /// Writes decided slots, starts runs and stores task states. The ids of the runs come
-    /// back in their order. A run of [`Trigger::Schedule`], or of [`Trigger::Takeover`], that
-    /// the same term has started for that task and slot is not started twice: its id comes
-    /// back. One of an earlier term is [`Error::Invalid`]. Slots that are written already are
-    /// not written twice: a decision whose answer was lost may be repeated. One that was made from
-    /// elsewhere than where the store stands ([`SlotDecision::seen`]) writes nothing: it is
-    /// answered with the runs that the same term has started for its slots, or is
-    /// [`Error::Invalid`].
+    /// Writes decided slots, starts runs and stores task states. Returns the ids of the runs, in
+    /// order.
+    ///
+    /// The call can be repeated after a lost answer: slots that are already written are not written
+    /// again, and a run of [`Trigger::Schedule`] or [`Trigger::Takeover`] that the same term has
+    /// already started for that task and slot is not started again; its id is returned. A decision
+    /// that was based on an outdated state of the store ([`SlotDecision::seen`]) writes nothing:
+    /// the result is the runs that the same term has already started for its slots.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if an earlier term has started such a run, or if the decision is outdated
+    /// and the same term has not started its runs.
     async fn decide_slots(&self, fence: &Fence, decision: &SlotDecision) -> Result<Vec<RunId>>;
 
-    /// The cursor of (task, tenant); none: at the beginning.
+    /// The cursor of (task, tenant); `None`: the scan starts at the beginning.
     async fn cursor(&self, task: &TaskName, tenant: Option<&Tenant>) -> Result<Option<Vec<u8>>>;
 
-    /// Plans a page: items with a due time become timers, the others are appended to their
-    /// streams without a gap; waiting and blocked candidates are left out and counted;
-    /// counters, run and cursor are written in the same transaction. A candidate with a due
-    /// time becomes a timer even if it is overdue. It is blocked by a settled skip, a discard
-    /// or an open dead letter of its identity and version; with another version it is a new
-    /// item, and the old dead letter stays open. A later settled skip replaces what blocked the
-    /// identity, a commit lifts it; no other end touches it. [`Error::Invalid`] if the run's scan has ended.
+    /// Plans a page: items with a due time become timers, even if they are overdue; the others are
+    /// appended to their streams without gaps. Counters, run and cursor are written in the same
+    /// transaction.
+    ///
+    /// Candidates that are already waiting or are blocked are left out and counted. A candidate is
+    /// blocked by a settled skip, a discard or an open dead letter of its identity and version.
+    /// With another version it is a new item, and the old dead letter stays open. A later settled
+    /// skip replaces what blocked the identity, and a commit removes it; no other outcome affects
+    /// it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the scan of the run has ended.
     async fn plan_page(&self, fence: &Fence, page: &PlanPage) -> Result<Planned>;
 
-    /// The scan of a run has ended (with an error or well); ends the run where none of its
-    /// items is in the log. Returns whether it has ended. Doing it twice changes nothing.
-    /// Timers and retries outlive the run.
+    /// Ends the scan of a run, with an error or without. Also ends the run if none of its items is
+    /// in the log; timers and retries outlive the run. Returns whether the run has ended. Repeating
+    /// the call changes nothing.
     async fn end_scan(
         &self,
         fence: &Fence,
@@ -1026,20 +1051,20 @@ pub trait Store: Send + Sync {
 
     // ---- commands
 
-    /// Puts a command down for the leader. Anybody may.
+    /// Submits a command for the leader. Any process may do so. Returns the number of the command.
     async fn submit(&self, command: &Command, by: &str, reason: &str) -> Result<u64>;
 
-    /// Commands that no leader has applied, oldest first.
+    /// Commands that no leader has applied yet, oldest first.
     async fn pending_commands(&self, limit: u32) -> Result<Vec<CommandRow>>;
 
-    /// Commands, applied or not, newest first: those with numbers below `before`.
+    /// All commands, newest first, with numbers below `before`.
     async fn commands(&self, before: Option<u64>, limit: u32) -> Result<Vec<CommandRow>>;
 
-    /// One command, applied or not.
+    /// The command with that number.
     async fn command(&self, id: u64) -> Result<Option<CommandRow>>;
 
-    /// Applies a command's effect and marks it applied with that result. A command that is
-    /// marked already is left alone: what it has done then comes back.
+    /// Applies the effect of a command and marks the command as applied, with the result. A command
+    /// that is already marked is not applied again; its earlier result is returned.
     async fn apply_command(
         &self,
         fence: &Fence,
@@ -1050,15 +1075,18 @@ pub trait Store: Send + Sync {
 
     // ---- execution
 
-    /// Streams of these partitions (none: all) that have items to execute.
+    /// The streams of these partitions (`None`: all) that have items to execute.
     async fn backlog(&self, partitions: Option<&[Partition]>) -> Result<Vec<Stream>>;
 
-    /// The same, with how many of their items are there; of one task where given.
+    /// All streams with the number of their rows; of one task if given.
     async fn streams(&self, task: Option<&TaskName>) -> Result<Vec<StreamRow>>;
 
-    /// The items after `acked` (not below the stream's cursor) of a stream, in order,
-    /// without a gap ([`Error::Invalid`] names one), at most `limit` and about `bytes_max`,
-    /// but at least one if there is one.
+    /// Reads the items of a stream after `acked` (which is not below the stream's cursor), in
+    /// order, at most `limit` items and about `bytes_max` bytes, but at least one item if there is
+    /// one.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a sequence number is missing; the message names it.
     async fn read_log(
         &self,
         task: &TaskName,
@@ -1068,10 +1096,13 @@ pub trait Store: Send + Sync {
         bytes_max: usize,
     ) -> Result<Vec<Waiting>>;
 
-    /// The same of several streams of a task, one after the other, at most `each` items of one
-    /// and `limit` of all. A stream that is broken is named and the others are read; a failure of
-    /// the store ends the answer, and is the answer where nothing was read before it. A store
-    /// that can reads all of them in one view.
+    /// Reads several streams of a task, one after the other, at most `each` items of one stream and
+    /// `limit` items of all. A broken stream is reported and does not prevent reading the others.
+    /// Adapters that can do so read all streams from one snapshot.
+    ///
+    /// # Errors
+    /// A failure of the store, if nothing was read before it; otherwise the failure ends the read,
+    /// and what was read is returned.
     async fn read_logs(
         &self,
         task: &TaskName,
@@ -1091,8 +1122,8 @@ pub trait Store: Send + Sync {
         Ok(room.read)
     }
 
-    /// Timers of these tasks and partitions (none: of all) by due time, then id: those after
-    /// `after`.
+    /// Timers of these tasks and partitions (`None`: all) after `after`, ordered by due time, then
+    /// id.
     async fn read_timers(
         &self,
         tasks: Option<&[TaskName]>,
@@ -1101,7 +1132,7 @@ pub trait Store: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Waiting>>;
 
-    /// Retries, likewise, by time, then id.
+    /// Retries of these tasks and partitions (`None`: all) after `after`, ordered by time, then id.
     async fn read_retries(
         &self,
         tasks: Option<&[TaskName]>,
@@ -1110,15 +1141,16 @@ pub trait Store: Send + Sync {
         limit: u32,
     ) -> Result<Vec<Waiting>>;
 
-    /// Takes rows that a batch is about to change from its task's budget, which all nodes share,
-    /// by the store's clock ([`besom_core::budget`]). In a transaction of its own, before that
-    /// of the batch: nobody waits for rows while holding a lock. A crash of the store may forget
-    /// what was taken.
+    /// Takes rows from the task's budget for a batch that is about to change them. All nodes share
+    /// the budget, which is measured by the store's clock ([`besom_core::budget`]). This is a
+    /// separate transaction before that of the batch, so that no transaction waits for the budget
+    /// while holding locks. A crash of the store may lose what was taken.
     async fn take_rows(&self, task: &TaskName, rows: u64, per_second: NonZeroU32) -> Result<Grant>;
 
-    /// Notes which items are about to be executed, so that a death of the host during
-    /// them is counted ([`Item::deaths`]). Survives the process, not necessarily the machine. `lane`:
-    /// how it is ordered among what waits for the store.
+    /// Records which items are about to be executed, so that a death of the host during their
+    /// execution is counted ([`Item::deaths`]). The record survives the process, but not
+    /// necessarily the machine. `lane` determines the order among the requests that wait for the
+    /// store.
     async fn begin(
         &self,
         id: CommitId,
@@ -1127,37 +1159,42 @@ pub trait Store: Send + Sync {
         items: &[(Source, &Item)],
     ) -> Result<()>;
 
-    /// Forgets a begun batch that will not be committed.
+    /// Removes the record of a begun batch that will not be committed.
     async fn abandon(&self, id: CommitId) -> Result<()>;
 
-    /// The incarnations that have begun batches which are neither committed nor abandoned.
+    /// The incarnations with begun batches that are neither committed nor abandoned.
     async fn begun_by(&self) -> Result<Vec<NodeName>>;
 
-    /// Batches begun by these incarnations and neither committed nor abandoned: counts one death
-    /// for each of their items that still waits where it was and forgets the batches. Returns the
-    /// identities counted. Under the fence: who leads decides who is dead.
+    /// For the batches of these incarnations that are neither committed nor abandoned: counts one
+    /// death for each of their items that still waits where it was, and removes the records of the
+    /// batches. Returns the identities counted. Requires the fence, because the leader decides
+    /// which incarnations are dead.
     async fn bury(&self, fence: &Fence, dead: &[NodeName]) -> Result<Vec<Identity>>;
 
-    /// The commit (docs/architecture.md): ownership and cursors, anchors, guards, changes,
-    /// before-images, history, counters, outbox, acknowledgement. All or nothing, but for
-    /// entries left out and items whose guards or constraints failed, which settle as
-    /// their entry says. What moves to the retries gets a new id there. A batch whose mark is
-    /// known is not applied again: what it has done comes back. One whose [`Batch::as_of`] lies
-    /// ahead of the store's clock does nothing. An item that is committed resolves the open dead
-    /// letters of its identity.
+    /// Commits a batch (docs/architecture.md): ownership and cursors, anchors, guards, changes,
+    /// before-images, history, counters, outbox, acknowledgement.
+    ///
+    /// The commit is all or nothing, except for entries that are left out and items whose guards or
+    /// constraints failed; those settle as their entry says. An item that moves to the retries gets
+    /// a new id there. A committed item resolves the open dead letters of its identity. A batch
+    /// whose id is already committed is not applied again; its earlier result is returned. A batch
+    /// whose [`Batch::as_of`] is ahead of the store's clock does nothing.
     async fn commit(&self, batch: &Batch) -> Result<Committed>;
 
-    /// After [`Error::Unknown`]: what the commit of that mark has done; none: it has not
-    /// happened and never will: the
-    /// mark is given up, and a batch that shows it later is [`Error::Invalid`].
+    /// After [`Error::Unknown`]: the result of the commit with that id. `None`: it has not happened
+    /// and never will. The id is then abandoned, and a later commit of a batch with it fails with
+    /// [`Error::Invalid`].
     async fn find_commit(&self, id: CommitId) -> Result<Option<Committed>>;
 
     // ---- the outbox
 
-    /// Takes pending messages whose time has come, at most so many of each topic, oldest
-    /// first: their attempts count one more and they show themselves again after `hold`. Of
-    /// one task, tenant, topic and key only the first that is pending is taken. A store that
-    /// finds nothing writes nothing. Refused below the fence.
+    /// Claims pending messages whose time has come, oldest first, at most the given number per
+    /// topic. Each claim counts one attempt and hides the message for `hold`. Of one task, tenant,
+    /// topic and key, only the first pending message can be claimed. If nothing is found, nothing
+    /// is written.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] below the fence.
     async fn claim_messages(
         &self,
         fence: &Fence,
@@ -1165,49 +1202,55 @@ pub trait Store: Send + Sync {
         hold: Duration,
     ) -> Result<Vec<Claimed>>;
 
-    /// Writes down what came of attempts. One that is not the latest of its message, or whose
-    /// message is at its end, changes nothing. Refused below the fence.
+    /// Records the results of attempts. A result is ignored if it is not of the latest attempt of
+    /// its message, or if the message has ended.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] below the fence.
     async fn end_attempts(&self, fence: &Fence, attempts: &[Attempt]) -> Result<()>;
 
-    /// A task's messages of a topic that wait to be delivered, at most so many of them counted.
+    /// The number and size of a task's messages to a topic that wait for delivery. Counts at most
+    /// `limit` messages.
     async fn pending_messages(&self, task: &TaskName, topic: &str, limit: u32) -> Result<Pending>;
 
-    /// Removes the oldest messages of a task to a topic that wait, at most so many: what has no
-    /// route is nobody's to deliver. With what is gone.
+    /// Removes the oldest waiting messages of a task to a topic, at most `count`. Used for topics
+    /// without a route, whose messages cannot be delivered. Returns what was removed.
     async fn drop_messages(&self, task: &TaskName, topic: &str, count: u32) -> Result<Pending>;
 
-    /// Messages, newest first.
+    /// The messages that match, newest first.
     async fn messages(&self, query: &MessageQuery) -> Result<Vec<Message>>;
 
     // ---- the user's tables
 
-    /// Opens a consistent view, for at most `open_max`.
+    /// Opens a consistent view that lives for at most `open_max`.
     async fn snapshot(&self, open_max: Duration) -> Result<Arc<dyn Snapshot>>;
 
-    /// Applies changes of an operator (an import, the demo) in one transaction, each under
-    /// its tenant. No guard, no history. [`Error::Invalid`] on a violation, and nothing is
-    /// changed.
+    /// Applies changes of an operator (an import, the demo) in one transaction, each under its
+    /// tenant, without guards and without history.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if a change violates a constraint; nothing is changed then.
     async fn write(&self, changes: &[(Option<Tenant>, Change)]) -> Result<()>;
 
-    /// Creates the tables of the built-in entity model where they are missing.
+    /// Creates the missing tables of the built-in entity model.
     async fn create_entity_model(&self) -> Result<()>;
 
     // ---- inspection
 
-    /// What waits, per task.
+    /// How many items are waiting, per task.
     async fn depths(&self) -> Result<Vec<Depth>>;
 
-    /// Runs, newest first; of one task where given.
+    /// The runs of one task or of all, newest first.
     async fn runs(&self, task: Option<&TaskName>, limit: u32) -> Result<Vec<Run>>;
 
-    /// The newest run of a task whose scan came to its end without an error; none: none did, or
-    /// it was pruned.
+    /// The newest run of a task whose scan ended without an error; `None`: there was none, or it
+    /// was pruned.
     async fn last_scanned(&self, task: &TaskName) -> Result<Option<Run>>;
 
-    /// One run.
+    /// The run with that id.
     async fn run(&self, id: RunId) -> Result<Option<Run>>;
 
-    /// The slot history of a task, newest first, that touches [from, to].
+    /// The slot history of a task that overlaps [from, to], newest first.
     async fn slots(
         &self,
         task: &TaskName,
@@ -1216,7 +1259,7 @@ pub trait Store: Send + Sync {
         limit: u32,
     ) -> Result<Vec<SlotRecord>>;
 
-    /// Dead letters that match, newest first: those with numbers below `before`.
+    /// The dead letters that match and have numbers below `before`, newest first.
     async fn dead_letters(
         &self,
         selector: &DeadSelector,
@@ -1225,22 +1268,22 @@ pub trait Store: Send + Sync {
         limit: u32,
     ) -> Result<Vec<DeadLetter>>;
 
-    /// Open dead letters by task and last error, those with the newest letter first. One pass
-    /// over an index, whatever the letters hold.
+    /// The open dead letters grouped by task and last error; the group with the newest letter comes
+    /// first. Needs one pass over an index, regardless of the size of the letters.
     async fn dead_groups(&self, limit: u32) -> Result<Vec<DeadGroup>>;
 
-    /// History rows, newest first.
+    /// The history rows that match, newest first.
     async fn history(&self, query: &HistoryQuery) -> Result<Vec<HistoryRow>>;
 
-    /// A history row's before-images, oldest change first: collection, key and the row as it was
-    /// (none: it did not exist). None: no such row, or its images were pruned or not kept.
+    /// The before-images of a history row, oldest change first. `None`: there is no such row, or
+    /// its images were pruned or never kept.
     async fn before_images(&self, history: u64) -> Result<Option<Vec<BeforeImage>>>;
 
     // ---- what guests log
 
-    /// Writes lines, numbering those of each run from 1 without a gap, and counts `lost` ones.
-    /// Of each run the newest `lines_max` stay; those that go are counted as lost. Lines of
-    /// runs that are not known are left out.
+    /// Writes log lines, numbering those of each run from 1 without gaps, and adds `lost` to the
+    /// lost lines of their runs. Only the newest `lines_max` lines of a run are kept; the removed
+    /// ones count as lost. Lines of unknown runs are ignored.
     async fn write_lines(
         &self,
         lines: &[RunLine],
@@ -1248,7 +1291,7 @@ pub trait Store: Send + Sync {
         lines_max: u32,
     ) -> Result<()>;
 
-    /// The lines of a run with numbers above `after`, in their order.
+    /// The log lines of a run with numbers above `after`, in order.
     async fn lines(&self, run: RunId, after: u64, limit: u32) -> Result<RunLines>;
 
     /// Recounts the books in one snapshot.
@@ -1256,37 +1299,37 @@ pub trait Store: Send + Sync {
 
     // ---- upkeep
 
-    /// Writes this node's row; returns the [`NodeRow::seen_at`] of the row in whose place it comes.
-    /// Only the node writes it: whoever finds another than it wrote last has a store that lost
-    /// what it had (restored, or a standby that lagged).
+    /// Writes this node's row and returns the [`NodeRow::seen_at`] of the row that it replaces.
+    /// Only the node itself writes its row: if the returned time differs from the last one it
+    /// wrote, the store has lost data (it was restored, or a lagging standby took over).
     async fn report_node(&self, node: &NodeRow) -> Result<Option<Time>>;
 
-    /// All nodes seen and not forgotten.
+    /// All nodes that were seen and not removed.
     async fn nodes(&self) -> Result<Vec<NodeRow>>;
 
-    /// Forgets a node that has left. One that is not known is forgotten already.
+    /// Removes the row of a node that has left. An unknown node is not an error.
     async fn forget_node(&self, node: &NodeName) -> Result<()>;
 
-    /// Removes, at most `limit` rows of each kind (of before-images, of each task), what is
-    /// older than its retention; what leaves the history is added to the baseline in the same
-    /// transaction. A run stays while an item or an open dead letter refers to it. A settled
-    /// skip is forgotten with the history, so that what was left alone is looked at again once
-    /// in a retention; what somebody gave up is not.
+    /// Removes data that is older than its retention, at most `limit` rows of each kind (of
+    /// before-images, of each task). Removed history is added to the baseline in the same
+    /// transaction. A run is kept as long as an item or an open dead letter refers to it. A settled
+    /// skip is removed with the history, so that an item that was left alone is examined again once
+    /// per retention period; a discard is never removed.
     async fn prune(&self, fence: &Fence, keep: Retention<'_>, limit: u32) -> Result<Pruned>;
 }
 
-/// A row as it was before a commit changed it.
+/// A row before a commit changed it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BeforeImage {
-    /// The collection.
+    /// The collection of the row.
     pub collection: String,
-    /// Its tenant.
+    /// The tenant of the row; `None` if the collection has no tenant column.
     pub tenant: Option<Tenant>,
-    /// Its key.
+    /// The key of the row.
     pub key: RowKey,
-    /// Names and values of all its mapped columns; none: the row did not exist.
+    /// The names and values of all mapped columns; `None`: the row did not exist.
     pub row: Option<Vec<Field>>,
 }
 
-/// The rows that one act has read, as the runtime collects them.
+/// The sets of rows that one act has read, as collected by the runtime.
 pub type ReadSets = Vec<Arc<ReadSet>>;

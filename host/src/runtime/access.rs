@@ -1,8 +1,8 @@
-//! What a task may touch: what its manifest asks for and the operator grants, both.
+//! What a task may access: the intersection of what its manifest requests and what the operator
+//! grants.
 //!
-//! A grant that the manifest does not ask for gives nothing: what a plugin is able to do is
-//! what it says of itself, and so an upgrade that wants more is seen as a difference of two
-//! manifests.
+//! A grant that the manifest does not request has no effect. So the manifest states everything that
+//! a plugin can do, and an upgrade that needs more shows as a difference between two manifests.
 
 use std::sync::Arc;
 
@@ -11,23 +11,24 @@ use besom_core::collection::Grants;
 use crate::ports::guests::{CollectionRequest, Manifest};
 use crate::task::{Aliases, Columns};
 
-/// The access of one call.
+/// The access rights of one call.
 pub(super) struct Access {
-    /// What the operator grants.
+    /// The operator's grants.
     pub(super) grants: Arc<Grants>,
-    /// What the plugin calls by another name. No two names stand for one collection.
+    /// The collections that the plugin knows by another name. No two names refer to the same
+    /// collection.
     pub(super) aliases: Arc<Aliases>,
-    /// The columns that the operator grants, of collections where not all of them are.
+    /// The columns that the operator grants, for collections of which not all columns are granted.
     pub(super) columns: Arc<Columns>,
     /// Whether the operator grants activity.
     pub(super) activity: bool,
-    /// What the plugin asks for.
+    /// The plugin's requests.
     pub(super) manifest: Arc<Manifest>,
-    /// The topics it may emit to.
+    /// The topics to which it may emit.
     pub(super) topics: Vec<String>,
 }
 
-/// An operation, as in a grant.
+/// An operation on a collection, as in a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     /// Read rows.
@@ -60,24 +61,24 @@ impl Operation {
     }
 }
 
-/// What a guest asked for is not to be had. The code is part of the contract.
+/// Why a guest's request is denied. The code is part of the contract.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// A stable word.
+    /// A stable identifier.
     pub(super) code: &'static str,
-    /// For a person.
+    /// A message for people.
     pub(super) message: String,
 }
 
 impl Refusal {
-    /// A refusal.
+    /// Creates a refusal.
     pub(super) fn new(code: &'static str, message: impl Into<String>) -> Refusal {
         Refusal { code, message: message.into() }
     }
 }
 
 impl Access {
-    /// The collection of the configuration that the plugin's name stands for.
+    /// The configured collection for the plugin's name of it.
     pub(super) fn collection(&self, name: String) -> String {
         match self.aliases.get(&name) {
             Some(collection) => collection.clone(),
@@ -85,14 +86,14 @@ impl Access {
         }
     }
 
-    /// What the plugin calls the collection.
+    /// The plugin's name for a configured collection.
     pub(super) fn name_of<'a>(&'a self, collection: &'a str) -> &'a str {
         let alias = self.aliases.iter().find(|(_, real)| *real == collection);
         alias.map_or(collection, |(name, _)| name)
     }
 
-    /// Whether the operation is granted, by the plugin's name of the collection; what the plugin
-    /// asked of it.
+    /// Checks that the operation is granted, given the plugin's name for the collection. Returns
+    /// what the plugin requested for it.
     pub(super) fn to(
         &self,
         collection: &str,
@@ -103,13 +104,13 @@ impl Access {
         else {
             return Err(Refusal::new(
                 "not-granted",
-                format!("the manifest does not ask for the collection `{collection}`"),
+                format!("the manifest does not request the collection `{collection}`"),
             ));
         };
         if !operation.of(request.operations) {
             return Err(Refusal::new(
                 "not-granted",
-                format!("the manifest does not ask for `{word}` on `{collection}`"),
+                format!("the manifest does not request `{word}` on `{collection}`"),
             ));
         }
         let granted = self.aliases.get(collection).map_or(collection, String::as_str);
@@ -122,7 +123,7 @@ impl Access {
         Ok(request)
     }
 
-    /// Whether the operation is granted, and all these columns are among those asked for.
+    /// Checks that the operation is granted and that all these columns were requested.
     pub(super) fn to_columns<'a>(
         &self,
         collection: &str,
@@ -136,7 +137,7 @@ impl Access {
             if !request.columns.is_empty() && !request.columns.iter().any(|r| r == column) {
                 return Err(Refusal::new(
                     "not-granted",
-                    format!("the manifest does not ask for the column `{collection}.{column}`"),
+                    format!("the manifest does not request the column `{collection}.{column}`"),
                 ));
             }
             if granted.is_some_and(|granted| !granted.iter().any(|g| g == column)) {
@@ -149,7 +150,7 @@ impl Access {
         Ok(())
     }
 
-    /// Whether it may emit to the topic.
+    /// Checks that the task may emit to the topic.
     pub(super) fn to_topic(&self, topic: &str) -> Result<(), Refusal> {
         let declared = self.manifest.topics.iter().any(|t| t == topic);
         if declared && self.topics.iter().any(|t| t == topic) {
@@ -159,7 +160,7 @@ impl Access {
         Err(Refusal::new("not-granted", format!("the topic `{topic}` {who}")))
     }
 
-    /// Whether it may read activity and guard on it.
+    /// Checks that the task may read activity and guard on it.
     pub(super) fn to_activity(&self) -> Result<(), Refusal> {
         match (self.manifest.activity, self.activity) {
             (true, true) => Ok(()),
@@ -167,7 +168,7 @@ impl Access {
                 Err(Refusal::new("not-granted", "activity is not granted to the task"))
             }
             (false, _) => {
-                Err(Refusal::new("not-granted", "the manifest does not ask for activity"))
+                Err(Refusal::new("not-granted", "the manifest does not request activity"))
             }
         }
     }

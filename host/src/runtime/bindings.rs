@@ -1,5 +1,5 @@
-//! The Rust side of `wit/`, generated. Nothing outside `runtime` names these types: the
-//! rest of the host speaks `besom_core`, and `convert` stands between.
+//! The Rust bindings generated from `wit/`. Only `runtime` uses these types: the rest of the host
+//! uses the types of `besom_core`, and `convert` translates.
 #![allow(
     missing_docs,
     unused_variables,

@@ -1,4 +1,4 @@
-//! Finding the poison in a batch: halve it until each failing item stands alone. Pure.
+//! Finds the items that make a batch fail by halving it until each failing item is alone. Pure.
 //!
 //! ```text
 //! [0..8) fails -> [0..4) passes, [4..8) fails -> [4..6) fails, [6..8) passes -> 4 fails, 5 passes
@@ -19,7 +19,7 @@ pub(super) struct Bisection {
 }
 
 impl Bisection {
-    /// Of so many items, none of them tried.
+    /// Creates a bisection of a number of items, none of them tried.
     pub(super) fn new(items: usize) -> Bisection {
         let all = 0..items;
         Bisection {
@@ -28,12 +28,12 @@ impl Bisection {
         }
     }
 
-    /// The items to be tried next, together; none: all have their verdict.
+    /// The items to try next, together; `None`: all have a result.
     pub(super) fn next(&mut self) -> Option<Range<usize>> {
         self.pending.pop()
     }
 
-    /// They passed, with one result for each.
+    /// The items passed, with one result each.
     pub(super) fn passed(&mut self, range: Range<usize>, results: Vec<Result<Verdict, Fault>>) {
         debug_assert_eq!(range.len(), results.len());
         for (verdict, result) in self.verdicts[range].iter_mut().zip(results) {
@@ -41,7 +41,7 @@ impl Bisection {
         }
     }
 
-    /// They failed together: one alone is to blame, several are tried in halves.
+    /// The items failed together. A single item is to blame; several are split into halves.
     pub(super) fn failed(&mut self, range: Range<usize>, fault: Fault) {
         if range.len() == 1 {
             self.verdicts[range.start] = Some(Err(fault));
@@ -52,7 +52,7 @@ impl Bisection {
         self.pending.push(range.start..middle);
     }
 
-    /// The verdicts, also of items that were not reached.
+    /// The results, including those of items that were not reached.
     pub(super) fn end(self) -> Vec<Result<Verdict, Fault>> {
         self.verdicts.into_iter().map(|v| v.unwrap_or_else(|| Err(Fault::not_reached()))).collect()
     }
@@ -72,8 +72,8 @@ mod tests {
         Fault { cause: "trap".into(), message: String::new() }
     }
 
-    /// Runs a batch whose calls fail when `fails` says so of their items; returns the
-    /// number of calls.
+    /// Runs a batch whose calls fail if `fails` returns true for their items; returns the number of
+    /// calls.
     fn run(
         items: usize,
         fails: impl Fn(Range<usize>) -> bool,

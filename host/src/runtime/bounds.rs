@@ -1,18 +1,18 @@
-//! Bounds of what a guest asks for that no limit of its task counts: how long a question may be.
+//! Limits on the size of a guest's queries that are not limits of its task.
 //!
-//! A database plans a statement before it looks at a row, and planning may take the square of the
-//! statement's length without looking at interrupts. So every list of a question has a bound here,
+//! A database plans a statement before it examines a row; planning may take time quadratic in the
+//! statement's length and may ignore interrupts. Therefore every list in a query is bounded here,
 //! before anything is converted or sent.
 
 use super::access::Refusal;
 use super::bindings::besom::task::types as wit;
 
-/// Conditions of one question or guard.
+/// Maximum number of conditions in one query or guard.
 pub(super) const CONDITIONS_MAX: usize = 64;
-/// A value that is compared with a column, in bytes.
+/// Maximum size of a value that is compared with a column, in bytes.
 pub(super) const COMPARED_BYTES_MAX: usize = 64 * 1024;
 
-/// Refuses more than `max` of something.
+/// Rejects more than `max` of something.
 pub(super) fn at_most(what: &str, count: usize, max: usize) -> Result<(), Refusal> {
     if count > max {
         return Err(Refusal::new("limit-exceeded", format!("{count} {what}: at most {max}")));
@@ -20,7 +20,7 @@ pub(super) fn at_most(what: &str, count: usize, max: usize) -> Result<(), Refusa
     Ok(())
 }
 
-/// Refuses columns of which one is named twice: each of them would be sent and held again.
+/// Rejects a list that names a column twice, because each occurrence would be sent and stored.
 pub(super) fn once(columns: &[String]) -> Result<(), Refusal> {
     let mut names: Vec<&str> = columns.iter().map(String::as_str).collect();
     names.sort_unstable();
@@ -33,13 +33,13 @@ pub(super) fn once(columns: &[String]) -> Result<(), Refusal> {
     }
 }
 
-/// The conditions of one question or guard.
+/// Checks the conditions of one query or guard.
 pub(super) fn conditions(conditions: &[wit::Condition]) -> Result<(), Refusal> {
-    at_most("conditions in one question", conditions.len(), CONDITIONS_MAX)?;
+    at_most("conditions in one query", conditions.len(), CONDITIONS_MAX)?;
     conditions.iter().try_for_each(|condition| value(&condition.value))
 }
 
-/// A value that is compared with a column.
+/// Checks a value that is compared with a column.
 pub(super) fn value(value: &wit::Value) -> Result<(), Refusal> {
     let bytes = match value {
         wit::Value::Text(text) | wit::Value::Decimal(text) | wit::Value::Json(text) => text.len(),
@@ -79,7 +79,7 @@ mod tests {
         assert_eq!(conditions(&of(CONDITIONS_MAX)), Ok(()));
         let refused = conditions(&of(CONDITIONS_MAX + 1)).unwrap_err();
         assert_eq!(refused.code, "limit-exceeded");
-        assert_eq!(refused.message, "65 conditions in one question: at most 64");
+        assert_eq!(refused.message, "65 conditions in one query: at most 64");
         let long = wit::Value::Text("x".repeat(COMPARED_BYTES_MAX + 1));
         assert_eq!(conditions(&[condition(long)]).unwrap_err().code, "limit-exceeded");
     }

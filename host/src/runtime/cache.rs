@@ -1,15 +1,15 @@
-//! Compiled components, kept from one start to the next.
+//! A persistent cache of compiled components.
 //!
-//! Loading native code is trusting it. An entry is loaded only with a message
-//! authentication code over its name and content, under a key that lies beside it. This
-//! keeps out what this node did not write itself: a copied or restored directory, an entry
-//! under another's name, a torn write. It does not keep out somebody with the rights of
-//! this user, who might replace the host itself.
+//! Loading native code means trusting it. An entry is loaded only with a valid message
+//! authentication code over its name and content, under a key stored in the same directory. This
+//! rejects entries that this node has not written: a copied or restored directory, an entry under
+//! another name, a torn write. It does not protect against a process with this user's rights, which
+//! could replace the host itself.
 //!
-//! The directory is the user's own and serves all of the user's stores. Of several processes
-//! that start at once, one compiles and the others wait for it, up to a bound.
+//! The directory belongs to the user and serves all of the user's stores. Of several processes that
+//! start at once, one compiles and the others wait for it, for a limited time.
 //!
-//! Nothing here is needed: whatever is wrong with the cache, the component is compiled anew.
+//! The cache is optional: if anything is wrong with it, the component is compiled again.
 
 use std::fs;
 use std::hash::Hash;
@@ -27,11 +27,11 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::engine::Settings;
 
-/// Entries kept; those that were not used for the longest time go.
+/// Maximum number of entries; the least recently used ones are removed.
 const ENTRIES_MAX: usize = 64;
-/// That an entry is used is noted at most so often.
+/// How often the use of an entry is recorded at most.
 const USED_EVERY: Duration = Duration::from_secs(24 * 3600);
-/// How often it is looked whether another process has finished compiling.
+/// How often a process checks whether another one has finished compiling.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const KEY_FILE: &str = "key";
 const MAC_BYTES: usize = 32;
@@ -40,17 +40,17 @@ const MAC_BYTES: usize = 32;
 pub(super) struct Cache {
     directory: PathBuf,
     key: [u8; 32],
-    /// Engines with another value cannot run this one's code.
+    /// Engines with another value cannot run this engine's code.
     compatibility: String,
 }
 
 impl Cache {
-    /// Opens the user's directory, or else the other one. None, if neither can be had.
+    /// Opens the user's directory, or otherwise the configured one. `None` if neither is usable.
     pub(super) fn of(settings: &Settings, engine: &Engine) -> Option<Cache> {
         if let Some(path) = &settings.users_cache {
             match Cache::open_users(path, engine) {
                 Ok(cache) => return Some(cache),
-                Err(error) => tracing::debug!(path = %path.display(), %error, "not kept here"),
+                Err(error) => tracing::debug!(path = %path.display(), %error, "no cache here"),
             }
         }
         Cache::open(settings.cache.as_deref()?, engine)
@@ -58,24 +58,25 @@ impl Cache {
             .ok()
     }
 
-    /// Opens a directory that nobody named, if nobody else could have put it there.
+    /// Opens a directory that was not configured, if no other user could have created it.
     fn open_users(directory: &Path, engine: &Engine) -> io::Result<Cache> {
-        // The first that is there: what is made below it is this user's.
+        // The first existing ancestor: directories created below it belong to this user.
         let found = directory.ancestors().find_map(|path| path.canonicalize().ok());
         for path in found.as_deref().into_iter().flat_map(Path::ancestors) {
             let found = fs::metadata(path)?;
             let own = found.uid() == rustix::process::geteuid().as_raw();
-            // In a directory like /tmp, everybody writes but nobody moves what is another's.
+            // In a sticky directory such as /tmp, every user may create files but not replace those
+            // of others.
             let closed = found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0;
             if !closed || !(own || found.uid() == 0) {
-                let said = format!("others can change {}", path.display());
+                let said = format!("other users can change {}", path.display());
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, said));
             }
         }
         Cache::open(directory, engine)
     }
 
-    /// Opens the directory, or makes it.
+    /// Opens the directory, creating it if it is missing.
     pub(super) fn open(directory: &Path, engine: &Engine) -> io::Result<Cache> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let found = fs::metadata(directory)?;
@@ -83,7 +84,8 @@ impl Cache {
             return Err(io::Error::new(
                 io::ErrorKind::PermissionDenied,
                 format!(
-                    "{} must belong to this user alone: chmod 700 it, or name another directory",
+                    "{} must be accessible to this user only: run chmod 700 on it, or use another \
+                     directory",
                     directory.display()
                 ),
             ));
@@ -103,7 +105,10 @@ impl Cache {
         let bytes = fs::read(self.directory.join(&name)).ok()?;
         let (mac, code) = bytes.split_at_checked(MAC_BYTES)?;
         if hmac::verify(&self.key_of(&name), code, mac).is_err() {
-            tracing::warn!(entry = %name, "not written by this node: compiled anew");
+            tracing::warn!(
+                entry = %name,
+                "the cached plugin was not written by this node; compiling it again"
+            );
             return None;
         }
         self.used(&name);
@@ -114,8 +119,8 @@ impl Cache {
         loaded.inspect_err(|error| tracing::warn!(entry = %name, %error, "cannot be loaded")).ok()
     }
 
-    /// The right to compile the component with that digest while other processes wait for it;
-    /// none after `wait_max`, or where files cannot be locked.
+    /// The lock for compiling the component with that digest, for which other processes wait;
+    /// `None` after `wait_max`, or if files cannot be locked.
     pub(super) fn turn(&self, digest: &str, wait_max: Duration) -> Option<fs::File> {
         let path = self.directory.join(format!("{digest}-{}.lock", self.compatibility));
         let file = fs::OpenOptions::new()
@@ -132,7 +137,10 @@ impl Cache {
                 Ok(()) => return Some(file),
                 Err(fs::TryLockError::WouldBlock) if Instant::now() < until => {
                     if !std::mem::replace(&mut said, true) {
-                        tracing::info!(%digest, "another process compiles this plugin: waiting for it");
+                        tracing::info!(
+                            %digest,
+                            "another process is compiling this plugin; waiting for it"
+                        );
                     }
                     std::thread::sleep(LOOK_EVERY);
                 }
@@ -141,19 +149,19 @@ impl Cache {
         }
     }
 
-    /// Notes that an entry is in use, so that others go before it.
+    /// Records that an entry is in use, so that others are removed first.
     fn used(&self, name: &str) {
         let path = self.directory.join(name);
         let old = fs::metadata(&path)
             .and_then(|found| found.modified())
             .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > USED_EVERY));
         if old && let Ok(file) = fs::OpenOptions::new().append(true).open(&path) {
-            // If it fails the entry goes earlier, and is compiled again.
+            // If this fails, the entry is removed earlier and compiled again.
             let _ = file.set_modified(SystemTime::now());
         }
     }
 
-    /// Keeps the compiled form.
+    /// Stores the compiled form.
     pub(super) fn store(&self, digest: &str, component: &Component) -> io::Result<()> {
         let name = self.name(digest);
         let code = component.serialize().map_err(|error| io::Error::other(error.to_string()))?;
@@ -168,7 +176,7 @@ impl Cache {
         format!("{digest}-{}.cwasm", self.compatibility)
     }
 
-    /// The key of an entry: that of the directory, bound to the entry's name.
+    /// The key of an entry: the key of the directory, bound to the name of the entry.
     fn key_of(&self, name: &str) -> hmac::Key {
         let all = hmac::Key::new(hmac::HMAC_SHA256, &self.key);
         hmac::Key::new(hmac::HMAC_SHA256, hmac::sign(&all, name.as_bytes()).as_ref())
@@ -185,7 +193,7 @@ impl Cache {
         entries.sort_unstable();
         let over = entries.len().saturating_sub(ENTRIES_MAX);
         for (_, path) in entries.drain(..over) {
-            // Another process may have removed it, or waits for its turn on the lock.
+            // Another process may have removed it, or may be waiting for the lock.
             let _ = fs::remove_file(path.with_extension("lock"));
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -196,7 +204,7 @@ impl Cache {
     }
 }
 
-/// The directory's key; a new one where there is none, or none that is whole.
+/// The key of the directory. A missing or incomplete key is replaced.
 fn key(directory: &Path) -> io::Result<[u8; 32]> {
     for _ in 0..2 {
         if let Ok(bytes) = fs::read(directory.join(KEY_FILE))
@@ -204,8 +212,8 @@ fn key(directory: &Path) -> io::Result<[u8; 32]> {
         {
             return Ok(key);
         }
-        // Of several processes that begin at once, the first one's key is everybody's; one that
-        // is not whole is replaced.
+        // If several processes start at once, all use the key of the first one; an incomplete key
+        // is replaced.
         let put: fn(&Path, &Path) -> io::Result<()> = match directory.join(KEY_FILE).exists() {
             true => |from, to| fs::rename(from, to),
             false => |from, to| fs::hard_link(from, to).and_then(|()| fs::remove_file(from)),
@@ -215,17 +223,17 @@ fn key(directory: &Path) -> io::Result<[u8; 32]> {
             Ok(()) | Err(_) => {}
         }
     }
-    Err(io::Error::other("the key of the cache cannot be read back"))
+    Err(io::Error::other("the key of the cache cannot be read"))
 }
 
-/// From the system, because a key is a secret.
+/// From the system's generator, because a key is a secret.
 fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     OsRng.try_fill_bytes(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(bytes)
 }
 
-/// Writes a file of this user alone, which appears whole or not at all.
+/// Writes a file that only this user can access and that appears atomically.
 fn publish(
     directory: &Path,
     name: &str,
@@ -245,7 +253,7 @@ fn publish(
         })
         .and_then(|()| put(&temporary, &directory.join(name)));
     if written.is_err() {
-        // It may never have been created; what matters is the error before.
+        // It may never have been created; the earlier error is the relevant one.
         let _ = fs::remove_file(&temporary);
     }
     written
@@ -255,7 +263,7 @@ fn publish(
 mod tests {
     use super::*;
 
-    /// The smallest component: nothing.
+    /// The smallest component: an empty one.
     const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
 
     fn entry(directory: &Path) -> PathBuf {
@@ -337,7 +345,7 @@ mod tests {
         let directory = directory.path().join("cache");
         let cache = Cache::open(&directory, &engine).unwrap();
         let turn = cache.turn("d", Duration::ZERO).unwrap();
-        // A lock belongs to the file that was opened: another one stands for another process.
+        // A lock belongs to the opened file: another open file represents another process.
         let other = Cache::open(&directory, &engine).unwrap();
         assert!(other.turn("d", Duration::ZERO).is_none());
         assert!(other.turn("e", Duration::ZERO).is_some());

@@ -1,7 +1,7 @@
 //! One call into one fresh instance of a guest, under all its limits.
 //!
-//! Instantiation runs code of the guest as well, so it is part of the call. Nothing is left
-//! of a guest after its call but the answer and what it has used.
+//! Instantiation also runs code of the guest, so it is part of the call. Nothing remains of a guest
+//! after its call except the answer and what it has used.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -29,11 +29,11 @@ use crate::child::Limits as ChildLimits;
 use crate::ports::guests::{Error, Limits, StopFlag, Usage};
 use crate::ports::lines::RunLog;
 
-/// Beyond the deadline, so long until the guest is given up without a backtrace. A guest
-/// that computes looks up at every tick and tells where it is; one that sleeps does not.
+/// How long after the deadline a guest is stopped without a backtrace. A guest that computes is
+/// interrupted at every tick and shows where it is; one that sleeps does not.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// What is asked of a guest.
+/// The export to call, with its arguments.
 pub(super) enum Question<'a> {
     /// `describe`.
     Describe,
@@ -56,15 +56,15 @@ impl Question<'_> {
     }
 }
 
-/// What a guest answers, as it is.
+/// The result of an export, unchecked.
 pub(super) enum Answer {
-    /// To `describe`.
+    /// Of `describe`.
     Manifest(wit::Manifest),
-    /// To `tenants`.
+    /// Of `tenants`.
     Tenants(Vec<String>),
-    /// To `scan`.
+    /// Of `scan`.
     Page(wit::Page),
-    /// To `act`.
+    /// Of `act`.
     Verdicts(Vec<wit::Verdict>),
     /// An error record.
     Error(wit::Error),
@@ -79,7 +79,7 @@ pub(super) struct Caller {
     pub(super) access: Arc<Access>,
     pub(super) limits: Limits,
     pub(super) host_calls_max: u64,
-    /// By whose program the places of a trap are looked up.
+    /// The program that resolves the source lines of a trap.
     pub(super) compiler: Option<ChildLimits>,
     pub(super) now: Time,
     pub(super) seed: u64,
@@ -88,16 +88,16 @@ pub(super) struct Caller {
     pub(super) log: RunLog,
 }
 
-/// What a call has left.
+/// The result of a call.
 pub(super) struct Outcome {
     pub(super) answer: Result<Answer, Error>,
-    /// The host's side of it, with the read sets and what the guest wrote.
+    /// The host's side of the call, with the read sets and the guest's output.
     pub(super) guest: Guest,
     pub(super) usage: Usage,
 }
 
 impl Caller {
-    /// Asks one question of a fresh instance. `scope` tells whose rows it may read.
+    /// Calls one export of a fresh instance. `scope` determines which rows it may read.
     pub(super) async fn ask(&self, scope: Scope, question: Question<'_>) -> Outcome {
         let wall = Duration::from_millis(self.limits.wall_ms);
         let mut store = self.store(scope, wall);
@@ -106,7 +106,7 @@ impl Caller {
             view.snapshot.read_at_most(self.limits.read_bytes);
         }
         let asked = tokio::select! {
-            // The guest first: if it has an answer, that is its answer.
+            // The guest is polled first: if it has an answer, the answer counts.
             biased;
             answer = AssertUnwindSafe(enter(&self.pre, &mut store, &question)).catch_unwind() => {
                 answer.map_or_else(Asked::Panicked, Asked::Ended)
@@ -123,7 +123,7 @@ impl Caller {
             Asked::Ended(Ok(answer)) => Ok(answer),
             Asked::Ended(Err(error)) => {
                 let named = fault::classify(&error, &guest, question.word(), &Symbols::new());
-                // Nobody reads where a guest was that has done no wrong.
+                // The place is only reported for faults of the guest.
                 if let Error::Guest(_) = named {
                     let symbols = self.symbols(&fault::places(&error)).await;
                     Err(fault::classify(&error, &guest, question.word(), &symbols))
@@ -148,7 +148,7 @@ impl Caller {
         Outcome { answer, guest, usage }
     }
 
-    /// What is at the places of a fault, unless the call is stopped meanwhile.
+    /// The symbols at the places of a fault, unless the call is stopped in the meantime.
     async fn symbols(&self, places: &[usize]) -> Symbols {
         let (lines, source) = (&self.plugin.lines, &self.plugin.source);
         tokio::select! {
@@ -188,7 +188,7 @@ impl Caller {
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(|context| {
             context.data().go_on()?;
-            // Its neighbours on the same thread have their turn, and so has whoever drops it.
+            // Gives other guests on the same thread their turn, and allows the call to be dropped.
             Ok(UpdateDeadline::Yield(1))
         });
         store
@@ -197,7 +197,7 @@ impl Caller {
 
 enum Asked {
     Ended(wasmtime::Result<Answer>),
-    /// The host has, in what the guest has called.
+    /// The host panicked in a function that the guest had called.
     Panicked(Box<dyn Any + Send>),
     Stopped(String),
     TimedOut,
@@ -225,7 +225,7 @@ async fn enter(
     Ok(answer.unwrap_or_else(Answer::Error))
 }
 
-/// Adds what one more call has used.
+/// Adds the usage of another call.
 pub(super) fn add(total: &mut Usage, call: &Usage) {
     total.fuel = total.fuel.saturating_add(call.fuel);
     total.memory_bytes = total.memory_bytes.max(call.memory_bytes);

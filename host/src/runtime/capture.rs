@@ -1,8 +1,7 @@
-//! What a guest writes: stdout, stderr and its log lines, the latest bytes of them.
+//! Captures a guest's output: the latest bytes of stdout, stderr and its log lines.
 //!
-//! A ring and no pipe: a guest that floods its stderr loses its oldest lines and never
-//! waits, never fails and never traps, because what it writes is for a person and decides
-//! nothing.
+//! The buffer is a ring and not a pipe: a guest that floods its stderr loses its oldest lines but
+//! never waits, fails or traps. Its output is for people only and affects nothing.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,10 +15,10 @@ use tokio::io::AsyncWrite;
 use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
-/// What a guest may write in one go; the ring takes it all the same.
+/// The amount that a guest may write at once. The ring accepts any amount.
 const WRITE_BYTES_MAX: usize = 64 * 1024;
 
-/// The latest bytes written; its clones share them.
+/// The latest bytes written. Clones share them.
 #[derive(Clone)]
 pub(super) struct Capture(Arc<Mutex<Ring>>);
 
@@ -40,7 +39,7 @@ impl Capture {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends, forgetting the oldest.
+    /// Appends bytes, dropping the oldest.
     pub(super) fn push(&self, bytes: &[u8]) {
         let mut ring = self.ring();
         let kept = &bytes[bytes.len().saturating_sub(ring.capacity)..];
@@ -50,7 +49,7 @@ impl Capture {
         ring.dropped += (over + bytes.len() - kept.len()) as u64;
     }
 
-    /// The last `limit` bytes as text, whole lines where there are several.
+    /// The last `limit` bytes as text, starting at a line break if there is one.
     pub(super) fn tail(&self, limit: usize) -> String {
         let mut ring = self.ring();
         let cut = ring.dropped > 0 || ring.bytes.len() > limit;

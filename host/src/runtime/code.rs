@@ -1,10 +1,10 @@
-//! What determines the code that a component is compiled to: the features that a task may use, and
-//! how its calls are ended. The build script reads this file as well, so that what it compiles ahead is
-//! what the host would compile.
+//! The settings that determine the code compiled from a component: the allowed WebAssembly
+//! features, and how calls are limited. The build script includes this file as well, so that
+//! components compiled ahead of time equal those compiled by the host.
 
 use wasmtime::{Config, WasmBacktraceDetails};
 
-/// The settings of an engine's compiler. `counts` says whether it counts the instructions of its
+/// The settings of an engine's compiler. `counts`: whether it counts the instructions of its
 /// guests.
 pub fn config(counts: bool) -> Config {
     let mut config = Config::new();
@@ -13,10 +13,10 @@ pub fn config(counts: bool) -> Config {
         .wasm_component_model(true)
         .consume_fuel(counts)
         .epoch_interruption(true)
-        // The same bits on every machine, so that a replay means something.
+        // Identical results on every machine, as replays require.
         .cranelift_nan_canonicalization(true)
         .relaxed_simd_deterministic(true)
-        // Lines are looked up apart from the call.
+        // Source lines are resolved separately from the call.
         .wasm_backtrace_details(WasmBacktraceDetails::Disable);
     config
 }

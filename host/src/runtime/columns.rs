@@ -1,12 +1,12 @@
-//! A page by columns. Values of one kind cross the boundary as one list: a list of numbers is
-//! copied whole, and texts and bytes are one allocation for all instead of one for each.
+//! Converts a page of rows into columns. Values of one type are passed as one list: a list of
+//! numbers is copied as a whole, and texts and bytes need one allocation instead of one per value.
 
 use besom_core::value::{Row, Value};
 
 use super::bindings::besom::task::store::{Column, PackedBytes, PackedTexts};
 use super::convert;
 
-/// The columns of rows that have so many values each.
+/// The columns of rows with `width` values each.
 pub(super) fn to_wit(width: usize, mut rows: Vec<Row>) -> Vec<Column> {
     (0..width).map(|at| column(&mut rows, at)).collect()
 }
@@ -33,7 +33,7 @@ fn column(rows: &mut [Row], at: usize) -> Column {
     })
 }
 
-/// What is made of every value of a column, if it is of all.
+/// Applies `of` to every value of a column; `None` if it does not apply to all of them.
 fn all<'v, T>(rows: &'v [Row], at: usize, of: impl Fn(&'v Value) -> Option<T>) -> Option<Vec<T>> {
     let mut made = Vec::with_capacity(rows.len());
     for row in rows {
@@ -58,7 +58,7 @@ fn bytes(rows: &[Row], at: usize) -> Option<PackedBytes> {
     Some(PackedBytes { ends: ends(bytes.iter().map(|bytes| bytes.len()))?, bytes: bytes.concat() })
 }
 
-/// Where each of these lengths ends, if that can be told.
+/// The end offsets of values with these lengths, if they can be represented.
 fn ends(lengths: impl ExactSizeIterator<Item = usize>) -> Option<Vec<u32>> {
     let mut end = 0_u32;
     let mut ends = Vec::with_capacity(lengths.len());

@@ -1,15 +1,15 @@
-//! Which contract a component was built for, read from the names of its imports and
-//! exports before anything of it runs.
+//! Determines the contract version that a component was built for, from the names of its imports
+//! and exports, before any of its code runs.
 //!
-//! The contract grows by import functions within a major version, so a plugin of an
-//! earlier minor version runs and one of a later minor version may miss an import. The
-//! linker would say that no implementation matches; this says what to do.
+//! Within a major version, the contract grows by import functions. So a plugin for an earlier minor
+//! version runs, and one for a later minor version may need a missing import. The linker would only
+//! report that no implementation matches; this module reports what to do.
 
 use wasmtime::Engine;
 use wasmtime::component::Component;
 use wasmtime::component::types::{ComponentExtern, ComponentItem};
 
-/// The version of `besom:task` that this host has.
+/// The version of `besom:task` that this host supports.
 pub const CONTRACT: Version = Version { major: 1, minor: 2 };
 
 const PACKAGE: &str = "besom:task/";
@@ -19,12 +19,12 @@ const IMPORTS: [&str; 5] = ["store", "activity", "log", "deliveries", "types"];
 const WASI: [&str; 6] =
     ["wasi:cli/", "wasi:clocks/", "wasi:filesystem/", "wasi:io/", "wasi:random/", "wasi:sockets/"];
 
-/// A version of the contract; patches change only words.
+/// A version of the contract. Patch versions change only documentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// Another one is another world.
+    /// Another major version is a different world.
     pub major: u64,
-    /// Imports are added here.
+    /// Minor versions add imports.
     pub minor: u64,
 }
 
@@ -34,54 +34,56 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// Why some bytes are no plugin for this host.
+/// Why a file is not a plugin for this host.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
-    /// It is native code that somebody compiled.
+    /// Precompiled native code.
     #[error(
-        "it is compiled already (.cwasm): give the .wasm component, the host compiles it and \
-         keeps the result"
+        "it is already compiled (.cwasm): use the .wasm component; the host compiles it and caches \
+         the result"
     )]
     Precompiled,
-    /// A module of the core language.
+    /// A core WebAssembly module.
     #[error(
         "it is a core module, not a component: build it for wasm32-wasip2, or wrap it with \
          `wasm-tools component new`"
     )]
     CoreModule,
-    /// The text format.
-    #[error("it is WebAssembly text: convert it with `wasm-tools parse`")]
+    /// WebAssembly in the text format.
+    #[error("it is in the WebAssembly text format: convert it with `wasm-tools parse`")]
     Text,
-    /// Something else.
-    #[error("it is no WebAssembly: it does not begin with `\\0asm`")]
+    /// Not WebAssembly.
+    #[error("it is not WebAssembly: it does not begin with `\\0asm`")]
     NotWasm,
     /// The file is too large.
-    #[error("it has more than {max} bytes")]
+    #[error("it is larger than {max} bytes")]
     TooLarge {
-        /// The bound.
+        /// The maximum size.
         max: u64,
     },
-    /// A component for something else.
+    /// A component for another purpose.
     #[error(
-        "it is a component, but no task: it does not export `besom:task/housekeeping` (build it \
+        "it is a component, but not a task: it does not export `besom:task/housekeeping` (build it \
          with the world `task` of besom:task {CONTRACT})"
     )]
     NoTask,
-    /// For another version.
-    #[error("built for besom:task {built_for}, this host has {CONTRACT}: rebuild or upgrade")]
+    /// Built for an unsupported version.
+    #[error(
+        "built for besom:task {built_for}, but this host supports {CONTRACT}: rebuild or upgrade"
+    )]
     Version {
-        /// What it was built for.
+        /// The version that it was built for.
         built_for: Version,
     },
-    /// Functions are not there.
+    /// Exported functions are missing.
     #[error("`besom:task/housekeeping` lacks {}", .0.join(", "))]
     MissingExports(Vec<String>),
-    /// It needs what a task does not get.
+    /// It needs imports that tasks do not get.
     #[error("it imports {}, which this host does not offer to tasks", .0.join(", "))]
     UnknownImports(Vec<String>),
 }
 
-/// Looks at the first bytes.
+/// Checks the first bytes of a file.
 pub(super) fn preamble(bytes: &[u8]) -> Result<(), Mismatch> {
     if Engine::detect_precompiled(bytes).is_some() {
         return Err(Mismatch::Precompiled);
@@ -94,7 +96,7 @@ pub(super) fn preamble(bytes: &[u8]) -> Result<(), Mismatch> {
     }
 }
 
-/// Looks at the names.
+/// Checks the names of the imports and exports.
 pub(super) fn names(engine: &Engine, component: &Component) -> Result<(), Mismatch> {
     let ty = component.component_type();
     let imports: Vec<String> = ty.imports(engine).map(|(name, _)| name.to_owned()).collect();
@@ -123,7 +125,7 @@ fn check(
     exports: &[String],
     functions: Option<&[String]>,
 ) -> Result<(), Mismatch> {
-    // The version comes first: everything else may only follow from it.
+    // The version is checked first, because other mismatches may result from it.
     let versions = imports.iter().chain(exports).filter_map(|name| version(name));
     if let Some(built_for) = versions.max()
         && (built_for.major != CONTRACT.major || built_for.minor > CONTRACT.minor)
@@ -158,7 +160,7 @@ fn interface(name: &str) -> Option<&str> {
     name.strip_prefix(PACKAGE).map(|rest| rest.split('@').next().unwrap_or(rest))
 }
 
-/// The version in a name of the contract; one without counts as the first.
+/// The version in a name of the contract; a name without version counts as the first.
 fn version(name: &str) -> Option<Version> {
     let rest = name.strip_prefix(PACKAGE)?;
     let mut numbers = rest.split_once('@').map_or("", |(_, v)| v).split('.').map(str::parse);
@@ -226,7 +228,7 @@ mod tests {
     #[test]
     fn a_newer_contract_is_answered_with_what_to_do() {
         let newer = Mismatch::Version { built_for: Version { major: 1, minor: 3 } };
-        let said = "built for besom:task 1.3, this host has 1.2: rebuild or upgrade";
+        let said = "built for besom:task 1.3, but this host supports 1.2: rebuild or upgrade";
         assert_eq!(newer.to_string(), said);
     }
 }

@@ -1,6 +1,6 @@
-//! Between the contract's types and the host's. Pure; what a guest may not say in a
-//! single value (a decimal that is none) is refused here, what it may not say in its
-//! place is refused by `verdict` and `imports`.
+//! Converts between the contract's types and the host's. Pure. Values that are invalid by
+//! themselves (a malformed decimal) are rejected here; values that are invalid in their context are
+//! rejected by `verdict` and `imports`.
 
 use besom_core::collection::Operations;
 use besom_core::delivery::{Delivery, State};
@@ -14,14 +14,14 @@ use crate::ports::guests::{
     CollectionRequest, GUARD_RETRIES, Lane, Manifest, Setting, SettingKind,
 };
 
-/// Digits of a decimal, sign and point included. PostgreSQL's `numeric` holds more before
-/// the point than any sum of money needs; a bound keeps a guest from sending a novel.
+/// Maximum length of a decimal, including sign and point, which limits the size of a guest's
+/// values. PostgreSQL's `numeric` allows more digits.
 const DECIMAL_BYTES_MAX: usize = 1_000;
 
-/// What is wrong with a value.
+/// Why a value is invalid.
 pub(super) type Malformed = String;
 
-/// A value from a guest.
+/// Converts a value of a guest.
 pub(super) fn value(value: wit::Value) -> Result<Value, Malformed> {
     Ok(match value {
         wit::Value::Null => Value::Null,
@@ -31,7 +31,7 @@ pub(super) fn value(value: wit::Value) -> Result<Value, Malformed> {
         wit::Value::Decimal(text) if is_decimal(&text) => Value::Decimal(text),
         wit::Value::Decimal(text) => {
             let text: String = text.chars().take(40).collect();
-            return Err(format!("`{text}` is no decimal number: write it as `-12.50`"));
+            return Err(format!("`{text}` is not a valid decimal number: write it as `-12.50`"));
         }
         wit::Value::Text(text) => Value::Text(text),
         wit::Value::Bytes(bytes) => Value::Bytes(bytes),
@@ -43,7 +43,8 @@ pub(super) fn value(value: wit::Value) -> Result<Value, Malformed> {
     })
 }
 
-/// An optional sign, digits, and digits after a point: what every database reads.
+/// An optional sign, digits, and optional digits after a point: the form that every database
+/// accepts.
 fn is_decimal(text: &str) -> bool {
     let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
     let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
@@ -54,12 +55,12 @@ fn is_decimal(text: &str) -> bool {
         }
 }
 
-/// Values from a guest, in their order.
+/// Converts values of a guest, in order.
 pub(super) fn values(values: Vec<wit::Value>) -> Result<Vec<Value>, Malformed> {
     values.into_iter().map(value).collect()
 }
 
-/// Named values from a guest.
+/// Converts named values of a guest.
 pub(super) fn fields(fields: Vec<wit::Field>) -> Result<Vec<Field>, Malformed> {
     let field = |f: wit::Field| match value(f.value) {
         Ok(value) => Ok(Field { name: f.name, value }),
@@ -68,7 +69,7 @@ pub(super) fn fields(fields: Vec<wit::Field>) -> Result<Vec<Field>, Malformed> {
     fields.into_iter().map(field).collect()
 }
 
-/// Conditions from a guest.
+/// Converts conditions of a guest.
 pub(super) fn conditions(conditions: Vec<wit::Condition>) -> Result<Vec<Condition>, Malformed> {
     let condition = |c: wit::Condition| match value(c.value) {
         Ok(value) => {
@@ -79,7 +80,7 @@ pub(super) fn conditions(conditions: Vec<wit::Condition>) -> Result<Vec<Conditio
     conditions.into_iter().map(condition).collect()
 }
 
-/// A filter from a guest.
+/// Converts a filter of a guest.
 pub(super) fn filter(filter: wit::Filter) -> Result<Filter, Malformed> {
     Ok(Filter { collection: filter.collection, conditions: conditions(filter.conditions)? })
 }
@@ -93,7 +94,7 @@ fn comparison(comparison: wit::Comparison) -> Comparison {
     }
 }
 
-/// A value for a guest.
+/// Converts a value for a guest.
 pub(super) fn to_wit(value: Value) -> wit::Value {
     match value {
         Value::Null => wit::Value::Null,
@@ -112,20 +113,20 @@ pub(super) fn to_wit(value: Value) -> wit::Value {
     }
 }
 
-/// A row for a guest.
+/// Converts a row for a guest.
 pub(super) fn row_to_wit(row: Row) -> Vec<wit::Value> {
     row.into_iter().map(to_wit).collect()
 }
 
-/// Named values for a guest.
+/// Converts named values for a guest.
 pub(super) fn fields_to_wit(fields: &[Field]) -> Vec<wit::Field> {
     let field = |f: &Field| wit::Field { name: f.name.clone(), value: to_wit(f.value.clone()) };
     fields.iter().map(field).collect()
 }
 
-/// An item for a guest. Its execution is the one after those that failed.
+/// Converts an item for a guest. The attempt is the one after those that failed.
 pub(super) fn item_to_wit(item: &Item) -> wit::Item {
-    // Most items have none, and no guest has to be told so.
+    // Omitted for most items, which have none.
     let guard_retries = (item.guard_retries > 0).then(|| wit::Field {
         name: GUARD_RETRIES.to_owned(),
         value: wit::Value::Integer(i64::from(item.guard_retries)),
@@ -144,7 +145,7 @@ pub(super) fn item_to_wit(item: &Item) -> wit::Item {
     }
 }
 
-/// What a guest says of itself.
+/// Converts a plugin's manifest.
 pub(super) fn manifest(manifest: wit::Manifest) -> Result<Manifest, Malformed> {
     let setting = |s: wit::Setting| -> Result<Setting, Malformed> {
         let bound = |v: Option<wit::Value>| {
@@ -193,7 +194,7 @@ pub(super) fn manifest(manifest: wit::Manifest) -> Result<Manifest, Malformed> {
     })
 }
 
-/// What became of a message.
+/// Converts the state of a message.
 pub(super) fn delivery_to_wit(delivery: Delivery) -> deliveries::Delivery {
     deliveries::Delivery {
         emitted_at: delivery.emitted_at.micros(),

@@ -1,5 +1,4 @@
-//! The engines that all plugins share, and the bounds that belong to the host and not to
-//! a task.
+//! The engines shared by all plugins, and the limits that belong to the host rather than to a task.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,55 +14,55 @@ use super::shape::Shape;
 use crate::child::Limits as ChildLimits;
 use crate::ports::guests::Limits;
 
-/// Core instances, memories and tables of one component. A component of a scripting
-/// language is linked from some dozens.
+/// Maximum number of core instances, memories and tables of one component. Components of scripting
+/// languages are linked from several dozen.
 pub(super) const PARTS_MAX: u32 = 100;
-/// Native stack of a guest. Deep recursion ends here with a trap.
+/// Native stack of a guest. Deeper recursion traps.
 const STACK_BYTES: usize = 1024 * 1024;
-/// The stack it runs on: room for what the host does under its calls besides.
+/// The stack on which a guest runs, with room for the host functions that it calls.
 const FIBER_STACK_BYTES: usize = 2 * STACK_BYTES;
-/// Elements that the pool reserves for one table. Pages are committed when they are used.
+/// Number of elements that the pool reserves for one table. Pages are committed on use.
 const POOL_TABLE_ELEMENTS: usize = 100_000;
-/// Bytes of a linear memory that stay resident in the pool between two instances: setting
-/// them to zero is cheaper than giving them back and faulting them in.
+/// Bytes of a linear memory that stay resident in the pool between two instances: clearing them is
+/// cheaper than releasing them and faulting them in.
 const KEEP_RESIDENT_BYTES: usize = 256 * 1024;
 
-/// The bounds of the host. Each of them has a default.
+/// The limits of the host. Each of them has a default.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Threads that run guests and nothing else.
+    /// Number of threads that run only guests.
     pub threads: usize,
-    /// Instances at once. A guest that waits for the store needs no thread.
+    /// Maximum number of instances. A guest that waits for the store occupies no thread.
     pub instances_max: u32,
-    /// The largest linear memory that any task may be allowed, in bytes. The pool reserves so
-    /// much address space for each memory anyway; pages cost nothing until they are used.
+    /// Maximum linear memory that any task may use, in bytes. The pool reserves this much address
+    /// space for each memory; pages are committed on use.
     pub memory_bytes_max: u64,
-    /// A task whose calls take longer runs on the threads of heavy tasks, at low priority.
+    /// Tasks whose calls take longer than this run on the low-priority threads of heavy tasks.
     pub patient_after: Duration,
-    /// How often a guest looks up from its work: the precision of its deadline.
+    /// The interval at which a running guest is interrupted: the precision of its deadline.
     pub tick: Duration,
-    /// Calls of imports in one call.
+    /// Maximum number of calls to imports in one call.
     pub host_calls_max: u64,
-    /// A batch is halved for at most so many times `wall_ms`; what is not reached is tried again by
-    /// itself. Meanwhile the batch has its place in the lane.
+    /// Maximum time for bisecting a batch, as a multiple of `wall_ms`. Items that are not reached
+    /// are tried alone later. Meanwhile the batch occupies its place in the lane.
     pub bisect_walls_max: u32,
-    /// The largest component file, in bytes.
+    /// Maximum size of a component file, in bytes.
     pub component_bytes_max: u64,
-    /// What a component may be like that is not part of this program.
+    /// The allowed shape of components that are not built in.
     pub shape: Shape,
-    /// By whom components are compiled that are not part of this program; none: by this process,
-    /// without a bound of memory and time.
+    /// The child process that compiles components that are not built in; `None`: this process does,
+    /// without limits on memory and time.
     pub compiler: Option<ChildLimits>,
-    /// A directory of this user's for compiled components, derived from the environment. It is
-    /// taken before `cache`, if nobody else can put another one in its place.
+    /// A directory of this user for compiled components, derived from the environment. It takes
+    /// precedence over `cache`, provided that no other user can replace it.
     pub users_cache: Option<PathBuf>,
-    /// Where compiled components are kept; none, and no `users_cache`: they are compiled at every
-    /// start.
+    /// The directory for compiled components; without it and `users_cache`, components are compiled
+    /// at every start.
     pub cache: Option<PathBuf>,
-    /// How long one process waits for another that compiles the same component, before it
-    /// compiles it itself.
+    /// How long a process waits for another one that compiles the same component before it compiles
+    /// it itself.
     pub compile_wait_max: Duration,
-    /// The bounds of `describe`, which no task's limits cover yet.
+    /// The limits of `describe`, to which no task's limits apply yet.
     pub describe: Limits,
 }
 
@@ -100,37 +99,37 @@ impl Default for Settings {
     }
 }
 
-/// Whether the instructions of a guest are counted. To count them costs a guest that computes
-/// a fifth to a quarter of its time.
+/// Whether the instructions of a guest are counted. Counting costs a computing guest a fifth to a
+/// quarter of its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Metering {
-    /// Its calls end with their fuel, at the same instruction each time.
+    /// Calls end when their fuel is used up, at the same instruction each time.
     Fuel,
-    /// Its calls end with their time. All other limits are as they are.
+    /// Calls end at their deadline. All other limits apply as well.
     Time,
 }
 
 impl Metering {
-    /// Both.
+    /// Both ways of metering.
     pub(super) const ALL: [Metering; 2] = [Metering::Fuel, Metering::Time];
 
-    /// How a task of these limits is metered.
+    /// The metering of a task with these limits.
     pub(super) fn of(limits: &Limits) -> Metering {
         Metering::counting(limits.fuel != 0)
     }
 
-    /// The one that counts instructions, or the other one.
+    /// The metering that counts instructions, or the one that does not.
     pub(crate) fn counting(counts: bool) -> Metering {
         if counts { Metering::Fuel } else { Metering::Time }
     }
 
-    /// Whether it counts instructions.
+    /// Whether instructions are counted.
     pub(super) fn counts(self) -> bool {
         self == Metering::Fuel
     }
 }
 
-/// An engine with the features that a task may use, and the pool that its instances come from.
+/// Creates an engine with the features that a task may use, and the pool of its instances.
 pub(super) fn engine(settings: &Settings, metering: Metering) -> wasmtime::Result<Engine> {
     let instances_max = settings.instances_max;
     let mut pool = PoolingAllocationConfig::new();
@@ -153,8 +152,8 @@ pub(super) fn engine(settings: &Settings, metering: Metering) -> wasmtime::Resul
     Engine::new(&config)
 }
 
-/// What a task may import: the contract, and all of WASI 0.2, because toolchains import
-/// more than they use. What is behind WASI is decided in `wasi`.
+/// The imports available to a task: the contract, and all of WASI 0.2, because toolchains import
+/// more than they use. What WASI provides is decided in `wasi`.
 pub(super) fn linker(engine: &Engine) -> wasmtime::Result<Linker<Guest>> {
     let mut linker = Linker::new(engine);
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;

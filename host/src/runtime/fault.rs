@@ -1,4 +1,4 @@
-//! Why a call failed: the guest's fault, named, or somebody else's.
+//! Determines why a call failed: a named fault of the guest, or another cause.
 
 use std::any::Any;
 use std::fmt::Write as _;
@@ -10,22 +10,22 @@ use super::guest::{Guest, Halt};
 use super::lines::{Symbol, Symbols};
 use crate::ports::guests::{Error, Fault};
 
-/// Frames of a backtrace that are worth a reader's time.
+/// Maximum number of frames shown of a backtrace.
 const FRAMES_MAX: usize = 8;
-/// Of what the guest wrote, so much goes with a fault.
+/// Maximum size of the guest's output that is included in a fault, in bytes.
 const TAIL_BYTES_MAX: usize = 2 * 1024;
-/// A fault's message from the guest; the rest is cut off.
+/// Maximum size of a message from the guest, in bytes; the rest is cut off.
 const MESSAGE_BYTES_MAX: usize = 4 * 1024;
 
-/// The places in the component where a call ended and where it was called from.
+/// The code offsets in the component at which a call ended and from which it was called.
 pub(super) fn places(error: &wasmtime::Error) -> Vec<usize> {
     let backtrace = error.downcast_ref::<WasmBacktrace>();
     let frames = backtrace.map_or(&[][..], |backtrace| backtrace.frames());
     frames.iter().filter_map(FrameInfo::module_offset).collect()
 }
 
-/// Tells what ended a call. `entry` names the export that was called, `symbols` what is at the
-/// [`places`] of the error.
+/// Determines what ended a call. `entry` is the export that was called, `symbols` are the symbols
+/// at the [`places`] of the error.
 pub(super) fn classify(
     error: &wasmtime::Error,
     guest: &Guest,
@@ -39,7 +39,7 @@ pub(super) fn classify(
         Some(halt @ Halt::Deadline) => ("deadline", halt.to_string()),
         Some(halt @ Halt::HostCalls(_)) => ("limit", halt.to_string()),
         None if error.is::<PoolConcurrencyLimitError>() => {
-            return Error::Infrastructure(format!("no room for another guest: {error:#}"));
+            return Error::Infrastructure(format!("no capacity for another guest: {error:#}"));
         }
         None => trapped(error, guest),
     };
@@ -50,17 +50,17 @@ pub(super) fn classify(
     Error::Guest(Fault { cause: cause.into(), message: with_tail(message, guest) })
 }
 
-/// A fault that was found in what the guest returned.
+/// A fault that was found in the guest's result.
 pub(super) fn returned(cause: &str, message: String, guest: &Guest) -> Fault {
     Fault { cause: cause.into(), message: with_tail(message, guest) }
 }
 
-/// The host has panicked under a call. Whatever the guest did to bring that about would do it again:
-/// so it is the guest's, and is found like any other fault of it.
+/// The host panicked during a call. Whatever the guest did to cause it would cause it again, so it
+/// is attributed to the guest and bisected like its other faults.
 pub(super) fn panicked(entry: &str, panic: &(dyn Any + Send)) -> Fault {
     let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a word");
-    let mut message = format!("{entry}: the host panicked in what the plugin asked of it: {text}");
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    let mut message = format!("{entry}: the host panicked in a call from the plugin: {text}");
     message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
     Fault { cause: "host-panic".into(), message }
 }
@@ -69,7 +69,7 @@ fn trapped(error: &wasmtime::Error, guest: &Guest) -> (&'static str, String) {
     let out_of_memory = || {
         guest.memory.refused().map(|wanted| {
             let limit = guest.memory.limit();
-            format!("wanted {wanted} bytes of memory where {limit} are allowed")
+            format!("requested {wanted} bytes of memory; the limit is {limit}")
         })
     };
     if let Some(exit) = error.downcast_ref::<I32Exit>() {
@@ -79,20 +79,20 @@ fn trapped(error: &wasmtime::Error, guest: &Guest) -> (&'static str, String) {
         Some(Trap::OutOfFuel) => ("fuel", "used up its fuel".to_owned()),
         Some(Trap::StackOverflow) => ("stack", "call stack exhausted".to_owned()),
         Some(Trap::AllocationTooLarge) => ("memory", "allocation too large".to_owned()),
-        // An allocator that was refused gives up in this way.
+        // An allocator that cannot allocate ends in this way.
         Some(Trap::UnreachableCodeReached) => match out_of_memory() {
             Some(message) => ("memory", message),
-            None => {
-                ("unreachable", "panicked, or reached code that it took for unreachable".into())
-            }
+            None => ("unreachable", "panicked, or reached code marked as unreachable".into()),
         },
         Some(trap) => ("trap", trap.to_string()),
         None => {
             let root = error.root_cause().to_string();
-            // The error has no public type; a guest that sends more than it may is named
-            // by the text, which a test holds on to.
+            // The error has no public type. It is recognized by its text, which a test checks.
             if root.contains("fuel allocated for hostcalls") {
-                return ("limit", "hands more data to the host than `hostcall_fuel` allows".into());
+                return (
+                    "limit",
+                    "passes more data to the host than `hostcall_fuel` allows".into(),
+                );
             }
             match out_of_memory() {
                 Some(message) => ("memory", message),
@@ -114,12 +114,11 @@ fn with_tail(mut message: String, guest: &Guest) -> String {
 /// A function on the guest's stack, or one that was inlined there.
 struct Place {
     name: String,
-    /// The file of its source and the line, where the guest has line tables.
+    /// The source file and the line, if the guest has line tables.
     source: Option<(String, Option<u32>)>,
 }
 
-/// The frames that belong to the plugin, innermost first, with their place in its source
-/// where it has line tables.
+/// The frames of the plugin, innermost first, with their source locations if it has line tables.
 fn frames(backtrace: &WasmBacktrace, symbols: &Symbols) -> String {
     let functions = |frame| functions(frame, symbols);
     let all: Vec<Place> = backtrace.frames().iter().flat_map(functions).collect();
@@ -142,8 +141,8 @@ fn frames(backtrace: &WasmBacktrace, symbols: &Symbols) -> String {
     text
 }
 
-/// What a frame stands for: the functions that were inlined into it, then its own. Only the
-/// latter is in the table of names, with its path; line tables know no more than `spin`.
+/// The functions of a frame: those inlined into it, then its own. Only the latter is in the name
+/// table, with its path; line tables contain only short names such as `spin`.
 fn functions(frame: &FrameInfo, symbols: &Symbols) -> Vec<Place> {
     let demangled = |name: &str| format!("{:#}", rustc_demangle::demangle(name));
     let own = match frame.func_name() {
@@ -166,9 +165,10 @@ fn functions(frame: &FrameInfo, symbols: &Symbols) -> Vec<Place> {
     places
 }
 
-/// How a Rust guest gets from its own code to the trap, and from the host to its own code.
+/// Whether a frame belongs to the path from a Rust guest's own code to the trap, or from the host
+/// to that code.
 fn is_machinery(place: &Place) -> bool {
-    /// Where the standard library's source lay when it was built.
+    /// The source directory of the standard library at its build.
     const STANDARD_LIBRARY: &str = "/rustc/";
     const MACHINERY: [&str; 19] = [
         "std::",

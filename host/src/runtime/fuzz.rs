@@ -1,5 +1,5 @@
-//! What a guest returns, and the bytes of components, drawn at random: whatever comes, it is answered
-//! and never a panic, and what is taken keeps the bounds. `BESOM_FUZZ_SEEDS` draws more.
+//! Random guest results and random component bytes: every input gets an answer and never causes a
+//! panic, and accepted values are within the limits. `BESOM_FUZZ_SEEDS` sets the number of seeds.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
@@ -18,12 +18,12 @@ use super::verdict::Court;
 use super::{contract, convert, lines, manifest, page};
 use crate::ports::guests::{Limits, Manifest};
 
-/// Draws for each test.
+/// The seeds of each test.
 fn seeds() -> std::ops::Range<u64> {
     0..std::env::var("BESOM_FUZZ_SEEDS").map_or(1_000, |n| n.parse().expect("a number"))
 }
 
-/// Values as a guest might return them: mostly near what is expected.
+/// Generates values as a guest might return them, mostly close to valid ones.
 struct Noise(StdRng);
 
 impl Noise {
@@ -277,7 +277,7 @@ fn any_verdict_is_taken_within_its_bounds_or_refused() {
                 Change::Update { collection, fields, .. }
                 | Change::Increment { collection, fields, .. } => (collection, fields.as_slice()),
                 Change::Delete { collection, .. } => (collection, &[][..]),
-                // Neither inserts nor read sets that nobody has read were granted.
+                // Neither inserts nor read sets that were not read were granted.
                 other => panic!("seed {seed}: {other:?}"),
             };
             let granted = |name: &str| name == "id" || name == "state";
@@ -331,7 +331,7 @@ fn any_manifest_is_judged() {
     }
 }
 
-/// The component of the smallest task, bent at some places.
+/// The component of the smallest task, corrupted at some places.
 #[test]
 fn any_bytes_are_looked_at_before_they_are_compiled() {
     let found = crate::built_in::find("share-expiry").expect("it is known");
@@ -354,7 +354,7 @@ fn any_bytes_are_looked_at_before_they_are_compiled() {
                 }
             }
         }
-        // Each says what is wrong, or leaves it to the compiler.
+        // Each one is rejected with a message, or left to the compiler.
         let _ = shape.check(&bytes);
         let _ = contract::preamble(&bytes);
         if noise.chance(20) {

@@ -1,7 +1,7 @@
-//! The host's side of one call: what the store of a guest holds.
+//! The host's side of one call: the data of a guest's store.
 //!
-//! It counts what the call uses and knows when the call has to end. What the imports
-//! answer is in `imports`.
+//! It counts what the call uses and decides when the call has to end. The imports themselves are in
+//! `imports`.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,63 +21,63 @@ use crate::ports::guests::StopFlag;
 use crate::ports::lines::RunLog;
 use crate::ports::store::Snapshot;
 
-/// Streams, pollables and whatever else WASI hands out, open at once.
+/// Maximum number of open WASI handles, such as streams and pollables.
 const HANDLES_MAX: usize = 256;
 
-/// Why a call is cut short by the host. Travels through the guest as a trap.
+/// Why the host ends a call. Passed through the guest as a trap.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum Halt {
-    /// The result is no longer wanted.
+    /// The result is no longer needed.
     #[error("stopped: {0}")]
     Stopped(String),
-    /// The store or the activity failed under the call.
+    /// The store or the activity failed during the call.
     #[error("{0}")]
     Infrastructure(String),
-    /// The database refuses what was asked of it.
+    /// The database rejects the call's request.
     #[error("{1}")]
     Refused(Cause, String),
-    /// Time is up.
-    #[error("the time of the call is up")]
+    /// The deadline of the call has passed.
+    #[error("the call has reached its deadline")]
     Deadline,
-    /// It calls its imports without end.
-    #[error("the call has made more than {0} calls of imports")]
+    /// The call has used too many calls to imports.
+    #[error("the call has made more than {0} calls to imports")]
     HostCalls(u64),
 }
 
-/// Whose rows a call may read.
+/// The rows that a call may read.
 pub(super) enum Scope {
-    /// None: `describe` sees nothing.
+    /// None: `describe` cannot read.
     Nothing,
-    /// Of no tenant: which tenants have rows is all that it may ask. With the names it was given,
-    /// for it may return no other.
+    /// No rows: only the tenants that have rows. Contains the names that were returned, because the
+    /// call may return no others.
     Tenants(HashSet<String>),
-    /// A scan; the tenant is added to every query. None: all tenants.
+    /// The rows of this tenant (`None`: of all tenants), in a scan.
     Scan(Option<Tenant>),
-    /// Each read names its item, whose tenant is added.
+    /// The rows of the tenant of the item that each read names.
     Items(Arc<[Option<Tenant>]>),
 }
 
-/// What the guest sees of the outside.
+/// The data sources of a guest.
 #[derive(Clone)]
 pub(super) struct View {
-    /// The rows.
+    /// The snapshot for reading rows.
     pub(super) snapshot: Arc<dyn Snapshot>,
-    /// Who uses what.
+    /// The activity service.
     pub(super) activity: Arc<dyn Activity>,
 }
 
-/// What has been used, and the bounds of it.
+/// What the call has used, and its limits.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Meter {
-    /// Rows read.
+    /// Number of rows read.
     pub(super) rows: u64,
-    /// At most so many.
+    /// Maximum number of rows.
     pub(super) rows_max: u64,
-    /// Calls of imports.
+    /// Number of calls to imports.
     pub(super) calls: u64,
-    /// At most so many.
+    /// Maximum number of calls to imports.
     pub(super) calls_max: u64,
-    /// Log lines passed on to the host's log.
+    /// Number of log lines passed to the host's log.
     pub(super) lines: u32,
 }
 
@@ -98,7 +98,7 @@ pub(super) struct Guest {
     pub(super) log: RunLog,
 }
 
-/// Whose time it is: the guest's, or that of whom it waits for.
+/// Measures the time of a call, and how much of it the guest spent waiting.
 pub(super) struct Clock {
     started: Instant,
     wall: Duration,
@@ -107,19 +107,19 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// Starts now; the call may take so long.
+    /// Starts a clock for a call of this duration.
     pub(super) fn start(wall: Duration) -> Clock {
         Clock { started: Instant::now(), wall, waited: Duration::ZERO, waiting_since: None }
     }
 
-    /// When the time of the call is up.
+    /// The deadline of the call.
     pub(super) fn deadline(&self) -> Instant {
         self.started + self.wall
     }
 
-    /// What to say of a call whose time is up: the fault is with whom used more of it. A
-    /// store that hangs must make no dead letters; reads that are slow by what they ask for
-    /// are told apart by those who see other tasks as well.
+    /// The reason for ending a call at its deadline: the fault is with the side that used more of
+    /// the time. A store that hangs must not create dead letters; reads that are slow because of
+    /// what they request are recognized elsewhere, by comparison with other tasks.
     pub(super) fn verdict(&self) -> Halt {
         let waiting = self.waiting_since.map_or(Duration::ZERO, |since| since.elapsed());
         let waited = self.waited + waiting;
@@ -142,14 +142,14 @@ impl Clock {
 }
 
 impl Guest {
-    /// A table of handles with its bound.
+    /// A bounded table of handles.
     pub(super) fn handles() -> ResourceTable {
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES_MAX);
         table
     }
 
-    /// Asked whenever the guest looks up: may it go on?
+    /// Called whenever the guest is interrupted: checks whether it may continue.
     pub(super) fn go_on(&self) -> Result<(), Halt> {
         if let Some(reason) = self.stop.reason() {
             return Err(Halt::Stopped(reason.to_owned()));
@@ -160,7 +160,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Counts a call of an import.
+    /// Counts a call to an import.
     pub(super) fn count_call(&mut self) -> Result<(), Halt> {
         self.meter.calls += 1;
         if self.meter.calls > self.meter.calls_max {
@@ -169,7 +169,7 @@ impl Guest {
         self.go_on()
     }
 
-    /// Waits for somebody else: that time is not the guest's.
+    /// Waits for another component. That time does not count as the guest's.
     pub(super) async fn wait<T>(&mut self, other: impl Future<Output = T>) -> T {
         let since = Instant::now();
         self.clock.waiting_since = Some(since);
@@ -179,10 +179,10 @@ impl Guest {
         answer
     }
 
-    /// The view, if this call has one.
+    /// The data sources, if this call may read.
     pub(super) fn view(&self) -> Result<View, Refusal> {
         self.view.clone().ok_or_else(|| {
-            Refusal::new("not-available", "`describe` cannot read: there is nothing to see yet")
+            Refusal::new("not-available", "`describe` cannot read: no data is available to it")
         })
     }
 
@@ -199,15 +199,15 @@ impl Guest {
                 })
             }
             (Scope::Items(_), None) => {
-                Err(Refusal::new("no-such-item", "a read in `act` names its item (`of`)"))
+                Err(Refusal::new("no-such-item", "a read in `act` must name its item (`of`)"))
             }
             (Scope::Tenants(_), _) => Err(Refusal::new(
                 "not-available",
-                "`tenants` may only ask for tenants, unless `all_tenants` is granted",
+                "`tenants` may only call `store.tenants`, unless `all_tenants` is granted",
             )),
             (Scope::Scan(tenant), None) => Ok(tenant.clone()),
             (Scope::Scan(_) | Scope::Nothing, Some(_)) => {
-                Err(Refusal::new("no-such-item", "only `act` has items: leave `of` out"))
+                Err(Refusal::new("no-such-item", "only `act` has items: omit `of`"))
             }
             (Scope::Nothing, None) => Ok(None),
         }
@@ -218,14 +218,14 @@ impl Guest {
         self.meter.rows = self.meter.rows.saturating_add(rows);
     }
 
-    /// How many rows may still be read; refused if none.
+    /// The number of rows that may still be read. Rejects the read if there are none left.
     pub(super) fn rows_left(&self, wanted: u64) -> Result<u64, Refusal> {
         let left = self.meter.rows_max.saturating_sub(self.meter.rows);
         if left == 0 || left < wanted {
             return Err(Refusal::new(
                 "limit-exceeded",
                 format!(
-                    "one call may read {} rows (`rows_read`), {} are read already",
+                    "one call may read at most {} rows (`rows_read`); {} are already read",
                     self.meter.rows_max, self.meter.rows
                 ),
             ));

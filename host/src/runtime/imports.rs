@@ -1,8 +1,8 @@
 //! The imports: `store`, `activity`, `log`, `deliveries`.
 //!
-//! Three ways to end a call of an import: the answer; an error record, where the guest
-//! asked for what it may not have or what does not exist (it may handle that); and a
-//! [`Halt`], where the infrastructure failed, which ends the call without the guest's fault.
+//! A call to an import ends in one of three ways: with its result; with an error record that the
+//! guest can handle, if it requested something that it may not have or that does not exist; or with
+//! a [`Halt`] that ends the call without the guest's fault, if the infrastructure failed.
 
 use besom_core::ids::Tenant;
 use besom_core::snapshot::Cause;
@@ -17,31 +17,32 @@ use super::{columns, convert};
 use crate::ports::activity::State;
 use crate::ports::store::{self as port, Error as StoreError};
 
-/// Rows of one page of a range read.
+/// Maximum number of rows in one page of a range read.
 const PAGE_ROWS_MAX: u32 = 10_000;
-/// About so many bytes of rows in one page, as the snapshot cuts it.
+/// Approximate maximum size of the rows in one page, in bytes; applied by the snapshot.
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Keys of one `get-many` or `states`.
+/// Maximum number of keys in one `get-many` or `states`.
 const KEYS_MAX: usize = 10_000;
-/// A key of an activity or of a message: as long as a key that a task may emit or wait for.
+/// Maximum length of an activity key or a message key, in bytes; the same as for keys that a task
+/// emits or guards on.
 const KEY_BYTES_MAX: usize = 1_024;
-/// Tenants of one `tenants`.
+/// Maximum number of tenants in one `tenants`.
 const TENANTS_MAX: u32 = 10_000;
-/// A token of where a page ended.
+/// Maximum size of a token that marks the end of a page, in bytes.
 const TOKEN_BYTES_MAX: usize = 64 * 1024;
-/// Columns that one read names: as many as a table of PostgreSQL can have.
+/// Maximum number of columns in one read: that of a PostgreSQL table.
 const COLUMNS_MAX: usize = 1_600;
-/// Values of an index's prefix, and columns of a key: as many as an index of PostgreSQL can have.
+/// Maximum number of values in an index prefix and of columns in a key: that of a PostgreSQL index.
 const PREFIX_MAX: usize = 32;
-/// A log line; the rest of it is cut off.
+/// Maximum length of a log line, in bytes; the rest is cut off.
 const LINE_BYTES_MAX: usize = 4 * 1024;
-/// Lines that one call passes on to the host's log; the others stay in its capture.
+/// Maximum number of lines that one call passes to the host's log. Further lines are only captured.
 const LINES_MAX: u32 = 64;
 
-/// An answer, an error record, or the end of the call.
+/// A result, an error record, or the end of the call.
 type Answer<T> = wasmtime::Result<Result<T, types::Error>>;
 
-/// What an import ends with, before it is told apart for the guest.
+/// Why an import fails, before it is converted for the guest.
 enum Failure {
     Refused(Refusal),
     Halted(Halt),
@@ -62,7 +63,7 @@ impl From<Halt> for Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
         match error {
-            // The guest names a column or an index that is not there.
+            // The guest named a column or an index that does not exist.
             StoreError::Invalid(message) => Refusal::new("invalid-request", message).into(),
             StoreError::TooLarge(message) => Refusal::new("limit-exceeded", message).into(),
             StoreError::Refused(cause, message) => Halt::Refused(cause, message).into(),
@@ -93,12 +94,12 @@ fn answer<T>(result: Result<T, Failure>) -> Answer<T> {
     }
 }
 
-/// The bytes of the longest key.
+/// The length of the longest key, in bytes.
 fn longest(keys: &[String]) -> usize {
     keys.iter().map(String::len).max().unwrap_or(0)
 }
 
-/// How the linker finds the guest in its store.
+/// The type by which the linker finds the guest in its store.
 pub(super) struct Imports;
 
 impl HasData for Imports {
@@ -106,8 +107,8 @@ impl HasData for Imports {
 }
 
 impl Guest {
-    /// Waits for a read. One that was ended with the time of the call is blamed on whoever has used
-    /// that time: a guest that has computed for most of it is not excused by its last read.
+    /// Waits for a read. If it ends at the deadline of the call, the fault is with the side that
+    /// used the time: a guest that computed for most of it is not excused by its last read.
     async fn read<T>(&mut self, read: impl Future<Output = port::Result<T>>) -> Result<T, Failure> {
         match self.wait(read).await {
             Err(StoreError::Refused(Cause::Slow, _)) => Err(self.clock.verdict().into()),
@@ -143,7 +144,7 @@ impl Guest {
         Ok(rows.into_iter().map(|row| row.map(convert::row_to_wit)).collect())
     }
 
-    /// The range as the snapshot takes it, if all it names is granted.
+    /// Converts a range for the snapshot, if access to everything in it is granted.
     fn range(&self, range: store::Range, limit: u32) -> Result<port::Range, Failure> {
         at_most("columns in one read", range.columns.len(), COLUMNS_MAX)?;
         bounds::once(&range.columns)?;
@@ -196,7 +197,7 @@ impl Guest {
         Ok(store::Columns { columns: columns::to_wit(width, rows), count, next, read_set })
     }
 
-    /// A page of a range, and the read set that has taken its rows.
+    /// Reads a page of a range, and adds its rows to a read set.
     async fn page(
         &mut self,
         of: Option<u32>,
@@ -250,11 +251,11 @@ impl Guest {
     ) -> Result<Vec<String>, Failure> {
         self.count_call()?;
         let view = self.view()?;
-        // Whoever works for one tenant has no business knowing of the others.
+        // A call for one tenant must not learn about other tenants.
         if !matches!(self.scope, Scope::Tenants(_) | Scope::Scan(None)) {
             return Err(Refusal::new(
                 "not-available",
-                "only `tenants`, and a `scan` over all tenants, may ask for tenants",
+                "only `tenants`, and a `scan` over all tenants, may call `store.tenants`",
             )
             .into());
         }
@@ -338,7 +339,7 @@ impl Guest {
         }
         self.meter.lines += 1;
         let task = &self.task;
-        // A control character could pretend to be another line, or another colour.
+        // A control character could imitate another line or change the colour.
         let line = line.escape_debug();
         match level {
             log::Level::Debug => tracing::debug!(target: "besom::task", %task, "{line}"),
@@ -349,7 +350,7 @@ impl Guest {
         if self.meter.lines == LINES_MAX {
             tracing::warn!(
                 target: "besom::task", %task,
-                "more than {LINES_MAX} log lines in one call: the others are left out"
+                "more than {LINES_MAX} log lines in one call: the rest is dropped"
             );
         }
         Ok(())

@@ -1,6 +1,8 @@
-//! Where in its source a guest was when it trapped: looked up in the DWARF of its component, which
-//! takes what time and memory the DWARF makes it take. So it is done in a process of its own, once
-//! for each place, up to a bound for each plugin; beyond it a backtrace names functions alone.
+//! Resolves the source lines of a trap from the DWARF data of a component.
+//!
+//! DWARF can make a resolver use excessive time and memory. Therefore it runs in a separate
+//! process, once per place, up to a limit per plugin; beyond it, a backtrace contains only function
+//! names.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -16,58 +18,58 @@ use wasmparser::{Parser, Payload};
 use super::plugin::Source;
 use crate::child::{self, Failure, Limits, Work};
 
-/// The work of a child that looks places up: from their offsets and a component to their symbols.
+/// The work of a resolving child process. Input: offsets and a component. Output: their symbols.
 pub const LOOKING_UP: Work =
     Work { name: "lines", output_bytes_max: ANSWER_BYTES_MAX, function: looked_up };
-/// Of one lookup: time of a processor, address space, and bytes of the answer.
+/// The limits of one lookup: processor time, address space, and size of the result.
 const PROCESSOR_MAX: Duration = Duration::from_secs(5);
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 const ANSWER_BYTES_MAX: u64 = 256 * 1024;
-/// How long a fault waits for its places.
+/// How long a fault waits for its source lines.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// By the clock, all lookups of one plugin.
+/// The total duration of all lookups for one plugin.
 const PLUGIN_MAX: Duration = Duration::from_secs(10);
-/// Places of one plugin that are kept.
+/// Maximum number of places stored per plugin.
 const PLACES_MAX: usize = 1_024;
-/// Functions that were inlined at one place.
+/// Maximum number of functions inlined at one place.
 const INLINED_MAX: usize = 32;
-/// Bytes of a name, or of a file's.
+/// Maximum length of a function name or file name, in bytes.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// A function at a place, as the DWARF calls it.
+/// A function at a place, according to the DWARF data.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Symbol {
-    /// Mangled.
+    /// The mangled name.
     pub(super) name: Option<String>,
     pub(super) file: Option<String>,
     pub(super) line: Option<u32>,
 }
 
-/// What is at each place, by its offset in the component: inlined functions first.
+/// The symbols at each place, by its offset in the component; inlined functions first.
 pub(super) type Symbols = BTreeMap<usize, Vec<Symbol>>;
 
-/// What is known of the places of one plugin.
+/// The known places of one plugin.
 #[derive(Default)]
 pub(super) struct Lines(Arc<Shared>);
 
-/// Of the calls that have failed, and of the lookup that goes on without them.
+/// Shared by failed calls and by the lookup, which continues if they stop waiting.
 #[derive(Default)]
 struct Shared {
     known: Mutex<Known>,
-    /// Who looks places up: one at a time.
+    /// Held by the lookup under way, so that there is only one.
     turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
 struct Known {
-    /// Nothing at a place: there is nothing to be had of it.
+    /// An entry without symbols means that none are available.
     symbols: HashMap<usize, Vec<Symbol>>,
     spent: Duration,
 }
 
 impl Lines {
-    /// What is at these places, as far as it can be had in time. `compiler`: whose program looks it
-    /// up; none: this process does.
+    /// The symbols at these places, as far as they are available in time. `compiler`: the program
+    /// that resolves them; `None`: this process does.
     pub(super) async fn of(
         &self,
         source: &Source,
@@ -75,14 +77,15 @@ impl Lines {
         places: &[usize],
     ) -> Symbols {
         if !self.0.known().unknown(places).is_empty() {
-            // Whoever gives up waiting is without lines; the next one has them.
+            // A call that stops waiting gets no lines; the next one will.
             let looking = self.look_up(source, compiler, places);
             let _ = tokio::time::timeout(WAIT_MAX, looking).await;
         }
         self.0.known().of(places)
     }
 
-    /// Looks up what nobody has looked up meanwhile. Dropping the wait does not end the lookup.
+    /// Resolves what has not been resolved in the meantime. Dropping the future does not end the
+    /// lookup.
     async fn look_up(&self, source: &Source, compiler: Option<&Limits>, places: &[usize]) {
         let turn = Arc::clone(&self.0.turn).lock_owned().await;
         let new = self.0.known().unknown(places);
@@ -113,11 +116,11 @@ impl Shared {
     }
 }
 
-/// What the log says of a lookup that has failed.
-const UNKNOWN: &str = "the lines of a plugin's faults cannot be looked up";
+/// The log message for a failed lookup.
+const UNKNOWN: &str = "the source lines of a plugin's faults cannot be resolved";
 
 impl Known {
-    /// Which of these are still to be looked up, while there is time for it.
+    /// Which of these places still have to be resolved, if time is left.
     fn unknown(&self, places: &[usize]) -> Vec<usize> {
         let is_new = |place: &&usize| !self.symbols.contains_key(place);
         match self.spent < PLUGIN_MAX {
@@ -131,15 +134,16 @@ impl Known {
         places.iter().filter_map(symbols).filter(|(_, symbols)| !symbols.is_empty()).collect()
     }
 
-    /// What has come of a lookup, and what it took.
+    /// Records the result of a lookup and its duration.
     fn note(&mut self, places: &[usize], found: Result<Symbols, Failure>, took: Duration) {
         self.spent += took;
         let symbols = found.unwrap_or_else(|failure| {
             tracing::warn!(error = %failure, "{UNKNOWN}");
             match failure {
-                // It says nothing of the plugin: the next fault at these places tries again.
+                // The failure says nothing about the plugin: the next fault at these places tries
+                // again.
                 Failure::Failed(_) => Symbols::new(),
-                // It would end in the same way.
+                // Another lookup would fail in the same way.
                 Failure::Refused(_) | Failure::Limit(_) => {
                     places.iter().map(|place| (*place, Vec::new())).collect()
                 }
@@ -164,7 +168,7 @@ fn found(limits: Option<&Limits>, places: &[usize], component: &[u8]) -> Result<
     serde_json::from_slice(&answer).map_err(|error| Failure::Failed(error.to_string()))
 }
 
-/// Looks places up, in a process of its own.
+/// Resolves places, in the child process.
 fn looked_up(places: &[String], component: Vec<u8>) -> Result<Vec<u8>, String> {
     let mut symbols = Symbols::new();
     let modules = modules(&component);
@@ -184,23 +188,23 @@ fn looked_up(places: &[String], component: Vec<u8>) -> Result<Vec<u8>, String> {
             symbols.insert(place, at(&context, (place - module.code.start) as u64));
         }
     }
-    // What has no DWARF has no symbols: that is known as well.
+    // Recorded even without DWARF data, so that it is known that there are no symbols.
     for place in places.iter().filter_map(|place| place.parse().ok()) {
         symbols.entry(place).or_default();
     }
     serde_json::to_vec(&symbols).map_err(|error| error.to_string())
 }
 
-/// A core module with its sections of DWARF.
+/// A core module with its DWARF sections.
 struct Module<'a> {
-    /// The section of its code, from whose begin the DWARF counts.
+    /// The range of its code section, from whose start the DWARF offsets count.
     code: Range<usize>,
     debug: HashMap<&'a str, &'a [u8]>,
 }
 
 fn modules(component: &[u8]) -> Vec<Module<'_>> {
     let mut modules = Vec::new();
-    // Modules stand one in another's component, never in another module.
+    // Modules are nested in components, never in other modules.
     for payload in Parser::new(0).parse_all(component) {
         match payload {
             Ok(Payload::Version { encoding: wasmparser::Encoding::Module, .. }) => {
@@ -250,7 +254,7 @@ mod tests {
     use super::*;
     use crate::child::tests::script;
 
-    /// A program that notes each call and does as told, in its directory.
+    /// A program that records each call and behaves as configured, in its directory.
     fn program(directory: &Path, then: &str) -> Limits {
         let text = format!("cd {}; echo called >>calls\n{then}", directory.display());
         let processor = Duration::from_secs(1);
@@ -296,7 +300,7 @@ mod tests {
             ..program(directory.path(), &answers)
         };
         assert_eq!(lines.of(&source(), Some(&nowhere), &[7]).await, Symbols::new());
-        // The kernel has ended the second one; the third is as it should be.
+        // The kernel has ended the second process; the third behaves normally.
         let killed = "[ -e killed ] || { touch killed; kill -KILL $$; }";
         let limits = program(directory.path(), &format!("{killed}\n{answers}"));
         assert_eq!(lines.of(&source(), Some(&limits), &[7]).await, Symbols::new());

@@ -1,4 +1,4 @@
-//! Whether a manifest makes sense. Pure; everything that is wrong is said at once.
+//! Validates a manifest. Pure; reports all faults at once.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use besom_core::value::Value;
 
 use crate::ports::guests::{Manifest, Setting, SettingKind};
 
-/// Settings, collections, topics, columns: each at most so many.
+/// Maximum number of settings, of collections, of topics and of columns.
 const ENTRIES_MAX: usize = 1_000;
-/// A name.
+/// Maximum length of a name, in bytes.
 const NAME_BYTES_MAX: usize = 128;
 
-/// What is wrong with the manifest; empty if nothing is.
+/// The faults of the manifest; empty if it is valid.
 pub(super) fn faults(manifest: &Manifest) -> Vec<String> {
     let mut faults = Vec::new();
     name("name", &manifest.name, &mut faults);
     if !is_version(&manifest.version) {
-        faults.push(format!("version: `{}` is no semantic version (`1.2.3`)", manifest.version));
+        faults.push(format!("version: `{}` is not a semantic version (`1.2.3`)", manifest.version));
     }
     each("settings", manifest.settings.iter().map(|s| s.name.as_str()), &mut faults);
     for setting in &manifest.settings {
@@ -28,7 +28,7 @@ pub(super) fn faults(manifest: &Manifest) -> Vec<String> {
     for request in &manifest.collections {
         let place = format!("collections.{}", request.collection);
         if request.operations == Operations::default() {
-            faults.push(format!("{place}: asks for no operation"));
+            faults.push(format!("{place}: requests no operation"));
         }
         each(&format!("{place}.columns"), request.columns.iter().map(String::as_str), &mut faults);
     }
@@ -39,7 +39,7 @@ pub(super) fn faults(manifest: &Manifest) -> Vec<String> {
 fn name(place: &str, name: &str, faults: &mut Vec<String>) {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '/');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(plain) {
-        faults.push(format!("{place}: `{}` is no name", name.escape_debug()));
+        faults.push(format!("{place}: `{}` is not a valid name", name.escape_debug()));
     }
 }
 
@@ -52,7 +52,7 @@ fn each<'a>(place: &str, names: impl Iterator<Item = &'a str>, faults: &mut Vec<
         }
         name(place, n, faults);
         if !seen.insert(n) {
-            faults.push(format!("{place}: `{n}` is there twice"));
+            faults.push(format!("{place}: `{n}` is listed twice"));
         }
     }
 }
@@ -68,14 +68,14 @@ fn setting_faults(setting: &Setting, faults: &mut Vec<String>) {
     ];
     for (what, value) in values {
         let Some(value) = value else { continue };
-        // A default of null makes a setting that may be left out and has no value then.
+        // A default of null makes a setting optional: it then has no value.
         if what == "default" && *value == Value::Null {
             continue;
         }
         if !fits(setting.kind, value) {
-            faults.push(format!("{place}: the {what} is not of the setting's kind"));
+            faults.push(format!("{place}: the {what} does not have the setting's kind"));
         } else if what != "default" && !ordered {
-            faults.push(format!("{place}: a {what} means nothing for this kind"));
+            faults.push(format!("{place}: a {what} is not allowed for this kind"));
         }
     }
     let number = |value: &Option<Value>| match value {
@@ -92,27 +92,27 @@ fn setting_faults(setting: &Setting, faults: &mut Vec<String>) {
     if let Some(default) = number(&setting.default)
         && (low.is_some_and(|low| default < low) || high.is_some_and(|high| default > high))
     {
-        faults.push(format!("{place}: the default {default} is outside its own bounds"));
+        faults.push(format!("{place}: the default {default} is outside the bounds"));
     }
 }
 
-/// A choice is between words, and what it is without any is one of them.
+/// The default of a setting with choices must be one of them.
 fn choice_faults(setting: &Setting, words: &[&str], faults: &mut Vec<String>) {
     if words.is_empty() {
         return;
     }
     let place = format!("settings.{}", setting.name);
     if setting.kind != SettingKind::Text {
-        faults.push(format!("{place}: only text is a choice between words"));
+        faults.push(format!("{place}: only a text setting can have choices"));
     }
     if let Some(Value::Text(default)) = &setting.default
         && !words.contains(&default.as_str())
     {
-        faults.push(format!("{place}: the default {default:?} is none of its words"));
+        faults.push(format!("{place}: the default {default:?} is not one of the choices"));
     }
 }
 
-/// A span is an integer of milliseconds on this side of the configuration.
+/// Whether the value has this type. A duration is an integer number of milliseconds here.
 fn fits(kind: SettingKind, value: &Value) -> bool {
     matches!(
         (kind, value),
@@ -123,7 +123,7 @@ fn fits(kind: SettingKind, value: &Value) -> bool {
     )
 }
 
-/// Three numbers, and whatever semantic versioning allows after them.
+/// Whether the text is a semantic version: three numbers and the permitted suffixes.
 fn is_version(version: &str) -> bool {
     let core = version.split(['-', '+']).next().unwrap_or_default();
     let mut numbers = core.split('.');
@@ -191,17 +191,20 @@ mod tests {
     fn each_mistake_is_named() {
         type Mistake = fn(&mut Manifest);
         let cases: [(Mistake, &str); 11] = [
-            (|m| m.name = "a b".into(), "`a b` is no name"),
-            (|m| m.version = "1.0".into(), "`1.0` is no semantic version"),
-            (|m| m.settings.push(m.settings[0].clone()), "settings: `min_changes` is there twice"),
-            (|m| m.settings[0].default = Some(Value::Bool(true)), "default is not of"),
-            (|m| m.settings[0].default = Some(Value::Integer(0)), "outside its own bounds"),
+            (|m| m.name = "a b".into(), "`a b` is not a valid name"),
+            (|m| m.version = "1.0".into(), "`1.0` is not a semantic version"),
+            (|m| m.settings.push(m.settings[0].clone()), "settings: `min_changes` is listed twice"),
+            (|m| m.settings[0].default = Some(Value::Bool(true)), "default does not have"),
+            (|m| m.settings[0].default = Some(Value::Integer(0)), "outside the bounds"),
             (|m| m.settings[0].maximum = Some(Value::Integer(0)), "above the maximum"),
-            (|m| m.collections[0].operations.read = false, "asks for no operation"),
-            (|m| m.collections[0].columns.push("doc_id".into()), "`doc_id` is there twice"),
-            (|m| m.topics.push(String::new()), "topics: `` is no name"),
-            (|m| m.extra.push(word("min_changes.all")), "only text is a choice"),
-            (|m| m.extra.push(word("mode.reset")), "the default \"merge\" is none of its words"),
+            (|m| m.collections[0].operations.read = false, "requests no operation"),
+            (|m| m.collections[0].columns.push("doc_id".into()), "`doc_id` is listed twice"),
+            (|m| m.topics.push(String::new()), "topics: `` is not a valid name"),
+            (|m| m.extra.push(word("min_changes.all")), "only a text setting"),
+            (
+                |m| m.extra.push(word("mode.reset")),
+                "the default \"merge\" is not one of the choices",
+            ),
         ];
         assert_eq!(faults(&sound()), Vec::<String>::new());
         for (mistake, part) in cases {

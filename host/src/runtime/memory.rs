@@ -1,17 +1,17 @@
-//! How much memory a guest has: all its linear memories together.
+//! Limits the memory of a guest: all its linear memories together.
 //!
-//! A refusal is an answer (`memory.grow` returns -1) and no trap, because a guest that
-//! collects garbage may go on with what it has. What the guest was refused is remembered,
-//! so that an allocator that then gives up is named as what it is.
+//! A refusal is a result (`memory.grow` returns -1) and not a trap, because a guest with a garbage
+//! collector may continue with what it has. The refused amount is recorded, so that an allocator
+//! failure that follows is reported as such.
 
 use wasmtime::ResourceLimiter;
 
 use super::engine::PARTS_MAX;
 
-/// Elements of one table. Toolchains use a few thousand, one for each indirect callee.
+/// Maximum number of elements of one table. Toolchains use a few thousand, one per indirect callee.
 const TABLE_ELEMENTS_MAX: usize = 100_000;
 
-/// The account of one store.
+/// The memory account of one store.
 pub(super) struct MemoryLimiter {
     limit: u64,
     used: u64,
@@ -20,22 +20,22 @@ pub(super) struct MemoryLimiter {
 }
 
 impl MemoryLimiter {
-    /// At most `limit` bytes.
+    /// Creates an account with a limit in bytes.
     pub(super) fn new(limit: u64) -> MemoryLimiter {
         MemoryLimiter { limit, used: 0, peak: 0, refused: None }
     }
 
-    /// The most bytes in use at once.
+    /// The peak usage in bytes.
     pub(super) fn peak(&self) -> u64 {
         self.peak
     }
 
-    /// The total in bytes that was asked for and refused last.
+    /// The total, in bytes, that was last requested and refused.
     pub(super) fn refused(&self) -> Option<u64> {
         self.refused
     }
 
-    /// The bound in bytes.
+    /// The limit in bytes.
     pub(super) fn limit(&self) -> u64 {
         self.limit
     }

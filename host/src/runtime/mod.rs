@@ -1,18 +1,18 @@
-//! The tasks as sandboxed WebAssembly components: [`Guests`] by wasmtime.
+//! Runs tasks as sandboxed WebAssembly components: [`Guests`] implemented with wasmtime.
 //!
 //! ```text
 //! bytes -> contract -> compile, cache or embedded -> type-check -> describe -> manifest -> loaded
 //!
-//! call -> permit -> guests' own threads -> fresh instance -> answer -> held against the
+//! call -> permit -> guests' own threads -> fresh instance -> answer -> checked against the
 //!                                             |              contract, grants and limits
 //!                                             +- trap -> named, bisected
 //! ```
-//! This decides what a guest may do and what its failure is called. It does not decide what
-//! becomes of an item that failed, nor whether a proposal is carried out.
+//! This module decides what a guest may do and how its failure is classified. It does not decide
+//! what happens to a failed item or whether a proposal is applied.
 //!
-//! Guests run on threads of their own, those of heavy tasks on threads of low priority, so a
-//! guest that spins never delays the caller, nor a heavy one what is due; the
-//! caller only waits for the result. Dropping that wait ends the guest.
+//! Guests run on dedicated threads, those of heavy tasks on threads of low priority, so that a
+//! guest in an endless loop never delays the caller, and heavy guests do not delay due items. The
+//! caller only waits for the result; dropping the future ends the guest.
 
 mod access;
 mod bindings;
@@ -81,7 +81,7 @@ pub use self::lines::LOOKING_UP;
 pub use self::plugin::{COMPILING, LoadError, Loaded, digest, trusted};
 pub use self::shape::Shape;
 
-/// The loaded plugins, and what is needed to call them. Its clones are the same runtime.
+/// The loaded plugins and everything needed to call them. Clones share one runtime.
 #[derive(Clone)]
 pub struct Runtime(Arc<Inner>);
 
@@ -90,18 +90,18 @@ struct Inner {
     /// By metering.
     compilers: [Compiler; 2],
     ticker: Arc<Ticker>,
-    /// Asked before the pool, which has an error where a semaphore has a queue.
+    /// Acquired before an instance, because an exhausted pool returns an error while a semaphore
+    /// queues.
     permits: Arc<Semaphore>,
     plugins: RwLock<HashMap<String, Arc<Plugin>>>,
     threads: Threads,
-    /// For heavy tasks, for those whose calls take long, and for compiling: whatever else wants a
-    /// processor goes first.
+    /// Low-priority threads for heavy tasks, tasks whose calls take long, and compiling.
     patient: Threads,
     /// Tasks whose last call took long.
     long: Mutex<HashSet<TaskName>>,
 }
 
-/// What turns components into code of one metering.
+/// Compiles components for one kind of metering.
 struct Compiler {
     engine: Engine,
     linker: Linker<Guest>,
@@ -117,13 +117,13 @@ impl Compiler {
     }
 }
 
-/// How far heavy tasks stand back: a guest that computes for seconds on every processor must
-/// not delay the microseconds of one that is due. No further: among other programs that compute all
-/// the time, each step more is a quarter more of waiting, which counts against the time of a call.
+/// The nice value of heavy tasks: a guest that computes for seconds on every processor must not
+/// delay a due guest that needs microseconds. It is not higher because, beside other busy programs,
+/// each step adds a quarter to the waiting time, which counts towards the duration of a call.
 const PATIENT_NICE: i32 = 5;
 
-/// The guests' own async runtime. It is shut down without waiting, because it may be
-/// dropped inside another one; a guest ends at its next look up.
+/// The async runtime of the guests. It is shut down without waiting, because it may be dropped
+/// inside another runtime; guests end at their next interruption.
 struct Threads(Option<tokio::runtime::Runtime>);
 
 impl Threads {
@@ -132,9 +132,10 @@ impl Threads {
             .worker_threads(count.max(1))
             .thread_name(name)
             .on_thread_start(move || {
-                // On Linux this is the thread's own. Without it the guests share alike.
+                // On Linux this applies to the thread only. If it fails, all guests share the
+                // processors equally.
                 if nice > 0 && rustix::process::nice(nice).is_err() {
-                    tracing::debug!("a thread for heavy tasks runs at the usual priority");
+                    tracing::debug!("the priority of a thread for heavy tasks cannot be lowered");
                 }
             })
             .enable_all()
@@ -155,7 +156,7 @@ impl Drop for Threads {
     }
 }
 
-/// The end of a wait is the end of the work.
+/// Aborts the work when the wait is dropped.
 struct Wait<T>(tokio::task::JoinHandle<T>);
 
 impl<T> Drop for Wait<T> {
@@ -165,7 +166,10 @@ impl<T> Drop for Wait<T> {
 }
 
 impl Runtime {
-    /// Starts the guests' threads. Nothing is loaded yet.
+    /// Starts the guests' threads. No plugin is loaded yet.
+    ///
+    /// # Errors
+    /// Wasmtime or the threads cannot be started.
     pub fn start(settings: Settings) -> anyhow::Result<Runtime> {
         let start = |error: wasmtime::Error| anyhow::anyhow!("cannot start wasmtime: {error:#}");
         let [fuel, time] = Metering::ALL;
@@ -195,8 +199,8 @@ impl Runtime {
         self.load_called(called.unwrap_or_default(), source, Metering::Fuel).await
     }
 
-    /// Loads a plugin that is part of this program. It is compiled only where the code that is part
-    /// of the program as well does not fit this machine, or the metering.
+    /// Loads a built-in plugin. It is compiled only if the embedded code does not fit this machine
+    /// or the metering.
     pub async fn load_built_in(
         &self,
         built_in: &'static BuiltIn,
@@ -205,8 +209,7 @@ impl Runtime {
         self.load_called(built_in.name.to_owned(), Source::BuiltIn(built_in), metering).await
     }
 
-    /// Loads a plugin whose tasks are metered by fuel, as far as is known: see
-    /// [`Runtime::load_metered`].
+    /// Loads a plugin whose tasks are presumably metered by fuel; see [`Runtime::load_metered`].
     pub async fn load(
         &self,
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
@@ -214,10 +217,10 @@ impl Runtime {
         self.load_metered(bytes, Metering::Fuel).await
     }
 
-    /// Loads a plugin: checks the contract, compiles off the path (or takes the compiled
-    /// form from the cache), checks the types, calls `describe` under limits. The same bytes
-    /// twice are one plugin; other versions stay callable beside it. A task that is metered
-    /// otherwise has it compiled once more, at its first call.
+    /// Loads a plugin: checks the contract, compiles on another thread (or uses the cache), checks
+    /// the types, and calls `describe` under limits. Loading the same bytes again returns the same
+    /// plugin; other versions remain callable. For a task with another metering, the plugin is
+    /// compiled again at its first call.
     pub async fn load_metered(
         &self,
         bytes: impl AsRef<[u8]> + Send + Sync + 'static,
@@ -256,12 +259,12 @@ impl Runtime {
         Ok(Loaded { digest, manifest: Arc::clone(&plugin.manifest) })
     }
 
-    /// Forgets a plugin. Calls that run keep it until they end.
+    /// Unloads a plugin. Running calls keep it until they end.
     pub fn unload(&self, digest: &str) {
         self.0.plugins.write().unwrap_or_else(PoisonError::into_inner).remove(digest);
     }
 
-    /// The digests that are loaded.
+    /// The digests of the loaded plugins.
     pub fn loaded(&self) -> Vec<String> {
         let plugins = self.0.plugins.read().unwrap_or_else(PoisonError::into_inner);
         let mut digests: Vec<String> = plugins.keys().cloned().collect();
@@ -269,8 +272,8 @@ impl Runtime {
         digests
     }
 
-    /// How long guests have run without being interrupted, if that is too long: the thread
-    /// that ends them has no time on this machine. None: all is well.
+    /// How long guests have run without interruption, if that is too long: the ticker thread does
+    /// not get enough processor time. `None`: no problem.
     pub fn stalled(&self) -> Option<Duration> {
         self.0.ticker.stalled()
     }
@@ -291,7 +294,7 @@ impl Runtime {
         })
     }
 
-    /// What the plugin says of itself, under the limits of `describe`.
+    /// Calls `describe` under its limits.
     async fn describe(
         &self,
         source: Source,
@@ -352,7 +355,7 @@ impl Runtime {
         }
     }
 
-    /// Runs a call on the guests' threads, as soon as there is room for it.
+    /// Runs a call on the guests' threads, as soon as an instance is available.
     async fn run<T, F>(
         &self,
         caller: Caller,
@@ -394,7 +397,7 @@ impl Runtime {
         }
     }
 
-    /// The plugin's code for a call of that metering.
+    /// The compiled code of the plugin for that metering.
     async fn code(
         &self,
         plugin: &Arc<Plugin>,
@@ -478,7 +481,7 @@ impl Inner {
     }
 }
 
-/// What the guest has to do without.
+/// The optional columns that are not mapped, for the context of a call.
 fn unmapped(call: &Call) -> Vec<Field> {
     let field = |name: &String| Field::new(UNMAPPED_COLUMN, Value::Text(name.clone()));
     call.unmapped.iter().map(field).collect()
@@ -499,14 +502,14 @@ fn context(call: &Call, tenant: Option<&Tenant>) -> wit::Context {
 fn unexpected(answer: &Answer) -> Error {
     let (cause, message) = match answer {
         Answer::Error(error) => ("error", error_text(error)),
-        // The bindings pair each question with its answer.
-        _ => ("contract", "answered another question".to_owned()),
+        // The bindings pair each export with its result type.
+        _ => ("contract", "returned the answer of another function".to_owned()),
     };
     Error::Guest(Fault { cause: cause.into(), message })
 }
 
 fn error_text(error: &wit::Error) -> String {
-    let again = if error.retryable { " (it may work later)" } else { "" };
+    let again = if error.retryable { " (retryable)" } else { "" };
     format!("the plugin reports `{}`: {}{again}", error.code, error.message)
 }
 
@@ -570,7 +573,7 @@ impl Guests for Runtime {
                 Answer::Page(page) => page,
                 answer => return Err(unexpected(&answer)),
             };
-            // What it says of itself is counted as far as it can be true.
+            // The count reported by the plugin is limited to what is possible.
             let scanned = found.scanned.min(caller.limits.rows_read);
             let (candidates, next) =
                 page::candidates(found, tenant.as_ref(), limit).map_err(|(cause, message)| {
@@ -605,11 +608,11 @@ impl Guests for Runtime {
     }
 }
 
-/// The time that the halving of a batch may take: all calls of a tenant from its first fault on, that one
-/// as well. What goes well takes none of it, however many tenants there are.
+/// The time available for bisecting: all calls for one tenant from its first fault on, including
+/// that one. Successful calls do not count, regardless of the number of tenants.
 struct Halving {
     max: Duration,
-    /// None: without a fault.
+    /// `None`: no fault so far.
     spent: Option<Duration>,
 }
 
@@ -627,18 +630,17 @@ impl Halving {
     }
 }
 
-/// The items of one `act`, as the guest gets them.
+/// The items of one `act`, as the guest receives them.
 struct Batch {
     context: wit::Context,
     tenants: Vec<Option<Tenant>>,
     items: Vec<wit::Item>,
-    /// Whether no call may have items of two tenants.
+    /// Whether each call may contain items of one tenant only.
     apart: bool,
 }
 
 impl Batch {
-    /// A verdict or a fault for each item: all of them in one call, or those of a tenant in one of
-    /// their own.
+    /// Produces a verdict or a fault for each item, in one call or in one call per tenant.
     async fn act(&self, caller: &Caller, mut halving: Halving) -> Result<Acted, Error> {
         let first = self.tenants.first();
         if !self.apart || self.tenants.iter().all(|tenant| Some(tenant) == first) {
@@ -660,8 +662,8 @@ impl Batch {
             };
             let acted = match of_tenant.act_together(caller, &mut halving).await {
                 Ok(acted) => acted,
-                // What other tenants' items have come to stands; the rest is tried again. Of a call that
-                // is stopped nothing is wanted any more.
+                // The results for other tenants remain valid; the rest is tried again. If the call
+                // was stopped, no result is needed.
                 Err(error) if any && !matches!(error, Error::Stopped(_)) => {
                     tracing::warn!(task = %caller.task, %error, "a batch ends before its last tenant");
                     break;
@@ -694,14 +696,14 @@ impl Batch {
             match result {
                 Ok(results) => bisection.passed(range, results),
                 Err(Error::Guest(fault)) => bisection.failed(range, fault),
-                // Not the guest's fault: there is nobody to be found.
+                // The guest is not at fault: there is no item to find.
                 Err(error) => return Err(error),
             }
         }
         Ok(Acted { verdicts: bisection.end(), usage })
     }
 
-    /// Some of the items, in one call.
+    /// Executes some of the items in one call.
     async fn attempt(
         &self,
         caller: &Caller,

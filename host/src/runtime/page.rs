@@ -1,4 +1,4 @@
-//! What `scan` and `tenants` return, held against the contract. Pure.
+//! Checks the results of `scan` and `tenants` against the contract. Pure.
 
 use std::collections::HashSet;
 
@@ -8,17 +8,19 @@ use besom_core::time::Time;
 
 use super::bindings::besom::task::types as wit;
 
-/// A key, a route, a version, a tenant: they are columns of indexes.
+/// Maximum length of a key, a route, a version and a tenant, in bytes: they are columns of indexes.
 const NAME_BYTES_MAX: usize = 1_024;
-/// A cursor. It is stored with every page, for each tenant: it has to hold a place in an index.
+/// Maximum size of a cursor, in bytes. It is stored with every page of each tenant and only has to
+/// hold a position in an index.
 const CURSOR_BYTES_MAX: usize = 4 * 1024;
-/// What is shown of a name that is refused, in characters.
+/// How much of a rejected name is shown, in characters.
 const NAME_CHARS_SHOWN: usize = 64;
 
-/// A due time from the epoch, either way: 100,000 years. A store marks what has none by a further one.
+/// Maximum distance of a due time from the epoch, in either direction: 100,000 years. A store marks
+/// items without a due time by a later value.
 const DUE_MICROS_MAX: i64 = 100_000 * 366 * 86_400 * 1_000_000;
 
-/// What is wrong with a page: the cause of a fault, and its message.
+/// A violation of the contract: the cause of the fault, and its message.
 pub(super) type Violation = (&'static str, String);
 
 fn name(what: &str, text: &str, empty: bool) -> Result<(), Violation> {
@@ -32,12 +34,12 @@ fn name(what: &str, text: &str, empty: bool) -> Result<(), Violation> {
         ));
     }
     if text.contains('\0') {
-        return Err(("contract", format!("{what} contains a NUL, which no database stores")));
+        return Err(("contract", format!("{what} contains a NUL byte, which cannot be stored")));
     }
     Ok(())
 }
 
-/// The candidates of a scan of that tenant (none: of all), and the next cursor.
+/// Checks the candidates of a scan of that tenant (`None`: of all), and the next cursor.
 pub(super) fn candidates(
     page: wit::Page,
     tenant: Option<&Tenant>,
@@ -45,7 +47,10 @@ pub(super) fn candidates(
 ) -> Result<(Vec<Candidate>, Option<Vec<u8>>), Violation> {
     if page.candidates.len() > limit as usize {
         let count = page.candidates.len();
-        return Err(("contract", format!("scan: {count} candidates where {limit} were asked for")));
+        return Err((
+            "contract",
+            format!("scan: returned {count} candidates; the limit is {limit}"),
+        ));
     }
     if let Some(next) = &page.next
         && next.len() > CURSOR_BYTES_MAX
@@ -56,7 +61,7 @@ pub(super) fn candidates(
             format!("scan: a cursor of {bytes} bytes: at most {CURSOR_BYTES_MAX}"),
         ));
     }
-    // One row with such a key is no wall for the others.
+    // A row with an invalid key must not block the others.
     let usable = |c: &wit::Candidate| match name("its key", &c.key, false) {
         Ok(()) => true,
         Err((_, why)) => {
@@ -80,7 +85,8 @@ fn candidate(c: wit::Candidate, scanned: Option<&Tenant>) -> Result<Candidate, V
     let tenant = match (scanned, c.tenant) {
         (Some(scanned), Some(named)) if scanned.as_str() != named => {
             let message = format!(
-                "scan: the candidate `{}` is of the tenant `{named}`, in a scan of `{scanned}`",
+                "scan: the candidate `{}` belongs to the tenant `{named}`, but the scan is for \
+                 `{scanned}`",
                 c.key
             );
             return Err(("contract", message));
@@ -102,11 +108,10 @@ fn candidate(c: wit::Candidate, scanned: Option<&Tenant>) -> Result<Candidate, V
     })
 }
 
-/// The tenants that may have candidates. `given`: the names that `store.tenants` gave during the
-/// call, of which these have to be; none: the task may see all tenants, and name any.
+/// Checks the tenants that may have candidates. `given`: the names that `store.tenants` returned
+/// during the call; only these are allowed. `None`: the task may see all tenants and name any.
 ///
-/// A name that a plugin makes up could carry what was read of one tenant to where it works for
-/// another.
+/// An invented name could carry data of one tenant into a call for another.
 pub(super) fn tenants(
     names: Vec<String>,
     limit: u32,
@@ -114,7 +119,10 @@ pub(super) fn tenants(
 ) -> Result<Vec<Tenant>, Violation> {
     if names.len() > limit as usize {
         let count = names.len();
-        return Err(("contract", format!("tenants: {count} tenants where {limit} were asked for")));
+        return Err((
+            "contract",
+            format!("tenants: returned {count} tenants; the limit is {limit}"),
+        ));
     }
     for n in &names {
         name("tenants: a tenant", n, true)?;
@@ -126,8 +134,8 @@ pub(super) fn tenants(
         return Err((
             "contract",
             format!(
-                "tenants: `{shown}` is none of those that `store.tenants` gave during this call: \
-                 grant `all_tenants` to a task that knows tenants from elsewhere"
+                "tenants: `{shown}` was not returned by `store.tenants` during this call: grant \
+                 `all_tenants` to a task that knows tenants from elsewhere"
             ),
         ));
     }
@@ -213,7 +221,7 @@ mod tests {
         assert_eq!(of("b").unwrap(), [Tenant::from("b")]);
         let (cause, message) = of(&"x".repeat(1_000)).unwrap_err();
         assert_eq!(cause, "contract");
-        assert!(message.contains("none of those") && message.len() < 300, "{message}");
+        assert!(message.contains("was not returned") && message.len() < 300, "{message}");
     }
 
     #[test]

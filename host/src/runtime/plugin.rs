@@ -1,4 +1,4 @@
-//! From bytes to a plugin that can be called: verified, compiled, type-checked, described.
+//! Turns bytes into a callable plugin: verified, compiled, type-checked, described.
 
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -24,12 +24,12 @@ use crate::child::{self, Failure, Limits, Work};
 use crate::ports::guests::{Error, Manifest};
 use crate::secret;
 
-/// Where a component comes from, while it may have to be compiled once more.
+/// The source of a component, kept because it may have to be compiled again.
 #[derive(Clone)]
 pub(super) enum Source {
-    /// It is part of this program.
+    /// Embedded in this program.
     BuiltIn(&'static BuiltIn),
-    /// Somebody has brought its bytes.
+    /// Loaded from outside.
     Bytes(Arc<dyn AsRef<[u8]> + Send + Sync>),
 }
 
@@ -49,17 +49,17 @@ impl Source {
     }
 }
 
-/// A plugin, ready for fresh instances.
+/// A plugin, ready for instantiation.
 pub(super) struct Plugin {
     pub(super) manifest: Arc<Manifest>,
     pub(super) source: Source,
     pub(super) lines: Lines,
-    /// By metering, as it is compiled; the other one when a task asks for it.
+    /// The compiled code by metering; the second one is compiled when a task needs it.
     pub(super) compiled: [OnceCell<TaskPre<Guest>>; 2],
 }
 
 impl Plugin {
-    /// One that is compiled for one metering.
+    /// A plugin that is compiled for one metering.
     pub(super) fn new(
         manifest: Arc<Manifest>,
         source: Source,
@@ -72,12 +72,12 @@ impl Plugin {
     }
 }
 
-/// What was loaded.
+/// A loaded plugin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loaded {
-    /// SHA-256 of the component, in hexadecimal: by this it is called.
+    /// SHA-256 of the component, in hexadecimal. Calls refer to the plugin by it.
     pub digest: String,
-    /// What it says of itself.
+    /// The plugin's manifest.
     pub manifest: Arc<Manifest>,
 }
 
@@ -89,60 +89,60 @@ pub enum LoadError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// Others can change the file.
+    /// Other users can change the file.
     #[error("{}: {why}", path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
-        /// Whose it is, or who may write it.
+        /// The owner or the mode that allows it.
         why: String,
     },
-    /// It is no plugin for this host.
+    /// The file is not a plugin for this host.
     #[error(transparent)]
     Mismatch(#[from] Mismatch),
-    /// It is not valid, or the compiler cannot compile it.
+    /// The component is invalid or cannot be compiled.
     #[error("cannot be compiled: {0}")]
     Compile(String),
-    /// The process that compiles could not do its work, which says nothing of the plugin.
-    #[error("could not be compiled this time, and may be tried again: {0}")]
+    /// The compiling process failed, for a reason that is unrelated to the plugin.
+    #[error("could not be compiled; the compilation may be tried again: {0}")]
     Process(String),
-    /// A function of it, or one that it imports, has another type than in the contract.
+    /// A function that it exports or imports has another type than in the contract.
     #[error("does not fit the contract besom:task {CONTRACT}: {0}")]
     Type(String),
     /// `describe` failed.
     #[error("describe: {0}")]
     Describe(Error),
-    /// Its manifest makes no sense.
-    #[error("its manifest is wrong: {}", .0.join("; "))]
+    /// The manifest is invalid.
+    #[error("its manifest is invalid: {}", .0.join("; "))]
     Manifest(Vec<String>),
 }
 
-/// The digest by which a component is known.
+/// The digest that identifies a component.
 pub fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether nobody but this user and root can change a file or directory of code. The group of this
-/// process is this user's own on most systems.
+/// Checks that only this user and root can change a file or directory of code. The group of this
+/// process is accepted, because it is the user's own on most systems.
 ///
 /// # Errors
-/// Who else can.
+/// Which other users can change it.
 pub fn trusted(found: &std::fs::Metadata) -> Result<(), String> {
     let (uid, mode) = (found.uid(), found.mode() & 0o7777);
     let own = [0, rustix::process::geteuid().as_raw()].contains(&uid);
     let group = mode & 0o020 != 0 && found.gid() != rustix::process::getegid().as_raw();
     match (own, group || mode & 0o002 != 0) {
         (false, _) => Err(format!("it belongs to another user (uid {uid})")),
-        (true, true) => Err(format!("others can write it (mode {mode:o})")),
+        (true, true) => Err(format!("other users can write to it (mode {mode:o})")),
         (true, false) => Ok(()),
     }
 }
 
-/// Reads a component from a regular file, up to a bound. Neither a pipe nor a device is opened
-/// for longer than it takes to see that it is one.
+/// Reads a component from a regular file, up to a maximum size. A pipe or a device is closed again
+/// as soon as it is recognized.
 pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, LoadError> {
     let error = |error| LoadError::Read { path: path.to_owned(), error };
     let file = secret::open(path).map_err(error)?;
@@ -159,37 +159,38 @@ pub(super) fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, LoadError> {
     Ok(bytes)
 }
 
-/// How a component becomes code.
+/// What is needed to compile a component.
 pub(super) struct Workshop<'a> {
     pub(super) engine: &'a Engine,
     pub(super) metering: Metering,
     pub(super) linker: &'a Linker<Guest>,
     pub(super) cache: Option<&'a Cache>,
-    /// How long another process that compiles the same is waited for.
+    /// How long to wait for another process that compiles the same component.
     pub(super) wait_max: Duration,
-    /// What a component of somebody else may be like.
+    /// The allowed shape of components from outside.
     pub(super) shape: &'a Shape,
-    /// By whom it is compiled; none: here.
+    /// The child process that compiles; `None`: this process compiles.
     pub(super) compiler: Option<&'a Limits>,
 }
 
-/// The work of a child that compiles: from a component to its code.
+/// The work of a compiling child process. Input: a component. Output: its code.
 pub const COMPILING: Work =
     Work { name: "compile", output_bytes_max: CODE_BYTES_MAX, function: compiled };
-/// The code of a component, in bytes: some times its instructions, of which [`Shape`] has a bound.
+/// Maximum size of the code of a component, in bytes: a multiple of its instructions, which
+/// [`Shape`] limits.
 const CODE_BYTES_MAX: u64 = 256 << 20;
-/// The argument that says whether the code counts instructions.
+/// The argument that selects code that counts instructions.
 const COUNTS: &str = "counts";
 
-/// Compiles, in a process of its own.
+/// Compiles, in the child process.
 fn compiled(args: &[String], component: Vec<u8>) -> Result<Vec<u8>, String> {
     let config = code::config(args.iter().any(|arg| arg == COUNTS));
     let engine = Engine::new(&config).map_err(|error| format!("{error:#}"))?;
     engine.precompile_component(&component).map_err(|error| format!("{error:#}"))
 }
 
-/// Everything before the first instance: may take seconds, and blocks. `called` is what the log
-/// calls the plugin.
+/// Performs everything before the first instance. This may take seconds and blocks. `called` is the
+/// name of the plugin in the log.
 pub(super) fn prepare(
     workshop: &Workshop<'_>,
     called: &str,
@@ -211,7 +212,7 @@ pub(super) fn prepare(
     fit(workshop, &component)
 }
 
-/// The code that was compiled when this program was built, if this machine can run it.
+/// The code that was embedded when this program was built, if it fits this machine.
 fn embedded(workshop: &Workshop<'_>, built_in: &BuiltIn) -> Option<Component> {
     let code = built_in.code(workshop.metering.counts())?;
     // SAFETY: the bytes are those that `Engine::precompile_component` has returned to the build script
@@ -226,7 +227,7 @@ fn embedded(workshop: &Workshop<'_>, built_in: &BuiltIn) -> Option<Component> {
         .ok()
 }
 
-/// Holds a component against the contract.
+/// Checks a component against the contract.
 fn fit(workshop: &Workshop<'_>, component: &Component) -> Result<TaskPre<Guest>, LoadError> {
     contract::names(workshop.engine, component)?;
     let typed = |error: wasmtime::Error| LoadError::Type(format!("{error:#}"));
@@ -247,7 +248,10 @@ fn compile(
         return Ok(component);
     }
     let started = Instant::now();
-    tracing::info!(plugin = %called, mib = bytes.len() >> 20, "compiling, first time on this machine");
+    tracing::info!(
+        plugin = %called, mib = bytes.len() >> 20,
+        "compiling a plugin for the first time on this machine"
+    );
     let component = match (source, workshop.compiler) {
         (Source::Bytes(_), Some(child)) => by_child(workshop, child, bytes)?,
         (Source::Bytes(_), None) | (Source::BuiltIn(_), _) => {
@@ -259,13 +263,13 @@ fn compile(
     if let Some(cache) = workshop.cache
         && let Err(error) = cache.store(digest, &component)
     {
-        tracing::warn!(%digest, %error, "the compiled component cannot be kept");
+        tracing::warn!(%digest, %error, "the compiled component cannot be cached");
     }
     drop(turn);
     Ok(component)
 }
 
-/// Has a component of somebody else compiled, under limits of its own.
+/// Compiles a component from outside in a child process with limits.
 fn by_child(workshop: &Workshop<'_>, child: &Limits, bytes: &[u8]) -> Result<Component, LoadError> {
     workshop.shape.check(bytes).map_err(LoadError::Compile)?;
     let args: &[&str] = if workshop.metering.counts() { &[COUNTS] } else { &[] };

@@ -1,6 +1,5 @@
-//! Read sets: which rows a call has read, kept on the host's side, so that a quarter of a
-//! million keys cross the boundary no more than once. An id means something within its
-//! call only.
+//! Read sets: the keys of the rows that a call has read, kept by the host, so that a quarter of a
+//! million keys cross the boundary at most once. An id is valid only within its call.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use besom_core::value::{RowKey, Value};
 
 use super::access::Refusal;
 
-/// Read sets of one call.
+/// Maximum number of read sets per call.
 const READ_SETS_MAX: usize = 4_096;
 
 /// The read sets of one call, by id.
@@ -23,8 +22,8 @@ struct Collected {
 }
 
 impl ReadSets {
-    /// Adds the keys of rows that were read: to a new set, or to `into`, which has to be of
-    /// the same collection and tenant. Returns its id.
+    /// Adds the keys of rows that were read to a new set, or to `into`, which must have the same
+    /// collection and tenant. Returns the id of the set.
     pub(super) fn collect(
         &mut self,
         into: Option<u64>,
@@ -37,7 +36,7 @@ impl ReadSets {
             None if self.0.len() >= READ_SETS_MAX => {
                 return Err(Refusal::new(
                     "limit-exceeded",
-                    format!("one call may collect {READ_SETS_MAX} read sets"),
+                    format!("one call may collect at most {READ_SETS_MAX} read sets"),
                 ));
             }
             None => {
@@ -47,7 +46,7 @@ impl ReadSets {
             }
         };
         self.get(id, collection, tenant)?;
-        // The call alone holds the set as long as it runs, so nothing is copied.
+        // Only the call holds the set while it runs, so nothing is copied.
         let set = Arc::make_mut(&mut self.0[id as usize].set);
         extend(set, keys);
         Ok(id)
@@ -64,19 +63,23 @@ impl ReadSets {
         if set.collection != collection {
             return Err(Refusal::new(
                 "no-such-read-set",
-                format!("read set {id} holds rows of `{}`, not of `{collection}`", set.collection),
+                format!(
+                    "read set {id} contains rows of `{}`, not of `{collection}`",
+                    set.collection
+                ),
             ));
         }
         Ok(())
     }
 
-    /// The set, if it was read for that tenant: its keys mean other rows in another one.
+    /// The set, if it was read for that tenant: in another tenant its keys would refer to other
+    /// rows.
     pub(super) fn of(&self, id: u64, tenant: Option<&Tenant>) -> Result<&Arc<ReadSet>, Refusal> {
         let collected = usize::try_from(id).ok().and_then(|id| self.0.get(id));
         let Some(collected) = collected else {
             return Err(Refusal::new(
                 "no-such-read-set",
-                format!("no read of this call has returned the read set {id}"),
+                format!("the read set {id} was not returned by any read of this call"),
             ));
         };
         if collected.tenant.as_ref() != tenant {
@@ -89,8 +92,8 @@ impl ReadSets {
     }
 }
 
-/// Appends keys, shortening the common prefix where they differ from it. The last value of
-/// a key always belongs to the rest.
+/// Appends keys and shortens the common prefix where they differ from it. The last value of a key
+/// is never part of the prefix.
 fn extend(set: &mut ReadSet, keys: Vec<RowKey>) {
     let mut keys = keys.into_iter().peekable();
     if set.is_empty()
@@ -132,7 +135,7 @@ mod tests {
         for (keys, prefix) in cases {
             let mut sets = ReadSets::default();
             let all: Vec<RowKey> = keys.iter().map(|k| key(k)).collect();
-            // In pages of one, so that every page may shorten the prefix.
+            // In pages of one row, so that every page may shorten the prefix.
             let id = sets.collect(None, "c", None, vec![]).unwrap();
             for k in &all {
                 assert_eq!(sets.collect(Some(id), "c", None, vec![k.clone()]).unwrap(), id);

@@ -1,21 +1,21 @@
-//! The shape of a component, looked at before it is compiled: what a compiler makes of a few
-//! bytes may take minutes and gigabytes, and what it takes grows with single functions. Pure.
+//! Checks the shape of a component before it is compiled. Pure.
 //!
-//! It decides nothing on whether a component is valid: the compiler does.
+//! A few bytes can make a compiler use minutes and gigabytes, and its cost grows with the size of
+//! single functions. This module does not validate the component: the compiler does.
 
 use wasmparser::{Parser, Payload};
 
-/// What a component may be like. The largest functions known are the interpreters of scripting
-/// languages, with some 200 KiB.
+/// The limits on a component. The largest known functions, interpreters of scripting languages,
+/// have about 200 KiB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shape {
-    /// Bytes of one function's body.
+    /// Maximum size of one function's body, in bytes.
     pub body_bytes_max: u64,
-    /// Local variables of one function.
+    /// Maximum number of local variables of one function.
     pub locals_max: u64,
-    /// Functions with a body, in all modules.
+    /// Maximum number of functions with a body, in all modules.
     pub functions_max: u64,
-    /// Bytes of all bodies.
+    /// Maximum size of all bodies, in bytes.
     pub code_bytes_max: u64,
 }
 
@@ -31,10 +31,10 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// Whether a component is like that.
+    /// Checks that a component is within the limits.
     ///
     /// # Errors
-    /// What is too large, with the bound.
+    /// What is too large, with the limit.
     pub fn check(&self, bytes: &[u8]) -> Result<(), String> {
         let (mut functions, mut code) = (0, 0);
         let at_most = |what: &str, count: u64, max: u64| match count > max {
@@ -42,7 +42,7 @@ impl Shape {
             false => Ok(()),
         };
         for payload in Parser::new(0).parse_all(bytes) {
-            // What is not valid is told by the compiler, which does not get far with it.
+            // Invalid code is reported by the compiler, which stops early.
             let Ok(Payload::CodeSectionEntry(body)) = payload else { continue };
             let size = body.range().len() as u64;
             functions += 1;
@@ -62,7 +62,7 @@ impl Shape {
 mod tests {
     use super::*;
 
-    /// The section of a component that holds a module.
+    /// The section of a component that contains a module.
     const CORE_MODULE: u8 = 1;
 
     fn push_leb(out: &mut Vec<u8>, mut value: usize) {
@@ -73,7 +73,7 @@ mod tests {
         out.push(value as u8);
     }
 
-    /// A section, or anything else of a binary that has its size before it.
+    /// A section, or any other part of a binary that is preceded by its size.
     fn section(id: u8, payload: &[u8]) -> Vec<u8> {
         let mut out = vec![id];
         push_leb(&mut out, payload.len());
@@ -81,7 +81,7 @@ mod tests {
         out
     }
 
-    /// A component around a core module with one function of so many locals and `nop`s.
+    /// A component around a core module with one function with this number of locals and `nop`s.
     fn component(locals: u32, nops: usize) -> Vec<u8> {
         let mut body = vec![1];
         push_leb(&mut body, locals as usize);
@@ -114,7 +114,7 @@ mod tests {
         }
         let few = Shape { functions_max: 0, ..Shape::default() };
         assert_eq!(few.check(&component(1, 1)).unwrap_err(), "1 functions: at most 0");
-        // What is none is the compiler's to tell.
+        // Invalid code is left to the compiler.
         assert_eq!(shape.check(b"\0asm\x0d\0\x01\0\xff\xff"), Ok(()));
     }
 }

@@ -1,10 +1,9 @@
-//! The epoch: what makes a guest look up from its work.
+//! The epoch, which interrupts running guests.
 //!
-//! A dedicated OS thread advances the engines' epochs while guests run, and sleeps without
-//! a timer while none does, so that an idle host stays idle. It is no task of an async
-//! runtime, because a guest that spins on every worker would keep such a task from
-//! running, and nothing would ever interrupt the guest. What a guest has to hear when it
-//! looks up is decided in `call`, not here.
+//! A dedicated OS thread advances the engines' epochs while guests run. It sleeps without a timer
+//! while none does, so that an idle host stays idle. It is not a task of an async runtime, because
+//! guests in endless loops could occupy all workers and keep it from running. What happens at an
+//! interruption is decided in `call`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use wasmtime::{Engine, EngineWeak};
 
-/// Beats that may be missed before the ticker counts as stalled.
+/// Number of missed ticks after which the ticker counts as stalled.
 const STALLED_TICKS: u32 = 100;
 
-/// The thread. Ends when dropped.
+/// The ticker thread. It ends when this is dropped.
 pub(super) struct Ticker {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -26,10 +25,10 @@ pub(super) struct Ticker {
 struct Shared {
     tick: Duration,
     started: Instant,
-    /// Guests that run.
+    /// Number of running guests.
     running: AtomicUsize,
     ended: AtomicBool,
-    /// The heartbeat: microseconds after `started`.
+    /// The last tick, in microseconds after `started`.
     beat: AtomicU64,
 }
 
@@ -88,7 +87,7 @@ impl Ticker {
         Running(Arc::clone(self))
     }
 
-    /// How long the epoch has stood still while guests run; none: it advances.
+    /// How long the epoch has not advanced while guests run; `None`: it advances.
     pub(super) fn stalled(&self) -> Option<Duration> {
         if self.shared.running.load(Ordering::Acquire) == 0 {
             return None;
@@ -104,13 +103,13 @@ impl Drop for Ticker {
         self.shared.ended.store(true, Ordering::Release);
         self.handle.unpark();
         if let Some(thread) = self.thread.take() {
-            // It can only have panicked, and then it has ended as well.
+            // The thread can only have panicked, in which case it has ended as well.
             let _ = thread.join();
         }
     }
 }
 
-/// A guest runs.
+/// Counts a running guest until it is dropped.
 pub(super) struct Running(Arc<Ticker>);
 
 impl Drop for Running {

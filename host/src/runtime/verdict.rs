@@ -1,5 +1,5 @@
-//! Verdicts, as a guest returns them, held against the contract, the grants and the
-//! limits. Pure. A violation is the fault of its own item; its neighbours go on.
+//! Checks the verdicts of a guest against the contract, the grants and the limits. Pure. A
+//! violation is a fault of its own item; the other items are not affected.
 
 use std::sync::Arc;
 
@@ -13,33 +13,33 @@ use super::readset::ReadSets;
 use super::{bounds, convert};
 use crate::ports::guests::{Fault, Limits};
 
-/// Guards of one item, and the conditions of all of them.
+/// Maximum number of guards of one item, and of the conditions in all of them.
 const GUARDS_MAX: usize = 1_000;
 const GUARD_CONDITIONS_MAX: usize = 4_000;
-/// Guards of one item that ask for rows by conditions (`exists`, `absent`): what one of these costs
-/// depends on what is in the table.
+/// Maximum number of guards of one item that search rows by conditions (`exists`, `absent`). Their
+/// cost depends on the contents of the table.
 const QUESTIONS_MAX: usize = 64;
-/// Notes of one item, and the bytes of them.
+/// Maximum number of notes of one item, and their size in bytes.
 const NOTES_MAX: usize = 64;
 const NOTES_BYTES_MAX: usize = 16 * 1024;
-/// The key of one message, its payload, and the bytes of all messages of an item.
+/// Maximum size of a message's key, of its payload, and of all messages of an item, in bytes.
 const MESSAGE_KEY_BYTES_MAX: usize = 1024;
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 const MESSAGES_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// The key of an activity.
+/// Maximum length of an activity key, in bytes.
 const ACTIVITY_KEY_BYTES_MAX: usize = 1024;
-/// A reason; the rest of it is cut off.
+/// Maximum length of a reason, in bytes; the rest is cut off.
 const REASON_BYTES_MAX: usize = 4 * 1024;
-/// The longest time that a guest may put off an item: a year.
+/// Maximum time by which a guest may postpone an item: a year.
 const AFTER_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1_000;
 
-/// Of one call: what its verdicts are held against.
+/// What the verdicts of one call are checked against.
 pub(super) struct Court<'a> {
-    /// The grants.
+    /// The grants of the task.
     pub(super) access: &'a Access,
-    /// The limits.
+    /// The limits of the task.
     pub(super) limits: &'a Limits,
-    /// What was read.
+    /// The read sets of the call.
     pub(super) sets: &'a ReadSets,
 }
 
@@ -77,7 +77,7 @@ fn cut(mut text: String) -> String {
 }
 
 impl Court<'_> {
-    /// The verdict on an item of that tenant, or its fault.
+    /// Checks the verdict on an item of that tenant.
     pub(super) fn hear(
         &self,
         tenant: Option<&Tenant>,
@@ -157,15 +157,15 @@ impl Court<'_> {
         Ok(Proposal { guards, changes, on_guard_failed, notes })
     }
 
-    /// The rows of all read sets that are to be complete are looked up in the commit: each set
-    /// once, and no more rows than one call may read.
+    /// Checks the guards on read sets. The commit looks up all their rows, so each set may occur
+    /// once, and together they may contain at most as many rows as one call may read.
     fn complete(&self, guards: &[Guard]) -> Result<(), Violation> {
         let mut sets: Vec<&Arc<ReadSet>> = Vec::new();
         for guard in guards {
             let Guard::Complete(set) = guard else { continue };
             if sets.iter().any(|known| Arc::ptr_eq(known, set)) {
                 return Err(Violation::Contract(
-                    "two guards of one proposal ask whether the same read set is complete".into(),
+                    "two guards of one proposal check the same read set".into(),
                 ));
             }
             sets.push(set);
@@ -174,7 +174,7 @@ impl Court<'_> {
         limit("rows of read sets in guards", rows, self.limits.rows_read)
     }
 
-    /// A guard tells whether rows are there, so it needs the right to read them.
+    /// Checks a guard. It reveals whether rows exist, so it requires the right to read them.
     fn guard(&self, tenant: Option<&Tenant>, guard: wit::Guard) -> Result<Guard, Violation> {
         Ok(match guard {
             wit::Guard::Columns(wit::ColumnGuard { collection, key, conditions }) => {
@@ -238,8 +238,8 @@ impl Court<'_> {
                 let fields = self.fields(&collection, &[Operation::Update], fields)?;
                 if let Some(f) = fields.iter().find(|f| !matches!(f.value, Value::Integer(_))) {
                     return Err(Violation::Contract(format!(
-                        "an increment adds integers: `{collection}.{}` is to be incremented by \
-                         something else",
+                        "an increment must be an integer: `{collection}.{}` is incremented by \
+                         another type",
                         f.name
                     )));
                 }
@@ -261,7 +261,9 @@ impl Court<'_> {
                 let most = MESSAGE_KEY_BYTES_MAX as u64;
                 limit("bytes in the key of a message", key.len() as u64, most)?;
                 if key.contains('\0') {
-                    return Err(Violation::Contract("the key of a message holds a NUL".into()));
+                    return Err(Violation::Contract(
+                        "the key of a message contains a NUL byte".into(),
+                    ));
                 }
                 limit("bytes in a message", payload.len() as u64, MESSAGE_BYTES_MAX as u64)?;
                 Change::Emit { topic, key, payload }

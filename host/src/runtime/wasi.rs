@@ -1,9 +1,9 @@
-//! The world outside a guest: empty, and the same in a replay.
+//! The environment of a guest: empty, and identical in a replay.
 //!
-//! No environment, arguments, files or sockets. The clocks stand at the instant of the
-//! call, and all randomness, the one called secure included, comes from the call's seed:
-//! toolchains seed their hash maps from it, and a replay has to meet the same order. A
-//! task has no use for secrets.
+//! There are no environment variables, arguments, files or sockets. The clocks show the time of the
+//! call, and all randomness, including the kind called secure, comes from the call's seed:
+//! toolchains seed their hash maps from it, and a replay needs the same order. A task has no use
+//! for secrets.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,14 +15,14 @@ use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx};
 
 use super::capture::Capture;
 
-/// Bytes of randomness that a guest may ask for at once.
+/// Maximum amount of randomness per request, in bytes.
 const RANDOM_BYTES_MAX: u64 = 64 * 1024;
 
-/// Each reading of the monotonic clock is that much after the one before, so that a guest
-/// that measures sees time pass, and sees the same in a replay.
+/// Each reading of the monotonic clock is later than the previous one by this amount, so that a
+/// guest sees time pass, and sees the same in a replay.
 const READING_NANOS: u64 = 1_000;
 
-/// The context of one call.
+/// The WASI context of one call.
 pub(super) fn context(now: Time, seed: u64, capture: &Capture) -> WasiCtx {
     WasiCtx::builder()
         .stdout(capture.clone())
@@ -46,7 +46,7 @@ impl HostWallClock for Standing {
     }
 
     fn now(&self) -> Duration {
-        // WASI cannot name an instant before the epoch.
+        // WASI cannot represent times before the epoch.
         self.0.since(Time::EPOCH)
     }
 }
@@ -63,8 +63,8 @@ impl HostMonotonicClock for Counting {
     }
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014): one addition and a mix per word, so that a call
-/// that needs no randomness pays nothing for it.
+/// SplitMix64 (Steele, Lea and Flood 2014): one addition and a mix per word, so that a call that
+/// needs no randomness has no cost.
 struct SplitMix(u64);
 
 impl SplitMix {

@@ -1,5 +1,5 @@
-//! The stores. The port is [`crate::ports::store`]; one conformance suite holds all of them
-//! to its meaning.
+//! The adapters of the store. The port is [`crate::ports::store`]; one conformance suite tests all
+//! of them.
 
 pub mod memory;
 pub mod postgres;

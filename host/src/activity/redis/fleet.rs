@@ -1,8 +1,10 @@
-//! The servers that hold the keys: one, or the primaries of a Redis Cluster with their slots.
+//! The Redis servers that hold the keys: a single one, or the primaries of a Redis Cluster with
+//! their slots.
 //!
-//! Commands go out in batches, one round trip per server and batch, to all servers at once.
-//! What a server says is not its own is asked again after a look at the cluster's table; how
-//! often is bounded. Which kind it is, the server is asked, not the configuration.
+//! Commands are sent in batches, to all servers concurrently, with one round trip per server and
+//! batch. A command that reached the wrong server is sent again after reading the cluster's slot
+//! table, a limited number of times. Whether the deployment is a cluster is determined by asking
+//! the server, not by the configuration.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,35 +19,35 @@ use super::options::Options;
 use super::server::{Answer, Fault, Server, asking};
 use crate::ports::activity::Error;
 
-/// How often a command is sent before it is given up.
+/// Maximum number of times that a command is sent.
 const SENDS_MAX: usize = 4;
-/// Between two looks at a table that is changing.
+/// The pause between two reads of a slot table that is changing.
 const TABLE_PAUSE: Duration = Duration::from_millis(50);
 
-/// A command, and the slot of its keys.
+/// A command and the slot of its keys.
 #[derive(Debug, Clone)]
 pub(super) struct Asked {
     pub(super) slot: u16,
     pub(super) command: Cmd,
 }
 
-/// A server that takes writes, and the marker that lies on it.
+/// A server that accepts writes, and the name of its marker.
 #[derive(Debug, Clone)]
 pub(super) struct Primary {
     pub(super) server: Arc<Server>,
     pub(super) marker: String,
 }
 
-/// Who holds what.
+/// The slot table.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) primaries: Vec<Primary>,
-    /// The primary of each slot; none: there is one server, and it holds everything.
+    /// The primary of each slot; `None`: there is a single server, which holds all keys.
     slots: Option<Vec<Option<u16>>>,
 }
 
 impl Table {
-    /// Whether one script may hold keys of any slots.
+    /// Whether one script may use keys of different slots.
     pub(super) fn is_single(&self) -> bool {
         self.slots.is_none()
     }
@@ -68,24 +70,24 @@ pub(super) struct Fleet {
 #[derive(Default)]
 struct Known {
     table: Option<Arc<Table>>,
-    /// By `host:port`: a server that stays keeps its connection.
+    /// By `host:port`: a server that remains in the table keeps its connection.
     servers: HashMap<String, Arc<Server>>,
 }
 
 impl Fleet {
-    /// Does not connect yet.
+    /// Creates the fleet without connecting.
     pub(super) fn new(options: Options) -> Result<Fleet, Error> {
         let clients = options.clients()?;
         let named = clients.into_iter().map(|client| Arc::new(Server::new(client, &options)));
         Ok(Fleet { named: named.collect(), options, known: Mutex::default() })
     }
 
-    /// The table, read where it is not known.
+    /// The slot table, read if it is unknown.
     pub(super) async fn table(&self) -> Result<Arc<Table>, Fault> {
         self.table_after(None).await
     }
 
-    /// The table that came after `seen`.
+    /// A slot table that is newer than `seen`.
     pub(super) async fn table_after(&self, seen: Option<&Arc<Table>>) -> Result<Arc<Table>, Fault> {
         let mut known = self.known.lock().await;
         if let Some(table) = &known.table
@@ -103,12 +105,12 @@ impl Fleet {
                     known.table = Some(Arc::clone(&table));
                     return Ok(table);
                 }
-                // Who we are counts more than who is away.
+                // An authentication failure takes precedence over unavailable servers.
                 Err(fault @ Fault::Refused(_)) => return Err(fault),
                 Err(fault) => first = first.or(Some(fault)),
             }
         }
-        Err(first.unwrap_or_else(|| Fault::Away("no Redis server is named".into())))
+        Err(first.unwrap_or_else(|| Fault::Away("no Redis server is configured".into())))
     }
 
     async fn read(&self, server: &Arc<Server>, known: &mut Known) -> Result<Table, Fault> {
@@ -120,7 +122,7 @@ impl Fleet {
         if !info.contains("cluster_enabled:1") {
             if self.named.len() > 1 {
                 return Err(Fault::Refused(format!(
-                    "{} is no member of a Redis Cluster; name one server alone",
+                    "{} is not a member of a Redis Cluster; name a single server instead",
                     server.address()
                 )));
             }
@@ -132,7 +134,7 @@ impl Fleet {
         let mut answers = server.run(&slots).await?.into_iter();
         let rows = answers.next().unwrap_or_else(|| Err(Fault::Away("no answer".into())))?;
         let ranges = ranges(rows, server.host().unwrap_or_default())
-            .ok_or_else(|| Fault::Said("the table of slots is not understood".into()))?;
+            .ok_or_else(|| Fault::Said("the server sent an invalid slot table".into()))?;
         self.table_of(&ranges, server, known)
     }
 
@@ -177,9 +179,9 @@ impl Fleet {
         Ok(Arc::new(Server::new(client, &self.options)))
     }
 
-    /// Sends all commands and returns the answer of each, in their order.
+    /// Sends all commands and returns the answers in the same order.
     pub(super) async fn run(&self, asked: &[Asked]) -> Vec<Answer> {
-        let away = || Err(Fault::Away("the slot has no server".into()));
+        let away = || Err(Fault::Away("no server has the slot".into()));
         let mut answers: Vec<Answer> = asked.iter().map(|_| away()).collect();
         let mut open: Vec<usize> = (0..asked.len()).collect();
         let mut seen: Option<Arc<Table>> = None;
@@ -195,8 +197,8 @@ impl Fleet {
                 }
             };
             self.send(&table, asked, &open, &mut answers).await;
-            // A connection may have been dead for long, and a primary followed by another: that
-            // is seen by asking once more.
+            // The connection may have been dead for a while, or the primary may have failed over: a
+            // second attempt shows it.
             let again = |at: &usize| match &answers[*at] {
                 Err(Fault::Elsewhere(_)) => !table.is_single(),
                 Err(Fault::Away(_)) => send == 0,
@@ -230,7 +232,7 @@ impl Fleet {
                 match server.run(&pipeline).await {
                     Ok(answers) => got.extend(batch.iter().copied().zip(answers)),
                     Err(fault) => {
-                        // The batches behind would wait for the same.
+                        // The following batches would wait for the same server.
                         let rest = &group[got.len()..];
                         got.extend(rest.iter().map(|at| (*at, Err(fault.clone()))));
                         break;
@@ -247,18 +249,18 @@ impl Fleet {
         }
     }
 
-    /// Asks where the slot is on its way to.
+    /// Sends a command to the server to which its slot is migrating.
     async fn ask(&self, address: &str, command: &Cmd) -> Answer {
         let server = match self.known.lock().await.servers.get(address) {
             Some(server) => Arc::clone(server),
-            None => return Err(Fault::Elsewhere(format!("the slot moves to {address}"))),
+            None => return Err(Fault::Elsewhere(format!("the slot is migrating to {address}"))),
         };
         let mut answers = server.run(&asking(command)).await?;
         answers.pop().unwrap_or_else(|| Err(Fault::Away("no answer".into())))
     }
 }
 
-/// Slots of one primary.
+/// A range of slots and its primary.
 #[derive(Debug, PartialEq, Eq)]
 struct Range {
     first: u16,
@@ -267,8 +269,8 @@ struct Range {
     port: u16,
 }
 
-/// Reads the answer to `CLUSTER SLOTS`: first, last, primary, replicas. A server that does not
-/// know its own name is reached where it was asked.
+/// Parses the answer to `CLUSTER SLOTS`: first slot, last slot, primary, replicas. A server that
+/// does not know its own host name is reached at the address that was queried.
 fn ranges(rows: Value, asked: &str) -> Option<Vec<Range>> {
     let Value::Array(rows) = rows else { return None };
     let range = |row: Value| {
@@ -289,7 +291,7 @@ fn ranges(rows: Value, asked: &str) -> Option<Vec<Range>> {
         })
     };
     let mut ranges: Vec<Range> = rows.into_iter().map(range).collect::<Option<_>>()?;
-    // The marker lies in a primary's lowest slot, in whatever order they are told.
+    // The marker is in the lowest slot of a primary, regardless of the order of the answer.
     ranges.sort_by_key(|range| range.first);
     Some(ranges)
 }

@@ -1,25 +1,26 @@
-//! The names of keys, and the slots they lie in on a Redis Cluster.
+//! The names of keys, and their slots on a Redis Cluster.
 //!
-//! The two keys of a thing are literal: `ws_conn:ws-1` and `idle_timer:ws-1`, in two slots.
-//! Beside the count stands a key of our own with our connections by name; the count's name is
-//! its hash tag, so that both lie in one slot and one script holds them.
+//! The two keys of an id are literal, `ws_conn:ws-1` and `idle_timer:ws-1`, and are in different
+//! slots. In addition to the count there is a key of Besom's own that lists its connections by
+//! name. Its hash tag is the name of the count, so that both are in one slot and one script can use
+//! them.
 
-/// Slots of a Redis Cluster.
+/// Number of slots of a Redis Cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// The default of the connections' key.
+/// Default for the key of the connection count.
 pub const CONNECTIONS_DEFAULT: &str = "ws_conn:{id}";
-/// The default of the timer's key.
+/// Default for the key of the timer.
 pub const TIMER_DEFAULT: &str = "idle_timer:{id}";
 
-/// What a template has in the place of the id.
+/// The placeholder for the id in a template.
 const PLACE: &str = "{id}";
-/// Before the count's name, in the name of our own key.
+/// The prefix of Besom's own key, before the name of the count.
 const MEMBERS: &str = "besom:conn:";
-/// The marker of what has been observed.
+/// The prefix of the observation marker.
 const MARKER: &str = "besom:observed";
 
-/// A key's name with a place for the id.
+/// The name of a key with a placeholder for the id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     before: String,
@@ -27,8 +28,8 @@ pub struct Template {
 }
 
 impl Template {
-    /// Reads `ws_conn:{id}`; braces around the place, as in `ws_conn:{{id}}`, make the id a
-    /// hash tag. None: the place is not there exactly once.
+    /// Parses a template such as `ws_conn:{id}`. Additional braces, as in `ws_conn:{{id}}`, make
+    /// the id a hash tag. `None`: the placeholder does not occur exactly once.
     pub fn parse(text: &str) -> Option<Template> {
         let (before, after) = text.split_once(PLACE)?;
         let once = !after.contains(PLACE);
@@ -40,19 +41,19 @@ impl Template {
     }
 }
 
-/// The keys of one thing.
+/// The keys of one id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
-    /// How many connections: every proxy's.
+    /// The number of connections, of all proxies.
     pub count: String,
-    /// Ours, by name.
+    /// Besom's own connections, by name.
     pub members: String,
     /// The idle timer.
     pub timer: String,
 }
 
 impl Names {
-    /// The names for an id.
+    /// The keys of an id.
     pub fn of(connections: &Template, timer: &Template, id: &str) -> Names {
         let count = connections.of(id);
         let members = match tag(&count) {
@@ -62,13 +63,13 @@ impl Names {
         Names { count, members, timer: timer.of(id) }
     }
 
-    /// Whether one script can hold the count and our connections on a cluster. An id with a
-    /// `}` of its own may prevent it.
+    /// Whether one script can use the count and Besom's own connections on a cluster. An id that
+    /// contains `}` may prevent it.
     pub fn fit(&self) -> bool {
         slot(&self.count) == slot(&self.members)
     }
 
-    /// Whether the timer lies in the same slot.
+    /// Whether the timer is in the same slot as the count.
     pub fn together(&self) -> bool {
         slot(&self.count) == slot(&self.timer)
     }
@@ -79,15 +80,15 @@ pub fn marker() -> String {
     MARKER.to_owned()
 }
 
-/// The name of a marker that lies in a slot.
+/// The name of a marker in the given slot.
 pub fn marker_in(wanted: u16) -> String {
-    // Each number's slot is as good as random: a few ten thousand trials at the most.
+    // The slots are distributed evenly: some ten thousand trials suffice.
     let name = |n: u32| format!("{MARKER}:{{{n}}}");
     let n = (0..u32::MAX).find(|n| slot(&name(*n)) == wanted);
     name(n.unwrap_or_default())
 }
 
-/// The part of a key between its first braces, if there is something between them.
+/// The hash tag of a key: the part between its first braces, if it is not empty.
 fn tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;
@@ -99,7 +100,7 @@ pub fn slot(key: &str) -> u16 {
     crc16(tag(key).unwrap_or(key).as_bytes()) % SLOTS
 }
 
-/// CRC16 as the cluster's specification has it (XMODEM).
+/// CRC16 as specified for Redis Cluster (XMODEM).
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc: u16, _| {
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn slots_are_those_of_the_specification() {
         assert_eq!(crc16(b"123456789"), 0x31C3);
-        // As `CLUSTER KEYSLOT` answers.
+        // As returned by `CLUSTER KEYSLOT`.
         for (key, expected) in [
             ("", 0),
             ("foo", 12_182),

@@ -1,21 +1,23 @@
-//! Activity in Redis, under the keys that a product's proxies write themselves: the count
-//! `ws_conn:ID` (INCR, DECR, DEL) and the timer `idle_timer:ID` (SETEX, DEL).
+//! Activity in Redis, under the keys that the proxies of a product write: the count `ws_conn:ID`
+//! (INCR, DECR, DEL) and the timer `idle_timer:ID` (SETEX, DEL).
 //!
 //! ```text
 //!  connect     count + 1, our connection noted with its end
-//!  disconnect  the timer is set;  then count - 1, our connection forgotten
+//!  disconnect  the timer is set;  then count - 1, our connection removed
 //!  read        the count;  then the timer;  then the count again;  then the observation
 //! ```
 //!
-//! On one server, and under a template that brings both into one slot, each of these is one
-//! script, and a connect deletes the timer. On a Redis Cluster they are steps in that order,
-//! and a timer runs out by itself: whoever finds the count at zero finds the timer that was
-//! set before. (A proxy that deletes it has counted first: the second look at the count.)
+//! On a single server, and with templates that put both keys into one slot, each of these is one
+//! script, and a connect deletes the timer. On a Redis Cluster they are separate steps in this
+//! order, and a timer expires by itself: a reader that finds the count at zero finds the timer that
+//! was set before. (A proxy that deletes the timer has increased the count first, which the second
+//! read of the count detects.)
 //!
-//! Decided here: what stands in Redis means, and that what is not there is *idle* only where
-//! it was [observed] for long enough. What cannot be read is unknown. A connection that came
-//! through this port ends without a heartbeat, together with its share of the count; what
-//! another proxy has counted and never takes back stays counted, for nobody can tell.
+//! This module decides the meaning of the keys, and that a missing key is *idle* only if it was
+//! [observed] for long enough. A key that cannot be read is unknown. A connection that was reported
+//! through this port expires without heartbeats, together with its share of the count. A connection
+//! that another proxy has counted and never subtracts remains counted, because its end cannot be
+//! detected.
 //!
 //! [observed]: observation
 
@@ -39,17 +41,17 @@ pub use self::options::Options;
 use self::server::{Answer, Fault};
 use crate::ports::activity::{Activity, Error, State, Timeouts};
 
-/// What the script says of a key.
+/// The script's answer for a key without count and timer.
 const NOTHING: i64 = 0;
 const CONNECTED: i64 = 1;
 const TIMED: i64 = 2;
-/// The disconnect needs the timer set first.
+/// The timer has to be set before the last connection is closed.
 const LAST: i64 = 2;
 
-/// Activity in Redis.
+/// The activity adapter for Redis.
 pub struct RedisActivity {
     inner: Arc<Inner>,
-    /// Looks regularly, where this host listens.
+    /// Observes periodically, if this host listens.
     observer: Option<tokio::task::JoinHandle<()>>,
 }
 
@@ -62,12 +64,13 @@ struct Inner {
 }
 
 impl RedisActivity {
-    /// `listening`: this process serves the endpoint and observes from now on; otherwise what
-    /// no other host observes stays unknown. A Redis that is away is waited for in the
-    /// background: until then everything is unknown. `told` is called after every look.
+    /// Opens the adapter. `listening`: this process serves the endpoint and observes from now on;
+    /// otherwise, keys that no other host observes remain unknown. An unavailable Redis is retried
+    /// in the background; until then everything is unknown. `told` is called after every
+    /// observation.
     ///
     /// # Errors
-    /// An address, a key or a file that cannot be used; a user or password that is refused.
+    /// An address, a key template or a file cannot be used, or the user or password is rejected.
     pub async fn open(
         options: Options,
         listening: bool,
@@ -99,7 +102,7 @@ async fn observe(inner: Arc<Inner>) {
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         every.tick().await;
-        // Who is to know was told.
+        // The result has been passed to `told`.
         let _ = inner.observation.look(&inner.fleet).await;
     }
 }
@@ -109,13 +112,13 @@ impl Inner {
         millis(self.timeouts.idle)
     }
 
-    /// The names of a key, and whether one script may hold its timer as well.
+    /// The keys of an id, and whether one script may also use its timer.
     async fn names(&self, id: &str) -> Result<(Names, bool), Fault> {
         let single = self.fleet.table().await?.is_single();
         let names = Names::of(&self.connections, &self.timer, id);
         if !single && !names.fit() {
             return Err(Fault::Said(format!(
-                "`{id}` cannot be counted on a Redis Cluster: leave `}}` out of it"
+                "`{id}` cannot be counted on a Redis Cluster: remove `}}` from it"
             )));
         }
         let together = single || names.together();
@@ -133,8 +136,8 @@ impl Inner {
         let keys = keys_of(&names, together);
         let heartbeat_ms = millis(self.timeouts.heartbeat);
         let command = scripts::open(&keys, connection, heartbeat_ms, self.idle_ms());
-        // A timer that lies elsewhere stays, and has no say while the count stands: one that
-        // was deleted could be missed by a reader who has just found the count at zero.
+        // A timer in another slot is left to expire and ignored while the count is positive: a
+        // reader that has just found the count at zero could miss a deleted timer.
         self.one(&names.count, command).await?;
         Ok(())
     }
@@ -168,8 +171,8 @@ impl Inner {
             !single && !names.together()
         });
         if !open.is_empty() {
-            // The timers lie elsewhere; and a connection may have come and stopped its
-            // timer between the first look and this one.
+            // The timers are in other slots, and a connection may have been opened and its timer
+            // stopped between the first read and this one.
             let timers = open.iter().map(|at| {
                 let timer = Names::of(&self.connections, &self.timer, &ids[*at]).timer;
                 let mut exists = cmd("EXISTS");
@@ -190,7 +193,7 @@ impl Inner {
         found.into_iter().map(|found| state(found, idle)).collect()
     }
 
-    /// What the counts say; of the timers only where one script holds both.
+    /// The counts; with the timers only if one script can use both.
     async fn counts(&self, ids: &[String]) -> Vec<Result<i64, Fault>> {
         let single = match self.fleet.table().await {
             Ok(table) => table.is_single(),
@@ -228,7 +231,7 @@ fn state(found: Result<i64, Fault>, observed: bool) -> State {
         Ok(CONNECTED) => State::Active,
         Ok(TIMED) => State::Waiting,
         Ok(NOTHING) if observed => State::Idle,
-        // Not observed for long enough, no count, or no answer.
+        // Not observed for long enough, an invalid count, or no answer.
         Ok(_) | Err(_) => State::Unknown,
     }
 }

@@ -1,12 +1,12 @@
-//! How long Redis has been observed without a break: what is not in it is *idle* only after
-//! that was longer than the idle time-out, and *unknown* before.
+//! How long Redis has been observed without interruption. A missing key is *idle* only if this is
+//! longer than the idle timeout, and *unknown* before.
 //!
-//! On every primary lies a marker that all hosts share: since when the server has kept what
-//! was written to it, and when a host last saw it. A restart, a failover, a flush, an
-//! eviction, and a time in which no host looked (so that connections to hosts may have ended
-//! for want of a heartbeat) begin it anew. Spans are of the server's own clock; if that
-//! jumps by more than [`gap`], it begins anew as well. The youngest primary speaks for all:
-//! slots move between them.
+//! On every primary, all hosts share a marker: since when the server has kept everything written to
+//! it, and when a host last checked it. A restart, a failover, a flush, an eviction, or a period
+//! without checks (in which connections may have expired without heartbeats) starts a new
+//! observation. Durations are measured by the server's clock; a jump of that clock by more than
+//! [`gap`] also starts a new observation. The shortest observation among the primaries applies to
+//! all of them, because slots move between them.
 
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ use super::scripts;
 use super::server::Fault;
 use crate::ports::activity::Timeouts;
 
-/// How long may pass unobserved: a connection that was heard of before, as endpoints hear of
-/// theirs three times in a heartbeat time-out, has not ended by then.
+/// Maximum time between checks: endpoints send three heartbeats per heartbeat timeout, so a
+/// connection that was reported before cannot have expired by then.
 pub(super) fn gap(timeouts: Timeouts) -> Duration {
     timeouts.heartbeat / 2
 }
 
-/// How often a host that listens looks.
+/// The interval of the checks by a listening host.
 pub(super) fn look_every(timeouts: Timeouts) -> Duration {
     (gap(timeouts) / 3).max(Duration::from_millis(10))
 }
 
-/// What the script says of a server that follows another.
+/// The script's answer on a replica.
 const REPLICA: &str = "replica";
 
-/// Is told after every look whether Redis is there and observed.
+/// Called after every check with whether Redis is available and observed.
 pub type Told = Box<dyn Fn(Result<(), &str>) + Send + Sync>;
 
 /// The observation by one host.
@@ -47,8 +47,8 @@ impl Observation {
         Observation { timeouts, listening, told }
     }
 
-    /// Whether what is not there was observed for long enough to be idle. Said after the keys
-    /// were read: then nothing was lost before.
+    /// Whether missing keys were observed for long enough to be idle. Has to be called after
+    /// reading the keys: it then shows that nothing was lost before.
     pub(super) async fn suffices(&self, fleet: &Fleet) -> bool {
         match self.look(fleet).await {
             Ok(observed) => observed.is_some_and(|observed| observed > self.timeouts.idle),
@@ -56,7 +56,7 @@ impl Observation {
         }
     }
 
-    /// Looks at all primaries; for how long nothing was lost. None: not observed.
+    /// Checks all primaries and returns for how long nothing was lost; `None`: not observed.
     pub(super) async fn look(&self, fleet: &Fleet) -> Result<Option<Duration>, Fault> {
         let looked = self.at_all(fleet).await;
         match &looked {
@@ -69,7 +69,7 @@ impl Observation {
     async fn at_all(&self, fleet: &Fleet) -> Result<Option<Duration>, Fault> {
         let table = fleet.table().await?;
         match self.youngest(&table).await {
-            // Another may have followed it.
+            // The primary may have failed over.
             Err(Fault::Elsewhere(_) | Fault::Away(_)) if !table.is_single() => {
                 self.youngest(&*fleet.table_after(Some(&table)).await?).await
             }
@@ -79,12 +79,12 @@ impl Observation {
 
     async fn youngest(&self, table: &Table) -> Result<Option<Duration>, Fault> {
         if table.primaries.is_empty() {
-            return Err(Fault::Elsewhere("no slot of the Redis Cluster has a server".into()));
+            return Err(Fault::Elsewhere("no slot of the Redis Cluster is served".into()));
         }
         let looks = join_all(table.primaries.iter().map(|primary| self.at(primary))).await;
         let mut youngest = Some(Duration::MAX);
         for observed in looks {
-            // None is less than any.
+            // `None` is less than any duration.
             youngest = youngest.min(observed?);
         }
         Ok(youngest)
@@ -100,13 +100,15 @@ impl Observation {
             redis::from_redis_value(answer).map_err(|error| Fault::Said(error.to_string()))?;
         if broken == REPLICA {
             let address = primary.server.address();
-            return Err(Fault::Elsewhere(format!("{address} is a replica: name the primary")));
+            return Err(Fault::Elsewhere(format!(
+                "{address} is a replica: configure the primary instead"
+            )));
         }
         if self.listening && !broken.is_empty() {
             tracing::info!(
                 redis = primary.server.address(), why = why(&broken), idle_timeout = ?self.timeouts.idle,
-                "activity is observed from now on: until the idle time-out has passed, what \
-                 nobody uses is unknown and not idle"
+                "activity observation starts now: unused keys are unknown, not idle, until the \
+                 idle timeout has passed"
             );
         }
         Ok(u64::try_from(observed_ms).ok().map(Duration::from_millis))
@@ -115,10 +117,16 @@ impl Observation {
 
 fn why(broken: &str) -> &str {
     match broken {
-        "new" => "nothing is known of the time before: a first start, or Redis was flushed",
-        "restarted" => "Redis was restarted, or another server took over",
-        "evicted" => "Redis has evicted keys: give it more memory, or maxmemory-policy noeviction",
-        "unobserved" => "no host has looked for a while, or Redis's clock has jumped",
+        "new" => {
+            "Redis holds no earlier observation: this is the first start, or Redis was flushed"
+        }
+        "restarted" => "Redis was restarted or failed over",
+        "evicted" => {
+            "Redis has evicted keys: give it more memory, or set maxmemory-policy to noeviction"
+        }
+        "unobserved" => {
+            "no host has observed activity for a while, or the clock of Redis has jumped"
+        }
         other => other,
     }
 }

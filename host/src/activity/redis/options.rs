@@ -1,4 +1,4 @@
-//! How Redis is reached, and the bounds of its use.
+//! Connection settings for Redis, and their limits.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,42 +11,42 @@ use redis::{
 use super::keys::{CONNECTIONS_DEFAULT, TIMER_DEFAULT, Template};
 use crate::ports::activity::{Error, Timeouts};
 
-/// How long a connection may take.
+/// Default for the maximum duration of connecting.
 pub const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
-/// How long an answer may take.
+/// Default for the maximum duration of a call.
 pub const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(1);
-/// The longest pause between two attempts to connect.
+/// Default for the longest pause between two attempts to connect.
 pub const BACKOFF_MAX_DEFAULT: Duration = Duration::from_secs(5);
-/// Commands of one round trip.
+/// Default for the maximum number of commands per round trip.
 pub const BATCH_MAX_DEFAULT: usize = 500;
 
-/// How Redis is reached, and the bounds of its use.
+/// Connection settings for Redis, and their limits.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// `redis://HOST:PORT[/DATABASE]`, `rediss://` for TLS. Several are members of one
-    /// Redis Cluster; whether it is one, the server says.
+    /// `redis://HOST:PORT[/DATABASE]`, or `rediss://` for TLS. Several entries are nodes of one
+    /// Redis Cluster; a single entry may be one too, which the server reports.
     pub servers: Vec<String>,
-    /// The user, of the access control list.
+    /// The user of the access control list.
     pub user: Option<String>,
-    /// The password.
+    /// The password of the user.
     pub password: Option<String>,
-    /// The authorities (PEM) of the server's certificate; none: the system's.
+    /// The CA certificates (PEM) for the server; `None`: those of the system.
     pub ca: Option<PathBuf>,
-    /// Our certificate and its key (PEM).
+    /// The client certificate and its key (PEM).
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The key of the connections, with `{id}` in it.
+    /// The key of the connection count, with the placeholder `{id}`.
     pub connections_key: String,
-    /// The key of the timer, with `{id}` in it.
+    /// The key of the timer, with the placeholder `{id}`.
     pub timer_key: String,
-    /// When a connection and a timer end.
+    /// When a connection and a timer expire.
     pub timeouts: Timeouts,
-    /// How long a connection may take.
+    /// Maximum duration of connecting.
     pub connect_timeout: Duration,
-    /// How long an answer may take.
+    /// Maximum duration of a call.
     pub call_timeout: Duration,
     /// The longest pause between two attempts to connect.
     pub backoff_max: Duration,
-    /// Commands of one round trip.
+    /// Maximum number of commands per round trip.
     pub batch_max: usize,
 }
 
@@ -73,16 +73,16 @@ impl Options {
     /// The templates of the two keys.
     pub(super) fn templates(&self) -> Result<(Template, Template), Error> {
         let parse = |text: &str| {
-            let fix = "write {id} once in it, as in \"ws_conn:{id}\"";
+            let fix = "it must contain {id} exactly once, as in \"ws_conn:{id}\"";
             Template::parse(text).ok_or_else(|| Error(format!("the key `{text}`: {fix}")))
         };
         Ok((parse(&self.connections_key)?, parse(&self.timer_key)?))
     }
 
-    /// One client for each server that is named.
+    /// One client for each configured server.
     pub(super) fn clients(&self) -> Result<Vec<Client>, Error> {
         if self.servers.is_empty() {
-            return Err(Error("no Redis server is named".into()));
+            return Err(Error("no Redis server is configured".into()));
         }
         self.servers.iter().map(|url| self.client(url)).collect()
     }
@@ -95,7 +95,9 @@ impl Options {
         let info = url.into_connection_info().map_err(|error| wrong(&error.to_string()))?;
         if info.redis_settings().password().is_some() {
             return Err(Error(
-                "a Redis URL holds a password; put it into a file and name that one".into(),
+                "a Redis URL contains a password; put the password into a file and set \
+                 redis_password_file"
+                    .into(),
             ));
         }
         self.client_of(info)
@@ -113,7 +115,7 @@ impl Options {
         let info = info.set_redis_settings(settings);
         let client = match info.addr() {
             ConnectionAddr::TcpTls { .. } => {
-                // The process has one provider of cryptography; nobody else may have set it.
+                // There is one crypto provider per process; it may already be installed.
                 let _ = rustls::crypto::ring::default_provider().install_default();
                 Client::build_with_tls(info, self.certificates()?)
             }

@@ -1,4 +1,4 @@
-//! The scripts: each is one step on the keys of one slot that nobody can see halfway.
+//! The Lua scripts. Each one is an atomic step on the keys of one slot.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ script!(CLOSE, "close.lua");
 script!(READ, "read.lua");
 script!(OBSERVE, "observe.lua");
 
-/// Makes them known to a server.
+/// Loads the scripts into a server.
 pub(super) fn load() -> Pipeline {
     let mut pipeline = pipe();
     for (code, _) in [&*OPEN, &*CLOSE, &*READ, &*OBSERVE] {
@@ -36,28 +36,28 @@ fn call(script: &LazyLock<(&str, Script)>, keys: &[&str]) -> Cmd {
     command
 }
 
-/// A connection is open.
+/// Records that a connection is open.
 pub(super) fn open(keys: &[&str], connection: &str, heartbeat_ms: u64, idle_ms: u64) -> Cmd {
     let mut command = call(&OPEN, keys);
     command.arg(connection).arg(heartbeat_ms).arg(idle_ms);
     command
 }
 
-/// A connection was closed; `timed`: its timer has been set.
+/// Records that a connection was closed. `timed`: its timer has been set.
 pub(super) fn close(keys: &[&str], connection: &str, idle_ms: u64, timed: bool) -> Cmd {
     let mut command = call(&CLOSE, keys);
     command.arg(connection).arg(idle_ms).arg(u8::from(timed));
     command
 }
 
-/// What stands of a key.
+/// Reads the state of a key.
 pub(super) fn read(keys: &[&str], idle_ms: u64) -> Cmd {
     let mut command = call(&READ, keys);
     command.arg(idle_ms);
     command
 }
 
-/// Whether a server has kept everything.
+/// Checks whether a server has kept everything that was written to it.
 pub(super) fn observe(marker: &str, gap_ms: u64, listening: bool) -> Cmd {
     let mut command = call(&OBSERVE, &[marker]);
     command.arg(gap_ms).arg(u8::from(listening));

@@ -1,5 +1,5 @@
-//! One server: a connection that is opened when it is needed, opened again after a pause that
-//! grows, and shared by everybody who asks something at the same time.
+//! One Redis server: a connection that is opened on demand, reopened with growing pauses, and
+//! shared by all concurrent callers.
 
 use std::time::{Duration, Instant};
 
@@ -11,21 +11,21 @@ use tokio::sync::Mutex;
 use super::options::Options;
 use super::scripts;
 
-/// The first pause after a failure; each further one doubles it.
+/// The first pause after a failure; each further failure doubles it.
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 
-/// Why a server did not do what it was asked.
+/// Why a server did not execute a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It does not answer.
+    /// The server does not answer.
     Away(String),
-    /// It does not accept who we are, or what we may do.
+    /// The server rejects the credentials or the permissions of the user.
     Refused(String),
-    /// The slot is another server's, or nobody's: the table of slots has changed.
+    /// Another server has the slot, or none does: the slot table has changed.
     Elsewhere(String),
-    /// The key is on its way to that address, and is there already.
+    /// The slot is migrating, and the key is already at that address.
     Asking(String),
-    /// It says no.
+    /// The server answered with another error.
     Said(String),
 }
 
@@ -41,7 +41,7 @@ impl std::fmt::Display for Fault {
     }
 }
 
-/// A server.
+/// A Redis server.
 #[derive(Debug)]
 pub(super) struct Server {
     client: Client,
@@ -54,7 +54,7 @@ pub(super) struct Server {
 struct Line {
     open: Option<MultiplexedConnection>,
     failures: u32,
-    /// Until then nobody tries, and everybody is told the last fault.
+    /// Until this time no connection is attempted, and callers receive the last fault.
     pause: Option<(Instant, Fault)>,
 }
 
@@ -73,12 +73,12 @@ impl Server {
         Server { client, connect, backoff_max, line: Mutex::default() }
     }
 
-    /// Its address, for people.
+    /// The address, for messages.
     pub(super) fn address(&self) -> String {
         self.client.get_connection_info().addr().to_string()
     }
 
-    /// The host of its address.
+    /// The host of the address.
     pub(super) fn host(&self) -> Option<&str> {
         match self.client.get_connection_info().addr() {
             ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => Some(host),
@@ -86,7 +86,7 @@ impl Server {
         }
     }
 
-    /// The same server's settings at another address.
+    /// The settings of this server, with another address.
     pub(super) fn at(&self, host: &str, port: u16) -> redis::ConnectionInfo {
         let info = self.client.get_connection_info().clone();
         let addr = match info.addr() {
@@ -101,7 +101,7 @@ impl Server {
         info.set_addr(addr)
     }
 
-    /// Sends commands in one round trip and returns the answer of each.
+    /// Sends commands in one round trip and returns their answers.
     pub(super) async fn run(&self, pipeline: &Pipeline) -> Result<Vec<Answer>, Fault> {
         if pipeline.is_empty() {
             return Ok(Vec::new());
@@ -111,8 +111,8 @@ impl Server {
         if !answers.iter().any(forgotten) {
             return Ok(answers);
         }
-        // Somebody has flushed the scripts. What was done already is done by name, and
-        // doing it once more changes nothing.
+        // The scripts were flushed. Repeating the commands that were already executed has no
+        // further effect, because they refer to connections by name.
         self.send(&scripts::load()).await?;
         self.send(pipeline).await
     }
@@ -124,7 +124,7 @@ impl Server {
             Err(error) => {
                 let fault = self.fault(&error);
                 if matches!(fault, Fault::Away(_)) {
-                    // Half of a connection is none: the next one who asks opens another.
+                    // A failed connection is dropped; the next caller opens another.
                     self.line.lock().await.open = None;
                 }
                 Err(fault)
@@ -162,7 +162,7 @@ impl Server {
         let load = scripts::load();
         let loaded = open.req_packed_commands(&load, 0, load.len()).await;
         for value in loaded.map_err(|error| self.fault(&error))? {
-            // No password where one is needed shows here, as do rights that are missing.
+            // A missing password or missing permissions show here.
             if let Err(fault) = answer(value) {
                 return Err(match fault {
                     Fault::Said(words) => Fault::Refused(format!("{}: {words}", self.address())),
@@ -180,9 +180,9 @@ impl Server {
             ErrorKind::Server(ServerErrorKind::NoPerm) => Fault::Refused(words),
             ErrorKind::InvalidClientConfig => Fault::Refused(words),
             _ if matches!(error.code(), Some("NOAUTH" | "WRONGPASS")) => Fault::Refused(words),
-            // Waiting does not mend a certificate.
+            // An invalid certificate does not become valid by retrying.
             _ if words.contains("invalid peer certificate") => Fault::Refused(words),
-            // There is no such database; other refusals, as of one client too many, pass.
+            // The database does not exist. Other errors, such as too many clients, are temporary.
             _ if words.contains("switch database") => Fault::Refused(words),
             _ => Fault::Away(words),
         }
@@ -220,7 +220,7 @@ fn said(error: &ServerError) -> Fault {
     }
 }
 
-/// A command behind the one that lets a server take it whose slot is still on its way.
+/// A command preceded by the one that makes a server accept it while the slot is migrating.
 pub(super) fn asking(command: &redis::Cmd) -> Pipeline {
     let mut pipeline = pipe();
     pipeline.add_command(cmd("ASKING")).add_command(command.clone());

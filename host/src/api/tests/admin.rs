@@ -1,4 +1,4 @@
-//! The admin API with the dashboard's own link at the other end.
+//! The admin API, with the dashboard's own client on the other end.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -31,7 +31,7 @@ struct Site {
     store: Arc<MemoryStore>,
     gatherer: Gatherer,
     gathering: tokio::task::JoinHandle<()>,
-    // What is looked at ends with its senders.
+    // The sources end with their senders.
     _live: watch::Sender<Live>,
     _defined: watch::Sender<Arc<crate::gather::Defined>>,
 }
@@ -92,7 +92,7 @@ impl Site {
     }
 }
 
-/// What an onlooker hears.
+/// What a watcher receives.
 struct Onlooker {
     feeds: mpsc::Receiver<Feed>,
     watching: tokio::task::JoinHandle<()>,
@@ -115,7 +115,7 @@ impl Onlooker {
         next.expect("something in time").expect("the link goes on")
     }
 
-    /// The first picture that shows something.
+    /// The first snapshot that contains data.
     async fn until(&mut self, shows: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
         loop {
             if let Feed::Snapshot(snapshot) = self.next().await
@@ -148,7 +148,7 @@ async fn an_onlooker_is_told_the_whole_and_then_what_differs() {
     let told = second.events.iter().any(|event| event.subject == "node-b");
     assert!(told, "{:?}", second.events);
 
-    // Nothing differs; that time passes is told all the same.
+    // Nothing changes, but the passing of time is reported.
     onlooker.until(|snapshot| snapshot.at > second.at).await;
     serving.end().await;
 }
@@ -193,9 +193,9 @@ async fn an_action_is_kept_with_who_asked_and_why() {
     let link = Link::new(vec![Address::Unix(path)], false);
     let refused = link.act(pause(), "  ".into()).await;
     let Answer::Refused(refusal) = refused else { panic!("{refused:?}") };
-    assert!(refusal.message.starts_with("say why"), "{}", refusal.message);
+    assert!(refusal.message.starts_with("a reason is required"), "{}", refusal.message);
 
-    // Nobody leads: it waits, and that is said.
+    // There is no leader: the command is pending, and the answer says so.
     let answer = link.act(pause(), "until the move is over".into()).await;
     let waits = Done { command: Some(1), applied: false, result: None };
     assert_eq!(answer, Answer::Done(waits));
@@ -220,7 +220,7 @@ async fn who_gave_up_the_right_to_change_things_changes_nothing() {
     assert!(snapshot.readonly);
     let answer = link.act(pause(), "why".into()).await;
     let Answer::Refused(refusal) = answer else { panic!("{answer:?}") };
-    assert_eq!(refusal.message, "this connection may only look");
+    assert_eq!(refusal.message, "this connection is read-only");
     assert_eq!(site.store.commands(None, 10).await.unwrap(), []);
     serving.end().await;
 }
@@ -254,7 +254,7 @@ async fn over_tcp_a_token_says_what_its_bearer_may_do() {
     let Feed::Lost { why, .. } = Onlooker::of(&link("other")).next().await else {
         panic!("a token that is none was taken")
     };
-    assert!(why.ends_with("the host does not take this token"), "{why}");
+    assert!(why.ends_with("the host does not accept this token"), "{why}");
     assert_eq!(site.store.commands(None, 10).await.unwrap(), []);
 
     for token in [&all, &ann] {
@@ -264,7 +264,7 @@ async fn over_tcp_a_token_says_what_its_bearer_may_do() {
     let by: Vec<String> =
         site.store.commands(None, 10).await.unwrap().into_iter().map(|row| row.by).collect();
     assert_eq!(by, ["ann (by token, 127.0.0.1)", "127.0.0.1 (by token)"]);
-    // Exchanged without a restart: the one that was withdrawn counts no more.
+    // Replaced without a restart: the revoked token is no longer valid.
     put("all", &format!("ann {ann}\n"));
     let refused = link(&all).act(pause(), "why".into()).await;
     assert!(matches!(refused, Answer::Refused(_)), "{refused:?}");

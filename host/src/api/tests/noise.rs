@@ -1,4 +1,4 @@
-//! Whatever comes is answered or hung up on, and the next caller is served.
+//! Every input gets a response or a closed connection, and the next caller is served.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom as _;
@@ -7,7 +7,7 @@ use rand::{Rng as _, SeedableRng as _};
 use super::*;
 use crate::api::admin;
 
-/// Requests that are understood, to be bent.
+/// Valid requests, to be corrupted.
 const WHOLE: [&str; 6] = [
     "POST /activity/ws-1/connect?connection=tab%201 HTTP/1.1\r\nhost: besom\r\nconnection: close\r\n\r\n",
     "POST /activity/ws-1/connect HTTP/1.1\r\nhost: besom\r\nconnection: close\r\ncontent-length: 23\r\n\r\n{\"connection\": \"tab-2\"}",
@@ -36,7 +36,7 @@ async fn any_request_is_answered_or_hung_up_on() {
             }
         }
         let mut stream = UnixStream::connect(&path).await.expect("somebody listens");
-        // A caller that is refused early may not get rid of the rest.
+        // A caller that is rejected early may be unable to send the rest.
         let _ = stream.write_all(&bytes).await;
         let _ = stream.shutdown().await;
         let mut answer = Vec::new();

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::ring::{ServedRing, router};
 use super::*;
 
-/// A served ring whose path is asked.
+/// A served ring and the path prefix of its requests.
 struct Site {
     path: PathBuf,
     serving: Serving,
@@ -24,7 +24,7 @@ impl Site {
         Site { serving: Serving::of(listener, router), path, _directory: directory }
     }
 
-    /// The status and the body.
+    /// The status and the body of a response.
     async fn ask(&self, line: &str, body: &str) -> (u16, Value) {
         let (status, answer) = ask(&self.path, line, body).await;
         let said = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
@@ -43,7 +43,7 @@ impl Site {
 #[tokio::test]
 async fn servers_and_keys_come_and_go_and_moves_are_counted() {
     let site = Site::new(HashName::Md5, Placement::Consistent, 1).await;
-    // Nobody owns anything, and that is no error.
+    // There are no owners, which is not an error.
     let nobody = site.does("GET /ring/key/7", Value::Null).await;
     assert_eq!((&nobody["server"], &nobody["stored"]), (&Value::Null, &json!(false)));
     let nobody = site.does("POST /ring/key", json!({ "key": "7" })).await;
@@ -62,7 +62,7 @@ async fn servers_and_keys_come_and_go_and_moves_are_counted() {
     }
     let on = |server: &str| stored.values().filter(|owner| **owner == json!(server)).count();
 
-    // With one point only server_3 gives anything to server_4.
+    // With one point per server, only server_3 gives keys to server_4.
     let rehash = json!({ "name": "server_4", "rehash": true });
     let added = site.does("POST /consistenthash/server", rehash.clone()).await;
     assert_eq!(added["rehashed"], json!(on("server_3")));
@@ -95,7 +95,7 @@ async fn servers_and_keys_come_and_go_and_moves_are_counted() {
 
 #[tokio::test]
 async fn hash_and_placement_are_the_configurations() {
-    // server_00 of the first four bytes of MD5; by remainder the key goes where it says.
+    // server_00 by the first four bytes of MD5; by remainder, the key goes to the computed server.
     let md5 = Site::new(HashName::Md5, Placement::Modulo, 1).await;
     for n in 0..4 {
         md5.does("POST /ring/server", json!({ "name": format!("server_{n}") })).await;
@@ -118,14 +118,14 @@ async fn what_cannot_be_done_on_a_ring_is_refused_with_the_reason() {
     let cases = [
         ("POST /ring/server", r#"{"name": "a"}"#.to_owned(), 409, "already"),
         ("DELETE /ring/server", r#"{"name": "b"}"#.to_owned(), 404, "no server `b`"),
-        ("POST /ring/server", String::new(), 400, "say the name"),
-        ("POST /ring/server", r#"{"name": ""}"#.to_owned(), 400, "say the name"),
-        ("POST /ring/server", r#"{"name"#.to_owned(), 400, "the body is not understood"),
+        ("POST /ring/server", String::new(), 400, "no name given"),
+        ("POST /ring/server", r#"{"name": ""}"#.to_owned(), 400, "no name given"),
+        ("POST /ring/server", r#"{"name"#.to_owned(), 400, "invalid body"),
         ("POST /ring/server", r#"{"nam": "b"}"#.to_owned(), 400, "unknown field"),
-        ("POST /ring/server", r#"{"name": "b", "weight": 0}"#.to_owned(), 400, "not understood"),
+        ("POST /ring/server", r#"{"name": "b", "weight": 0}"#.to_owned(), 400, "invalid body"),
         ("POST /ring/server", r#"{"name": "b", "weight": 4294967295}"#.into(), 400, "too many"),
-        ("POST /ring/server?nam=b", String::new(), 400, "the query is not understood"),
-        ("POST /ring/key", String::new(), 400, "say the key"),
+        ("POST /ring/server?nam=b", String::new(), 400, "invalid query"),
+        ("POST /ring/key", String::new(), 400, "no key given"),
         ("POST /ring/key", format!(r#"{{"key": "{long}"}}"#), 400, "at most 512 bytes"),
     ];
     for (line, body, wanted, words) in cases {

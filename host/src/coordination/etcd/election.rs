@@ -1,4 +1,4 @@
-//! Who leads: taking, keeping and giving up the key `leader`.
+//! Leader election: taking, renewing and releasing the key `leader`.
 
 use std::time::Duration;
 
@@ -14,24 +14,24 @@ use super::watch::Seen;
 use super::{Etcd, random};
 use crate::ports::coordination::{Campaign, Error, Result};
 
-/// Attempts whose results may still come: more than ever are under way.
+/// Maximum number of attempts whose results may still arrive; more than are ever under way.
 const ATTEMPTS_MAX: usize = 8;
 
-/// How often one campaign looks again because something changed under it.
+/// How often one campaign starts again because the keys changed during it.
 const CAMPAIGN_TRIES_MAX: usize = 4;
 
-/// An attempt to take the leadership. Its result may be unknown: whoever finds its nonce in
-/// the key has won by it.
+/// An attempt to take the leadership, whose result may be unknown. If its nonce is found in the
+/// key, it has won.
 #[derive(Debug, Clone)]
 pub(super) struct Attempt {
     nonce: String,
 }
 
-/// The leadership as this node holds it.
+/// The leadership that this node holds.
 #[derive(Debug, Clone)]
 pub(super) struct Leading {
     value: LeaderValue,
-    /// The revision at which the key was created: names this leadership.
+    /// The revision at which the key was created, which identifies this leadership.
     created: i64,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Leading {
 pub(super) struct Election {
     pub(super) leader: Option<Leader>,
     term: Term,
-    /// When `term` was changed last; 0: it is not there.
+    /// The revision at which `term` was last changed; 0: it does not exist.
     term_changed: i64,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Leader {
 }
 
 impl Etcd {
-    /// Reads the keys of the election together, linearizable.
+    /// Reads the keys of the election together, linearizably.
     pub(super) async fn read_election(&self) -> Result<Election> {
         let reads = [self.keys.leader(), self.keys.term()].map(|key| TxnOp::get(key, None));
         let answer = self.endpoints.txn(Txn::new().and_then(reads)).await?;
@@ -78,7 +78,7 @@ impl Etcd {
     pub(super) async fn campaign_for(&self, at_least: Option<Term>) -> Result<Campaign> {
         for _ in 0..CAMPAIGN_TRIES_MAX {
             let session = self.session().await?;
-            // The lease has to last from now on: the caller trusts it from before this call.
+            // The lease has to last from now on: the caller relies on it from before this call.
             if !self.prolong(session).await? {
                 self.forget(session);
                 continue;
@@ -92,7 +92,7 @@ impl Etcd {
                 }
             };
             if let Some(fence) = self.own(&leader, session) {
-                // Below the term that the store knows it could never raise the fence.
+                // Below the term that the store has recorded, it could never raise the fence.
                 if at_least.is_none_or(|least| fence.term > least) {
                     return Ok(Campaign::Won(fence));
                 }
@@ -103,10 +103,10 @@ impl Etcd {
             let retry_in = self.remaining(leader.lease).await?;
             return Ok(Campaign::Held { leader: leader.value.into_record(), retry_in });
         }
-        Err(Error::Unavailable("the leadership changes faster than it can be read".into()))
+        Err(Error::Unavailable("the leadership changes too often to be read".into()))
     }
 
-    /// The fence of a leader that is one of our own attempts; it is noted as led.
+    /// The fence of a leader that is one of this node's own attempts; records that this node leads.
     fn own(&self, leader: &Leader, session: Session) -> Option<Fence> {
         let mut inner = self.lock();
         let ours = inner.attempts.iter().any(|attempt| attempt.nonce == leader.value.nonce);
@@ -117,8 +117,8 @@ impl Etcd {
         Some(leader.value.fence())
     }
 
-    /// Takes the leadership in one transaction, if it is free, the term is as it was read and
-    /// the member is registered. None: something changed.
+    /// Takes the leadership in one transaction, if it is free, the term is unchanged and the member
+    /// is registered. `None`: something has changed.
     async fn take(
         &self,
         session: Session,
@@ -150,7 +150,7 @@ impl Etcd {
         let answer = match self.endpoints.txn(txn).await {
             Ok(answer) => answer,
             Err(fault) => {
-                // Unknown: somebody may answer what the first would not.
+                // The result is unknown: a read may be answered by another endpoint.
                 let read = self.read_election().await;
                 let found = read.ok().and_then(|read| read.leader);
                 return match found.and_then(|leader| self.own(&leader, session)) {
@@ -169,14 +169,14 @@ impl Etcd {
         let leader = found.next().flatten().map(|kv| self.leader_of(&kv)).transpose()?;
         let member = found.next().flatten();
         if member.is_none_or(|kv| kv.create_revision() != session.created) {
-            // Somebody removed the member by hand: its lease is of no use any more.
+            // The member was removed manually: its lease is no longer useful.
             let _ = self.revoke(session.lease).await;
             self.forget(session);
         }
         Ok(leader.and_then(|leader| self.own(&leader, session)))
     }
 
-    /// A new token, a new nonce, and who would lead.
+    /// A new token, a new nonce, and this node as the leader.
     fn candidate(&self, term: Term) -> LeaderValue {
         let (mut token, mut random) = ([0_u8; 32], random());
         random.fill_bytes(&mut token);
@@ -206,7 +206,7 @@ impl Etcd {
             (leading, inner.session)
         };
         let (Some(leading), Some(session)) = (leading, session) else { return Ok(false) };
-        // Both at once: the lease is prolonged, and the key is still ours.
+        // Concurrently: renew the lease, and check that the key still belongs to this node.
         let (kept, ours) =
             futures::join!(self.prolong(session), self.note_renewed(&leading, session));
         if matches!(kept, Ok(false)) {
@@ -217,11 +217,11 @@ impl Etcd {
             self.cease(&leading);
             return Ok(false);
         }
-        // Sure of neither, the leader is not told that it may go on.
+        // Unless both are certain, the leader may not continue.
         Ok(kept? && ours?)
     }
 
-    /// Writes down when the leader renewed, if the key is still its own.
+    /// Records the time of the renewal, if the key still belongs to this leadership.
     async fn note_renewed(&self, leading: &Leading, session: Session) -> Result<bool> {
         let key = self.keys.leader();
         let value = LeaderValue { renewed_at: (self.clocks.wall)(), ..leading.value.clone() };
@@ -231,7 +231,7 @@ impl Etcd {
         let answer = self.endpoints.txn(Txn::new().when([same]).and_then([put])).await;
         match answer {
             Ok(answer) => Ok(answer.succeeded()),
-            // The lease ended between the comparison and the write.
+            // The lease expired between the comparison and the write.
             Err(fault) if fault.is(tonic::Code::NotFound) => Ok(false),
             Err(fault) => Err(fault.into()),
         }
@@ -247,7 +247,7 @@ impl Etcd {
         Ok(())
     }
 
-    /// Forgets a leadership, unless there is another by now.
+    /// Removes the local record of a leadership, unless it has been replaced.
     fn cease(&self, leading: &Leading) {
         let mut inner = self.lock();
         if inner.leading.as_ref().is_some_and(|now| now.created == leading.created) {
@@ -255,7 +255,7 @@ impl Etcd {
         }
     }
 
-    /// Deletes the leader that was created at that revision, and no other.
+    /// Deletes the key `leader` if it was created at that revision.
     async fn delete_leader(&self, created: i64) -> Outcome<()> {
         let key = self.keys.leader();
         let same = Compare::create_revision(key.clone(), CompareOp::Equal, created);

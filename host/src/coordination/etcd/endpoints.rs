@@ -1,9 +1,9 @@
-//! One client for each endpoint, and what to do when one is slow or gone.
+//! One client per endpoint, and the handling of slow or failed endpoints.
 //!
-//! A call goes to the endpoint that answered last. When it has not answered for a while the
-//! next one is asked as well; when it fails, at once. Each is asked at most once a call, and
-//! the first answer counts. A client whose connection broke is thrown away: the next call
-//! makes a new one.
+//! A call goes to the endpoint that answered last. If it does not answer for a while, the next one
+//! is called as well; if it fails, immediately. Each endpoint is called at most once per call, and
+//! the first answer counts. A client whose connection has failed is discarded; the next call
+//! creates a new one.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -20,17 +20,17 @@ use super::fault::{Fault, of_transport};
 use super::options::{Options, Tls};
 use crate::ports::coordination::{Error, Result};
 
-/// How often an idle connection is asked whether it lives. etcd closes connections that are
-/// asked more often than every 5 s.
+/// How often an idle connection is checked. etcd closes connections that are checked more often
+/// than every 5 s.
 const PING_EVERY: Duration = Duration::from_secs(10);
 
-/// A call's result, with what it failed for.
+/// The result of a call, or its fault.
 pub(super) type Outcome<T> = std::result::Result<T, Fault>;
 
-/// The members of etcd.
+/// The endpoints of etcd.
 pub(super) struct Endpoints {
     all: Vec<Member>,
-    /// The one that answered last.
+    /// The endpoint that answered last.
     preferred: AtomicUsize,
     options: ConnectOptions,
     attempt_timeout: Duration,
@@ -51,9 +51,12 @@ impl Endpoints {
         };
         let all = options.endpoints.iter().map(member).collect::<Result<Vec<_>>>()?;
         if all.is_empty() {
-            return Err(Error::Refused("name at least one endpoint in [coordination] etcd".into()));
+            return Err(Error::Refused(
+                "no endpoint is configured: set at least one in [coordination] etcd".into(),
+            ));
         }
-        // A member of etcd that is cut off from its leader says so, instead of being silent.
+        // An etcd member that is cut off from its leader reports an error instead of staying
+        // silent.
         let mut connect = ConnectOptions::new().with_require_leader(true);
         if let Some(who) = &options.credentials {
             connect = connect.with_user(&*who.user, &*who.password).with_auto_token_refresh(true);
@@ -67,8 +70,7 @@ impl Endpoints {
         })
     }
 
-    /// Calls one endpoint after another, until one answers. `call` has to mean the same
-    /// when it is carried out twice.
+    /// Calls one endpoint after another until one answers. `call` must be idempotent.
     pub(super) async fn call<T, F>(&self, call: impl Fn(Client) -> F) -> Outcome<T>
     where
         F: Future<Output = std::result::Result<T, etcd_client::Error>>,
@@ -97,7 +99,7 @@ impl Endpoints {
                 }
             }
         }
-        // The next call begins elsewhere.
+        // The next call starts with another endpoint.
         self.preferred.store((first + 1) % self.all.len(), Ordering::Relaxed);
         let said = |(index, fault): &(usize, Fault)| match fault {
             Fault::Away(why) | Fault::Refused(why) => {
@@ -108,8 +110,8 @@ impl Endpoints {
         Err(Fault::Away(failures.iter().map(said).collect::<Vec<_>>().join("; ")))
     }
 
-    /// One attempt, within its time. A connection that turns out to be broken is made anew
-    /// once: a restarted server costs no failed call.
+    /// One attempt, within its timeout. A broken connection is reopened once, so that the restart
+    /// of a server does not make a call fail.
     async fn attempt<T, F>(&self, index: usize, call: &impl Fn(Client) -> F) -> (usize, Outcome<T>)
     where
         F: Future<Output = std::result::Result<T, etcd_client::Error>>,
@@ -185,7 +187,7 @@ impl Member {
     }
 }
 
-/// What the reads of a transaction found, in their order.
+/// The results of the reads of a transaction, in order.
 pub(super) fn gets(answer: &TxnResponse) -> Vec<GetResponse> {
     let get = |response| match response {
         TxnOpResponse::Get(get) => Some(get),
@@ -194,7 +196,7 @@ pub(super) fn gets(answer: &TxnResponse) -> Vec<GetResponse> {
     answer.op_responses().into_iter().filter_map(get).collect()
 }
 
-/// The revision of the store as an answer shows it.
+/// The revision of etcd's store, from the header of an answer.
 pub(super) fn revision(header: Option<&etcd_client::ResponseHeader>) -> i64 {
     header.map_or(0, etcd_client::ResponseHeader::revision)
 }
@@ -202,14 +204,14 @@ pub(super) fn revision(header: Option<&etcd_client::ResponseHeader>) -> i64 {
 fn endpoint(address: &str, options: &Options) -> Result<Endpoint> {
     let refused = |why: String| {
         Error::Refused(format!(
-            "`{address}` is not an endpoint of etcd ({why}): write http://host:2379 or \
+            "`{address}` is not a valid etcd endpoint ({why}): write http://host:2379 or \
              https://host:2379 in [coordination] etcd"
         ))
     };
     let secure = match address.split_once("://") {
         Some(("http", _)) => false,
         Some(("https", _)) => true,
-        _ => return Err(refused("no http or https".into())),
+        _ => return Err(refused("the scheme is neither http nor https".into())),
     };
     let mut endpoint =
         Endpoint::from_shared(address.to_owned()).map_err(|e| refused(e.to_string()))?;
@@ -234,7 +236,7 @@ fn endpoint(address: &str, options: &Options) -> Result<Endpoint> {
         .keep_alive_while_idle(true))
 }
 
-/// What is not PEM would count as an empty list of certificates.
+/// Checks the PEM files, because another format would count as an empty list of certificates.
 fn check_pem(tls: &Tls) -> Result<()> {
     let (cert, key) = match &tls.identity {
         Some((cert, key)) => (Some(cert), Some(key)),
@@ -251,7 +253,7 @@ fn check_pem(tls: &Tls) -> Result<()> {
             .any(|line| line.starts_with("-----BEGIN") && line.contains(what));
         if !found {
             return Err(Error::Refused(format!(
-                "the file of [coordination] {setting} holds no {}: it has to be a PEM file",
+                "the file of [coordination] {setting} contains no {}: use a PEM file",
                 what.to_ascii_lowercase()
             )));
         }

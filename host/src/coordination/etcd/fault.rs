@@ -1,4 +1,5 @@
-//! What a failed call means: refused for good, away for now, or an answer to be understood.
+//! Classifies failed calls: permanently rejected, temporarily unavailable, or an answer for the
+//! caller to interpret.
 
 use std::error::Error as _;
 
@@ -6,14 +7,14 @@ use tonic::{Code, Status};
 
 use crate::ports::coordination::Error;
 
-/// Why a call has no value.
+/// Why a call has no result.
 #[derive(Debug, Clone)]
 pub(super) enum Fault {
-    /// No retry will help.
+    /// The call is rejected permanently; retrying does not help.
     Refused(String),
-    /// Not reached, or no answer in time. A write may have happened.
+    /// etcd is unreachable, or did not answer in time. A write may have happened.
     Away(String),
-    /// etcd answered with an error that the caller may understand.
+    /// etcd answered with an error that the caller may interpret.
     Answer(Status),
 }
 
@@ -23,7 +24,7 @@ impl Fault {
         matches!(self, Fault::Answer(status) if status.code() == code)
     }
 
-    /// Whether another endpoint might do better.
+    /// Whether another endpoint might succeed.
     pub(super) fn is_local(&self) -> bool {
         matches!(self, Fault::Away(_))
     }
@@ -50,23 +51,25 @@ impl From<etcd_client::Error> for Fault {
     }
 }
 
-/// What etcd says of credentials is final; what the transport says is not.
+/// Errors about credentials are permanent; errors of the transport are not.
 fn of_status(status: Status) -> Fault {
     let said = status.message();
     match status.code() {
         Code::PermissionDenied => Fault::Refused(format!(
-            "etcd refuses this user ({said}): grant it readwrite on the prefix /besom/"
+            "etcd denies this user access ({said}): grant it readwrite on the prefix /besom/"
         )),
         Code::InvalidArgument if said.contains("authentication failed") => Fault::Refused(
-            "etcd does not know this user or password: check [coordination] user and password_file"
+            "etcd rejects this user or password: check [coordination] user and password_file"
                 .into(),
         ),
-        Code::InvalidArgument if said.contains("user name is empty") => {
-            Fault::Refused("etcd wants a user: set [coordination] user and password_file".into())
-        }
+        Code::InvalidArgument if said.contains("user name is empty") => Fault::Refused(
+            "etcd requires authentication: set [coordination] user and password_file".into(),
+        ),
         Code::FailedPrecondition if said.contains("authentication is not enabled") => {
             Fault::Refused(
-                "etcd's authentication is off: remove [coordination] user, or turn it on".into(),
+                "authentication is disabled in etcd: remove [coordination] user, or enable \
+                 authentication"
+                    .into(),
             )
         }
         Code::Unavailable
@@ -83,21 +86,22 @@ fn of_status(status: Status) -> Fault {
     }
 }
 
-/// A connection that could not be made.
+/// A connection failed.
 pub(super) fn of_transport(error: &tonic::transport::Error) -> Fault {
     let said = chain(error);
     let lower = said.to_ascii_lowercase();
-    // Named by the TLS library: a certificate that is expired, of an unknown authority, of
-    // another name, or one of ours that the server does not take.
+    // Reported by the TLS library: a certificate that is expired, from an unknown CA or for another
+    // name, or a client certificate that the server rejects.
     if lower.contains("certificate") || lower.contains("unknownissuer") {
         return Fault::Refused(format!(
-            "{said}: check [coordination] ca, cert and key, and what the server's certificate is for"
+            "{said}: check [coordination] ca, cert and key, and the names in the server's \
+             certificate"
         ));
     }
     Fault::Away(said)
 }
 
-/// An error with its causes; the outermost alone says only "transport error".
+/// An error with its causes; the outermost error is only "transport error".
 fn chain(error: &dyn std::error::Error) -> String {
     let mut said: Vec<String> = Vec::new();
     let mut next = Some(error);

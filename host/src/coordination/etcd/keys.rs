@@ -1,4 +1,4 @@
-//! The names of the keys and the form of their values.
+//! The names of the keys and the format of their values.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::ports::coordination::{Error, LeaderRecord, Result};
 use crate::ports::members::{Announcement, Member, MemberState, StoreAway};
 
-/// The longest name of a cluster or a node, in bytes.
+/// Maximum length of the name of a cluster or a node, in bytes.
 pub const NAME_BYTES_MAX: usize = 128;
 
 /// The names of a cluster's keys.
@@ -21,7 +21,7 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    /// The keys of a cluster, as that node uses them.
+    /// The keys of a cluster, for use by that node.
     pub(super) fn new(cluster: &str, node: &str) -> Result<Keys> {
         check("cluster", "[coordination] cluster", cluster)?;
         check("node", "[node] name", node)?;
@@ -41,29 +41,29 @@ impl Keys {
         format!("{}store", self.prefix)
     }
 
-    /// The prefix of all members.
+    /// The prefix of the keys of all members.
     pub(super) fn members(&self) -> String {
         format!("{}members/", self.prefix)
     }
 
-    /// The member of this node.
+    /// The key of this node's member.
     pub(super) fn own(&self) -> String {
         self.own.clone()
     }
 
-    /// The member of that name.
+    /// The key of the member with that name.
     pub(super) fn member(&self, name: &ServerName) -> String {
         format!("{}members/{name}", self.prefix)
     }
 }
 
-/// A name is one level of a key and readable in every tool.
+/// Checks that a name is a single level of a key and readable in all tools.
 fn check(what: &str, setting: &str, name: &str) -> Result<()> {
     let fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.chars().all(fine) {
         return Err(Error::Refused(format!(
-            "`{name}` cannot be the name of a {what}: write letters, digits, '-', '_' and '.' \
-             in {setting}, at most {NAME_BYTES_MAX}"
+            "`{name}` is not a valid name for a {what}: use at most {NAME_BYTES_MAX} letters, \
+             digits, '-', '_' and '.' in {setting}"
         )));
     }
     Ok(())
@@ -75,11 +75,11 @@ pub(super) struct LeaderValue {
     pub(super) node: NodeName,
     pub(super) hostname: String,
     pub(super) term: Term,
-    /// Names the attempt, so that whoever made it finds it again.
+    /// Identifies the attempt, so that its node recognizes it.
     pub(super) nonce: String,
     #[serde(with = "hex")]
     pub(super) token_sha256: [u8; 32],
-    /// Microseconds since 1970, as the rest.
+    /// In microseconds since 1970, like all times.
     pub(super) elected_at: Time,
     pub(super) renewed_at: Time,
 }
@@ -139,17 +139,18 @@ impl MemberValue {
     }
 }
 
-/// A value as it is written.
+/// Encodes a value.
 pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>> {
-    serde_json::to_vec(value).map_err(|e| Error::Refused(format!("a value is no JSON: {e}")))
+    serde_json::to_vec(value)
+        .map_err(|e| Error::Refused(format!("a value cannot be written as JSON: {e}")))
 }
 
-/// A value as it was written by this version or another.
+/// Decodes a value that this or another version has written.
 pub(super) fn decode<T: for<'de> Deserialize<'de>>(key: &str, value: &[u8]) -> Result<T> {
     serde_json::from_slice(value).map_err(|e| {
         Error::Refused(format!(
-            "the key {key} in etcd is not understood ({e}): something else writes there, or a \
-             newer version; use another [coordination] cluster"
+            "the key {key} in etcd has an unknown format ({e}): another program or a newer version \
+             of Besom writes to it; use another [coordination] cluster"
         ))
     })
 }

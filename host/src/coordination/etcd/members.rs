@@ -1,4 +1,4 @@
-//! Who is there: the keys under `members/`.
+//! Membership: the keys under `members/`.
 
 use besom_core::ring::ServerName;
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
@@ -11,11 +11,11 @@ use super::watch::Roll;
 use crate::ports::coordination::{Error, Result};
 use crate::ports::members::{Announcement, Member, MemberState, Membership, StoreAway};
 
-/// How often a member is written again because it changed meanwhile.
+/// How often a write of a member is retried because the member changed concurrently.
 const WRITE_TRIES_MAX: usize = 5;
 
 impl Etcd {
-    /// Registers the member, or writes what it says anew.
+    /// Registers the member, or updates its announcement.
     pub(super) async fn announce(&self, said: &Announcement) -> Result<u64> {
         self.lock().announced = Some(said.clone());
         let kept = self.lock().session;
@@ -24,7 +24,7 @@ impl Etcd {
                 if let Some(revision) = self.rewrite(session, said).await? {
                     return Ok(revision);
                 }
-                // Somebody removed the key by hand.
+                // The key was removed manually.
                 self.revoke(session.lease).await?;
             }
             self.forget(session);
@@ -33,12 +33,14 @@ impl Etcd {
         if fresh {
             return Ok(session.created.unsigned_abs());
         }
-        // A campaign was faster, and registered the node as joining.
+        // A campaign was faster and has registered the node as joining.
         let revision = self.rewrite(session, said).await?;
-        revision.ok_or_else(|| Error::Unavailable("the member is gone again; try again".into()))
+        revision.ok_or_else(|| {
+            Error::Unavailable("the member has left in the meantime; try again".into())
+        })
     }
 
-    /// Writes what the node says into its member. None: the member is gone.
+    /// Writes the node's announcement into its member. `None`: the member no longer exists.
     async fn rewrite(&self, session: Session, said: &Announcement) -> Result<Option<u64>> {
         let key = self.keys.own();
         let value = encode(&self.member_value(Some(said)))?;
@@ -56,7 +58,7 @@ impl Etcd {
     pub(super) async fn keep_membership(&self) -> Result<bool> {
         let session = {
             let inner = self.lock();
-            // A session that only a campaign made is not what the node joined by.
+            // A session that only a campaign created does not mean that the node has joined.
             inner.session.filter(|_| inner.joined)
         };
         let Some(session) = session else { return Ok(false) };
@@ -87,8 +89,8 @@ impl Etcd {
         self.change_member(self.keys.own(), Some(session.created), change).await
     }
 
-    /// Changes a member as it stands; only the one that was created at that revision, where one
-    /// is named. False: there is none.
+    /// Updates a member; if a revision is given, only the member created at that revision. `false`:
+    /// it does not exist.
     async fn change_member(
         &self,
         key: String,
@@ -103,14 +105,16 @@ impl Etcd {
             }
             let value = encode(&change(decode(&key, kv.value())?))?;
             let same = Compare::mod_revision(key.clone(), CompareOp::Equal, kv.mod_revision());
-            // The lease is the member's own, whoever writes.
+            // The lease remains that of the member, whichever node writes.
             let keep = PutOptions::new().with_ignore_lease();
             let put = TxnOp::put(key.clone(), value, Some(keep));
             if self.endpoints.txn(Txn::new().when([same]).and_then([put])).await?.succeeded() {
                 return Ok(true);
             }
         }
-        Err(Error::Unavailable(format!("the member {key} changes all the time; try again")))
+        Err(Error::Unavailable(format!(
+            "the member {key} changes too often to be updated; try again"
+        )))
     }
 
     pub(super) async fn read_members(&self) -> Result<Membership> {

@@ -1,22 +1,22 @@
-//! Leadership and membership in etcd.
+//! Leader election and membership in etcd.
 //!
 //! ```text
 //! /besom/{cluster}/term             no lease, never deleted
-//! /besom/{cluster}/leader           leased: who leads, under which term and nonce
-//! /besom/{cluster}/members/{node}   leased: who is there
-//! /besom/{cluster}/store            no lease: which store the cluster works on
+//! /besom/{cluster}/leader           leased: the leader, its term and nonce
+//! /besom/{cluster}/members/{node}   leased: a member
+//! /besom/{cluster}/store            no lease: the store that the cluster uses
 //! ```
 //!
-//! One lease for each start of a node carries its member and, while it leads, the leader.
-//! Leader and term change in one transaction; every deletion compares the revision at which
-//! the key was created. An unknown result is looked up by the nonce of the attempt.
+//! One lease per process of a node carries its member and, while it leads, the leader. Leader and
+//! term change in one transaction; every deletion compares the revision at which the key was
+//! created. An unknown result is resolved by the nonce of the attempt.
 //!
-//! Nothing runs in the background: a lease lives while the caller renews it, so a node whose
-//! loop has stopped loses what it holds. Every operation may be sent twice (a second endpoint
-//! is asked when the first is slow), so each is written to mean the same twice.
+//! Nothing runs in the background: a lease lives while the caller renews it, so that a node whose
+//! loop has stopped loses what it holds. Every operation may be sent twice (a second endpoint is
+//! called if the first is slow), so each is idempotent.
 //!
-//! Not decided here: when to campaign, and how long a lease is trusted
-//! (`besom_core::election`); what members own (`besom_core::ring`).
+//! Not decided here: when to campaign and how long to rely on a lease (`besom_core::election`), and
+//! which partitions the members own (`besom_core::ring`).
 
 mod election;
 mod endpoints;
@@ -48,23 +48,23 @@ pub use options::{Credentials, Options, Tls};
 use session::{Rival, Session};
 use watch::{Roll, Seen};
 
-/// Who this start of a node is.
+/// The identity of one process of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    /// Its lasting name.
+    /// The permanent name of the node.
     pub name: ServerName,
-    /// This start of it.
+    /// The incarnation: this process of the node.
     pub incarnation: NodeName,
-    /// Its machine's name.
+    /// The name of the machine.
     pub hostname: String,
 }
 
 /// The clocks of a node.
 #[derive(Clone)]
 pub struct Clocks {
-    /// Since an arbitrary start, going on while the machine is suspended.
+    /// Time since an arbitrary start, which continues while the machine is suspended.
     pub since_boot: Arc<dyn Fn() -> Duration + Send + Sync>,
-    /// The wall clock, for people.
+    /// The wall clock, for display.
     pub wall: Arc<dyn Fn() -> Time + Send + Sync>,
 }
 
@@ -76,34 +76,34 @@ pub struct Etcd {
     options: Options,
     clocks: Clocks,
     inner: Mutex<Inner>,
-    /// Held while a session is made: a node has one lease, not two.
+    /// Held while a session is created, so that a node has at most one lease.
     making: tokio::sync::Mutex<()>,
 }
 
-/// What a handle knows. Never locked over an await.
+/// The state of a handle. Never locked across an await.
 #[derive(Default)]
 struct Inner {
     session: Option<Session>,
-    /// What was last said by [`Members::join`].
+    /// The last announcement of [`Members::join`].
     announced: Option<Announcement>,
-    /// What was last said by [`Members::say_of_store`].
+    /// The last report of [`Members::say_of_store`].
     store_away: Option<StoreAway>,
-    /// Whether the node was announced under the present session.
+    /// Whether the node was announced in the current session.
     joined: bool,
     rival: Option<Rival>,
     attempts: VecDeque<Attempt>,
     leading: Option<Leading>,
     seen: Option<Seen>,
-    /// The last membership read.
+    /// The last membership that was read.
     roll: Option<Roll>,
 }
 
 impl Etcd {
-    /// A handle. Nothing is connected before the first call.
+    /// Creates a handle. It connects on the first call.
     ///
     /// # Errors
-    /// [`Error::Refused`] for names that cannot be keys, addresses that are none, and
-    /// certificates that cannot be read.
+    /// [`Error::Refused`] for names that cannot be keys, invalid addresses, and certificates that
+    /// cannot be read.
     pub fn new(identity: Identity, options: Options, clocks: Clocks) -> Result<Etcd> {
         let keys = Keys::new(&options.cluster, identity.name.as_str())?;
         let endpoints = Endpoints::new(&options)?;
@@ -118,11 +118,11 @@ impl Etcd {
         })
     }
 
-    /// Notes which store this cluster works on, or compares it with what was noted: two
-    /// clusters on one store would fence each other off for ever.
+    /// Records which store this cluster uses, or compares it with the recorded one: two clusters on
+    /// one store would permanently fence each other off.
     ///
     /// # Errors
-    /// [`Error::Refused`] when the cluster works on another store.
+    /// [`Error::Refused`] if the cluster uses another store.
     pub async fn claim(&self, store: &str) -> Result<()> {
         let key = self.keys.store();
         let absent = Compare::create_revision(key.clone(), CompareOp::Equal, 0);
@@ -137,8 +137,8 @@ impl Etcd {
         let found = endpoints::gets(&answer).into_iter().find_map(|mut get| get.take_kvs().pop());
         match found.map(|kv| String::from_utf8_lossy(kv.value()).into_owned()) {
             Some(other) if other != store => Err(Error::Refused(format!(
-                "the cluster `{}` works on the store {other}, not on {store}: \
-                 name this one differently in [coordination] cluster, or mend [store]",
+                "the cluster `{}` uses the store {other}, but this node uses {store}: set another \
+                 name in [coordination] cluster, or correct [store]",
                 self.options.cluster
             ))),
             _ => Ok(()),
@@ -146,12 +146,12 @@ impl Etcd {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic of another holder leaves the fields consistent: each is set alone.
+        // A panic of another holder leaves the fields consistent: each is set independently.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A generator seeded by the system, one for each use: none is held over an await.
+/// A generator seeded by the system, created for each use so that none is held across an await.
 fn random() -> StdRng {
     StdRng::from_os_rng()
 }
@@ -175,7 +175,7 @@ impl Coordination for Etcd {
     }
 
     async fn changed(&self, timeout: Duration) {
-        // Both ends mean the same to the caller.
+        // A change and a timeout mean the same to the caller.
         let _ = tokio::time::timeout(timeout, self.leader_changed()).await;
     }
 }

@@ -1,27 +1,28 @@
-//! What an operator decides about etcd, and the bounds of every call.
+//! The settings of an etcd connection, and the limits of every call.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How long one attempt at one endpoint may take.
+/// Default for the maximum duration of one attempt at one endpoint.
 pub const ATTEMPT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(2);
 
-/// How long one endpoint is waited for before the next is asked as well.
+/// Default for how long to wait for one endpoint before the next one is called as well.
 pub const HEDGE_AFTER_DEFAULT: Duration = Duration::from_secs(1);
 
-/// The most that a node waits before it takes a leadership that it found free: nodes that
-/// heard of it at once do not all write at once.
+/// Default for the maximum delay before a node takes a leadership that it found free, so that nodes
+/// that were notified at the same time do not all write at once.
 pub const JITTER_MAX_DEFAULT: Duration = Duration::from_millis(100);
 
-/// How often a follower looks for itself, whatever the watch says. Jittered by a fifth.
+/// Default for how often a follower checks by itself, regardless of the watch. Varied randomly by a
+/// fifth.
 pub const POLL_DEFAULT: Duration = Duration::from_secs(5);
 
 /// A user of etcd.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its name.
+    /// The name of the user.
     pub user: String,
-    /// Its password.
+    /// The password of the user.
     pub password: String,
 }
 
@@ -31,12 +32,12 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Transport security, as PEM.
+/// TLS settings, as PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// The authorities that servers' certificates are held against; none: the system's.
+    /// The CA certificates for the servers; `None`: those of the system.
     pub ca: Option<Vec<u8>>,
-    /// This client's certificate and its key; none: it shows no certificate.
+    /// The client certificate and its key; `None`: no client certificate.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -50,23 +51,23 @@ impl fmt::Debug for Tls {
 /// How to reach a cluster's keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The members of etcd, as `http://host:port` or `https://host:port`.
+    /// The endpoints of etcd, as `http://host:port` or `https://host:port`.
     pub endpoints: Vec<String>,
-    /// The cluster's name: a part of every key.
+    /// The name of the cluster, which is a part of every key.
     pub cluster: String,
-    /// The user; none: etcd's authentication is off.
+    /// The user; `None`: authentication is disabled in etcd.
     pub credentials: Option<Credentials>,
-    /// Used for endpoints with `https`.
+    /// TLS settings for endpoints with `https`.
     pub tls: Tls,
-    /// How long a lease lasts without renewal. etcd counts in seconds: it is rounded up.
+    /// How long a lease lasts without renewal. Rounded up to seconds, the unit of etcd.
     pub ttl: Duration,
-    /// How long one attempt at one endpoint may take.
+    /// Maximum duration of one attempt at one endpoint.
     pub attempt_timeout: Duration,
-    /// How long one endpoint is waited for before the next is asked as well.
+    /// How long to wait for one endpoint before the next one is called as well.
     pub hedge_after: Duration,
-    /// The most that a node waits before it takes a free leadership.
+    /// Maximum delay before a node takes a free leadership.
     pub jitter_max: Duration,
-    /// How often a follower looks for itself.
+    /// How often a follower checks by itself.
     pub poll: Duration,
 }
 
@@ -86,7 +87,7 @@ impl Options {
         }
     }
 
-    /// The lease in etcd's unit.
+    /// The duration of the lease in seconds.
     pub(super) fn ttl_s(&self) -> i64 {
         i64::try_from(self.ttl.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX).max(1)
     }

@@ -1,4 +1,4 @@
-//! A node's lease and what hangs on it.
+//! The lease of a node and the keys attached to it.
 //!
 //! ```text
 //!   none ──grant, register──> session ──keep alive──> session
@@ -19,18 +19,18 @@ use super::{Etcd, random};
 use crate::ports::coordination::{Error, Result};
 use crate::ports::members::{Announcement, MemberState};
 
-/// Said of a key whose lease had to be granted or found.
+/// Part of etcd's error for a key whose lease does not exist.
 const LEASE_NOT_FOUND: &str = "lease not found";
 
-/// A lease, and the member that hangs on it.
+/// A lease and the member attached to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Session {
     pub(super) lease: i64,
-    /// The revision at which the member was created: names this registration of it.
+    /// The revision at which the member was created, which identifies this registration.
     pub(super) created: i64,
 }
 
-/// Another incarnation that has this node's name, and since when it is in the way.
+/// Another incarnation with this node's name, and since when it has been in the way.
 #[derive(Debug, Clone)]
 pub(super) struct Rival {
     incarnation: NodeName,
@@ -38,7 +38,8 @@ pub(super) struct Rival {
 }
 
 impl Etcd {
-    /// The session, made if there is none: its member is then [`MemberState::Joining`].
+    /// The current session. If there is none, one is created, with its member
+    /// [`MemberState::Joining`].
     pub(super) async fn session(&self) -> Result<Session> {
         let kept = self.lock().session;
         match kept {
@@ -50,8 +51,8 @@ impl Etcd {
         }
     }
 
-    /// Makes a session, or takes the one that another caller has just made. Says whether it
-    /// was made with this announcement.
+    /// Creates a session, or returns one that another caller has just created. Also returns whether
+    /// it was created with this announcement.
     pub(super) async fn make_session(
         &self,
         said: Option<&Announcement>,
@@ -67,7 +68,7 @@ impl Etcd {
         let session = match self.register(lease, &value).await {
             Ok(session) => session,
             Err(error) => {
-                // Nothing hangs on it; should this fail as well, it runs out.
+                // No key is attached to it; if revoking fails too, it expires.
                 let _ = self.revoke(lease).await;
                 return Err(error);
             }
@@ -79,7 +80,7 @@ impl Etcd {
         Ok((session, true))
     }
 
-    /// What this node says of itself, or, before it has said anything, that it is there.
+    /// The last announcement, or a joining member if there is none yet.
     pub(super) fn member_value(&self, said: Option<&Announcement>) -> MemberValue {
         let known = match said {
             Some(said) => said.clone(),
@@ -94,7 +95,7 @@ impl Etcd {
         MemberValue::new(&self.identity.incarnation, &known, store_away)
     }
 
-    /// Grants a lease under an id of our own, so that asking twice grants one.
+    /// Grants a lease with an id chosen by this node, so that a repeated request grants only one.
     async fn grant(&self) -> Result<i64> {
         let id = random().random_range(1..=i64::MAX);
         let ttl = self.options.ttl_s();
@@ -123,8 +124,8 @@ impl Etcd {
         }
     }
 
-    /// An earlier incarnation that is dead goes with its lease; one that outlives a lease
-    /// from when it was first seen is alive.
+    /// A dead incarnation disappears when its lease expires; one that remains for longer than a
+    /// lease since it was first seen is alive.
     fn judge_rival(&self, kv: &KeyValue) -> Result<()> {
         let value: MemberValue = decode(&self.keys.own(), kv.value())?;
         if value.incarnation == self.identity.incarnation {
@@ -146,13 +147,14 @@ impl Etcd {
         let lease = Duration::from_secs(self.options.ttl_s().unsigned_abs());
         if seen > lease {
             return Err(Error::Refused(format!(
-                "another node of the cluster `{}` is alive under the name `{name}` ({} at `{}`): \
-                 give each node its own [node] name",
+                "another node of the cluster `{}` is already running under the name `{name}` ({} \
+                 at `{}`): give each node its own [node] name",
                 self.options.cluster, value.incarnation, value.addr
             )));
         }
         Err(Error::Unavailable(format!(
-            "`{name}` is still registered by {}; if that has ended, its lease does so within {} s",
+            "`{name}` is still registered by {}; if that process has ended, its lease expires \
+             within {} s",
             value.incarnation,
             (lease - seen).as_secs() + 1
         )))
@@ -176,29 +178,32 @@ impl Etcd {
         let found =
             super::endpoints::gets(&answer).into_iter().find_map(|mut g| g.take_kvs().pop());
         let Some(kv) = found else {
-            return Err(Error::Unavailable("the member came and went; try again".into()));
+            return Err(Error::Unavailable(
+                "the member joined and left in the meantime; try again".into(),
+            ));
         };
         self.judge_rival(&kv)?;
         let session = Session { lease, created: kv.create_revision() };
         if kv.lease() == lease {
-            // Sent twice, and the first arrived.
+            // The request was sent twice, and the first one succeeded.
             return Ok(session);
         }
-        // Ours, of a session whose end we took for granted: it moves to this lease.
+        // The member of an earlier session of this process that was believed to have ended: it
+        // moves to this lease.
         let same = Compare::create_revision(key.clone(), CompareOp::Equal, session.created);
         let answer = self.endpoints.txn(Txn::new().when([same]).and_then([put(lease)])).await?;
         if answer.succeeded() {
             return Ok(session);
         }
-        Err(Error::Unavailable("the member changed meanwhile; try again".into()))
+        Err(Error::Unavailable("the member changed in the meantime; try again".into()))
     }
 
-    /// Prolongs a lease. False: it has ended.
+    /// Renews a lease. `false`: it has expired.
     pub(super) async fn prolong(&self, session: Session) -> Outcome<bool> {
         let kept = self
             .endpoints
             .call(|client| async move {
-                // A stream for each renewal: one that has broken is never waited on.
+                // A new stream for each renewal, so that a broken one is never waited for.
                 match client.lease_client().keep_alive(session.lease).await {
                     Ok(_) => Ok(true),
                     Err(etcd_client::Error::LeaseKeepAliveError(said))
@@ -225,7 +230,7 @@ impl Etcd {
         Ok(Duration::from_secs(u64::try_from(left.ttl()).unwrap_or(0)))
     }
 
-    /// Ends a lease, with all that hangs on it. One that has ended is no error.
+    /// Revokes a lease and all keys attached to it. An expired lease is not an error.
     pub(super) async fn revoke(&self, lease: i64) -> Outcome<()> {
         let revoked = self
             .endpoints
@@ -237,7 +242,7 @@ impl Etcd {
         }
     }
 
-    /// Forgets a session that has ended, unless there is another by now.
+    /// Removes the local record of a session that has ended, unless it has been replaced.
     pub(super) fn forget(&self, ended: Session) {
         let mut inner = self.lock();
         if inner.session == Some(ended) {
@@ -247,7 +252,7 @@ impl Etcd {
         }
     }
 
-    /// Leaves: ends the lease, and with it membership and leadership.
+    /// Leaves: revokes the lease, and with it membership and leadership.
     pub(super) async fn end_session(&self) -> Result<()> {
         let kept = self.lock().session;
         let Some(session) = kept else { return Ok(()) };

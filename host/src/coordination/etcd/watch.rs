@@ -1,8 +1,8 @@
-//! Hearing of changes: a watch from the revision after what was last read, and a look of our
-//! own every few seconds, whatever the watch says.
+//! Change notification: a watch that starts at the revision after the last read, and an additional
+//! check every few seconds.
 //!
-//! A stream never reconnects: one that ended is opened anew, on the next endpoint, from the
-//! same revision, so nothing is missed between two of them.
+//! A stream never reconnects: if it ends, a new one is opened on the next endpoint from the same
+//! revision, so that nothing is missed.
 
 use std::time::Duration;
 
@@ -13,24 +13,24 @@ use super::endpoints::Outcome;
 use super::fault::Fault;
 use super::{Etcd, random};
 
-/// How long after a broken stream the next one is opened.
+/// The pause before a new stream is opened after one has failed.
 const REOPEN_AFTER: Duration = Duration::from_millis(200);
 
 /// The leader as it was last read.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
-    /// When.
+    /// The revision of the read.
     pub(super) revision: i64,
-    /// The nonce of its attempt; none: nobody led.
+    /// The nonce of the leader's attempt; `None`: there was no leader.
     pub(super) nonce: Option<String>,
 }
 
 /// The members as they were last read.
 #[derive(Debug, Clone)]
 pub(super) struct Roll {
-    /// When.
+    /// The revision of the read.
     pub(super) revision: u64,
-    /// Each key, and the revision at which it was changed last.
+    /// The keys and the revisions at which they were last changed.
     pub(super) keys: Vec<(Vec<u8>, i64)>,
 }
 
@@ -43,12 +43,12 @@ impl Etcd {
             None => match self.look().await {
                 Some(Seen { nonce: None, .. }) => return,
                 Some(seen) => seen,
-                // Nothing is known: the caller asks again and hears why.
+                // Nothing was read yet: the caller asks again and receives the error.
                 None => return tokio::time::sleep(self.poll_after()).await,
             },
         };
         loop {
-            // A renewal changes the key as well: what counts is another creation, or none.
+            // A renewal also changes the key: only another creation or a deletion counts.
             let other = |event: &Event| match event.event_type() {
                 EventType::Delete => true,
                 EventType::Put => {
@@ -58,7 +58,7 @@ impl Etcd {
             let watch = self.watch(self.keys.leader(), false, seen.revision + 1, other);
             tokio::select! {
                 () = watch => {
-                    // What is read next is news.
+                    // The next read is new in any case.
                     self.lock().seen = None;
                     return;
                 }
@@ -98,13 +98,13 @@ impl Etcd {
         }
     }
 
-    /// Returns at the first event that counts, at or after that revision, or when the
-    /// revisions are not kept any more and something may have been missed.
+    /// Returns at the first event that counts, at or after that revision; or when those revisions
+    /// are no longer available and an event may have been missed.
     async fn watch(&self, key: String, prefix: bool, from: i64, counts: impl Fn(&Event) -> bool) {
         loop {
             match self.watch_once(&key, prefix, from, &counts).await {
                 Ok(()) => return,
-                Err(fault) => tracing::debug!(?fault, "a watch has ended; it is opened again"),
+                Err(fault) => tracing::debug!(?fault, "a watch has ended; reopening it"),
             }
             tokio::time::sleep(REOPEN_AFTER).await;
         }
@@ -129,7 +129,7 @@ impl Etcd {
             })
             .await?;
         loop {
-            // Not timed out here: the caller looks for itself beside it.
+            // Not timed out here: the caller checks in parallel.
             let message = stream.message().await?;
             let Some(message) = message else {
                 return Err(Fault::Away("the stream has ended".into()));
@@ -143,7 +143,7 @@ impl Etcd {
         }
     }
 
-    /// Jittered, so that followers do not all look at once.
+    /// Varied randomly, so that followers do not all check at the same time.
     fn poll_after(&self) -> Duration {
         self.options.poll.mul_f64(random().random_range(0.8..1.2))
     }

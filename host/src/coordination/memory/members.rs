@@ -13,14 +13,14 @@ use super::{Lease, MemoryCoordination};
 use crate::ports::coordination::{Error, Result};
 use crate::ports::members::{Announcement, Member, MemberState, Members, Membership, StoreAway};
 
-/// What a handle knows of its node.
+/// The handle's state of its node.
 #[derive(Default)]
 pub(super) struct Own {
-    /// Another incarnation of its name, and since when it is in the way.
+    /// Another incarnation with the same name, and since when it has been in the way.
     rival: Option<(NodeName, Time)>,
-    /// What was last said by [`Members::join`].
+    /// The last announcement of [`Members::join`].
     announced: Option<Announcement>,
-    /// What was last said by [`Members::say_of_store`].
+    /// The last report of [`Members::say_of_store`].
     store_away: Option<StoreAway>,
 }
 
@@ -29,9 +29,9 @@ impl MemoryCoordination {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fails while another incarnation has this node's name and this one has no lease: one
-    /// that is dead goes with its lease, one that outlives a lease from when it was first seen
-    /// is alive.
+    /// Fails while another incarnation has this node's name and this one has no lease. A dead
+    /// incarnation disappears when its lease expires; one that remains for longer than a lease is
+    /// alive.
     pub(super) fn check_rival(&self) -> Result<()> {
         let now = (self.lease.clock)();
         let state = self.lease.lock();
@@ -63,7 +63,7 @@ impl MemoryCoordination {
         }
     }
 
-    /// The member that a campaign registers, if the node has not joined.
+    /// The member that a campaign registers if the node has not joined.
     pub(super) fn candidate(&self) -> Member {
         let unknown = Announcement {
             addr: String::new(),

@@ -1,4 +1,4 @@
-//! The store lease over a ledger in memory: what it decides, apart from what a file does.
+//! The store lease over a ledger in memory: its decisions, independent of files.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,9 +10,9 @@ use super::*;
 struct Ledger {
     row: Mutex<Option<LeaseRow>>,
     path: Option<std::path::PathBuf>,
-    /// The next write happens and its answer gets lost.
+    /// The next write takes effect but its answer is lost.
     lose_answer: Mutex<bool>,
-    /// The clock of the server that keeps the row; none: it is in a file.
+    /// The clock of the server that keeps the row; `None`: the row is in a file.
     server: Option<Arc<AtomicU64>>,
 }
 
@@ -152,7 +152,7 @@ async fn a_frozen_holder_keeps_its_lock_and_loses_the_lease() {
     let old = won(&frozen).await;
     machine.pass(15);
     let fence = won(&b).await;
-    // The lock gets free, but the new holder never had it and lives.
+    // The lock becomes free, but the new holder never had it and is alive.
     drop(frozen);
     assert!(matches!(c.campaign(None).await.unwrap(), Campaign::Held { .. }));
     assert!(b.renew(&fence).await.unwrap());

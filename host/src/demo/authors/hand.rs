@@ -1,10 +1,10 @@
-//! What one author does in one transaction: types, deletes, marks, embeds, sets and removes
-//! keys, inserts nested types and edits them, and rewrites as an undo does.
+//! The edits of one author in one transaction: types, deletes, marks, embeds, sets and removes
+//! keys, inserts and edits nested types, and rewrites like an undo.
 //!
-//! Keys and marks are set one at a time: yrs writes several in the order of a hash map, and the
-//! same seed has to give the same bytes. The body of the text has no characters
-//! outside the Basic Multilingual Plane, so that no index can fall between two surrogates
-//! (titles and list entries do have them).
+//! Keys and marks are set one at a time, because yrs writes several in the order of a hash map and
+//! the same seed has to produce the same bytes. The body of the text has no characters outside the
+//! Basic Multilingual Plane, so that no index can fall between two surrogates (titles and list
+//! entries do have them).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ const DELETE_MAX: u32 = 24;
 /// The longest stretch of text that is marked at once, in UTF-16 code units.
 const MARK_MAX: u32 = 40;
 
-/// The roots of the document, and where the author's caret stands.
+/// The roots of the document, and the position of the author's caret.
 pub(super) struct Hand {
     body: TextRef,
     meta: MapRef,
@@ -66,7 +66,7 @@ impl Hand {
         }
     }
 
-    /// One transaction's worth of editing.
+    /// Performs the edits of one transaction.
     pub(super) fn edit(&mut self, txn: &mut TransactionMut<'_>, rng: &mut StdRng) {
         match rng.random_range(0..100) {
             0..50 => self.write(txn, rng),
@@ -80,7 +80,7 @@ impl Hand {
         }
     }
 
-    /// Types a word where the caret is; at times the caret is put elsewhere first.
+    /// Types a word at the caret, sometimes after moving the caret.
     fn write(&mut self, txn: &mut TransactionMut<'_>, rng: &mut StdRng) {
         let length = self.body.len(txn);
         if rng.random_ratio(1, 8) {
@@ -106,7 +106,7 @@ impl Hand {
         }
     }
 
-    /// Sets or takes away a mark.
+    /// Sets or removes a mark.
     fn mark(&mut self, txn: &mut TransactionMut<'_>, rng: &mut StdRng) {
         let Some((at, length)) = stretch(rng, self.body.len(txn), MARK_MAX) else {
             return self.write(txn, rng);
@@ -121,7 +121,7 @@ impl Hand {
         self.body.format(txn, at, length, Attrs::from([(name.into(), value)]));
     }
 
-    /// Puts an image into the text.
+    /// Inserts an image into the text.
     fn embed(&mut self, txn: &mut TransactionMut<'_>, rng: &mut StdRng) {
         let at = self.caret.min(self.body.len(txn));
         let url = format!("https://example.com/{}.png", rng.random_range(0..1_000));
@@ -130,7 +130,7 @@ impl Hand {
         self.caret = at + 1;
     }
 
-    /// Deletes what stands before the caret and types it anew, as undo and redo do.
+    /// Deletes the text before the caret and types it again, like undo and redo.
     fn rewrite(&mut self, txn: &mut TransactionMut<'_>, rng: &mut StdRng) {
         let at = self.caret.min(self.body.len(txn));
         let length = at.min(rng.random_range(1..=DELETE_MAX));
@@ -183,7 +183,7 @@ impl Hand {
         }
     }
 
-    /// Edits a nested type, or hangs a new one into the description.
+    /// Edits a nested type, or inserts a new one into the description.
     fn nest(&mut self, txn: &mut TransactionMut<'_>, rng: &mut StdRng) {
         let length = self.tasks.len(txn);
         let task = (length > 0).then(|| rng.random_range(0..length));
@@ -216,7 +216,7 @@ fn units(text: &str) -> u32 {
     text.encode_utf16().count() as u32
 }
 
-/// A stretch of a text that is long enough to have one.
+/// A range of a text, if the text is long enough.
 fn stretch(rng: &mut StdRng, length: u32, max: u32) -> Option<(u32, u32)> {
     let at = (length > 0).then(|| rng.random_range(0..length))?;
     Some((at, rng.random_range(1..=max).min(length - at)))
@@ -224,7 +224,7 @@ fn stretch(rng: &mut StdRng, length: u32, max: u32) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 impl Hand {
-    /// Whether the document shows everything an author can make.
+    /// Whether the document contains everything that an author can make.
     pub(super) fn has_marks_embeds_and_nested_types(&self, txn: &impl yrs::ReadTxn) -> bool {
         let chunks = self.body.diff(txn, yrs::types::text::YChange::identity);
         let embeds = chunks.iter().any(|chunk| matches!(chunk.insert, Out::Any(Any::Map(_))));

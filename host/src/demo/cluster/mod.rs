@@ -1,4 +1,4 @@
-//! A cluster on one machine: servers, and hosts that share them, each in a directory of its own.
+//! A cluster on one machine: servers, and hosts that share them, each with its own directory.
 //!
 //! ```text
 //! DIR/servers/             logs and data of etcd, PostgreSQL and Redis
@@ -6,7 +6,8 @@
 //! DIR/node-2/...
 //! ```
 //!
-//! Servers and hosts end with this process. Their data does too: a demo begins anew each time.
+//! Servers and hosts end with this process, and so does their data: the demo starts from scratch
+//! each time.
 
 mod process;
 mod servers;
@@ -24,16 +25,16 @@ use super::config;
 use super::orchestrator::Orchestrator;
 use crate::config::template::Template;
 
-/// The most hosts that a demo starts: each compiles its plugins and has its own connections.
+/// Maximum number of hosts: each compiles its plugins and has its own connections.
 pub const NODES_MAX: usize = 9;
 
-/// How the cluster is called.
+/// The name of the cluster.
 pub const NAME: &str = "demo";
 
-/// The lease of the demo's hosts. (Shipped: 15 s and 5 s.)
+/// The lease of the demo's hosts: duration and renewal interval. (Shipped: 15 s and 5 s.)
 pub const LEASE: (&str, &str) = ("5s", "1s");
 
-/// The spans of a lease; none: as the demo has them.
+/// The duration and the renewal interval of a lease; `None`: those of the demo.
 pub type Lease<'a> = Option<(&'a str, &'a str)>;
 
 /// A host of the cluster.
@@ -44,18 +45,18 @@ pub struct Host {
     process: Option<Process>,
 }
 
-/// Takes an empty or new directory.
+/// Claims an empty or new directory.
 ///
 /// # Errors
-/// It holds something.
+/// The directory is not empty.
 pub fn claim(dir: &Path) -> anyhow::Result<()> {
     let name = || dir.display().to_string();
     std::fs::create_dir_all(dir).with_context(name)?;
     if let Some(found) = std::fs::read_dir(dir).with_context(name)?.next() {
         let found = found.with_context(name)?.file_name();
         bail!(
-            "{}: holds `{}`; a cluster's demo begins anew each time: name an empty directory or a \
-             new one",
+            "{}: contains `{}`; the cluster demo starts from scratch each time: use an empty or a \
+             new directory",
             dir.display(),
             found.to_string_lossy()
         );
@@ -68,7 +69,7 @@ pub fn configuration(servers: &Servers, name: &str, cache: &Path, lease: Lease<'
     config::marked(&template(servers, name, cache, lease))
 }
 
-/// The same with somebody to call, for a demo that goes on.
+/// The configuration of a host in a demo that keeps running, with an orchestrator to call.
 pub fn lively_configuration(
     servers: &Servers,
     name: &str,
@@ -106,7 +107,7 @@ impl Host {
     /// Writes a host's configuration.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of the operating system.
     pub fn prepare(dir: &Path, name: &str, config: &str) -> io::Result<Host> {
         let dir = std::path::absolute(dir)?.join(name);
         std::fs::create_dir_all(&dir)?;
@@ -114,25 +115,25 @@ impl Host {
         Ok(Host { name: name.to_owned(), dir, process: None })
     }
 
-    /// Its lasting name.
+    /// The permanent name of the host.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its configuration.
+    /// The path of its configuration.
     pub fn config(&self) -> PathBuf {
         self.dir.join("besom.toml")
     }
 
-    /// Its log.
+    /// The path of its log.
     pub fn log(&self) -> PathBuf {
         self.dir.join("besom.log")
     }
 
-    /// Starts it, or starts it again, with `besom` as the program.
+    /// Starts or restarts the host, with `besom` as the program.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of the operating system.
     pub fn start(&mut self, besom: &Path, args: &[&str]) -> io::Result<()> {
         self.process = None;
         let args = ["serve", "--config", "besom.toml"].iter().chain(args);
@@ -147,26 +148,26 @@ impl Host {
         Ok(())
     }
 
-    /// Its process; none: it was never started, or was stopped.
+    /// The process of the host; `None`: it was never started, or was stopped.
     pub fn process(&self) -> Option<&Process> {
         self.process.as_ref()
     }
 
-    /// Whether it runs.
+    /// Whether the process is running.
     pub fn is_alive(&self) -> bool {
         self.process.as_ref().is_some_and(Process::is_alive)
     }
 
-    /// Stops it as an operator would, and waits for its end.
+    /// Stops the host as an operator would, and waits until it has ended.
     pub fn stop(&mut self) {
         self.process = None;
     }
 }
 
-/// Stops them all at once: one after the other, each would hand its share to the next.
+/// Stops all hosts at once: one after the other, each would hand its partitions to the next.
 pub fn stop_all(hosts: &mut [Host]) {
     for process in hosts.iter().filter_map(Host::process) {
-        // One that has ended needs not be asked.
+        // A host that has already ended needs no signal.
         let _ = process.signal(rustix::process::Signal::TERM);
     }
     for host in hosts {
@@ -174,5 +175,5 @@ pub fn stop_all(hosts: &mut [Host]) {
     }
 }
 
-/// How long a cluster may take to do what it is waited for.
+/// How long to wait for the cluster.
 pub const PATIENCE: Duration = Duration::from_secs(120);

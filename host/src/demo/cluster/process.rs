@@ -1,7 +1,7 @@
-//! A process of the demo: it ends with the demo, however that ends.
+//! A child process that ends with the demo, however the demo ends.
 //!
-//! A shell stands between: it holds one end of a pipe whose other end only this process has.
-//! When the pipe closes (dropped, or this process was killed) the shell stops its child and
+//! A shell runs in between: it holds one end of a pipe whose other end only this process has. When
+//! the pipe closes (because it is dropped or this process is killed), the shell stops its child and
 //! waits for it.
 
 use std::fs::OpenOptions;
@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Starts the child, says its number, waits for the end of the input, stops the child.
+/// Starts the child, prints its process id, waits for the end of the input, and stops the child.
 const GUARD: &str = r#"
 stop=$1; shift
 "$@" </dev/null >&2 &
@@ -23,24 +23,24 @@ kill -$stop $! 2>/dev/null
 wait
 "#;
 
-/// What is to be started.
+/// The settings of a process.
 #[derive(Debug, Clone)]
 pub struct Start<'a> {
-    /// The program.
+    /// The program to run.
     pub program: &'a Path,
-    /// Its arguments.
+    /// The arguments of the program.
     pub args: Vec<String>,
-    /// Where it runs.
+    /// The working directory.
     pub dir: &'a Path,
-    /// Where its output goes; appended to.
+    /// The file to which its output is appended.
     pub log: PathBuf,
-    /// By what it is asked to stop, as `kill` names it.
+    /// The signal that stops it, as named by `kill`.
     pub stop: &'static str,
-    /// The user and group it runs as; none: this process's.
+    /// The user and group to run as; `None`: those of this process.
     pub user: Option<(u32, u32)>,
 }
 
-/// A process that runs, or did.
+/// A process that is running or has ended.
 #[derive(Debug)]
 pub struct Process {
     guard: Child,
@@ -49,16 +49,16 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it.
+    /// Starts the process.
     ///
     /// # Errors
-    /// What the system says.
+    /// Those of the operating system.
     pub fn start(start: Start<'_>) -> io::Result<Process> {
         let log = OpenOptions::new().create(true).append(true).open(&start.log)?;
         let mut command = Command::new("sh");
         command.args(["-c", GUARD, "besom-demo", start.stop]).arg(start.program);
         command.args(&start.args).current_dir(start.dir);
-        // Ctrl-C is for the demo, which stops its processes in their order.
+        // Ctrl-C is meant for the demo, which stops its processes in order.
         command.process_group(0);
         if let Some((uid, gid)) = start.user {
             command.uid(uid).gid(gid);
@@ -74,31 +74,31 @@ impl Process {
         Ok(Process { guard, pid, log: start.log })
     }
 
-    /// Its number.
+    /// The process id.
     pub fn id(&self) -> i32 {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     ///
     /// # Errors
-    /// It has ended.
+    /// The process has ended.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         if !self.is_alive() {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "the process has ended"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the process has exited"));
         }
         Ok(kill_process(self.pid, signal)?)
     }
 
-    /// Whether it runs (or is stopped); one that has ended and was not waited for does not.
+    /// Whether the process is running or stopped. A zombie does not count.
     pub fn is_alive(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id()));
-        // The name in parentheses may hold anything; the state is the word after it.
+        // The name in parentheses may contain any characters; the state follows it.
         let state = stat.ok().and_then(|s| s.rsplit(')').next()?.trim().chars().next());
         state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
     }
 
-    /// Where its output goes.
+    /// The file that receives its output.
     pub fn log(&self) -> &Path {
         &self.log
     }
@@ -106,7 +106,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // A stopped one would never see that it is asked to end.
+        // A stopped process would not receive the signal to end.
         let _ = self.signal(Signal::CONT);
         drop(self.guard.stdin.take());
         let _ = self.guard.wait();

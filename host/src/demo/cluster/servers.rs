@@ -1,6 +1,6 @@
-//! The servers of a cluster on one machine: etcd, PostgreSQL and Redis, as they are installed,
-//! on free ports and with data of their own. Nothing of the machine's own services is touched.
-//! Loopback is open to every local user, so each asks for a password, which is drawn anew each time.
+//! The servers of a cluster on one machine: the installed etcd, PostgreSQL and Redis, on free ports
+//! and with separate data. The machine's own services are not affected. Loopback is open to every
+//! local user, so each server requires a password, which is generated each time.
 
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
@@ -16,21 +16,21 @@ use rand::rngs::OsRng;
 
 use super::process::{Process, Start};
 
-/// How long a server may take to answer.
+/// How long a server may take to become ready.
 const READY_MAX: Duration = Duration::from_secs(60);
-/// How often it is asked.
+/// How often its readiness is checked.
 const ASK_EVERY: Duration = Duration::from_millis(20);
-/// Where Debian has PostgreSQL's programs.
+/// The directory of PostgreSQL's programs on Debian.
 const POSTGRES_BY_VERSION: &str = "/usr/lib/postgresql";
-/// Connections that PostgreSQL takes: those of each node, and some for people.
+/// Maximum number of connections of PostgreSQL: those of all nodes, and some for users.
 const CONNECTIONS: u32 = 300;
 /// The name of the database.
 const DATABASE: &str = "demo";
 /// The owner of the database.
 pub const POSTGRES_USER: &str = "postgres";
-/// Who may read and write what is Besom's in etcd.
+/// The user of etcd with access to Besom's keys.
 pub const ETCD_USER: &str = "besom";
-/// Holds the password of all servers.
+/// The file with the password of all servers.
 const PASSWORD_FILE: &str = "password";
 
 /// The programs of the servers.
@@ -43,10 +43,10 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks for them on the search path, and where Debian has them.
+    /// Finds the programs on the search path and in Debian's directories.
     ///
     /// # Errors
-    /// Those that are not there, with their packages.
+    /// The missing programs, with their packages.
     pub fn find() -> anyhow::Result<Programs> {
         let newest = || {
             let versions = std::fs::read_dir(POSTGRES_BY_VERSION).ok()?;
@@ -71,7 +71,7 @@ impl Programs {
             let mut packages: Vec<_> = missing.iter().map(|(.., package)| *package).collect();
             packages.dedup();
             bail!(
-                "a cluster needs {}, which are not installed here: apt-get install {}",
+                "a cluster needs {}, which are not installed: run apt-get install {}",
                 names.join(", "),
                 packages.join(" ")
             );
@@ -86,18 +86,18 @@ fn on_path(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// How many members etcd has, and how seriously data is taken.
+/// The size and the durability of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Members of etcd.
+    /// Number of members of etcd.
     pub etcd_members: usize,
     /// Whether a commit of PostgreSQL waits for the disk.
     pub durable: bool,
-    /// Whether etcd asks for a password, too: one more round of hashing for each connection.
+    /// Whether etcd also requires the password, which costs an additional hash per connection.
     pub etcd_password: bool,
 }
 
-/// The servers at work.
+/// The running servers.
 #[derive(Debug)]
 pub struct Servers {
     programs: Programs,
@@ -107,7 +107,8 @@ pub struct Servers {
     redis: Server,
     password: String,
     etcd_password: bool,
-    /// Where PostgreSQL's data is if it cannot be under `dir`; last, for it goes last.
+    /// The directory of PostgreSQL's data if it cannot be under `dir`. Last, because it has to be
+    /// removed last.
     _elsewhere: Option<tempfile::TempDir>,
 }
 
@@ -126,10 +127,10 @@ struct Server {
     process: Option<Process>,
 }
 
-/// A server, to do something to it.
+/// One of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Which {
-    /// A member of etcd.
+    /// A member of etcd, by index.
     Etcd(usize),
     /// PostgreSQL.
     Postgres,
@@ -138,7 +139,7 @@ pub enum Which {
 }
 
 impl Servers {
-    /// Starts them with their data under `dir`, and waits until each of them answers.
+    /// Starts the servers with their data under `dir`, and waits until all of them answer.
     pub fn start(programs: Programs, dir: &Path, shape: Shape) -> anyhow::Result<Servers> {
         let dir = std::path::absolute(dir)?;
         std::fs::create_dir_all(&dir)?;
@@ -170,7 +171,7 @@ impl Servers {
             etcd_password: shape.etcd_password,
             _elsewhere: elsewhere,
         };
-        // All before any is waited for: etcd is not ready without a majority.
+        // All are started before waiting for any: etcd is not ready without a majority.
         let all = servers.all();
         for which in &all {
             servers.spawn(*which)?;
@@ -180,7 +181,7 @@ impl Servers {
         }
         servers.create_database()?;
         if shape.etcd_password {
-            servers.protect_etcd().context("etcd's password cannot be set")?;
+            servers.protect_etcd().context("the password of etcd cannot be set")?;
         }
         Ok(servers)
     }
@@ -195,22 +196,23 @@ impl Servers {
         self.etcd.iter().map(|member| member.url.clone()).collect()
     }
 
-    /// What all of them ask for. PostgreSQL's user is [`POSTGRES_USER`], etcd's is [`ETCD_USER`].
+    /// The password of all servers. The user of PostgreSQL is [`POSTGRES_USER`], that of etcd is
+    /// [`ETCD_USER`].
     pub fn password(&self) -> &str {
         &self.password
     }
 
-    /// The file that holds it (mode 0600).
+    /// The file with the password (mode 0600).
     pub fn password_file(&self) -> PathBuf {
         self.dir.join(PASSWORD_FILE)
     }
 
-    /// Who hosts are for etcd; none: it asks for no password.
+    /// The user of hosts in etcd; `None`: etcd requires no password.
     pub fn etcd_user(&self) -> Option<&'static str> {
         self.etcd_password.then_some(ETCD_USER)
     }
 
-    /// How a product connects to the database.
+    /// The connection settings of a product.
     pub fn connection(&self) -> tokio_postgres::Config {
         let mut config = tokio_postgres::Config::new();
         config.host("127.0.0.1").port(self.postgres.port).dbname(DATABASE);
@@ -229,7 +231,7 @@ impl Servers {
         format!("redis://127.0.0.1:{}", self.redis.port)
     }
 
-    /// The process of a server; none: it was stopped.
+    /// The process of a server; `None`: it was stopped.
     pub fn process(&self, which: Which) -> Option<&Process> {
         match which {
             Which::Etcd(index) => self.etcd.get(index)?.process.as_ref(),
@@ -243,8 +245,8 @@ impl Servers {
         *self.slot(which) = None;
     }
 
-    /// Starts a server again, with the data that it had. One that was killed may have left
-    /// processes behind that have yet to notice, and does not start beside them.
+    /// Restarts a server with its data. A server that was killed may have left processes that have
+    /// not ended yet; the start is repeated until it succeeds.
     pub fn restart(&mut self, which: Which) -> anyhow::Result<()> {
         let asked = Instant::now();
         loop {
@@ -258,7 +260,7 @@ impl Servers {
         }
     }
 
-    /// The same with several at once: etcd answers only with a majority.
+    /// Restarts several servers at once, because etcd answers only with a majority.
     pub fn restart_all(&mut self, these: &[Which]) -> anyhow::Result<()> {
         for which in these {
             self.stop(*which);
@@ -290,10 +292,11 @@ impl Servers {
             }
         };
         let log = self.dir.join(format!("{name}.log"));
-        // The user of PostgreSQL may not be able to enter the directory.
+        // The user of PostgreSQL may have no access to the directory.
         let dir = Path::new("/");
         let start = Start { program, args, dir, log, stop, user };
-        let process = Process::start(start).with_context(|| format!("{name} cannot be started"))?;
+        let process =
+            Process::start(start).with_context(|| format!("{name} could not be started"))?;
         *self.slot(which) = Some(process);
         Ok(())
     }
@@ -305,7 +308,7 @@ impl Servers {
             let alive = process.is_some_and(Process::is_alive);
             if !alive || asked.elapsed() > READY_MAX {
                 let log = process.map(|p| std::fs::read_to_string(p.log()).unwrap_or_default());
-                let words = if alive { "does not answer" } else { "has ended" };
+                let words = if alive { "does not answer" } else { "has exited" };
                 bail!("{which:?} {words}:\n{}", tail(&log.unwrap_or_default()));
             }
             std::thread::sleep(ASK_EVERY);
@@ -338,12 +341,12 @@ impl Servers {
         psql.arg(format!("CREATE DATABASE {DATABASE}")).current_dir("/");
         let output = psql.output().context("psql")?;
         if !output.status.success() {
-            bail!("the database cannot be made: {}", String::from_utf8_lossy(&output.stderr));
+            bail!("the database could not be created: {}", String::from_utf8_lossy(&output.stderr));
         }
         Ok(())
     }
 
-    /// Lets in only who knows the password, and hosts only to what is theirs.
+    /// Enables authentication in etcd, and limits hosts to their own keys.
     fn protect_etcd(&self) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
@@ -362,14 +365,14 @@ impl Servers {
     }
 }
 
-/// A password that nobody guesses, of characters that no server takes for anything else.
+/// A random password of characters that no server interprets.
 fn draw_password() -> anyhow::Result<String> {
     let mut bytes = [0; 16];
-    OsRng.try_fill_bytes(&mut bytes).context("the system gives no random bytes")?;
+    OsRng.try_fill_bytes(&mut bytes).context("the system provides no random bytes")?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Writes a file that its owner alone reads: this user, or the one named.
+/// Writes a file that only its owner can read: this user, or the given one.
 fn write_secret(path: &Path, text: &str, owner: Option<(u32, u32)>) -> anyhow::Result<()> {
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
@@ -381,7 +384,7 @@ fn write_secret(path: &Path, text: &str, owner: Option<(u32, u32)>) -> anyhow::R
     Ok(())
 }
 
-/// Sends a line to a server and looks for words in its answer.
+/// Sends a line to a server and checks that the answer contains the given words.
 fn asked(address: &str, question: &[u8], words: &str) -> bool {
     use std::io::Read as _;
     let Ok(mut stream) = TcpStream::connect(address) else { return false };
@@ -447,7 +450,7 @@ fn postgres_args(data: &Path, port: u16, durable: bool) -> Vec<String> {
 }
 
 fn redis_args(dir: &Path, port: u16, password: &str) -> anyhow::Result<Vec<String>> {
-    // In a file: everybody sees the arguments of a process.
+    // In a file, because the arguments of a process are visible to all users.
     let secret = dir.join("redis.conf");
     write_secret(&secret, &format!("requirepass {password}"), None)?;
     let settings = [
@@ -460,8 +463,8 @@ fn redis_args(dir: &Path, port: u16, password: &str) -> anyhow::Result<Vec<Strin
     Ok([secret.display().to_string()].into_iter().chain(settings).collect())
 }
 
-/// A directory for PostgreSQL, which refuses to run as root, where its user can get at it; a
-/// link in `dir` tells where.
+/// Creates a directory for PostgreSQL, which refuses to run as root, that its user can access. A
+/// link in `dir` points to it.
 fn elsewhere((uid, gid): (u32, u32), dir: &Path) -> anyhow::Result<tempfile::TempDir> {
     let home = tempfile::Builder::new().prefix("besom-postgres-").tempdir()?;
     chown(home.path(), Some(uid), Some(gid))?;
@@ -469,7 +472,7 @@ fn elsewhere((uid, gid): (u32, u32), dir: &Path) -> anyhow::Result<tempfile::Tem
     Ok(home)
 }
 
-/// Makes the data of PostgreSQL.
+/// Creates the data directory of PostgreSQL.
 fn init_postgres(
     programs: &Programs,
     data: &Path,
@@ -488,12 +491,15 @@ fn init_postgres(
     let output = initdb.output().context("initdb")?;
     std::fs::remove_file(&secret).context("initdb's password")?;
     if !output.status.success() {
-        bail!("PostgreSQL's data cannot be made: {}", String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "the data directory of PostgreSQL could not be created: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(())
 }
 
-/// As whom PostgreSQL runs; none: as whom we run.
+/// The user that PostgreSQL runs as; `None`: the user of this process.
 fn unprivileged() -> anyhow::Result<Option<(u32, u32)>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -508,10 +514,13 @@ fn unprivileged() -> anyhow::Result<Option<(u32, u32)>> {
         })
     };
     let user = named("postgres").or_else(|| named("nobody"));
-    Ok(Some(user.context("PostgreSQL does not run as root, and there is no user `postgres`")?))
+    Ok(Some(user.context(
+        "PostgreSQL refuses to run as root, and there is no user `postgres`: create it, or run the \
+         demo as another user",
+    )?))
 }
 
-/// Ports that are free now; held together, so that they differ.
+/// Free ports. All are reserved at the same time, so that they differ.
 fn free_ports(count: usize) -> std::io::Result<Vec<u16>> {
     let held: Vec<_> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;

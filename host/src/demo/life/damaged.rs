@@ -1,4 +1,4 @@
-//! Documents that a compaction has to set aside, a few of each kind.
+//! Documents that compaction has to set aside, a few of each kind.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use super::World;
 use crate::demo::rows::Writer;
 use crate::demo::seed::{TENANTS, damaged};
 
-/// The most of them: each is a dead letter that somebody has to look at.
+/// Maximum number of damaged documents: each one becomes a dead letter that needs attention.
 pub const DAMAGED_MAX: usize = 30;
 
-/// How many there are. A demo that is taken up again writes over those that it has.
+/// The number of damaged documents. A demo that is continued overwrites existing ones.
 #[derive(Default)]
 pub(super) struct Damaged {
     written: usize,
 }
 
 impl Damaged {
-    /// One more, unless there are enough.
+    /// Adds a document, unless the maximum is reached.
     pub(super) async fn add(&mut self, world: &World, now: Time) -> anyhow::Result<()> {
         if self.written == DAMAGED_MAX {
             return Ok(());

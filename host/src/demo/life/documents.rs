@@ -1,9 +1,8 @@
-//! Documents that somebody is writing: one that everybody is in, some with an edit now and then,
-//! and many that a wave goes over.
+//! Documents that are being edited: one by all users, some occasionally, and many by a wave.
 //!
-//! The authors' replicas live here; the server's numbers are read from the store for each write,
-//! since others append to the log as well. If somebody was faster the write is refused as a
-//! whole, and what was to be written goes with the next one: nothing an author has made is lost.
+//! The authors' replicas are kept here; sequence numbers are read from the store for each write,
+//! because other writers append to the log as well. If another writer was faster, the whole write
+//! is rejected and its edits are part of the next one, so that no edit is lost.
 
 use std::time::Duration;
 
@@ -21,56 +20,56 @@ use crate::demo::rows::{at, checksum, integer, text};
 use crate::demo::seed::TENANTS;
 use crate::ports::store::{Range, Snapshot};
 
-/// Documents with an edit now and then, the one that everybody is in among them.
+/// Number of documents that are edited occasionally, including the one edited by all.
 pub(super) const DRAFTS: usize = 30;
 
-/// Documents that a wave goes over.
+/// Number of documents that a wave edits.
 pub(super) const WAVE: usize = 200;
 
-/// The one that everybody is in.
+/// The document that all users edit.
 const HOT: usize = 0;
 
-/// Transactions of one beat in the one that everybody is in.
+/// Transactions per beat in the document that all users edit.
 const HOT_TRANSACTIONS: u32 = 6;
 
-/// Transactions of one beat in the others together.
+/// Transactions per beat in all other documents together.
 const OTHER_TRANSACTIONS: u32 = 3;
 
-/// Transactions of a wave in each of its documents: enough to be worth a compaction.
+/// Transactions of a wave in each document: enough to make it a candidate for compaction.
 const WAVE_TRANSACTIONS: u32 = 14;
 
-/// Documents of a wave that are edited in one beat.
+/// Number of documents that a wave edits per beat.
 const WAVE_PER_BEAT: usize = 50;
 
-/// Authors of one document.
+/// Number of authors per document.
 const AUTHORS: u32 = 2;
 
-/// A document with so many edits begins anew, with other authors: its size is bounded.
+/// A document with this number of edits is restarted with other authors, which bounds its size.
 pub(super) const EDITS_MAX: usize = 3_000;
 
-/// While so many edits wait for the store, nobody makes more.
+/// While this number of edits waits for the store, no more are made.
 const UNWRITTEN_MAX: usize = 500;
 
-/// How long the view of one look may be open.
+/// How long a snapshot may be open.
 const OPEN_MAX: Duration = Duration::from_secs(10);
 
-/// The documents, and how far a wave has come.
+/// The documents, and the progress of a wave.
 pub(super) struct Documents {
     documents: Vec<Document>,
-    /// The next document of the wave; none: there is no wave.
+    /// The next document of the wave; `None`: there is no wave.
     wave: Option<usize>,
 }
 
 struct Document {
     tenant: Tenant,
     id: String,
-    /// None: nobody has opened it yet, or it begins anew.
+    /// `None`: the document is not open yet, or is being restarted.
     circle: Option<Circle>,
-    /// How many of the circle's edits are in the store.
+    /// Number of the circle's edits that are in the store.
     written: usize,
-    /// How many of them each author has made.
+    /// Number of those edits by author.
     client_seqs: Vec<u64>,
-    /// Its last number, as far as is known; none: it is not in the store, for all we know.
+    /// The last known sequence number; `None`: the document is not in the store as far as is known.
     server_seq: Option<u64>,
 }
 
@@ -91,19 +90,19 @@ impl Default for Documents {
 }
 
 impl Documents {
-    /// From the next beat on somebody goes over many documents.
+    /// Starts a wave over many documents with the next beat.
     pub(super) fn begin_wave(&mut self) {
         self.wave = Some(DRAFTS);
     }
 
-    /// Those of a tenant that are edited now and then and are there, with their last numbers.
+    /// The occasionally edited documents of a tenant that exist, with their last sequence numbers.
     pub(super) fn of(&self, tenant: &Tenant) -> impl Iterator<Item = (&str, u64)> {
         let own =
             self.documents[..DRAFTS].iter().filter(move |document| document.tenant == *tenant);
         own.filter_map(|document| Some((document.id.as_str(), document.server_seq?)))
     }
 
-    /// What is edited in one beat.
+    /// Makes the edits of one beat.
     pub(super) async fn edit(
         &mut self,
         world: &World,
@@ -130,7 +129,7 @@ impl Documents {
         Ok(())
     }
 
-    /// Writes all that is not in the store yet, in one transaction.
+    /// Writes all edits that are not in the store yet, in one transaction.
     async fn write(&mut self, world: &World, now: Time) -> anyhow::Result<()> {
         let mut changed: Vec<&mut Document> =
             self.documents.iter_mut().filter(|document| document.unwritten() > 0).collect();
@@ -158,14 +157,14 @@ impl Documents {
     }
 }
 
-/// A row of `documents`, as far as it matters here.
+/// The relevant columns of a row of `documents`.
 struct Head {
     server_seq: u64,
     epoch: i64,
 }
 
 impl Document {
-    /// Its authors make so many transactions.
+    /// Lets its authors make a number of transactions.
     fn transact(&mut self, transactions: u32, rng: &mut StdRng) -> anyhow::Result<()> {
         if self.unwritten() >= UNWRITTEN_MAX {
             return Ok(());
@@ -198,7 +197,8 @@ impl Document {
         })
     }
 
-    /// Adds the rows of what is not written yet; returns the numbers that hold once they are.
+    /// Adds the rows of the edits that are not written yet. Returns the numbers that apply once
+    /// they are written.
     fn append(&self, head: Option<u64>, now: Time, changes: &mut Vec<Written>) -> (u64, Vec<u64>) {
         let Document { tenant, id, .. } = self;
         let mut server_seq = head.unwrap_or(0);
@@ -207,7 +207,7 @@ impl Document {
         let log = circle.log();
         let unwritten = &log.edits[self.written..];
         let last = integer(server_seq + unwritten.len() as u64);
-        // The document first: the engine locks its rows in that order too.
+        // The document comes first: the engine locks its rows in the same order.
         changes.push(match head {
             Some(_) => {
                 let columns = [("server_seq", last), ("updated_at", at(now))];
@@ -246,8 +246,9 @@ impl Document {
         (server_seq, client_seqs)
     }
 
-    /// An empty document of the same name: its log goes, its numbers go on, and a compaction
-    /// that has read the old one cannot commit, as the epoch is another.
+    /// Replaces the document by an empty one of the same name: its log is deleted and its sequence
+    /// numbers continue. A compaction that has read the old document cannot commit, because the
+    /// epoch has changed.
     async fn begin_anew(&mut self, world: &World, now: Time) -> anyhow::Result<()> {
         let view = world.store.snapshot(OPEN_MAX).await?;
         let head = self.head(view.as_ref()).await?;

@@ -1,4 +1,4 @@
-//! Shares that end while one watches.
+//! Shares that end while the demo is being watched.
 
 use std::ops::RangeInclusive;
 
@@ -13,21 +13,21 @@ use super::rows::upsert;
 use crate::demo::rows::{at, integer, text};
 use crate::demo::seed::{SHARE_LIMIT_MIN_S, TENANTS};
 
-/// The most shares. When all names are used up the first is used again: by then its share has
-/// ended long ago.
+/// Maximum number of shares. When all names are used, the first is reused; its share has ended long
+/// before.
 pub(super) const LINKS_MAX: u64 = 300;
 
-/// How long a share lasts, in seconds.
+/// The limits of shares, in seconds.
 pub(super) const LIMITS_S: RangeInclusive<u64> = SHARE_LIMIT_MIN_S..=90;
 
-/// Whose turn it is.
+/// The next share to create.
 #[derive(Default)]
 pub(super) struct Links {
     shared: u64,
 }
 
 impl Links {
-    /// Somebody shares a file.
+    /// Creates a share of a file.
     pub(super) async fn add(
         &mut self,
         world: &World,

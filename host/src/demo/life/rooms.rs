@@ -1,7 +1,7 @@
-//! Workspaces that people enter and leave.
+//! Workspaces that users enter and leave.
 //!
-//! Who enters wakes the workspace, as a connection to the activity endpoint does. One that
-//! everybody has left stands by after the idle timeout, and some are archived soon after.
+//! Entering wakes the workspace, as a connection to the activity endpoint does. A workspace without
+//! users goes to standby after the idle timeout, and some are archived soon after.
 
 use std::time::Duration;
 
@@ -19,38 +19,38 @@ use crate::demo::seed::TENANTS;
 /// Workspaces of each tenant.
 const ROOMS: usize = 3;
 
-/// How long the first of them stands by before it is archived, in seconds.
+/// How long the first of them stays in standby before it is archived, in seconds.
 const ARCHIVE_SOON_S: u64 = 20;
 
-/// The same of the others.
+/// How long the others stay in standby before they are archived, in seconds.
 const ARCHIVE_LATE_S: u64 = 30 * 86_400;
 
-/// Not used in the model's decisions, which go by connections; as products ship it.
+/// Not used for decisions, which depend on connections; the value that products ship.
 const STANDBY_TTL_S: u64 = 300;
 
-/// The time between two heartbeats of a connection: well below the shipped time-out.
+/// The interval of heartbeats: well below the shipped timeout.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-/// How the connection is called.
+/// The name of the connection.
 const CONNECTION: &str = "life";
 
-/// How long the view of one look may be open.
+/// How long a snapshot may be open.
 const OPEN_MAX: Duration = Duration::from_secs(10);
 
 struct Room {
     id: String,
-    /// When the connection was last reported; none: it is closed.
+    /// When the connection was last reported; `None`: it is closed.
     reported: Option<Time>,
 }
 
-/// The workspaces, once they are there.
+/// The workspaces, once they exist.
 #[derive(Default)]
 pub(super) struct Rooms {
     rooms: Vec<Room>,
 }
 
 impl Rooms {
-    /// Furnishes them where they are missing, and keeps the connections that are open.
+    /// Creates missing workspaces and sends heartbeats for open connections.
     pub(super) async fn stay(&mut self, world: &World, now: Time) -> anyhow::Result<()> {
         if self.rooms.is_empty() {
             self.rooms = furnish(world, now).await?;
@@ -64,7 +64,7 @@ impl Rooms {
         Ok(())
     }
 
-    /// Somebody enters a workspace, or the last one leaves it.
+    /// A user enters a workspace, or the last user leaves it.
     pub(super) async fn visit(&mut self, world: &World, rng: &mut StdRng) -> anyhow::Result<()> {
         let number = rng.random_range(0..TENANTS.len() * ROOMS);
         let Some(room) = self.rooms.get_mut(number) else { return Ok(()) };
@@ -74,14 +74,15 @@ impl Rooms {
         } else {
             world.activity.connect(&room.id, CONNECTION).await?;
             (world.connected)(&room.id);
-            // The next look reports it again, and from then on in time.
+            // The next beat reports it again, and from then on at the regular interval.
             room.reported = Some(Time::EPOCH);
         }
         Ok(())
     }
 }
 
-/// Writes those that are missing. The others are where the tasks have brought them.
+/// Creates the missing workspaces. Existing ones remain in the state to which the tasks have
+/// brought them.
 async fn furnish(world: &World, now: Time) -> anyhow::Result<Vec<Room>> {
     let (mut rooms, mut changes) = (Vec::new(), Vec::new());
     let view = world.store.snapshot(OPEN_MAX).await?;

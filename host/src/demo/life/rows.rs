@@ -1,13 +1,13 @@
-//! Changes of the product, built by name.
+//! Changes of the simulated product, built by column name.
 
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
 use besom_core::value::{Field, RowKey, Value};
 
-/// A change of one tenant, as the store takes it.
+/// A change of one tenant, as passed to the store.
 pub(super) type Written = (Option<Tenant>, Change);
 
-/// A row that must be new.
+/// Inserts a row that must not exist.
 pub(super) fn insert<const N: usize>(
     tenant: &Tenant,
     collection: &str,
@@ -17,7 +17,7 @@ pub(super) fn insert<const N: usize>(
     (Some(tenant.clone()), change)
 }
 
-/// A row that may be there already.
+/// Inserts or replaces a row.
 pub(super) fn upsert<const N: usize>(
     tenant: &Tenant,
     collection: &str,
@@ -27,7 +27,7 @@ pub(super) fn upsert<const N: usize>(
     (Some(tenant.clone()), change)
 }
 
-/// Columns of a row that is there.
+/// Updates columns of an existing row.
 pub(super) fn update<const N: usize>(
     tenant: &Tenant,
     collection: &str,
@@ -38,7 +38,7 @@ pub(super) fn update<const N: usize>(
     (Some(tenant.clone()), Change::Update { collection, key, fields })
 }
 
-/// A row that goes.
+/// Deletes a row.
 pub(super) fn delete(tenant: &Tenant, collection: &str, key: RowKey) -> Written {
     (Some(tenant.clone()), Change::Delete { collection: collection.to_owned(), key })
 }

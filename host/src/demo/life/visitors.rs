@@ -1,7 +1,7 @@
-//! Clients that come, work on some documents and are not heard of again.
+//! Clients that attach to some documents and then stay silent.
 //!
-//! Nobody watches a demo for a day: a visitor comes with the traces of one who was last heard of
-//! almost so long ago, and is put away within a minute.
+//! A demo is not watched for a day. Therefore a visitor is created with the state of a client that
+//! has been silent for almost that long, and is deactivated within a minute.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -21,26 +21,26 @@ use super::rows::upsert;
 use crate::demo::rows::{at, integer, text};
 use crate::demo::seed::TENANTS;
 
-/// The most visitors. When all names are used up the first comes again.
+/// Maximum number of visitors. When all names are used, the first visitor returns.
 pub(super) const VISITORS_MAX: u64 = 80;
 
-/// After so long a silence a client is put away, in seconds: as the demo's configuration says.
+/// The silence after which a client is deactivated, in seconds, as in the demo's configuration.
 const SILENT_S: u64 = 86_400;
 
-/// How much of that is left when a visitor comes, in seconds.
+/// The part of that time which is left when a visitor is created, in seconds.
 const LEFT_S: RangeInclusive<u64> = 10..=60;
 
-/// How many documents a visitor has open.
+/// Number of documents that a visitor has open.
 const OPEN: RangeInclusive<usize> = 1..=3;
 
-/// Who comes next.
+/// The next visitor to create.
 #[derive(Default)]
 pub(super) struct Visitors {
     come: u64,
 }
 
 impl Visitors {
-    /// A visitor comes to some of the documents of a tenant.
+    /// Creates a visitor with some documents of a tenant.
     pub(super) async fn come(
         &mut self,
         world: &World,
@@ -73,7 +73,7 @@ impl Visitors {
             ];
             changes.push(upsert(&tenant, "attachments", row));
             let [doc, who] = key();
-            // A reader: nothing in the document is the visitor's own.
+            // A reader: the document contains no changes of this client.
             let vector = Value::Bytes(StateVector::default().encode_v1());
             let row = [doc, who, ("vector", vector), ("server_seq", integer(*server_seq))];
             changes.push(upsert(&tenant, "version_vectors", row));

@@ -1,4 +1,4 @@
-//! The clients of a tenant: in use, stale, and deactivated long ago.
+//! The clients of a tenant: active, stale, and deactivated long ago.
 
 use std::time::Duration;
 
@@ -9,32 +9,32 @@ use rand::rngs::StdRng;
 
 use crate::demo::rows::{Writer, at, text};
 
-/// Clients of one tenant.
+/// Number of clients per tenant.
 const CLIENTS: u32 = 24;
 
-/// One day, in seconds: who was heard of within it is not stale.
+/// One day, in seconds: a client that was active within it is not stale.
 const DAY_S: u64 = 86_400;
 
-/// A client.
+/// A client of a tenant.
 pub(super) struct Client {
     pub(super) id: String,
     pub(super) state: State,
-    /// When it was last heard of.
+    /// When it was last active.
     pub(super) updated_at: Time,
 }
 
-/// How a client stands.
+/// The state of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// Activated, heard of within a day.
+    /// Activated, and active within a day.
     Fresh,
-    /// Activated, not heard of for longer.
+    /// Activated, and silent for longer.
     Stale,
-    /// Deactivated.
+    /// Deactivated long ago.
     Deactivated,
 }
 
-/// The clients of a tenant: of eight, four are in use, three are stale, one is deactivated.
+/// The clients of a tenant: of eight, four are active, three are stale, and one is deactivated.
 pub(super) fn of(tenant: &Tenant, now: Time, rng: &mut StdRng) -> Vec<Client> {
     (0..CLIENTS)
         .map(|number| {
@@ -49,7 +49,7 @@ pub(super) fn of(tenant: &Tenant, now: Time, rng: &mut StdRng) -> Vec<Client> {
         .collect()
 }
 
-/// Writes them; returns how many.
+/// Writes the clients and returns their number.
 pub(super) async fn write(
     tenant: &Tenant,
     clients: &[Client],

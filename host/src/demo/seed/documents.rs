@@ -1,4 +1,5 @@
-//! The sound documents of a tenant: many small ones, some of hundreds of changes, one large.
+//! The sound documents of a tenant: many small ones, some with hundreds of changes, and one large
+//! one.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::clients::{Client, State};
 use crate::demo::authors::{self, Session};
 use crate::demo::document::{Attached, Document};
 
-/// How many documents of a kind a tenant has.
+/// The documents of one size of a tenant.
 struct Shelf {
     name: &'static str,
     documents: u32,
@@ -19,7 +20,7 @@ struct Shelf {
     transactions: std::ops::Range<u32>,
 }
 
-/// The memos stay below what is worth a compaction.
+/// The memos stay below the threshold of compaction.
 const SHELVES: [Shelf; 4] = [
     Shelf { name: "memo", documents: 4, authors: 1..=1, transactions: 2..6 },
     Shelf { name: "note", documents: 28, authors: 1..=3, transactions: 20..80 },
@@ -27,7 +28,7 @@ const SHELVES: [Shelf; 4] = [
     Shelf { name: "book", documents: 1, authors: 3..=5, transactions: 1_500..2_500 },
 ];
 
-/// The documents of the tenant with that number.
+/// The documents of the tenant with that index.
 pub(super) fn of(
     clients: &[Client],
     tenant: usize,
@@ -36,7 +37,7 @@ pub(super) fn of(
 ) -> anyhow::Result<Vec<Document>> {
     let mut documents = Vec::new();
     for shelf in &SHELVES {
-        // One book is enough for a demo to show that size does not hurt, two that they queue.
+        // One large document suffices to show that size is no problem, two show that they queue.
         let few = shelf.name == "book" && tenant >= 2;
         for number in 0..if few { 0 } else { shelf.documents } {
             let id = format!("{}-{:02}", shelf.name, number + 1);
@@ -56,7 +57,7 @@ pub(super) fn of(
                 let half = document.server_seq() / 2;
                 document.take_snapshot(half).map_err(anyhow::Error::msg)?;
             }
-            // The authors, and one who only reads.
+            // The authors, and one reader.
             let readers = people.iter().take(log.authors.len() + 1);
             document.attached =
                 readers.map(|client| attach(client, document.server_seq(), rng)).collect();
@@ -66,7 +67,7 @@ pub(super) fn of(
     Ok(documents)
 }
 
-/// How a client stands to a document that it has opened once.
+/// The attachment of a client that has opened the document once.
 fn attach(client: &Client, server_seq: u64, rng: &mut StdRng) -> Attached {
     let states: &[&str] = match client.state {
         State::Fresh => &["attached", "attached", "attached", "attaching", "detached"],
@@ -74,7 +75,7 @@ fn attach(client: &Client, server_seq: u64, rng: &mut StdRng) -> Attached {
         State::Deactivated => &["detached"],
     };
     let state = states.choose(rng).copied().unwrap_or("detached");
-    // Who is attaching has pulled nothing yet; a stale client has missed the end.
+    // An attaching client has received nothing yet; a stale client has missed the last changes.
     let seen = match (state, client.state) {
         ("attaching", _) => 0,
         (_, State::Fresh) => server_seq,

@@ -1,6 +1,6 @@
-//! The documents of a tenant that Loro and Automerge have written: a log of each, the same for all
-//! tenants, because this program has neither library. Nobody is attached to them, so that the
-//! history of one is trimmed and the other one is reset.
+//! The Loro and Automerge documents of a tenant: one log each, the same for all tenants, because
+//! this program contains neither library. No client is attached to them, so that the history of one
+//! is trimmed and the other one is reset.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use besom_core::time::Time;
 use crate::demo::document::Document;
 use crate::demo::log::{Edit, UpdateLog};
 
-/// The format, the name of the document, and its log as `besom doc import` takes it. The tests write
-/// the logs anew if `BESOM_BLESS` is set.
+/// The format, the key of the document, and its log in the format of `besom doc import`. The tests
+/// regenerate the logs if `BESOM_BLESS` is set.
 const LOGS: [(&str, &str, &[u8]); 2] = [
     ("loro", "board-01", include_bytes!("loro.log")),
     ("automerge", "sheet-01", include_bytes!("automerge.log")),
@@ -35,7 +35,7 @@ fn actors(format: &str) -> [String; 2] {
     [format!("{format}-1"), format!("{format}-2")]
 }
 
-/// The updates of a log: their number, then each with its length before it.
+/// The updates of a log: their count, then each with its length.
 fn updates(log: &'static [u8]) -> impl Iterator<Item = &'static [u8]> {
     let mut rest = &log[4..];
     std::iter::from_fn(move || {
@@ -61,7 +61,7 @@ mod tests {
         format!("{edit}: what was said. ")
     }
 
-    /// Two replicas that take turns, each with what the other one has done.
+    /// Two replicas that take turns, each with the updates of the other.
     fn loro() -> Vec<Vec<u8>> {
         let replicas = [1, 2].map(|peer| {
             let doc = LoroDoc::new();

@@ -1,5 +1,5 @@
-//! Documents that make a compaction difficult, spread over the tenants: their sound neighbours
-//! have to be done all the same.
+//! Documents that are difficult to compact, spread over the tenants: the sound documents beside
+//! them still have to be compacted.
 
 use besom_core::time::Time;
 
@@ -8,30 +8,29 @@ use crate::demo::authors::{self, Session};
 use crate::demo::document::Document;
 use crate::demo::log::UpdateLog;
 
-/// How long their logs are: worth a compaction.
+/// The length of their logs, which makes them candidates for compaction.
 const SESSION: Session = Session { seed: 0xBAD, authors: 2, transactions: 60 };
 
-/// `map.set("k", 5n)` as Yjs 13.6 encodes it: one struct of client 77 in the root map `m`,
-/// a BigInt (type 122, eight bytes). yrs reads it as the
-/// number 5 and would write that.
+/// `map.set("k", 5n)` as encoded by Yjs 13.6: one struct of client 77 in the root map `m`, a BigInt
+/// (type 122, eight bytes). yrs reads it as the number 5 and would write that.
 const BIG_INT: [u8; 21] = [1, 1, 77, 0, 40, 1, 1, b'm', 1, b'k', 1, 122, 0, 0, 0, 0, 0, 0, 0, 5, 0];
 
-/// `map.set("k", 6)` by another client that had drawn the same id: sound by itself.
+/// `map.set("k", 6)` by another client with the same id: valid by itself.
 const TWIN: [u8; 14] = [1, 1, 77, 0, 40, 1, 1, b'm', 1, b'k', 1, 125, 6, 0];
 
-/// The same with the number 5.
+/// `map.set("k", 5)` by client 77.
 const NUMBER: [u8; 14] = [1, 1, 77, 0, 40, 1, 1, b'm', 1, b'k', 1, 125, 5, 0];
 
-/// The byte of [`NUMBER`] that holds the number.
+/// The byte of [`NUMBER`] that contains the number.
 const NUMBER_AT: usize = 12;
 
-/// An insertion of client 77 after its own clock 1, which nobody has ever sent.
+/// An insertion of client 77 after its own clock 1, which was never sent.
 const ORPHAN: [u8; 10] = [1, 1, 77, 2, 132, 77, 1, 1, b'c', 0];
 
 /// An edit that ends in the middle of a struct.
 const TRUNCATED: [u8; 5] = [1, 1, 77, 0, 40];
 
-/// The hostile documents of the tenant with that number.
+/// The hostile documents of the tenant with that index.
 pub(super) fn of(tenant: usize, now: Time) -> anyhow::Result<Vec<(Document, Fate, &'static str)>> {
     let log = authors::write(&SESSION)?;
     let hostile = |id: &str, log: &UpdateLog| Document::from_log(id, log, &[], true, now);

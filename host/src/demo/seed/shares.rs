@@ -1,4 +1,4 @@
-//! The shares of a tenant, around the instant at which they end.
+//! The shares of a tenant, around the time at which they end.
 
 use std::time::Duration;
 
@@ -8,24 +8,24 @@ use besom_core::value::Value;
 
 use crate::demo::rows::{Writer, at, integer, text};
 
-/// The limit of a share without one of its own, in seconds: seven days. The demo's
-/// configuration says the same.
+/// The limit of a share without its own limit, in seconds: seven days, as in the demo's
+/// configuration.
 pub const LIMIT_S: u64 = 7 * 86_400;
 
-/// The shortest limit that a share has of its own, in seconds.
+/// The shortest limit of any share, in seconds.
 pub const LIMIT_MIN_S: u64 = 20;
 
 /// Shares of one kind.
 struct Kind {
     name: &'static str,
     shares: u64,
-    /// None: the task's limit.
+    /// The limit in seconds; `None`: the task's limit.
     limit_s: Option<u64>,
-    /// How long the first has still to run, in seconds; negative: it has ended.
+    /// The remaining time of the first share, in seconds; negative: it has ended.
     remaining_s: i64,
-    /// How much longer each next one has, in seconds.
+    /// How much longer each following share has, in seconds.
     apart_s: i64,
-    /// Somebody has ended it already.
+    /// Whether a user has already ended the share.
     unshared: bool,
 }
 
@@ -88,7 +88,7 @@ const KINDS: [Kind; 7] = [
     },
 ];
 
-/// Writes them; returns how many.
+/// Writes the shares and returns their number.
 pub(super) async fn write(tenant: &Tenant, now: Time, writer: &mut Writer) -> anyhow::Result<u64> {
     let mut written = 0;
     for kind in &KINDS {

@@ -1,5 +1,5 @@
-//! The workspaces of a tenant: used, idle, unknown, busy, and on standby before and after
-//! their time.
+//! The workspaces of a tenant: used, idle, unknown, busy, and in standby before and after their
+//! archive time.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use besom_core::value::Value;
 use super::WorkspaceUse;
 use crate::demo::rows::{Writer, at, integer, text};
 
-/// How long a workspace stays on standby before it is archived, in seconds.
+/// How long a workspace stays in standby before it is archived, in seconds.
 const ARCHIVE_TTL_S: u64 = 30 * 86_400;
 
-/// Not used in the model's decisions, which go by connections; as products ship it.
+/// Not used for decisions, which depend on connections; the value that products ship.
 const STANDBY_TTL_S: u64 = 300;
 
 /// Workspaces of one kind.
@@ -28,7 +28,7 @@ struct Kind {
 }
 
 const KINDS: [Kind; 7] = [
-    // No connection: to be put on standby.
+    // No connection: to be moved to standby.
     Kind {
         name: "idle",
         workspaces: 4,
@@ -46,7 +46,7 @@ const KINDS: [Kind; 7] = [
         used_ago_s: 10,
         activity: Some(true),
     },
-    // Nobody has observed it: unknown is not idle.
+    // Not observed by any host: unknown is not idle.
     Kind {
         name: "unseen",
         workspaces: 2,
@@ -55,7 +55,7 @@ const KINDS: [Kind; 7] = [
         used_ago_s: 7_200,
         activity: None,
     },
-    // Something is under way.
+    // An operation is under way.
     Kind {
         name: "busy",
         workspaces: 2,
@@ -91,7 +91,7 @@ const KINDS: [Kind; 7] = [
     },
 ];
 
-/// Writes them; returns how many, and how they are used.
+/// Writes the workspaces; returns their number and how they are used.
 pub(super) async fn write(
     tenant: &Tenant,
     now: Time,

@@ -1,12 +1,12 @@
-//! Characters and UTF-16 code units.
+//! Converts between characters and UTF-16 code units.
 //!
-//! A trace counts Unicode characters, Yjs counts UTF-16 code units. They differ by one for
-//! every character outside the Basic Multilingual Plane, so only those are remembered: a
-//! text without any costs nothing.
+//! A trace counts Unicode characters, Yjs counts UTF-16 code units. They differ by one for every
+//! character outside the Basic Multilingual Plane, so only those are recorded; a text without them
+//! has no overhead.
 
 use super::Patch;
 
-/// Where a text has characters of two code units.
+/// The characters of a text that have two code units.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WideCharacters {
     /// Their positions in characters, ascending.
@@ -14,12 +14,12 @@ pub(super) struct WideCharacters {
 }
 
 impl WideCharacters {
-    /// Those of a text.
+    /// The wide characters of a text.
     pub(super) fn of(text: &str) -> WideCharacters {
         WideCharacters { at: wide(text).collect() }
     }
 
-    /// The code units that a patch removes, of a text of `units` code units.
+    /// The code units that a patch removes from a text of `units` code units.
     pub(super) fn range(&self, patch: &Patch, units: u32) -> Result<(u32, u32), String> {
         let length = units - self.at.len() as u32;
         match patch.position.checked_add(patch.deleted) {
@@ -36,7 +36,7 @@ impl WideCharacters {
         position + self.at.partition_point(|&at| at < position) as u32
     }
 
-    /// Follows a replacement.
+    /// Updates the positions after a replacement.
     pub(super) fn replace(&mut self, position: u32, deleted: u32, inserted: &str) {
         if self.at.is_empty() && inserted.is_ascii() {
             return;

@@ -1,4 +1,4 @@
-//! Parsing a trace file. Refuses what is not a trace, and names the place.
+//! Parses a trace file. Rejects invalid files and names the place of the error.
 
 use std::fmt;
 use std::io::Read;
@@ -37,7 +37,7 @@ pub(super) fn load(path: &Path) -> Result<Trace, Error> {
     check(path, raw)
 }
 
-/// The content of the file, unpacked where it begins as gzip does.
+/// The content of the file, unpacked if it is gzipped.
 fn unpack(path: &Path) -> Result<Vec<u8>, Error> {
     let file =
         std::fs::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
@@ -68,7 +68,7 @@ fn check(path: &Path, raw: RawTrace) -> Result<Trace, Error> {
         }
         Some(other) => {
             return Err(format(format!(
-                "the kind is `{other}`; `sequential` and `concurrent` can be imported"
+                "the kind `{other}` is not supported; use `sequential` or `concurrent`"
             )));
         }
     };
@@ -97,10 +97,12 @@ fn transaction(kind: Kind, number: usize, raw: RawTransaction) -> Result<Transac
             let parents = raw.parents.ok_or("`parents` is missing in a concurrent trace")?;
             let agent = raw.agent.ok_or("`agent` is missing in a concurrent trace")?;
             if agent >= agents {
-                return Err(format!("agent {agent} of {agents} (they count from 0)"));
+                return Err(format!(
+                    "agent {agent} is out of range: there are {agents} agents, counted from 0"
+                ));
             }
             if let Some(parent) = parents.iter().find(|&&parent| parent as usize >= number) {
-                return Err(format!("its parent {parent} does not come before it"));
+                return Err(format!("its parent {parent} does not precede it"));
             }
             (parents, agent)
         }
@@ -113,7 +115,7 @@ fn transaction(kind: Kind, number: usize, raw: RawTransaction) -> Result<Transac
     Ok(Transaction { parents, agent, patches })
 }
 
-/// Deserializes the transactions so that an error tells which one it was.
+/// Deserializes the transactions, so that an error names the index of the transaction.
 fn numbered<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<RawTransaction>>, D::Error> {

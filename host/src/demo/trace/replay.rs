@@ -1,36 +1,36 @@
-//! Replaying a trace: every transaction is carried out by its author's replica at exactly the
-//! version its parents describe.
+//! Replays a trace: every transaction is applied by its author's replica at exactly the version
+//! that its parents describe.
 //!
-//! An author is a Yjs client id. It belongs to one agent and its transactions form a chain:
-//! where an agent's transaction has not seen that agent's one before, a new author is
-//! taken, because a client id that goes two ways would corrupt the document. So the
-//! replica of an author never has anything that its next transaction has not seen, and it
-//! only ever needs to receive what it lacks.
+//! An author is a Yjs client id. It belongs to one agent, and its transactions form a chain: if a
+//! transaction of an agent has not seen the agent's previous one, a new author is created, because
+//! a client id with two branches would corrupt the document. So the replica of an author never
+//! contains anything that its next transaction has not seen, and only needs to receive what is
+//! missing.
 
 use super::replicas::{Replica, Version};
 use super::{Error, Kind, Patch, Trace};
 use crate::demo::log::UpdateLog;
 
-/// Authors that one trace may need (agents, and branches of one agent).
+/// Maximum number of authors of one trace (agents, and branches of one agent).
 pub const AUTHORS_MAX: usize = 1_024;
 
-/// The client id of the first author; the next ones follow. Yjs draws 32 bits, so a
-/// realistic id takes five bytes.
+/// The client id of the first author; the others follow. Yjs uses 32 random bits, so a realistic id
+/// takes five bytes.
 const FIRST_CLIENT: u64 = 0x1DEA_0001;
 
 /// The client id of a replica that writes nothing.
 const READER_CLIENT: u64 = FIRST_CLIENT - 1;
 
-/// How many transactions pass between two reports of progress.
+/// Number of transactions between two progress reports.
 const PROGRESS_EVERY: usize = 4_096;
 
-/// Who carries a transaction out, and what has been seen by then.
+/// The author of a transaction, and what was seen before it.
 struct Step {
     author: u32,
     before: Version,
 }
 
-/// All steps, decided before anything is carried out.
+/// All steps, planned before any is executed.
 struct Plan {
     steps: Vec<Step>,
     /// The number of authors.
@@ -60,10 +60,10 @@ pub(super) fn replay(
     run.finish()
 }
 
-/// Decides the author and the version of every transaction.
+/// Determines the author and the version of every transaction.
 fn plan(trace: &Trace) -> Result<Plan, Error> {
-    // The text at the start is the first transaction of author 0; in a concurrent trace
-    // nobody else's.
+    // The initial text is the first transaction of author 0; in a concurrent trace, this author
+    // makes no others.
     let mut root = Version::default();
     let mut chains: Vec<Chain> = Vec::new();
     if !trace.start.is_empty() {
@@ -91,7 +91,7 @@ fn plan(trace: &Trace) -> Result<Plan, Error> {
                 chains.len() - 1
             }
             None => {
-                let message = format!("more than {AUTHORS_MAX} branches edit at the same time");
+                let message = format!("more than {AUTHORS_MAX} branches are edited concurrently");
                 return Err(trace.refuse(number, message));
             }
         };
@@ -105,7 +105,7 @@ fn plan(trace: &Trace) -> Result<Plan, Error> {
 
 /// The transactions of one author.
 struct Chain {
-    /// None: it only wrote the text at the start.
+    /// `None`: the author only wrote the initial text.
     agent: Option<u32>,
     length: u32,
     last: usize,
@@ -118,18 +118,18 @@ fn see(version: &mut Version, step: &Step) {
     version.join(&after);
 }
 
-/// The replicas and what they have sent.
+/// The replicas and the updates that they have sent.
 struct Run<'t> {
     trace: &'t Trace,
-    /// Whether the text can ever hold a character of two UTF-16 units.
+    /// Whether the text can ever contain a character of two UTF-16 units.
     wide_characters: bool,
-    /// By author; none: not begun, or retired.
+    /// By author; `None`: not started, or retired.
     replicas: Vec<Option<Replica>>,
-    /// Everything sent, in order: the author and the update.
+    /// All updates sent, in order, with their authors.
     sent: Vec<(u32, Vec<u8>)>,
-    /// By author: places in `sent`.
+    /// By author: indexes into `sent`.
     chains: Vec<Vec<usize>>,
-    /// Everything sent.
+    /// The version that contains everything sent.
     version: Version,
 }
 
@@ -147,7 +147,7 @@ impl<'t> Run<'t> {
         }
     }
 
-    /// Writes the text that the trace begins with.
+    /// Writes the initial text of the trace.
     fn start(&mut self) -> Result<(), Error> {
         if self.trace.start.is_empty() {
             return Ok(());
@@ -160,7 +160,7 @@ impl<'t> Run<'t> {
         Ok(())
     }
 
-    /// Carries one transaction out.
+    /// Executes one transaction.
     fn step(&mut self, number: usize, step: &Step) -> Result<(), Error> {
         let refuse = |message| self.trace.refuse(number, message);
         let mut replica = match self.replicas[step.author as usize].take() {
@@ -175,8 +175,8 @@ impl<'t> Run<'t> {
         Ok(())
     }
 
-    /// A replica for an author's first transaction: a fork of the one that knows most of what
-    /// this author has seen, and nothing else.
+    /// A replica for an author's first transaction: a fork of the replica that contains most of
+    /// what this author has seen, and nothing else.
     fn enter(&self, step: &Step) -> Result<Replica, String> {
         let others = self.replicas.iter().flatten();
         let nearest = others.filter(|r| r.within(&step.before)).max_by_key(|r| r.len());
@@ -216,14 +216,14 @@ impl<'t> Run<'t> {
         self.version.advance(author);
     }
 
-    /// Drops the replica of an author who sends nothing more, except the last one.
+    /// Drops the replica of an author that sends nothing more, except the last one.
     fn retire(&mut self, author: u32) {
         if self.replicas.iter().flatten().nth(1).is_some() {
             self.replicas[author as usize] = None;
         }
     }
 
-    /// Checks what the author who was last, and a reader of the whole log, end with.
+    /// Checks the final text of the last author and of a reader of the whole log.
     fn finish(mut self) -> Result<UpdateLog, Error> {
         let last = self.trace.transactions.len().saturating_sub(1);
         let refuse = |message| self.trace.refuse(last, message);

@@ -1,7 +1,7 @@
-//! Replicas of one text, each at a version of its own.
+//! Replicas of one text, each with its own version.
 //!
-//! A version says how many transactions of each author a replica has applied. Every author's
-//! transactions form a chain, so that number says exactly which ones.
+//! A version contains the number of transactions that a replica has applied, by author. The
+//! transactions of an author form a chain, so the number identifies them.
 
 use yrs::updates::decoder::Decode;
 use yrs::{
@@ -13,20 +13,20 @@ use super::Patch;
 use super::position::WideCharacters;
 use super::units::Units;
 
-/// The root that holds the text.
+/// The root type that contains the text.
 pub(super) const ROOT: &str = "text";
 
-/// How many transactions of each author are applied; authors beyond its end: none.
+/// Number of applied transactions by author; 0 for authors beyond the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Version(Vec<u32>);
 
 impl Version {
-    /// The transactions of an author.
+    /// The number of transactions of an author.
     pub(super) fn of(&self, author: u32) -> u32 {
         self.0.get(author as usize).copied().unwrap_or(0)
     }
 
-    /// One more transaction of an author.
+    /// Adds one transaction of an author.
     pub(super) fn advance(&mut self, author: u32) {
         let author = author as usize;
         if self.0.len() <= author {
@@ -35,7 +35,7 @@ impl Version {
         self.0[author] += 1;
     }
 
-    /// What either has.
+    /// Merges with another version.
     pub(super) fn join(&mut self, other: &Version) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -45,29 +45,29 @@ impl Version {
         }
     }
 
-    /// Whether it has nothing that `other` lacks.
+    /// Whether it contains nothing that `other` lacks.
     fn within(&self, other: &Version) -> bool {
         (0..self.0.len() as u32).all(|author| self.of(author) <= other.of(author))
     }
 
-    /// How many transactions it has.
+    /// The total number of transactions.
     fn len(&self) -> u64 {
         self.0.iter().copied().map(u64::from).sum()
     }
 }
 
-/// One replica.
+/// A replica of the text.
 pub(super) struct Replica {
     doc: Doc,
     text: TextRef,
     version: Version,
     wide: WideCharacters,
-    /// None: others write as well.
+    /// The index of positions; `None`: there are other writers.
     units: Option<Units>,
 }
 
 impl Replica {
-    /// An empty replica of a client that is the only one to write.
+    /// An empty replica of a client that is the only writer.
     pub(super) fn alone(client: u64) -> Replica {
         Replica { units: Some(Units::new(client)), ..Replica::new(client) }
     }
@@ -76,7 +76,7 @@ impl Replica {
     pub(super) fn new(client: u64) -> Replica {
         let mut options = Options::with_client_id(ClientID::new(client));
         options.offset_kind = OffsetKind::Utf16;
-        // The default deletes marks that another author may still depend on.
+        // The default deletes marks on which another author's updates may still depend.
         options.cleanup_formatting = false;
         let doc = Doc::with_options(options);
         let text = doc.get_or_insert_text(ROOT);
@@ -84,25 +84,25 @@ impl Replica {
         Replica { doc, text, version, wide, units: None }
     }
 
-    /// Whether it has nothing that `version` lacks.
+    /// Whether it contains nothing that `version` lacks.
     pub(super) fn within(&self, version: &Version) -> bool {
         self.version.within(version)
     }
 
-    /// How many transactions it has.
+    /// The total number of transactions.
     pub(super) fn len(&self) -> u64 {
         self.version.len()
     }
 
-    /// The text.
+    /// The current text.
     pub(super) fn text(&self) -> String {
         self.text.get_string(&self.doc.transact())
     }
 
-    /// Carries out patches as one transaction of `author`, whose client this replica is,
-    /// and returns the update.
+    /// Applies patches as one transaction of `author`, whose client this replica is, and returns
+    /// the update.
     pub(super) fn edit(&mut self, author: u32, patches: &[Patch]) -> Result<Vec<u8>, String> {
-        // What several patches leave behind is merged by yrs before it is sent.
+        // yrs merges the results of several patches before sending.
         let update = match patches {
             [patch] => self.edit_once(patch)?,
             _ => self.edit_all(patches)?,
@@ -111,7 +111,7 @@ impl Replica {
         Ok(update)
     }
 
-    /// Lets yrs find the place of every patch.
+    /// Lets yrs find the position of every patch.
     fn edit_all(&mut self, patches: &[Patch]) -> Result<Vec<u8>, String> {
         let mut txn = self.doc.transact_mut();
         for patch in patches {
@@ -131,7 +131,7 @@ impl Replica {
         Ok(txn.encode_update_v1())
     }
 
-    /// Finds the place in the index, where there is one, and lets yrs integrate the update.
+    /// Finds the position in the index, if there is one, and lets yrs integrate the update.
     fn edit_once(&mut self, patch: &Patch) -> Result<Vec<u8>, String> {
         let length = self.text.len(&self.doc.transact());
         let (from, to) = self.wide.range(patch, length)?;
@@ -145,7 +145,7 @@ impl Replica {
         Ok(update)
     }
 
-    /// Applies updates of others, given in causal order with their author.
+    /// Applies updates of others, given in causal order with their authors.
     pub(super) fn receive<'a>(
         &mut self,
         edits: impl Iterator<Item = (u32, &'a [u8])>,
@@ -160,17 +160,17 @@ impl Replica {
             self.wide = WideCharacters::of(&self.text());
         }
         if self.doc.transact().has_missing_updates() {
-            return Err("an update came before those it depends on".to_owned());
+            return Err("an update arrived before its dependencies".to_owned());
         }
         Ok(())
     }
 
-    /// Its version.
+    /// The version of the replica.
     pub(super) fn version(&self) -> &Version {
         &self.version
     }
 
-    /// Another replica at the same version, of that client.
+    /// Another replica at the same version, for that client.
     pub(super) fn fork(&self, client: u64) -> Result<Replica, String> {
         let mut fork = Replica::new(client);
         let state = self.doc.transact().encode_state_as_update_v1(&StateVector::default());

@@ -1,5 +1,4 @@
-//! Facts about traces. The small ones are committed; the public ones are used where they are
-//! present.
+//! Tests of traces. The small ones are committed; the public ones are used if they are present.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,7 +10,7 @@ fn committed(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/data").join(name)
 }
 
-/// The public traces: `BESOM_SHARED_DATA`, or beside the workspace.
+/// The public traces: in `BESOM_SHARED_DATA`, or beside the workspace.
 fn public(name: &str) -> PathBuf {
     let beside = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data");
     let data = std::env::var_os("BESOM_SHARED_DATA").map_or_else(beside, PathBuf::from);
@@ -24,7 +23,7 @@ fn replay(path: &Path) -> Result<(Trace, UpdateLog), Error> {
     Ok((trace, log))
 }
 
-/// The text of a log, by a replica that has nothing to do with the replay.
+/// The text of a log, from a replica that is independent of the replay.
 fn text(log: &UpdateLog) -> String {
     use yrs::{GetString, Transact};
     let doc = replica(1);
@@ -37,8 +36,8 @@ fn text(log: &UpdateLog) -> String {
 
 #[test]
 fn committed_traces_end_as_they_promise_in_any_writing_system() {
-    // The transaction without patches sends nothing; the text at the start is an update. In
-    // the concurrent trace agent 0 goes two ways and so becomes two authors.
+    // The transaction without patches sends nothing; the initial text is an update. In the
+    // concurrent trace, agent 0 has two branches and so becomes two authors.
     for (name, edits, authors) in [("sequential.json", 6, 1), ("concurrent.json", 8, 3)] {
         let (trace, log) = replay(&committed(name)).unwrap();
         assert_eq!((log.edits.len(), log.authors.len()), (edits, authors), "{name}");
@@ -92,11 +91,14 @@ fn what_is_wrong_with_a_trace_is_said_with_its_place() {
         format!(r#"{{"kind":"concurrent","endContent":"","numAgents":2,"txns":[{txns}]}}"#)
     };
     let cases = [
-        ("hello".to_owned(), "no editing trace: expected value at line 1 column 1"),
-        ("[]".to_owned(), "no editing trace"),
+        ("hello".to_owned(), "not a valid editing trace: expected value at line 1 column 1"),
+        ("[]".to_owned(), "not a valid editing trace"),
         (r#"{"txns":[]}"#.to_owned(), "`endContent` is missing"),
         (r#"{"endContent":""}"#.to_owned(), "`txns` is missing"),
-        (r#"{"kind":"rich","endContent":"","txns":[]}"#.to_owned(), "the kind is `rich`"),
+        (
+            r#"{"kind":"rich","endContent":"","txns":[]}"#.to_owned(),
+            "the kind `rich` is not supported",
+        ),
         (r#"{"kind":"concurrent","endContent":"","txns":[]}"#.to_owned(), "`numAgents` is missing"),
         (sequential(r#"{"patches":[]},{"patches":7}"#), "transaction 1: invalid type: integer `7`"),
         (sequential(r#"{"patches":[[-1,0,""]]}"#), "transaction 0: invalid value: integer `-1`"),
@@ -108,7 +110,7 @@ fn what_is_wrong_with_a_trace_is_said_with_its_place() {
         (sequential(r#"{"patches":[[1,1,"n"]]}"#), "differs from endContent at character 1"),
         (concurrent(r#"{"agent":0,"patches":[]}"#), "transaction 0: `parents` is missing"),
         (concurrent(r#"{"parents":[],"patches":[]}"#), "transaction 0: `agent` is missing"),
-        (concurrent(r#"{"parents":[0],"agent":0,"patches":[]}"#), "its parent 0 does not come"),
+        (concurrent(r#"{"parents":[0],"agent":0,"patches":[]}"#), "its parent 0 does not precede"),
         (concurrent(r#"{"parents":[],"agent":2,"patches":[]}"#), "agent 2 of 2"),
     ];
     for (json, expected) in cases {

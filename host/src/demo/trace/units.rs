@@ -1,17 +1,18 @@
-//! Which unit of a text is which: positions to identities, and the update of one replacement.
+//! An index from positions in a text to the identities of its units, which also encodes the update
+//! of one replacement.
 //!
-//! yrs finds a position by walking the items from the beginning. In a paper of 260,000 edits
-//! that is 120 µs for every one of them. A trace by one author needs no more than this index
-//! over the same list: the clocks in the order of the text, in chunks, deleted ones included.
-//! It says between which identities a text goes, exactly as yrs does; yrs itself integrates
-//! every update, and a test compares their bytes with those that yrs writes.
+//! yrs finds a position by walking the items from the beginning, which takes 120 µs for every edit
+//! in a paper of 260,000 edits. A trace by one author only needs this index over the same list: the
+//! clocks in the order of the text, in chunks, including deleted ones. It determines the neighbours
+//! of an insertion exactly as yrs does; yrs integrates every update, and a test compares the bytes
+//! with those written by yrs.
 
 use yrs::encoding::write::Write;
 
-/// Runs of one chunk before it is split in two.
+/// Maximum number of runs per chunk before it is split in two.
 const CHUNK_RUNS_MAX: usize = 256;
 
-/// The info byte of a struct: a text, and what is given.
+/// The info byte of a struct: a text, and which origins are given.
 const STRING: u8 = 4;
 const HAS_ORIGIN: u8 = 0x80;
 const HAS_RIGHT_ORIGIN: u8 = 0x40;
@@ -26,7 +27,7 @@ struct Run {
 
 #[derive(Debug, Clone, Default)]
 struct Chunk {
-    /// Units that are not deleted.
+    /// Number of units that are not deleted.
     live: u32,
     runs: Vec<Run>,
 }
@@ -48,12 +49,12 @@ pub(super) struct Units {
 }
 
 impl Units {
-    /// Of an empty text that this client will write.
+    /// The index of an empty text that this client will write.
     pub(super) fn new(client: u64) -> Units {
         Units { client, chunks: vec![Chunk::default()], next_clock: 0 }
     }
 
-    /// Replaces the units `from..to` and returns the update. The range lies in the text.
+    /// Replaces the units `from..to` and returns the update. The range must be within the text.
     pub(super) fn replace(&mut self, root: &str, from: u32, to: u32, inserted: &str) -> Vec<u8> {
         let deleted = self.delete(from, to - from);
         let mut update = Vec::with_capacity(32 + inserted.len());
@@ -63,7 +64,7 @@ impl Units {
             let clock = self.next_clock;
             let units = inserted.encode_utf16().count() as u32;
             let (origin, right_origin) = self.insert(from, units);
-            // One client, one struct.
+            // One client with one struct.
             update.write_var(1u32);
             update.write_var(1u32);
             update.write_var(self.client);
@@ -141,15 +142,15 @@ impl Units {
         deleted
     }
 
-    /// Inserts units and returns what they stand between: the last unit on the left, deleted or
-    /// not, and the first on the right that is not deleted.
+    /// Inserts units and returns their neighbours: the last unit on the left, deleted or not, and
+    /// the first unit on the right that is not deleted.
     fn insert(&mut self, at: u32, len: u32) -> (Option<u32>, Option<u32>) {
         let mut place = self.boundary(at);
         let mut origin = place.run.checked_sub(1).map(|run| {
             let left = self.chunks[place.chunk].runs[run];
             left.clock + left.len - 1
         });
-        // Deleted runs are skipped, be they in this chunk or in one of the next.
+        // Deleted runs are skipped, in this chunk and the following ones.
         let mut right_origin = None;
         let mut look = place;
         while look.chunk < self.chunks.len() {
@@ -178,8 +179,8 @@ impl Units {
         (origin, right_origin)
     }
 
-    /// The place right after the unit before `at`, before anything deleted that follows. At the
-    /// beginning of a text it is before everything.
+    /// The place immediately after the unit before `at`, before any deleted units that follow. At
+    /// the beginning of a text, it is before everything.
     fn boundary(&mut self, at: u32) -> Place {
         let mut remaining = at;
         let mut chunk = 0;

@@ -1,4 +1,4 @@
-//! What differs between two pictures is told in words, once and in the order of its time.
+//! The differences between two snapshots become events, each once and in the order of time.
 
 use besom_core::command::Command;
 use besom_core::ids::NodeName;
@@ -39,7 +39,7 @@ fn run(id: u64, state: RunState) -> Arc<Run> {
     })
 }
 
-/// Two nodes at work, one lost; a task with a dead letter and a run that ended well.
+/// Two active nodes, one lost; a task with a dead letter and a run that ended well.
 fn before() -> Snapshot {
     let terms = [(3, "a", 900), (2, "b", 100)];
     let terms = terms.map(|(term, node, since)| TermRow {
@@ -64,7 +64,7 @@ fn before() -> Snapshot {
     }
 }
 
-/// A term that follows those there are.
+/// A term that follows the existing ones.
 fn led(now: &mut Snapshot, node: &str, term: u64) {
     let row = TermRow { term, node: node.into(), since: Time::from_secs(1_000 + term as i64) };
     lead(now).leader = leader(node, term);
@@ -75,7 +75,7 @@ fn words(event: &Event) -> String {
     format!("{:?} {}: {}", event.kind, event.subject, event.text)
 }
 
-/// What is told of the second of two pictures, oldest first.
+/// The events of the second of two snapshots, oldest first.
 fn told(now: &Snapshot, reading: &Reading) -> Vec<Arc<Event>> {
     let (before, mut events) = (before(), Events::default());
     events.look(&Snapshot::default(), &before, &Reading::default());
@@ -110,9 +110,9 @@ fn nothing_is_told_where_nothing_differs() {
 fn leaderships_are_told_with_who_led_before() {
     check(|now| led(now, "b", 4), &["Leader b: a → b leads under term 4"]);
     check(|now| led(now, "a", 4), &["Leader a: a leads under term 4"]);
-    let nobody = "Leader a: a leads no more (term 3); nobody does";
+    let nobody = "Leader a: a no longer leads (term 3); there is no leader";
     check(|now| lead(now).leader = None, &[nobody]);
-    // That it cannot be asked does not say that nobody leads.
+    // If the coordination does not answer, there may still be a leader.
     let unknown = |now: &mut Snapshot| {
         (lead(now).leader, lead(now).fault) = (None, Some("etcd is away".into()));
     };
@@ -132,7 +132,7 @@ fn nodes_come_go_and_change() {
         (|now| drop(now.nodes.remove(1)), &["Node b: has left"]),
         (
             |now| change_node(now, 1).config_digest = "bbbbbbbbcccc".into(),
-            &["Config b: works by another configuration (bbbbbbbb)"],
+            &["Config b: uses another configuration (bbbbbbbb)"],
         ),
         (
             |now| {
@@ -176,7 +176,7 @@ fn what_is_set_aside_within_a_minute_is_told_together() {
         dead.map(|event| words(event)).collect::<Vec<_>>()
     };
     assert_eq!(of_letters(&events), expected);
-    // One was retried: that it had been set aside stays told.
+    // One letter was retried: the event that it had been set aside remains.
     reading.letters.remove(0);
     events.look(&now, &now, &reading);
     assert_eq!(of_letters(&events), expected);
@@ -224,14 +224,14 @@ fn two_hosts_tell_one_story_and_a_restart_forgets_nothing() {
         "400000000 Node a: is lost",
         "500000000 Node a: is back",
         "600000000 Node a: has left",
-        "700000000 Node a: was started anew",
+        "700000000 Node a: was restarted",
         "1004000000 Leader b: a → b leads under term 4",
         "1005000000 Run sweep: run 6 failed: the store was away",
         "1002000000 Dead sweep: 1 set aside: corrupt",
     ] {
         assert!(of_fresh.iter().any(|told| told == words), "{words}: {of_fresh:#?}");
     }
-    // But for a loss of which nothing is left in the store.
+    // Except for a loss that has left nothing in the store.
     let of_watching = told(&watching).into_iter().filter(|told| !told.contains("Node c"));
     assert_eq!(of_watching.collect::<Vec<_>>(), of_fresh);
 }
@@ -280,7 +280,7 @@ fn commands_are_told_with_who_and_why_once_they_are_applied() {
     assert_eq!(first.iter().map(|event| words(event)).collect::<Vec<_>>(), expected);
     assert!(first.iter().all(|event| event.by.as_deref() == Some("ann")));
 
-    // The third is applied after the fourth, and nothing is told twice.
+    // The third command is applied after the fourth, and nothing is reported twice.
     let mut events = Events::default();
     events.look(&before(), &now, &reading);
     let known = events.newest().len();

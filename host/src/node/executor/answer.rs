@@ -1,4 +1,4 @@
-//! What the answers of guests and store mean for the batches in flight.
+//! The effect of answers from guests and the store on the batches in flight.
 
 use besom_core::proposal::Verdict;
 use besom_core::snapshot::Cause;
@@ -28,12 +28,13 @@ impl Executor {
                 .entry(stream.partition)
                 .or_insert(Cursor { acked: stream.acked, tail: stream.tail, held: false });
             if stream.tail < cursor.tail && !cursor.held {
-                // A position that was seen is gone: the store was put back to an older state.
+                // A position that was seen has disappeared: the store was restored to an earlier
+                // state.
                 went_back = true;
                 *cursor = Cursor { acked: stream.acked, tail: stream.tail, held: false };
                 continue;
             }
-            // The answer may be older than an acknowledgement that was made meanwhile.
+            // The answer may be older than an acknowledgement that was made in the meantime.
             cursor.tail = cursor.tail.max(stream.tail);
             if !cursor.held {
                 cursor.acked = cursor.acked.max(stream.acked);
@@ -60,7 +61,7 @@ impl Executor {
             Ok(LogRead { items, broken, looked }) => {
                 self.note_broken(ticket, &broken, &looked);
                 if items.is_empty() && broken.is_empty() {
-                    // Somebody else has acknowledged: look at the cursors anew.
+                    // Another node has acknowledged items: read the cursors again.
                     self.forget_streams(ticket);
                 }
                 self.execute(ticket, items, out);
@@ -73,7 +74,7 @@ impl Executor {
         }
     }
 
-    /// Holds back the streams of a read that cannot be read; those that can be again go on.
+    /// Holds back the streams that cannot be read, and releases those that can be read again.
     fn note_broken(
         &mut self,
         ticket: Ticket,
@@ -105,7 +106,7 @@ impl Executor {
         let Some(mut flight) = self.flights.remove(&ticket) else { return };
         let items = match std::mem::replace(&mut flight.phase, Phase::Reading) {
             Phase::Acting { items } => items,
-            // An answer that came twice: the first one counted.
+            // A repeated answer: the first one counted.
             phase => {
                 flight.phase = phase;
                 self.flights.insert(ticket, flight);
@@ -117,7 +118,7 @@ impl Executor {
         } else {
             self.long.remove(&flight.task);
         }
-        // Whatever else came of it, they were not slow again.
+        // Any other result shows that the items were not slow again.
         if !matches!(result, Err(guests::Error::Refused(Cause::Slow, _))) && !self.slow.is_empty() {
             for waiting in &items {
                 self.slow.remove(&waiting.item.identity);
@@ -153,7 +154,8 @@ impl Executor {
             Err(guests::Error::Infrastructure(why)) if self.is_its_own(&flight, &items) => {
                 all(&why)
             }
-            // Of the store itself, its other answers tell: a single task holds nobody else.
+            // The other results of the store show its condition; one task does not hold back the
+            // others.
             Err(guests::Error::Infrastructure(_)) => {
                 self.hold_task(&flight.task);
                 out.push(Command::Abandon(flight.commit));
@@ -169,7 +171,7 @@ impl Executor {
         };
         let undecided = said.iter().filter(|said| said.is_none()).count();
         if undecided > 0 {
-            // Its neighbours took the time of the call: each is tried by itself.
+            // Other items used up the time of the call: each is tried alone.
             let count = u32::try_from(undecided).unwrap_or(u32::MAX);
             self.singly.insert(flight.task.clone(), count);
         }
@@ -206,13 +208,13 @@ impl Executor {
         self.send(ticket, flight, entries, out);
     }
 
-    /// Whether a batch is to blame for reads that took all the time of its call: a single item is,
-    /// once it was slow so often in a row while the store took what others had to commit, or so much
-    /// more often where there was nothing else to commit. Until then it costs no attempt: a store
-    /// that is slow for everybody makes no dead letters.
+    /// Whether the batch is to blame for reads that used up the time of its call. A single item is
+    /// to blame after [`Executor::SLOW_MAX`] such calls in a row if the store committed other work
+    /// in the meantime, otherwise after [`Executor::SLOW_ALONE_MAX`]. Until then no attempt is
+    /// used, so that a store that is slow for all tasks creates no dead letters.
     fn is_blamed(&mut self, flight: &Flight, items: &[Waiting]) -> bool {
         let [single] = items else {
-            // The one to blame is found alone, and its neighbours go on.
+            // The item to blame is identified alone, and the others continue.
             let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
             self.singly.insert(flight.task.clone(), count);
             return false;
@@ -231,8 +233,9 @@ impl Executor {
         blamed
     }
 
-    /// Whether a failure of the infrastructure is the task's own after all: it came so often in a row
-    /// while the store took what others had to commit. Then a single item is to blame.
+    /// Whether a failure of the infrastructure is caused by the task after all: it happened
+    /// [`Executor::TROUBLED_MAX`] times in a row while the store committed other work. Then a
+    /// single item is to blame.
     fn is_its_own(&mut self, flight: &Flight, items: &[Waiting]) -> bool {
         let new = Slow { times: 0, since: self.now };
         let troubled = self.troubled.entry(flight.task.clone()).or_insert(new);
@@ -249,8 +252,8 @@ impl Executor {
         true
     }
 
-    /// The batch that an answer about a commit is for, and what it waits for. Answers about
-    /// another of its marks are nobody's.
+    /// The batch that an answer about a commit belongs to, and its phase. Answers about an earlier
+    /// commit id of the batch are dropped.
     fn answered(&mut self, ticket: Ticket, mark: CommitId) -> Option<(Flight, Phase)> {
         self.flights.get(&ticket).filter(|flight| flight.commit == mark)?;
         let mut flight = self.flights.remove(&ticket)?;
@@ -273,12 +276,12 @@ impl Executor {
                 }
                 return self.land(flight, &batch, committed, out);
             }
-            // What has happened has happened, whatever its batch waits for meanwhile.
+            // A commit that has happened counts, whatever the batch is waiting for.
             (Phase::Held { batch, .. } | Phase::Resolving { batch, .. }, Ok(committed)) => {
                 return self.land(flight, &batch, committed, out);
             }
             (Phase::Committing { batch, since }, Err(error)) => (batch, since, error),
-            // A failure is an answer to what was asked last, or to nothing.
+            // A failure answers the latest request, or none.
             (phase, _) => {
                 flight.phase = phase;
                 self.flights.insert(ticket, flight);
@@ -324,10 +327,10 @@ impl Executor {
         }
     }
 
-    /// Whether the store does not take the batch because of a single item of it: a row that somebody
-    /// has locked, a trigger that never ends. It has waited for a lock, or has failed again. A store
-    /// that answers may have one such item among several; one that does not, and a single item, are
-    /// judged by what others have committed meanwhile.
+    /// Whether the store cannot commit the batch because of a single item, for example because its
+    /// row is locked or a trigger does not end. The commit has waited for a lock, or has failed
+    /// again. A store that answers may have one such item among several; if it does not answer, a
+    /// single item is judged by what other batches committed in the meantime.
     fn is_of_one(&self, flight: &Flight, batch: &Batch, since: Time, answers: bool) -> bool {
         let settled = |entry: &Entry| matches!(entry.decision, Decision::Settle(_));
         let again = flight.failures > 0 || self.now.since(since) >= Self::LOCK_WAITED;
@@ -336,8 +339,8 @@ impl Executor {
         again && (several || others) && !batch.entries.iter().all(settled)
     }
 
-    /// Leaves the one item alone for a while, and its neighbours go on; of several each is tried by
-    /// itself. It costs no attempt: what keeps it may be somebody's transaction.
+    /// Postpones a single item while the others continue; if there are several items, each is tried
+    /// alone. No attempt is used, because the cause may be another transaction.
     fn set_apart(
         &mut self,
         ticket: Ticket,
@@ -369,8 +372,8 @@ impl Executor {
         self.send(ticket, flight, vec![entry], out);
     }
 
-    /// The store cannot take the batch as it is, on any attempt. One item of it is to
-    /// blame: the items come back one by one, and a single one that is refused has failed.
+    /// The store can never commit the batch as it is. One of its items is to blame: they are tried
+    /// one by one, and a single item that is rejected has failed.
     pub(super) fn refused(
         &mut self,
         ticket: Ticket,
@@ -387,7 +390,7 @@ impl Executor {
             return;
         }
         if batch.entries.iter().any(|entry| matches!(entry.decision, Decision::Settle(_))) {
-            // There is nothing in it that an item could be blamed for.
+            // The batch contains no item that could be blamed.
             self.note_failure(true);
             out.push(Command::Abandon(flight.commit));
             self.release(flight);
@@ -403,7 +406,7 @@ impl Executor {
                 Entry { decision: Decision::Settle(settle), ..entry }
             })
             .collect();
-        // Another content is another commit.
+        // A different content needs a different commit.
         out.push(Command::Abandon(flight.commit));
         flight.commit = next_mark(flight.commit);
         self.send(ticket, flight, entries, out);
@@ -422,8 +425,8 @@ impl Executor {
                 return self.land(flight, &batch, committed, out);
             }
             (Phase::Resolving { mut batch, .. }, Ok(None)) => {
-                // It never happened, and the store has given its mark up: the same batch can
-                // be sent again under another.
+                // The commit never happened, and the store has abandoned its id: the same batch can
+                // be sent again under another id.
                 out.push(Command::Abandon(mark));
                 batch.id = next_mark(mark);
                 flight.commit = batch.id;
@@ -433,14 +436,14 @@ impl Executor {
                 self.note_failure(true);
                 Phase::Resolving { batch, ask_at: self.hold_until }
             }
-            // Nobody has asked.
+            // No request is open.
             (phase, _) => phase,
         };
         self.flights.insert(ticket, flight);
     }
 }
 
-/// Another mark, as unlikely to be somebody else's as the one before.
+/// Another commit id that is as unlikely to collide as the one before.
 fn next_mark(mark: CommitId) -> CommitId {
     CommitId(mark.0.wrapping_add(1))
 }

@@ -1,28 +1,29 @@
-//! What is begun next: lanes in their order, tasks of a lane in turns, and of a task what has
-//! fallen due before its retries before its log.
+//! What to start next: the lanes in their order, the tasks of a lane in turns, and within a task
+//! due items before retries before the log.
 
 use super::super::window::Window;
 use super::*;
 
-/// Which tasks a lane has room for.
+/// The tasks for which a lane has room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Room {
-    /// Any.
+    /// All tasks.
     Free,
-    /// Those of which nothing takes long: whoever takes long has the other places.
+    /// Only tasks whose batches do not take long; the others have their own places.
     Spare,
-    /// None.
+    /// No task.
     None,
 }
 
 impl Executor {
-    /// Whether another batch may be begun in the lane: so many are executed at once, and so
-    /// many more may wait for their time or be at their commit. Work alternates between
-    /// the guest's processor and the store's writer: while one batch is at its commit, the
-    /// next is executed already, but only one more, because its changes stand in memory.
+    /// Whether another batch may be started in the lane. A limited number of batches is executed at
+    /// once, and a limited number of further ones may be waiting for their time or be in their
+    /// commit. Work alternates between the guest's processor and the store's writer: while one
+    /// batch is in its commit, the next one is already executed, but only one more, because its
+    /// changes are held in memory.
     ///
-    /// A batch that takes long has a place of its own: the others do not wait for a guest that
-    /// sleeps. Heavy work takes long by its nature and much memory, and has none.
+    /// A batch that takes long has a place of its own, so that the others do not wait for a
+    /// sleeping guest. Heavy work always takes long and much memory; it has no such place.
     fn room(&self, lane: Lane) -> Room {
         let (most, ahead) = match lane {
             Lane::Due => (self.settings.due_batches, self.settings.due_batches_ready),
@@ -59,7 +60,7 @@ impl Executor {
         }
     }
 
-    /// Whose turn it is: the first behind the one that had it last.
+    /// The next task in turn: the first after the one that had the last turn.
     fn turn<'a>(
         last: Option<&TaskName>,
         tasks: impl Iterator<Item = &'a TaskName>,
@@ -115,7 +116,8 @@ impl Executor {
         out: &mut Vec<Command>,
     ) {
         let limit = self.batch_limit(&definition);
-        // All that is due by now; of what is not, only what need not wait long for each other.
+        // Everything that is due by now; of the rest, only items whose due times are close
+        // together.
         let until = self.now.max(run_at + self.settings.due_span);
         let taken = {
             let (of_runs, current) = (&self.of_runs, self.definitions.get(&definition.name));
@@ -127,8 +129,8 @@ impl Executor {
         self.launch(definition, lane, Vec::new(), taken, random, out);
     }
 
-    /// Whose timers are begun next, and when the first of them is due: tasks with items that are
-    /// late take turns; else the next item is due first.
+    /// The task whose timers are started next, and when its first timer is due. Tasks with late
+    /// items take turns; otherwise the earliest due time decides.
     fn next_due_task(&self, room: Room, ahead: Time) -> Option<(Time, Arc<TaskDefinition>)> {
         let may = |waiting: &&Waiting| {
             self.admits(room, Lane::Due, &waiting.item.identity.task)
@@ -146,8 +148,8 @@ impl Executor {
         Some((first.run_at, Arc::clone(self.definition_of(&first.item)?)))
     }
 
-    /// Drops what has come near its time and whose task is not known, or is held: it stays in
-    /// the store, and a window full of it would be a wall.
+    /// Drops timers or retries that are near their time and whose task is unknown or held. They
+    /// remain in the store; otherwise they would fill the window.
     fn drop_unready(&mut self, until: Time, timers: bool) {
         let (definitions, held) = (&self.definitions, &self.held);
         let ready = |task: &TaskName| {
@@ -163,8 +165,8 @@ impl Executor {
             || self.broken.get(&(task.clone(), partition)).is_none_or(|hold| hold.over)
     }
 
-    /// What is next in a lane: tasks take turns, and of a task what has fallen due goes first, then
-    /// its retries. In the lane of due items the former is [`Executor::begin_due`]'s.
+    /// Starts the next batch of a lane. Tasks take turns; within a task, due items come first, then
+    /// retries. In the lane of due items, [`Executor::begin_due`] handles the former.
     pub(super) fn begin_next(
         &mut self,
         lane: Lane,
@@ -202,8 +204,8 @@ impl Executor {
         true
     }
 
-    /// The first item of each task of a lane whose time comes until then: its time, and what it is
-    /// executed by.
+    /// The first item of each task of a lane whose time comes by `until`: its time and its
+    /// definition.
     fn first_of_lane(
         &self,
         window: &Window,
@@ -219,7 +221,7 @@ impl Executor {
         firsts.collect()
     }
 
-    /// Whether items of the task wait in streams that can be read.
+    /// Whether items of the task are waiting in streams that can be read.
     fn has_logged(&self, task: &TaskName, lane: Lane) -> bool {
         self.definitions.get(task).is_some_and(|definition| definition.lane == lane)
             && !self.is_held(task)
@@ -256,10 +258,10 @@ impl Executor {
     ) {
         let definition = Arc::clone(&self.definitions[&task]);
         let limit = self.batch_limit(&definition);
-        // A batch spans many streams, so that a thousand partitions with ten items each
-        // still fill it; one with a long backlog is left streams for the next batch. How much
-        // one stream gives to a batch is learnt: where neighbours of a stream share a
-        // document, only its first items can be in one batch, and more streams have to fill it.
+        // A batch spans many streams, so that a thousand partitions with ten items each still fill
+        // it; a batch with a long backlog leaves streams for the next one. How many items one
+        // stream contributes is learned: if adjacent items of a stream share a document, only the
+        // first of them fit into one batch, and more streams are needed to fill it.
         let each = self.yields.get(&task).map_or(limit, |items| (2 * items).clamp(1, limit));
         let mut expected = 0;
         let mut streams = Vec::new();
@@ -335,7 +337,7 @@ impl Executor {
         self.execute(ticket, taken, out);
     }
 
-    /// Chooses from `items` those that may be executed together, and executes them.
+    /// Selects those of `items` that may be executed together and executes them.
     pub(super) fn execute(&mut self, ticket: Ticket, items: Vec<Waiting>, out: &mut Vec<Command>) {
         let Some(mut flight) = self.flights.remove(&ticket) else { return };
         let mut cut = Cut::default();
@@ -347,14 +349,14 @@ impl Executor {
             let item = &waiting.item;
             let mut same_definition = false;
             if let Some(definition) = self.definition_of(item) {
-                // The head of a stream may belong to a run with a definition of its own.
+                // The head of a stream may belong to a run with its own definition.
                 if batch.is_empty() && !Arc::ptr_eq(definition, &flight.definition) {
                     flight.definition = Arc::clone(definition);
                 }
                 same_definition = Arc::ptr_eq(definition, &flight.definition);
             }
-            // An item during which a host died is executed alone, so that only the one to
-            // blame is blamed again.
+            // An item during which a host died is executed alone, so that another death is
+            // attributed to it only.
             let may = !alone
                 && (batch.is_empty() || (same_definition && item.deaths == 0))
                 && !routes.contains(&(item.identity.tenant.clone(), item.route.clone()));
@@ -397,8 +399,8 @@ impl Executor {
 }
 
 impl Executor {
-    /// Notes how many items of a stream a batch could take, where some could not be taken;
-    /// where all could, the next one asks for more.
+    /// Records how many items of a stream a batch could take if some did not fit; if all fitted,
+    /// the next batch requests more.
     fn learn_yield(&mut self, flight: &Flight, read: usize, taken: usize) {
         let streams = flight.streams.len();
         let items = if taken == read {
@@ -411,7 +413,7 @@ impl Executor {
     }
 }
 
-/// When a timer may be committed; a retry may be taken before its time on purpose.
+/// The earliest commit time of a timer. A retry may deliberately be taken early.
 fn timer_at(waiting: &Waiting) -> Option<Time> {
     matches!(waiting.source, Source::Timer(_)).then_some(waiting.run_at)
 }

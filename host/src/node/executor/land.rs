@@ -1,4 +1,4 @@
-//! Commits: sent, held back for due items, landed, and what they held set free.
+//! Commits: sent, held back for due items, and landed, with the resources that they release.
 
 use super::*;
 
@@ -12,8 +12,8 @@ impl Executor {
     ) {
         self.failures = 0;
         self.committed_at = Some(self.now);
-        // The store's clock went back further than a reading of it can be wrong. Nothing was done:
-        // nothing is begun of the task for a while, and the clock is read again.
+        // The store's clock is further behind than a reading can be wrong. Nothing was committed:
+        // the task pauses, and the clock is read again.
         let early = batch.as_of > committed.at;
         if batch.as_of > committed.at + Self::AHEAD_MAX {
             self.hold_task(&flight.task);
@@ -64,8 +64,8 @@ impl Executor {
                         .and_then(|streams| streams.get_mut(&entry.item.partition));
                     match cursor {
                         Some(cursor) if left.is_none() => cursor.acked = cursor.acked.max(seq),
-                        // It does not stand where it was thought to: further on, or further back
-                        // where the store was put back to an older state.
+                        // The stream's cursor is not where it was expected: it is further ahead, or
+                        // further back if the store was restored to an earlier state.
                         Some(_) if left == Some(LeftOut::NotThere) => {
                             self.forget(&flight.task, &[entry.item.partition]);
                         }
@@ -117,7 +117,7 @@ impl Executor {
         }
     }
 
-    /// The answer to the question for rows.
+    /// Processes the answer to a request for rows of the budget.
     pub(super) fn rows_taken(
         &mut self,
         ticket: Ticket,
@@ -127,7 +127,7 @@ impl Executor {
         let Some(mut flight) = self.flights.remove(&ticket) else { return };
         let batch = match std::mem::replace(&mut flight.phase, Phase::Reading) {
             Phase::Rationed { batch, ask_at: None } => batch,
-            // An answer that came twice: the first one counted.
+            // A repeated answer: the first one counted.
             phase => {
                 flight.phase = phase;
                 self.flights.insert(ticket, flight);
@@ -137,7 +137,8 @@ impl Executor {
         let ask_at = match result {
             Ok(Grant::Now) => return self.set_off(ticket, flight, batch, out),
             Ok(Grant::NotBefore(at)) => {
-                // It waits, and executes nothing: a death of this host is not its fault.
+                // The batch waits without executing anything: a death of this host would not be its
+                // fault.
                 out.push(Command::Abandon(flight.commit));
                 at.max(self.now + Self::NOT_DUE)
             }
@@ -150,7 +151,7 @@ impl Executor {
         self.flights.insert(ticket, flight);
     }
 
-    /// Commits a batch that has all it needs, or holds it back for its time.
+    /// Commits a batch that has everything it needs, or holds it back until its time.
     fn set_off(
         &mut self,
         ticket: Ticket,
@@ -211,7 +212,7 @@ impl Executor {
         }
     }
 
-    /// What waits for rows of its task's budget is given back: whoever executes next takes it.
+    /// Puts back the batches that wait for rows of their task's budget, for the next owner.
     pub(super) fn give_rationed_back(&mut self, out: &mut Vec<Command>) {
         let rationed: Vec<Flight> = self
             .flights
@@ -242,7 +243,7 @@ impl Executor {
         }
     }
 
-    /// Whether an item falls due, or a due batch is under way, while a commit of that cost
+    /// Whether an item falls due, or a due batch is under way, while a commit of that duration
     /// would occupy the store.
     pub(super) fn due_within(&self, cost: Duration) -> bool {
         let end = self.now + cost;
@@ -266,7 +267,7 @@ impl Executor {
         Entry { source: waiting.source, item: waiting.item, epoch, decision }
     }
 
-    /// Frees what the flight holds: its streams, and the items it has taken.
+    /// Releases the streams and items that the flight holds.
     pub(super) fn release(&mut self, flight: Flight) {
         if let Some(streams) = self.streams.get_mut(&flight.task) {
             for partition in &flight.streams {
@@ -320,7 +321,7 @@ impl Executor {
         self.read_backlog();
     }
 
-    /// Where streams stand is read from now on: an answer under way may be of before.
+    /// Reads the positions of the streams again: an answer under way may be outdated.
     pub(super) fn read_backlog(&mut self) {
         self.backlog_wanted = true;
         self.backlog_void = self.backlog_reading;

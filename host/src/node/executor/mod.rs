@@ -1,9 +1,9 @@
-//! Executes what waits: log items of owned streams, timers at their time, retries.
+//! Executes waiting items: log items of owned streams, timers at their time, and retries.
 //!
-//! One batch is in flight per stream, and a batch is a [`Flight`] from the moment its
-//! items are chosen until its commit is known. Parallelism is across streams, bounded per
-//! lane. Failures of the infrastructure put everything back where it was; they are told
-//! apart from the items' own failures by type and consume no attempt.
+//! One batch is in flight per stream. A batch is a [`Flight`] from the moment its items are chosen
+//! until its commit is known. Streams are executed in parallel, with a limit per lane. After a
+//! failure of the infrastructure everything returns to where it was; such failures differ by type
+//! from the items' own failures and consume no attempt.
 //!
 //! ```text
 //! streams ─┐          ┌─ rationed ─┬─ held (ahead of its time, or ──┐
@@ -40,38 +40,39 @@ use crate::ports::store::{
 };
 use crate::task::TaskDefinition;
 
-/// The bounds of execution, from the configuration.
+/// The limits of execution, from the configuration.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Batches executed at once in the lane of due items.
+    /// Maximum number of batches executed at once in the lane of due items.
     pub due_batches: usize,
-    /// So many more of them may be ready: waiting for their time, or at their commit.
+    /// Maximum number of further due batches that are ready: waiting for their time, or in their
+    /// commit.
     pub due_batches_ready: usize,
-    /// How long before its time an item is executed. It is never committed before it.
+    /// How long before its due time an item is executed. It is never committed before its due time.
     pub due_ahead: Duration,
-    /// What is executed ahead shares a batch, and so waits for each other, if it is due
-    /// within so long.
+    /// Items that are executed ahead of their time share a batch, and so wait for each other, only
+    /// if their due times are within this span.
     pub due_span: Duration,
-    /// In the normal lane.
+    /// Maximum number of batches executed at once in the normal lane.
     pub normal_batches: usize,
-    /// In the lane of heavy work.
+    /// Maximum number of batches executed at once in the heavy lane.
     pub heavy_batches: usize,
-    /// A batch that is executed for longer leaves its place in the lane to other tasks.
+    /// A batch that is executed for longer than this leaves its place in the lane to other tasks.
     pub long_after: Duration,
-    /// The longest that a heavy commit waits for due items.
+    /// Maximum time that a heavy commit waits for due items.
     pub heavy_wait_max: Duration,
-    /// Items in one commit, whatever a task's own limit says.
+    /// Maximum number of items in one commit, regardless of the task's own limit.
     pub commit_items: usize,
-    /// Bytes of changes in one commit; a single item may exceed it.
+    /// Maximum size of the changes in one commit, in bytes; a single item may exceed it.
     pub commit_bytes: usize,
-    /// The longest that a commit which the store could not take is kept before its items
-    /// are executed anew.
+    /// Maximum age of a commit that the store could not accept. After that, its items are executed
+    /// again.
     pub commit_age_max: Duration,
-    /// Timers, and retries, held in memory.
+    /// Number of timers, and of retries, held in memory.
     pub window: u32,
-    /// Whether the store holds the activity, and reads it inside the commit.
+    /// Whether the store keeps the activity and reads it inside the commit.
     pub activity_in_store: bool,
-    /// Retries are executed at once (a pass without a host).
+    /// Whether retries are executed immediately (in a pass without a host).
     pub ignore_backoff: bool,
 }
 
@@ -96,110 +97,110 @@ impl Default for Settings {
     }
 }
 
-/// Which partitions are asked for; none: all there are.
+/// The partitions to query; `None`: all.
 pub type Scope = Option<Arc<[Partition]>>;
 
-/// What has happened.
+/// An input of the executor.
 #[derive(Debug)]
 pub enum Event {
-    /// The streams with something to execute.
+    /// The streams with items to execute.
     Backlog(store::Result<Vec<Stream>>),
     /// Items of the log.
     LogRead(Ticket, store::Result<LogRead>),
-    /// Timers, in answer to the read of that number.
+    /// Timers, in answer to the read with that number.
     TimersRead(u64, store::Result<Vec<Waiting>>),
-    /// Retries, likewise.
+    /// Retries, in answer to the read with that number.
     RetriesRead(u64, store::Result<Vec<Waiting>>),
-    /// Verdicts.
+    /// The verdicts on a batch.
     Acted(Ticket, Result<Acted, guests::Error>),
-    /// What came of asking for rows.
+    /// The answer to a request for rows of the budget.
     RowsTaken(Ticket, store::Result<Grant>),
-    /// The result of the commit of that mark.
+    /// The result of the commit with that id.
     Committed(Ticket, CommitId, store::Result<Committed>),
-    /// What the store knows of the commit of that mark.
+    /// The result of looking up the commit with that id.
     Found(Ticket, CommitId, store::Result<Option<Committed>>),
 }
 
-/// What is to be done.
+/// An output of the executor.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
-    /// Ask for the streams of these partitions with something to execute.
+    /// Read the streams of these partitions that have items to execute.
     Backlog(Scope),
-    /// Read items of these streams, each from its cursor, at most so many together.
+    /// Read items of these streams, each from its cursor.
     ReadLog {
-        /// The batch.
+        /// The batch to fill.
         ticket: Ticket,
-        /// The task.
+        /// The task of the streams.
         task: TaskName,
         /// The streams and their cursors.
         streams: Vec<(Partition, Seq)>,
-        /// Items.
+        /// Maximum number of items of all streams together.
         limit: u32,
-        /// Items of one stream.
+        /// Maximum number of items of one stream.
         each: u32,
-        /// Bytes.
+        /// Approximate maximum size of the payloads, in bytes.
         bytes_max: usize,
     },
     /// Read timers of these tasks and partitions.
     ReadTimers(Read, Tasks, Scope),
-    /// Read their retries.
+    /// Read retries of these tasks and partitions.
     ReadRetries(Read, Tasks, Scope),
-    /// Note the items as begun, and execute them.
+    /// Record the items as begun, and execute them.
     Act {
-        /// The batch.
+        /// The batch of the items.
         ticket: Ticket,
-        /// The mark of its commit to be.
+        /// The id of its future commit.
         commit: CommitId,
-        /// What they are executed by.
+        /// The definition by which the items are executed.
         definition: Arc<TaskDefinition>,
-        /// The guest's present.
+        /// The present, as the guest sees it.
         now: Time,
-        /// The guest's randomness.
+        /// The guest's seed for random numbers.
         seed: u64,
-        /// The items.
+        /// The items with the places where they are waiting.
         items: Vec<(Source, Item)>,
     },
-    /// Forget a begun batch.
+    /// Remove the record of a begun batch.
     Abandon(CommitId),
     /// Take the rows of a batch from its task's budget.
     TakeRows {
-        /// The batch.
+        /// The batch that needs the rows.
         ticket: Ticket,
-        /// The task.
+        /// The task whose budget is used.
         task: TaskName,
-        /// How many.
+        /// Number of rows.
         rows: u64,
-        /// The budget.
+        /// The budget, in rows per second.
         per_second: NonZeroU32,
     },
-    /// Commit.
+    /// Commit a batch.
     Commit(Ticket, Box<Batch>),
-    /// Look a commit of unknown result up.
+    /// Look up a commit whose result is unknown.
     FindCommit(Ticket, CommitId),
-    /// Read the store's clock again: it is not what it was taken for.
+    /// Read the store's clock again, because it differs from the assumed one.
     ReadClock,
-    /// For the planner and the operator: what a commit has done.
+    /// Report the results of a commit to the planner and the operator.
     Report(Report),
 }
 
-/// What a commit has done.
+/// The results of a commit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// The task.
+    /// The task of the batch.
     pub task: TaskName,
-    /// Runs that ended with it.
+    /// Runs that ended with the commit.
     pub runs_ended: Vec<RunId>,
-    /// Items with effects.
+    /// Number of items with effects.
     pub committed: u64,
-    /// Without.
+    /// Number of items without effects.
     pub skipped: u64,
-    /// To be tried again.
+    /// Number of items to be retried.
     pub retried: u64,
-    /// Set aside, with the reason of the first.
+    /// Number of items set aside.
     pub dead: u64,
-    /// Why the first was set aside.
+    /// The reason why the first of them was set aside.
     pub reason: Option<String>,
-    /// Whether an item was left out because its partition is another's.
+    /// Whether an item was left out because another node owns its partition.
     pub disowned: bool,
 }
 
@@ -210,18 +211,18 @@ struct Cursor {
     held: bool,
 }
 
-/// How long something is held back.
+/// A period during which nothing is started of a task or a stream.
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     until: Time,
-    /// How often it has failed in a row.
+    /// Number of failures in a row.
     failures: u32,
-    /// Whether it is tried again since `until`.
+    /// Whether the period is over and another try has begun.
     over: bool,
 }
 
 impl Hold {
-    /// Held once more from `now` on, twice as long as before and at most for `max`.
+    /// A new period that starts at `now`, twice as long as the previous one and at most `max`.
     fn again(before: Option<Hold>, now: Time, max: Duration) -> Hold {
         let failures = before.map_or(0, |hold| hold.failures);
         let wait = Executor::HOLD_MIN.saturating_mul(1 << failures.min(16)).min(max);
@@ -229,7 +230,7 @@ impl Hold {
     }
 }
 
-/// How often something went wrong in a row, and since when.
+/// How often in a row something failed, and since when.
 #[derive(Debug, Clone, Copy)]
 struct Slow {
     times: u32,
@@ -243,17 +244,17 @@ pub struct Executor {
     node: NodeName,
     collections: Arc<Collections>,
     owned: BTreeMap<Partition, OwnerEpoch>,
-    /// What is owned, for questions to the store.
+    /// The owned partitions, for queries to the store.
     scope: Scope,
     definitions: BTreeMap<TaskName, Arc<TaskDefinition>>,
-    /// Definitions of runs that differ from the current one: their items keep theirs.
+    /// Definitions of runs that differ from the current one. Items of these runs keep them.
     of_runs: HashMap<RunId, Arc<TaskDefinition>>,
     streams: BTreeMap<TaskName, BTreeMap<Partition, Cursor>>,
     timers: Windows,
     retries: Windows,
     flights: BTreeMap<Ticket, Flight>,
     next_ticket: u64,
-    /// The task whose turn came last, for each lane: tasks of a lane take turns.
+    /// The task that had the last turn, by lane.
     last_turn: BTreeMap<Lane, TaskName>,
     /// The task whose late timers were begun last.
     last_due: Option<TaskName>,
@@ -261,29 +262,31 @@ pub struct Executor {
     long: HashSet<TaskName>,
     backlog_wanted: bool,
     backlog_reading: bool,
-    /// The answer to that is not taken: where streams stand was forgotten since it was asked for.
+    /// Set if the answer to the read of the backlog has to be dropped, because the positions of the
+    /// streams were discarded since.
     backlog_void: bool,
-    /// Nothing is begun until then: the store could not be used.
+    /// Nothing is started before this time, because the store was unavailable.
     hold_until: Option<Time>,
     failures: u32,
-    /// Tasks of which nothing is begun for a while: the database refuses what they need.
+    /// Tasks of which nothing is started for a while, because the database rejects their requests.
     held: BTreeMap<TaskName, Hold>,
-    /// Streams that cannot be read, likewise: their neighbours go on.
+    /// Streams that cannot be read and are skipped for a while. Other streams continue.
     broken: BTreeMap<(TaskName, Partition), Hold>,
-    /// Items whose reads took all the time of their call, alone.
+    /// Items whose reads used up the time of a call of their own.
     slow: HashMap<Identity, Slow>,
-    /// Tasks whose last calls the infrastructure has failed.
+    /// Tasks whose last calls failed because of the infrastructure.
     troubled: HashMap<TaskName, Slow>,
-    /// When the store last took a batch.
+    /// When the store last committed a batch.
     committed_at: Option<Time>,
-    /// So many next batches of the task have a single item: one of them was refused whole.
+    /// How many of the next batches of the task contain a single item, because a batch was rejected
+    /// as a whole.
     singly: HashMap<TaskName, u32>,
     heavy_micros_per_kib: f64,
-    /// How many items of one stream can be in one batch of the task, as it turned out.
+    /// How many items of one stream fit into one batch of the task, as observed.
     yields: HashMap<TaskName, usize>,
     draining: bool,
-    /// Batches that guests were stopped in when everything owned was given up: they are
-    /// abandoned once the guests have ended, for what notes them as begun may be under way.
+    /// Batches whose guests were stopped when all partitions were released. They are abandoned once
+    /// the guests have ended, because the record of their begin may still be under way.
     ceased: BTreeMap<Ticket, CommitId>,
     now: Time,
 }
@@ -291,27 +294,28 @@ pub struct Executor {
 impl Executor {
     const HOLD_MIN: Duration = Duration::from_millis(50);
     const HOLD_MAX: Duration = Duration::from_secs(5);
-    /// So often in a row an item's reads may take all the time of their call before it is to blame.
+    /// How often in a row an item's reads may use up the time of their call before the item is to
+    /// blame.
     const SLOW_MAX: u32 = 3;
-    /// The same where nothing else is committed meanwhile.
+    /// The same limit if no other work is committed in the meantime.
     const SLOW_ALONE_MAX: u32 = 20;
-    /// So often in a row the infrastructure may fail a task's calls, while others are committed,
-    /// before its items are to blame.
+    /// How often in a row a task's calls may fail because of the infrastructure, while other work
+    /// is committed, before its items are to blame.
     const TROUBLED_MAX: u32 = 10;
-    /// A commit that waited for so long has waited for a lock of somebody's.
+    /// A commit that took this long has waited for a lock of another transaction.
     const LOCK_WAITED: Duration = Duration::from_secs(1);
-    /// How long an item is left alone that the store does not take while it takes others.
+    /// How long an item is postponed that the store rejects while it accepts others.
     const POSTPONED: Duration = Duration::from_secs(2);
-    /// Items of which that is counted.
+    /// Maximum number of items whose slow reads are counted.
     const SLOW_KEPT_MAX: usize = 1_000;
-    /// How long a stream that cannot be read is left alone, at most.
+    /// Maximum time for which an unreadable stream is skipped.
     const BROKEN_MAX: Duration = Duration::from_secs(30);
-    /// How far a batch may be ahead of the store's clock without a doubt about that clock.
+    /// How far a batch may be ahead of the store's clock before that clock is read again.
     const AHEAD_MAX: Duration = Duration::from_millis(100);
     /// How long a timer waits that was not due yet by the store's clock.
     const NOT_DUE: Duration = Duration::from_millis(1);
 
-    /// An executor that owns nothing yet.
+    /// Creates an executor that owns nothing.
     pub fn new(node: NodeName, settings: Settings) -> Executor {
         Executor {
             timers: Windows::new(settings.window),
@@ -348,27 +352,27 @@ impl Executor {
         }
     }
 
-    /// The node owns these partitions from now on: all there are.
+    /// Sets the owned partitions.
     pub fn own(&mut self, owned: impl IntoIterator<Item = (Partition, OwnerEpoch)>) {
         self.disown();
         self.owned = owned.into_iter().collect();
         self.backlog_wanted = true;
     }
 
-    /// The node owns these as well, or under another epoch.
+    /// Adds owned partitions, or changes their epochs.
     pub fn gain(&mut self, gained: &[(Partition, OwnerEpoch)]) {
         let again: Vec<Partition> = gained.iter().map(|(partition, _)| *partition).collect();
         self.lose(&again);
         self.owned.extend(gained.iter().copied());
         self.rescope();
         self.backlog_wanted = true;
-        // What waits in them for a time may come before what is known.
+        // Timers in the new partitions may be earlier than all known ones.
         self.timers.added(Time(i64::MIN));
         self.retries.added(Time(i64::MIN));
     }
 
-    /// The node does not own these any more. What of them is in flight is left out by the
-    /// store, or was committed before.
+    /// Removes owned partitions. The store leaves out their entries in flight, or has already
+    /// committed them.
     pub fn lose(&mut self, lost: &[Partition]) {
         let lost: HashSet<Partition> = lost.iter().copied().collect();
         self.owned.retain(|partition, _| !lost.contains(partition));
@@ -378,7 +382,7 @@ impl Executor {
         }
         self.drop_foreign();
         for flight in self.flights.values_mut() {
-            // Nothing of them goes back to where it was.
+            // None of its items return to where they were.
             flight.streams.retain(|partition| !lost.contains(partition));
             let (lost, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut flight.taken)
                 .into_iter()
@@ -394,7 +398,7 @@ impl Executor {
         }
     }
 
-    /// Drops what waits in partitions that are not owned: an answer may be older than a loss.
+    /// Drops items of partitions that are not owned: an answer may be older than the loss.
     fn drop_foreign(&mut self) {
         if self.scope.is_some() {
             let owned = &self.owned;
@@ -407,12 +411,12 @@ impl Executor {
         self.scope = Some(self.owned.keys().copied().collect());
     }
 
-    /// The node owns nothing any more. What is in flight is abandoned, for this host is alive:
-    /// nobody is to count a death of it.
+    /// Releases all partitions. Batches in flight are abandoned, because this host is alive and no
+    /// death of it may be counted.
     pub fn give_up(&mut self, out: &mut Vec<Command>) {
         for (ticket, flight) in std::mem::take(&mut self.flights) {
             match flight.phase {
-                // Nothing was begun, or its answer tells what came of it.
+                // Nothing was begun, or the answer will show the result.
                 Phase::Reading | Phase::Committing { .. } => {}
                 Phase::Acting { .. } => drop(self.ceased.insert(ticket, flight.commit)),
                 Phase::Rationed { .. } | Phase::Held { .. } | Phase::Resolving { .. } => {
@@ -423,12 +427,12 @@ impl Executor {
         self.disown();
     }
 
-    /// The guests of a batch have ended that was given up meanwhile.
+    /// The guests of a batch have ended that was abandoned in the meantime.
     pub fn ceased(&mut self, ticket: Ticket) -> Option<Command> {
         self.ceased.remove(&ticket).map(Command::Abandon)
     }
 
-    /// The node owns nothing any more. What is in flight is forgotten: the store refuses it.
+    /// Releases all partitions and discards what is in flight: the store rejects it.
     fn disown(&mut self) {
         self.owned.clear();
         self.scope = None;
@@ -447,8 +451,8 @@ impl Executor {
         self.long.clear();
     }
 
-    /// The definitions and collections from now on. Items of runs that are active keep the
-    /// definition their run was started with, without the rights that were taken from the task.
+    /// Replaces the definitions and collections. Items of active runs keep the definition with
+    /// which their run was started, without rights that the task has lost.
     pub fn define(
         &mut self,
         definitions: BTreeMap<TaskName, Arc<TaskDefinition>>,
@@ -462,7 +466,7 @@ impl Executor {
         }
         for flight in self.flights.values_mut() {
             let current = definitions.get(&flight.task);
-            // Of a task that is gone nothing is granted any more.
+            // A task that was removed has no grants.
             flight.revoked |= current.is_none_or(|current| !flight.definition.is_within(current));
         }
         let lanes = definitions.iter().map(|(task, definition)| (task, definition.lane));
@@ -470,7 +474,7 @@ impl Executor {
         self.retries.define(lanes);
         self.definitions = definitions;
         self.collections = collections;
-        // What was refused may be granted, or mapped, by now.
+        // Rejected requests may be granted or mapped by now.
         self.held.clear();
         if !self.owned.is_empty() {
             self.timers.added(Time(i64::MIN));
@@ -478,17 +482,17 @@ impl Executor {
         }
     }
 
-    /// The items of a run are executed by this definition.
+    /// Sets the definition by which the items of a run are executed.
     pub fn pin(&mut self, run: RunId, definition: Arc<TaskDefinition>) {
         self.of_runs.insert(run, definition);
     }
 
-    /// These runs are executed by definitions of their own, and no others.
+    /// Replaces all run-specific definitions.
     pub fn pin_only(&mut self, of_runs: HashMap<RunId, Arc<TaskDefinition>>) {
         self.of_runs = of_runs;
     }
 
-    /// A run is over; what is left of its items is executed by the current definition.
+    /// A run has ended; its remaining items are executed by the current definition.
     pub fn unpin(&mut self, run: RunId) {
         self.of_runs.remove(&run);
     }
@@ -501,8 +505,8 @@ impl Executor {
         }
     }
 
-    /// The store may be older than it was: positions count anew, and everything that waits in it
-    /// is looked at. What is in flight is left out by the store, or is as it was.
+    /// The store may be older than it was: all positions and all waiting items are read again. The
+    /// store leaves out what is in flight, or it is still valid.
     pub fn read_again(&mut self) {
         if self.owned.is_empty() {
             return;
@@ -515,12 +519,12 @@ impl Executor {
         self.retries.reread(self.now);
     }
 
-    /// Items were put into the retries from outside, to be tried at once.
+    /// Items were moved to the retries from outside, due immediately.
     pub fn revived(&mut self, now: Time) {
         self.retries.added(now);
     }
 
-    /// Begin nothing more; what is in flight goes on.
+    /// Starts nothing more; what is in flight continues.
     pub fn drain(&mut self) {
         self.draining = true;
     }
@@ -530,8 +534,8 @@ impl Executor {
         self.flights.is_empty()
     }
 
-    /// Whether nothing is in flight and nothing waits but timers of the future (and, unless
-    /// back-off is ignored, retries).
+    /// Whether nothing is in flight, and nothing is waiting except future timers (and retries,
+    /// unless back-off is ignored).
     pub fn is_drained(&self, now: Time) -> bool {
         self.is_idle()
             && !self.backlog_wanted
@@ -544,17 +548,17 @@ impl Executor {
             && !self.timers.is_unread()
     }
 
-    /// Batches in flight: task, lane and number of items taken or being read.
+    /// The batches in flight.
     pub fn flights(&self) -> impl Iterator<Item = &Flight> {
         self.flights.values()
     }
 
-    /// The next due time of a timer, as far as it is known.
+    /// The due time of the next timer, as far as it is known.
     pub fn next_due(&self) -> Option<Time> {
         self.timers.next()
     }
 
-    /// When something is to be done next, apart from answers.
+    /// When the executor needs attention next, apart from answers.
     pub fn deadline(&self) -> Option<Time> {
         if self.owned.is_empty() {
             return None;
@@ -567,7 +571,7 @@ impl Executor {
         });
         let holds = self.held.values().chain(self.broken.values());
         let holds = holds.filter(|hold| !hold.over).map(|hold| hold.until);
-        // What could be done by now has been tried by the last step, and waits for an answer.
+        // What was possible until now was tried in the last step and is waiting for an answer.
         flights
             .chain(holds)
             .chain(
@@ -583,7 +587,7 @@ impl Executor {
             .min()
     }
 
-    /// Takes an event in; [`Executor::fill`] goes on from there.
+    /// Processes an event; [`Executor::fill`] continues from there.
     pub fn step(&mut self, now: Time, event: Event, out: &mut Vec<Command>) {
         self.now = now;
         match event {
@@ -606,7 +610,7 @@ impl Executor {
         }
     }
 
-    /// Begins whatever can be begun at `now`. `allowed`: the node may begin new work.
+    /// Starts everything that can be started at `now`. `allowed`: the node may start new work.
     pub fn fill(
         &mut self,
         now: Time,
@@ -648,19 +652,19 @@ impl Executor {
         }
     }
 
-    /// Whether nothing of the task may be begun: it is held, and its time is not over.
+    /// Whether nothing of the task may be started because it is held.
     fn is_held(&self, task: &TaskName) -> bool {
         self.held.get(task).is_some_and(|hold| !hold.over)
     }
 
-    /// The database refuses what the task needs. It costs no item an attempt.
+    /// Holds a task because the database rejects its requests. No item uses an attempt.
     fn hold_task(&mut self, task: &TaskName) {
         let hold = Hold::again(self.held.get(task).copied(), self.now, Self::HOLD_MAX);
         self.held.insert(task.clone(), hold);
     }
 
-    /// Lets go on what was held for long enough. What of a held task came near its time was
-    /// dropped meanwhile, so that it is no wall for the others; it is read again.
+    /// Ends expired holds. Items of a held task that came near their time were dropped, so that
+    /// they did not block others; they are read again.
     fn end_holds(&mut self) {
         let now = self.now;
         let mut ended = false;
@@ -668,7 +672,7 @@ impl Executor {
             hold.over = true;
             ended = true;
         }
-        // Where such a stream goes on is looked up: it may have been repaired.
+        // The position of such a stream is read again, because it may have been repaired.
         let broken = self.broken.iter_mut().filter(|(_, hold)| !hold.over && hold.until <= now);
         let retried: Vec<_> = broken
             .map(|(stream, hold)| {

@@ -14,7 +14,7 @@ use crate::ports::store::BrokenStream;
 const OWNED: [(Partition, OwnerEpoch); 2] =
     [(Partition(0), OwnerEpoch(7)), (Partition(1), OwnerEpoch(7))];
 
-/// What streams gave, none of which is broken.
+/// The result of reading streams, none of which is broken.
 fn whole(items: Vec<Waiting>) -> LogRead {
     let looked = items.iter().map(|waiting| waiting.item.partition).collect();
     LogRead { items, broken: Vec::new(), looked }
@@ -119,7 +119,7 @@ fn delete(key: &str) -> Verdict {
     })
 }
 
-/// An executor under test, its clock and what it wants done.
+/// An executor under test, its clock, and its commands.
 struct Bench {
     executor: Executor,
     now: Time,
@@ -127,7 +127,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Nothing is executed ahead of its time, where that is not what is looked at.
+    /// Nothing is executed ahead of its time, unless the test is about that.
     fn new(tasks: &[Arc<TaskDefinition>]) -> Bench {
         Bench::with(Settings { due_ahead: Duration::ZERO, ..Settings::default() }, tasks)
     }
@@ -160,14 +160,14 @@ impl Bench {
         out
     }
 
-    /// Answers the first look: these streams, timers, retries.
+    /// Answers the first reads: these streams, timers and retries.
     fn fed(
         &mut self,
         streams: &[(&str, u32, u64)],
         timers: Vec<Waiting>,
         retries: Vec<Waiting>,
     ) -> Vec<Command> {
-        // Those of the lane of due items are read by themselves, and first.
+        // Those of the lane of due items are read separately, and first.
         let definitions = self.executor.definitions.clone();
         let is_due = |task: &TaskName| definitions.get(task).is_some_and(|d| d.lane == Lane::Due);
         let both = definitions.keys().any(is_due) && !definitions.keys().all(is_due);
@@ -267,7 +267,7 @@ fn a_batch_goes_from_its_streams_to_an_acknowledgement_under_the_owners_epoch() 
 fn items_of_one_route_or_one_row_are_never_in_one_batch() {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
     let ticket = read_log(&bench.fed(&[("sweep", 0, 3), ("sweep", 1, 1)], vec![], vec![]));
-    // The second of stream 0 has the route of the first: it is left, and so is the third.
+    // The second item of stream 0 has the route of the first: it is left out, and so is the third.
     let items = vec![
         logged("sweep", "a", 0, 1),
         logged("sweep", "a", 0, 2),
@@ -276,7 +276,7 @@ fn items_of_one_route_or_one_row_are_never_in_one_batch() {
     ];
     let commands = bench.step(Event::LogRead(ticket, Ok(whole(items))));
     assert_eq!(acts(&commands), [(ticket, vec!["a".to_owned(), "b".into()])]);
-    // Both propose to change the same row: the second is left for another commit.
+    // Both items propose to change the same row: the second is left for another commit.
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["x", "x"])))).remove(0);
     assert_eq!(batch.entries.len(), 1);
 }
@@ -290,7 +290,7 @@ fn a_failure_of_the_infrastructure_puts_everything_back_and_counts_nothing() {
     let away = guests::Error::Infrastructure("the store is away".into());
     let commands = bench.step(Event::Acted(ticket, Err(away)));
     assert!(matches!(commands.as_slice(), [Command::Abandon(_)]), "{commands:?}");
-    // Nothing is begun before a while has passed; then the same item, with no attempt used.
+    // Nothing is started for a while; then the same item, with no attempt used.
     let wake = bench.executor.deadline().expect("a time to try again");
     assert!(wake > bench.now);
     bench.now = wake;
@@ -322,7 +322,7 @@ fn a_row_that_somebody_has_locked_delays_its_own_item_alone() {
     let (_, both) = commits(&bench.step(Event::Acted(ticket, acted(&["5", "6"])))).remove(0);
     assert_eq!(both.entries.len(), 2);
     let locked = || Err(store::Error::Busy("lock timeout".into()));
-    // It has waited for the lock: each is tried by itself.
+    // The commit has waited for the lock: each item is tried alone.
     bench.now = bench.now + Duration::from_secs(5);
     let begun = acts(&bench.step(Event::Committed(ticket, both.id, locked())));
     let [(ticket, five), (other, six)] = &begun[..] else { panic!("{begun:?}") };
@@ -330,7 +330,7 @@ fn a_row_that_somebody_has_locked_delays_its_own_item_alone() {
     let (ticket, other) = (*ticket, *other);
     let (_, single) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
     bench.now = bench.now + Duration::from_secs(5);
-    // Nobody else was committed: it may be the store.
+    // No other batch was committed: the store may be the cause.
     assert_eq!(commits(&bench.step(Event::Committed(ticket, single.id, locked()))), []);
     bench.now = bench.executor.deadline().expect("a time to try again");
     let commands = bench.fill();
@@ -360,7 +360,7 @@ fn an_unknown_result_is_looked_up_before_anything_else_happens_to_the_items() {
     let unknown = Err(store::Error::Unknown("cut off".into()));
     let commands = bench.step(Event::Committed(ticket, batch.id, unknown));
     assert_eq!(commands, [Command::FindCommit(ticket, batch.id)]);
-    // It never happened: the same batch is sent again, under another mark.
+    // The commit never happened: the same batch is sent again under another id.
     let (_, again) = commits(&bench.step(Event::Found(ticket, batch.id, Ok(None)))).remove(0);
     assert_ne!(again.id, batch.id);
     assert_eq!(again.entries, batch.entries);
@@ -424,7 +424,7 @@ fn an_item_that_was_not_reached_costs_no_attempt_and_comes_alone() {
     let mut alone = acts(&commands);
     let result = Acted { verdicts: vec![missed()], usage: Usage::default() };
     let (ticket, _) = alone[0].clone();
-    // Of a batch of which nothing was reached, nothing is committed.
+    // Nothing is committed of a batch of which nothing was reached.
     let commands = bench.step(Event::Acted(ticket, Ok(result)));
     assert_eq!(commits(&commands), []);
     assert!(matches!(commands[0], Command::Abandon(_)), "{commands:?}");
@@ -504,7 +504,7 @@ fn retries_and_late_timers_take_turns_with_the_work_of_other_tasks() {
     let retries = [11, 12].map(retry).to_vec();
     let mut commands = bench.fed(&[("other", 1, 1)], timers, retries);
     let mut begun: Vec<(String, Vec<String>)> = Vec::new();
-    // Each has more to do than a batch holds, and the other one's turn is next.
+    // Each task has more to do than a batch holds, and the other one is next.
     while begun.len() < 5 {
         if let Some(Command::ReadLog { ticket, .. }) =
             commands.iter().find(|command| matches!(command, Command::ReadLog { .. }))
@@ -536,7 +536,7 @@ fn retries_and_late_timers_take_turns_with_the_work_of_other_tasks() {
     assert_eq!(begun, expected);
 }
 
-/// The lane is the operator's to give: a plugin that plans for later gets no other by it.
+/// The operator assigns the lane: a plugin that plans due items does not get another lane by that.
 #[test]
 fn what_falls_due_is_executed_in_the_lane_of_its_task() {
     for lane in [Lane::Due, Lane::Normal, Lane::Heavy] {
@@ -558,7 +558,7 @@ fn what_falls_due_is_executed_in_the_lane_of_its_task() {
     }
 }
 
-/// However much a task of another lane has planned, and however late it is.
+/// Regardless of how much a task of another lane has planned, and how late it is.
 #[test]
 fn what_other_lanes_have_planned_is_no_wall_for_what_is_due() {
     let tasks = [definition("expire", Lane::Due), definition("sweep", Lane::Normal)];
@@ -627,7 +627,7 @@ fn a_heavy_commit_lets_due_items_go_first_but_not_for_ever() {
     let commands = bench.fed(&[("grind", 0, 1)], vec![timer("expire", 9, at(1_001))], vec![]);
     let ticket = read_log(&commands);
     bench.step(Event::LogRead(ticket, Ok(whole(vec![logged("grind", "a", 0, 1)]))));
-    // The timer falls due within the time that the commit is estimated to take.
+    // The timer falls due within the estimated duration of the commit.
     assert_eq!(commits(&bench.step(Event::Acted(ticket, acted(&["a"])))), []);
     bench.now = at(1_001);
     let commands = bench.fill();
@@ -693,7 +693,7 @@ fn an_item_is_executed_ahead_of_its_time_and_committed_not_before_it() {
     bench.now = bench.executor.deadline().expect("a time before the first is due");
     assert_eq!(bench.now, at(60_000) - Settings::default().due_ahead);
     let commands = bench.fill();
-    // Those that need not wait long for each other are one batch, executed as of its last.
+    // Items with close due times form one batch, executed as of the latest.
     let [Command::Act { ticket: first, now, items, .. }] = commands.as_slice() else {
         panic!("{commands:?}")
     };
@@ -709,7 +709,7 @@ fn an_item_is_executed_ahead_of_its_time_and_committed_not_before_it() {
     bench.now = at(60_002);
     let (ticket, batch) = commits(&bench.fill()).remove(0);
     assert_eq!((ticket, batch.entries.len()), (first, 2));
-    // By the store's clock it was too early: both are executed anew, a moment later.
+    // By the store's clock it was too early: both are executed again a moment later.
     let early = vec![Outcome::Left(LeftOut::NotDue); 2];
     let early = Committed { outcomes: early, at: at(60_001), runs_ended: vec![] };
     let commands = bench.step(Event::Committed(first, batch.id, Ok(early)));
@@ -784,7 +784,7 @@ fn what_was_begun_is_abandoned_when_everything_is_given_up() {
     let (ticket, _) = acts(&bench.fed(&[], timers, vec![]))[0].clone();
     let mut commands = Vec::new();
     bench.executor.give_up(&mut commands);
-    // Its guests are being stopped: that it was begun may be noted this very moment.
+    // Its guests are being stopped, and its begin may be recorded at this moment.
     assert_eq!(commands, []);
     let abandoned = bench.executor.ceased(ticket);
     assert!(matches!(abandoned, Some(Command::Abandon(_))), "{abandoned:?}");
@@ -824,7 +824,7 @@ fn an_answer_about_an_earlier_mark_says_nothing_of_a_later_one() {
     let unknown = || Err(store::Error::Unknown("cut off".into()));
     bench.step(Event::Committed(ticket, first.id, unknown()));
     let (_, second) = commits(&bench.step(Event::Found(ticket, first.id, Ok(None)))).remove(0);
-    // Copies of what was said of the first, while the second is being committed.
+    // Copies of earlier answers about the first batch, while the second is being committed.
     let refused = Err(store::Error::Invalid("the commit was given up".into()));
     assert_eq!(bench.step(Event::Committed(ticket, first.id, refused)), []);
     assert_eq!(bench.step(Event::Committed(ticket, first.id, unknown())), []);
@@ -852,7 +852,8 @@ fn a_late_success_counts_whatever_its_batch_waits_for_meanwhile() {
     }
 }
 
-/// A task whose rows are rationed, with a batch of two that was executed: what was asked for.
+/// A task with a budget of rows, with a batch of two items that was executed; and its request for
+/// rows.
 fn rationed() -> (Bench, Ticket, Vec<Command>) {
     let task = TaskDefinition {
         rows_per_second: NonZeroU32::new(10),
@@ -896,8 +897,8 @@ fn what_has_to_wait_for_rows_asks_again_at_the_time_it_was_told() {
     assert_eq!(commits(&bench.step(Event::RowsTaken(ticket, Ok(Grant::Now)))).len(), 1);
 }
 
-/// It executes nothing meanwhile: a host that dies then is not counted, and one that stops does
-/// not wait for the budget.
+/// Nothing is executed while waiting: a host that dies then is not counted, and a host that stops
+/// does not wait for the budget.
 #[test]
 fn what_waits_for_rows_is_not_in_execution_and_is_given_back_by_a_host_that_stops() {
     let (mut bench, ticket, _) = rationed();
@@ -918,7 +919,7 @@ fn without_an_answer_about_rows_nothing_is_committed_and_it_is_asked_again() {
     assert_eq!(rows_asked(&bench.fill()), Some(2));
 }
 
-/// What is begun from now on, with that timer where timers are read again.
+/// The commands for what is started from now on, with that timer if timers are read again.
 fn again(bench: &mut Bench, due: &Waiting) -> Vec<Command> {
     let commands = bench.fill();
     let read = commands.iter().find_map(|command| match command {
@@ -939,8 +940,8 @@ fn is_failed(told: &[Command]) -> bool {
     })
 }
 
-/// Where nothing else is committed nobody can tell a slow store from a slow item; but an item is
-/// not tried for ever.
+/// If nothing else is committed, a slow store cannot be distinguished from a slow item; but an item
+/// is not tried forever.
 #[test]
 fn an_item_whose_reads_are_slow_is_blamed_in_the_end_where_nothing_else_is_committed() {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
@@ -956,7 +957,7 @@ fn an_item_whose_reads_are_slow_is_blamed_in_the_end_where_nothing_else_is_commi
     }
 }
 
-/// Only what is slow each time is to blame: any other answer begins the count anew.
+/// Only an item that is slow every time is to blame: any other result resets the counter.
 #[test]
 fn an_item_that_was_slow_and_then_was_not_is_not_blamed_for_both() {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
@@ -976,7 +977,8 @@ fn an_item_that_was_slow_and_then_was_not_is_not_blamed_for_both() {
     }
 }
 
-/// What only one task meets of the infrastructure holds that task, and is its own in the end.
+/// An infrastructure failure that affects only one task holds that task and is finally attributed
+/// to it.
 #[test]
 fn a_task_that_alone_meets_failures_of_the_infrastructure_holds_nobody_else() {
     for others in [false, true] {
@@ -992,7 +994,7 @@ fn a_task_that_alone_meets_failures_of_the_infrastructure_holds_nobody_else() {
             if last {
                 break;
             }
-            // The task is held, and nobody else.
+            // Only this task is held.
             bench.executor.planned(false, Some(at(600)));
             let other = timer("expire", 600 + u64::from(times), at(600));
             bench.now = bench.now + Duration::from_millis(1);
@@ -1009,14 +1011,14 @@ fn a_task_that_alone_meets_failures_of_the_infrastructure_holds_nobody_else() {
     }
 }
 
-/// Executes one timer of `sweep`, whose reads are slow; what was told.
+/// Executes one timer of `sweep` whose reads are slow; returns the resulting commands.
 fn slow(bench: &mut Bench, ticket: Ticket) -> Vec<Command> {
     let slow = guests::Error::Refused(Cause::Slow, "the reads take all the time".into());
     bench.step(Event::Acted(ticket, Err(slow)))
 }
 
-/// What is slow for everybody makes no dead letter; what is slow alone does in the end, and holds
-/// nobody else's work meanwhile.
+/// If the store is slow for all tasks, no dead letter is created; an item that is slow alone
+/// becomes one in the end, and other tasks are not held.
 #[test]
 fn an_item_whose_reads_are_slow_is_blamed_once_others_are_committed_meanwhile() {
     for others in [false, true] {
@@ -1036,7 +1038,7 @@ fn an_item_whose_reads_are_slow_is_blamed_once_others_are_committed_meanwhile() 
                 break;
             }
             assert!(blamed.is_empty(), "{others}: the {times}. time: {told:?}");
-            // The task is held, and nobody else: another one's timer is executed and committed.
+            // Only this task is held: a timer of another one is executed and committed.
             bench.executor.planned(false, Some(at(600)));
             let commands = bench.fill();
             let Some(Command::ReadTimers(read, ..)) =
@@ -1067,7 +1069,7 @@ fn an_item_whose_reads_are_slow_is_blamed_once_others_are_committed_meanwhile() 
     }
 }
 
-/// A right that is taken away counts at once: what was executed with it is not committed.
+/// A revoked right takes effect immediately: what was executed with it is not committed.
 #[test]
 fn nothing_is_committed_with_a_right_that_was_taken_away() {
     let granted = |delete: bool| {
@@ -1077,7 +1079,7 @@ fn nothing_is_committed_with_a_right_that_was_taken_away() {
             ..(*definition("sweep", Lane::Normal)).clone()
         })
     };
-    // All rights are there, one is taken away, the task itself is.
+    // All rights are present, one is revoked, the task itself is removed.
     for (less, now) in [(false, Some(granted(true))), (true, Some(granted(false))), (true, None)] {
         let mut bench = Bench::new(&[granted(true)]);
         let ticket = read_log(&bench.fed(&[("sweep", 0, 1)], vec![], vec![]));
@@ -1090,8 +1092,8 @@ fn nothing_is_committed_with_a_right_that_was_taken_away() {
     }
 }
 
-/// A missing privilege is nobody's item: nothing of the task is tried for a while, no attempt is
-/// used, and what other tasks have to do goes on.
+/// A missing privilege is not an item's fault: the task is not tried for a while, no attempt is
+/// used, and other tasks continue.
 #[test]
 fn what_the_database_refuses_holds_its_task_alone_and_costs_no_attempt() {
     let mut bench =
@@ -1102,7 +1104,7 @@ fn what_the_database_refuses_holds_its_task_alone_and_costs_no_attempt() {
     let (_, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["5"])))).remove(0);
     let commands = bench.step(Event::Committed(ticket, batch.id, Err(denied)));
     assert!(matches!(commands.as_slice(), [Command::Abandon(_)]), "{commands:?}");
-    // It is held, and the other task is not: its timer is read and executed meanwhile.
+    // The task is held, but the other one is not: its timer is read and executed in the meantime.
     bench.executor.planned(false, Some(at(600)));
     let commands = bench.fill();
     let Some(Command::ReadTimers(read, ..)) =
@@ -1114,7 +1116,7 @@ fn what_the_database_refuses_holds_its_task_alone_and_costs_no_attempt() {
     let commands = bench.step(Event::TimersRead(read.number, Ok(both)));
     let keys: Vec<_> = acts(&commands).into_iter().map(|(_, keys)| keys).collect();
     assert_eq!(keys, [vec!["6".to_owned()]]);
-    // Then it is read again, with no attempt used.
+    // The timer is then read again, with no attempt used.
     bench.now = bench.now + Duration::from_secs(1);
     let commands = bench.fill();
     let Some(Command::ReadTimers(read, ..)) =
@@ -1167,12 +1169,12 @@ fn a_stream_that_cannot_be_read_holds_back_itself_alone() {
     assert_eq!(*streams, [(Partition(1), Seq(1))], "the broken one is left alone");
     let (ticket, read) = (*ticket, whole(vec![logged("sweep", "c", 1, 2)]));
     bench.step(Event::LogRead(ticket, Ok(read)));
-    // It is tried again by itself.
+    // The item is tried again alone.
     let again = bench.executor.deadline().expect("a time to try it again");
     bench.now = again;
     let commands = bench.fill();
     assert!(commands.iter().any(|c| matches!(c, Command::Backlog(_))), "{commands:?}");
-    // It was numbered anew meanwhile, from where it had ended on.
+    // The stream was renumbered in the meantime, after its last number.
     let repaired =
         Stream { task: "sweep".into(), partition: Partition(0), acked: Seq(2), tail: Seq(3) };
     let commands = bench.step(Event::Backlog(Ok(vec![repaired])));
@@ -1194,7 +1196,7 @@ fn a_stream_whose_positions_went_back_is_executed_from_where_the_store_stands() 
     bench.step(Event::TimersRead(1, Ok(Vec::new())));
     bench.step(Event::RetriesRead(1, Ok(Vec::new())));
     bench.step(Event::Backlog(Ok(vec![stream(90, 90)])));
-    // A copy from before the last items was put back, and two more have come since.
+    // A copy from before the last items was restored, and two more have arrived since.
     bench.executor.planned(true, None);
     bench.fill();
     let out = bench.step(Event::Backlog(Ok(vec![stream(40, 42)])));
@@ -1203,12 +1205,12 @@ fn a_stream_whose_positions_went_back_is_executed_from_where_the_store_stands() 
         _ => None,
     });
     assert_eq!(read, Some(vec![(Partition(0), Seq(40))]));
-    // What was done after the copy waits for its time again.
+    // Items that were done after the copy are waiting again.
     assert!(out.iter().any(|command| matches!(command, Command::ReadTimers(..))), "{out:?}");
     assert!(out.iter().any(|command| matches!(command, Command::ReadRetries(..))), "{out:?}");
 }
 
-/// The store was put back by less than a look at it shows: only the commit finds out.
+/// The store was restored to a slightly earlier state, so that only the commit detects it.
 #[test]
 fn a_stream_that_is_further_back_than_was_thought_is_read_from_where_it_stands() {
     let mut bench = Bench::new(&[definition("sweep", Lane::Normal)]);
@@ -1218,7 +1220,7 @@ fn a_stream_that_is_further_back_than_was_thought_is_read_from_where_it_stands()
     let (ticket, batch) = commits(&bench.step(Event::Acted(ticket, acted(&["a", "b"])))).remove(0);
     let commands = bench.step(for_ticket(all_committed(&batch), ticket));
     let ticket = read_log(&commands);
-    // An answer that is older than what follows is not taken.
+    // An answer that is older than what follows is ignored.
     bench.executor.planned(true, None);
     assert!(bench.fill().iter().any(|command| matches!(command, Command::Backlog(_))));
     let read = whole(vec![logged("sweep", "c", 0, 3)]);

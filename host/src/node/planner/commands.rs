@@ -1,4 +1,4 @@
-//! What somebody asks from outside: taken in order, applied under the fence.
+//! Commands from outside: read in order, applied under the fence.
 
 use besom_core::plan::{Admission, admit};
 
@@ -9,7 +9,7 @@ impl Planner {
     /// How many commands are read at a time.
     const COMMANDS_PAGE: usize = 64;
 
-    /// Looks for commands now: somebody has put one down.
+    /// Checks for commands now, because one was submitted.
     pub fn nudge(&mut self, now: Time) {
         if self.fence.is_some() {
             self.fetch_at = Some(now);
@@ -61,12 +61,12 @@ impl Planner {
         }
     }
 
-    /// A run has ended: what waited for it is looked at again.
+    /// Reconsiders the commands that were waiting for a run to end.
     pub(super) fn unpark(&mut self) {
         self.commands.extend(self.parked.drain(..));
     }
 
-    /// What a command comes to; none: it waits for a run to end.
+    /// The effect and result of a command; `None`: it waits for a run to end.
     fn effect(&self, fence: &Fence, row: &CommandRow) -> Option<(CommandEffect, String)> {
         let refuse = |words: String| (CommandEffect::Refuse(words.clone()), words);
         Some(match &row.command {
@@ -95,7 +95,7 @@ impl Planner {
             Asked::Pause { task } => match self.tasks.get(task).map(|task| &task.state.paused) {
                 None => refuse(format!("there is no task {task} in the leader's configuration")),
                 Some(Some(pause)) => {
-                    refuse(format!("{task} is paused already, by {}: {}", pause.by, pause.reason))
+                    refuse(format!("{task} is already paused by {}: {}", pause.by, pause.reason))
                 }
                 Some(None) => (CommandEffect::Pause(task.clone()), "paused".into()),
             },
@@ -107,23 +107,25 @@ impl Planner {
             Asked::Cancel { run } => match self.runs.get(run) {
                 None => refuse(format!("run {run} is not active")),
                 Some(active) if active.cancelled.is_some() => {
-                    refuse(format!("run {run} is cancelled already"))
+                    refuse(format!("run {run} is already cancelled"))
                 }
-                // Its items keep their places in their streams: they are done, not taken out.
+                // The planned items keep their places in the streams: they are executed, not
+                // removed.
                 Some(active) if active.cycle.is_none() => refuse(format!(
-                    "nothing of run {run} is left to cancel: its scan has ended, and what it has \
-                     planned is still done"
+                    "run {run} has nothing left to cancel: its scan has ended; the planned items \
+                     are still executed"
                 )),
                 Some(_) => {
                     let words = format!("cancelled by {}: {}", row.by, row.reason);
                     (CommandEffect::Cancel(*run, words), "cancelled".into())
                 }
             },
-            // It was meant for whoever led when it was asked.
-            Asked::Resign if row.at < self.since => {
-                refuse(format!("that leadership has ended: term {} began since", fence.term))
-            }
-            Asked::Resign => (CommandEffect::Note, format!("term {} is given up", fence.term)),
+            // The request was meant for an earlier leader.
+            Asked::Resign if row.at < self.since => refuse(format!(
+                "that leadership has already ended: term {} has begun since",
+                fence.term
+            )),
+            Asked::Resign => (CommandEffect::Note, format!("resigned term {}", fence.term)),
             Asked::Edited { .. }
             | Asked::Loaded { .. }
             | Asked::Reloaded { .. }
@@ -131,18 +133,21 @@ impl Planner {
             | Asked::Drained { .. }
             | Asked::Rejoined { .. } => (CommandEffect::Note, "noted".into()),
             Asked::RetryDead(selector) => {
-                (CommandEffect::RetryDead(selector.clone()), "to be tried again".into())
+                (CommandEffect::RetryDead(selector.clone()), "will be retried".into())
             }
             Asked::DiscardDead(selector) => {
                 (CommandEffect::DiscardDead(selector.clone()), "discarded".into())
             }
-            Asked::Unknown => refuse("this version of the leader does not know it".into()),
+            Asked::Unknown => {
+                refuse("the leader's version of Besom does not know this command".into())
+            }
             Asked::RepairStreams { task } => {
-                (CommandEffect::RepairStreams(task.clone()), "numbered anew".into())
+                (CommandEffect::RepairStreams(task.clone()), "renumbered".into())
             }
             Asked::RetryMessages(selector) => (
                 CommandEffect::RetryMessages(selector.clone()),
-                "to be delivered again, but for those that a later one of their key has followed"
+                "will be delivered again, except messages that a later message with the same key \
+                 has followed"
                     .into(),
             ),
         })
@@ -160,13 +165,13 @@ impl Planner {
             Ok(applied) => applied,
             Err(error) => {
                 match error {
-                    // Sent again as it is: decided anew it could come to something else.
+                    // The command is sent again unchanged: a new decision could differ.
                     store::Error::Unknown(_) => {
                         self.doubt = true;
                         self.unanswered = Some(applying);
                     }
-                    // It cannot be applied as it was decided, or it is gone. The others go on;
-                    // it comes again with what is read next, if it still waits.
+                    // The command cannot be applied as decided, or no longer exists. The others
+                    // continue; if it is still pending, it is read again.
                     store::Error::Invalid(_) | store::Error::TooLarge(_) => self.doubt = true,
                     store::Error::Busy(_)
                     | store::Error::Unavailable(_)
@@ -199,21 +204,21 @@ impl Planner {
                     task.state.last_slot = Some(self.now);
                     task.next = Some(self.now);
                 }
-                // From when its schedule counts the store has decided.
+                // The store has decided from when the schedule counts.
                 self.doubt = true;
             }
             CommandEffect::Cancel(run, words) => {
-                // It ends with its scan, or with the last of its items.
+                // The run ends with its scan, or with the last of its items.
                 if let Some(active) = self.runs.get_mut(&run) {
                     active.cancelled = Some(words);
                 }
             }
             CommandEffect::RetryDead(_) if applied.dead > 0 => notices.push(Notice::Revived),
-            // Only now is it marked as applied: the next leader does not resign as well.
+            // It is marked as applied only now, so that the next leader does not resign as well.
             CommandEffect::Note if row.command == Asked::Resign => {
                 notices.push(Notice::Resign);
             }
-            // The courier looks for messages by itself, and an executor at what was broken.
+            // The courier and the executor discover these changes themselves.
             CommandEffect::RetryMessages(_)
             | CommandEffect::RepairStreams(_)
             | CommandEffect::Note

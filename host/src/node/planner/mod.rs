@@ -1,9 +1,8 @@
-//! Plans: slots become runs, runs scan, scans become items.
+//! The planner: slots become runs, runs scan, scans become items.
 //!
-//! The planner of a node works only while the node leads, and everything it writes carries
-//! the fence. What it knows is loaded from the store when the leadership begins and is
-//! forgotten when it ends. A run has one command under way at a time; runs of different
-//! tasks go on beside one another.
+//! The planner works only while its node leads, and everything it writes carries the fence. Its
+//! state is loaded from the store when the leadership begins and discarded when it ends. Each run
+//! has one command under way at a time; runs of different tasks proceed in parallel.
 //!
 //! ```text
 //! slot due ── decide ──> run ── tenants ── scan ── scan ... ── end of scan ──> ended
@@ -33,163 +32,167 @@ use crate::task::TaskDefinition;
 
 pub use slots::Scheduled;
 
-/// What the store remembers, read when a leadership begins.
+/// The stored state, read when a leadership begins.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Loaded {
-    /// Of every task it has seen.
+    /// The states of all tasks ever seen.
     pub states: Vec<TaskState>,
-    /// Runs that have not ended.
+    /// The runs that have not ended.
     pub runs: Vec<Run>,
 }
 
 /// Why a page was not planned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScanError {
-    /// The plugin's fault, or its tenant's: the cycle goes on with the next.
+    /// The plugin failed, possibly because of the tenant's data. The scan continues with the next
+    /// tenant.
     Failed(String),
-    /// The infrastructure's: the same page is tried again.
+    /// The infrastructure failed. The same page is tried again.
     Infrastructure(String),
-    /// The database refuses what the scan needs: the task is held, and the same page is tried
+    /// The database rejects the reads of the scan. The task is held, and the same page is tried
     /// again.
     Refused(Cause, String),
-    /// The answer to its planning was lost: it is tried again, and may have been planned.
+    /// The result of planning the page is unknown. The page is tried again and may already have
+    /// been planned.
     Unknown(String),
-    /// So many items of the task wait already: it is asked again later.
+    /// This number of items of the task is already waiting. The scan pauses.
     Full(u64),
-    /// The leadership is over.
+    /// The leadership has ended.
     Fenced,
 }
 
-/// What has happened.
+/// An input of the planner.
 #[derive(Debug)]
 pub enum Event {
-    /// Slots were decided (or not).
+    /// The result of a slot decision.
     Decided(Decided, store::Result<Vec<RunId>>),
     /// The tenants of a run.
     Tenants(RunId, Result<Vec<Tenant>, ScanError>),
-    /// A page was scanned and planned; whether the scan goes on.
+    /// A page was scanned and planned; the flag says whether the scan continues.
     Planned(RunId, Result<(Planned, bool), ScanError>),
-    /// The scan of a run has ended; whether the run has.
+    /// The scan of a run has ended; the flag says whether the run has ended too.
     ScanEnded(RunId, store::Result<bool>),
     /// Commands from outside.
     Commands(store::Result<Vec<CommandRow>>),
-    /// A command was applied.
+    /// The result of applying a command.
     Applied(Box<Applying>, store::Result<Applied>),
-    /// What the store remembers, read again.
+    /// The stored state, read again.
     Reread(store::Result<Loaded>),
 }
 
-/// Slots on their way to the store.
+/// A slot decision on its way to the store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decided {
-    /// What was decided, complete.
+    /// The complete decision.
     pub decision: SlotDecision,
-    /// When to look at the tasks again.
+    /// When to consider the tasks again.
     pub next: Vec<(TaskName, Option<Time>)>,
 }
 
 /// A command on its way to the store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Applying {
-    /// The command.
+    /// The command as stored.
     pub row: CommandRow,
-    /// What it comes to.
+    /// Its effect.
     pub effect: CommandEffect,
-    /// For whoever asked.
+    /// The result for the requester.
     pub result: String,
 }
 
-/// What is to be done.
+/// An output of the planner.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Write decided slots and start their runs.
     Decide(Fence, Box<Decided>),
     /// Ask the plugin for tenants.
     Tenants {
-        /// The run.
+        /// The run that needs them.
         run: RunId,
-        /// What it runs by.
+        /// The definition of the run.
         definition: Arc<TaskDefinition>,
-        /// After this one.
+        /// Return tenants after this one.
         after: Option<Tenant>,
-        /// At most so many.
+        /// Maximum number of tenants.
         limit: u32,
     },
-    /// Scan a page from the tenant's cursor, and plan it.
+    /// Scan a page from the tenant's cursor and plan it.
     Scan(Scan),
-    /// The scan has ended.
+    /// Record the end of a scan.
     EndScan {
-        /// The leader's.
+        /// The leader's fence.
         fence: Fence,
-        /// The run.
+        /// The run whose scan has ended.
         run: RunId,
         /// Where the next cycle begins.
         cursor: Option<Tenant>,
-        /// What has failed.
+        /// The error, if the scan failed.
         error: Option<String>,
     },
     /// Read commands from outside.
     FetchCommands,
-    /// Apply one.
+    /// Apply a command.
     Apply(Fence, Box<Applying>),
-    /// Read again what the store remembers: what the planner takes for it may be wrong.
+    /// Read the stored state again, because the planner's copy may be wrong.
     Reread,
 }
 
-/// A page to be scanned.
+/// A request to scan a page.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Scan {
-    /// The leader's.
+    /// The leader's fence.
     pub fence: Fence,
-    /// The run.
+    /// The run that scans.
     pub run: RunId,
-    /// What it runs by.
+    /// The definition of the run.
     pub definition: Arc<TaskDefinition>,
-    /// The tenant.
+    /// The tenant to scan; `None`: all tenants.
     pub tenant: Option<Tenant>,
-    /// Candidates at most.
+    /// Maximum number of candidates.
     pub limit: u32,
-    /// Items to be planned at most.
+    /// Maximum number of items to plan.
     pub quota: u64,
 }
 
-/// What follows for the rest of the node from an event.
+/// A consequence of an event for the rest of the node.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Notice {
     /// Items were planned.
     Planned {
-        /// Into the log.
+        /// Whether items were appended to the log.
         to_log: bool,
-        /// Timers, the earliest.
+        /// The earliest due time among the new timers.
         earliest_due: Option<Time>,
     },
     /// A run was started with this definition.
     Started(RunId, Arc<TaskDefinition>),
-    /// A run is over.
+    /// A run has ended.
     Ended(RunId),
-    /// Dead letters are to be tried again.
+    /// Dead letters were moved to the retries.
     Revived,
-    /// The store refuses this leader.
+    /// The store has rejected this leader.
     Fenced,
-    /// Somebody has asked for another leader.
+    /// The leader was asked to resign.
     Resign,
 }
 
-/// The spans of planning, from the configuration.
+/// The limits and intervals of planning, from the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
-    /// How often commands from outside are looked for.
+    /// How often commands from outside are read.
     pub command_poll: Duration,
-    /// Candidates asked for at a time.
+    /// Number of candidates requested at a time.
     pub page: u32,
-    /// Pages of one tenant in one run, in case none of their candidates can be planned.
+    /// Maximum number of pages of one tenant in one run, in case none of their candidates can be
+    /// planned.
     pub pages_max: u32,
-    /// How late a slot may be begun and still count as on time.
+    /// How late a slot may start and still count as on time.
     pub grace: Duration,
-    /// Everything is planned, whatever the schedules say, until nothing new is found; then
-    /// the node is done.
+    /// A pass: everything is planned regardless of the schedules until nothing new is found; then
+    /// the node stops.
     pub pass: bool,
-    /// Rounds of a pass: whoever plans in each of them plans without end.
+    /// Maximum number of rounds of a pass. A task that plans new items in every round is reported
+    /// as endless.
     pub rounds_max: u32,
 }
 
@@ -213,19 +216,19 @@ struct Task {
     state: TaskState,
     deciding: bool,
     next: Option<Time>,
-    /// How often in a row the store has refused what was decided of this task, and until
-    /// when nothing is decided of it.
+    /// How often in a row the store has rejected a decision about this task, and until when no
+    /// decision is made.
     refusals: u32,
     hold_until: Option<Time>,
-    /// Slots that the store refuses because they ran before.
+    /// Slots that the store rejects because they already ran.
     ran: BTreeSet<Time>,
-    /// Run once at the next opportunity: a leadership has begun, or the settings changed.
+    /// Run once at the next opportunity: a leadership has begun, or the settings have changed.
     at_start: bool,
 }
 
 impl Task {
-    /// Takes out what ran before, under an earlier term whose clock was ahead: it is explained
-    /// already.
+    /// Removes slots that already ran under an earlier term whose clock was ahead: they are already
+    /// recorded.
     fn leave_what_ran(&self, starts: &mut Vec<Start>, slots: &mut Vec<SlotRecord>) {
         if self.ran.is_empty() {
             return;
@@ -234,7 +237,7 @@ impl Task {
         slots.retain(|record| record.outcome != SlotOutcome::Ran || !self.ran.contains(&record.to));
     }
 
-    /// When something is to be decided of it.
+    /// When the task needs a decision.
     fn wanted_at(&self) -> Option<Time> {
         self.next.map(|at| self.hold_until.map_or(at, |hold| at.max(hold)))
     }
@@ -245,12 +248,12 @@ impl Task {
 struct Active {
     run: Run,
     definition: Arc<TaskDefinition>,
-    /// The way through the tenants; none once the scan has ended.
+    /// The progress through the tenants; `None` once the scan has ended.
     cycle: Option<Cycle>,
-    /// The command to repeat, and when: the infrastructure has failed.
+    /// The command to repeat after a failure of the infrastructure, and when.
     again: Option<(Time, fair::Command)>,
     failures: u32,
-    /// How often in a row the reads of the same place took all the time of their call.
+    /// How often in a row the reads of the same page used up the time of their call.
     slow: u32,
     cancelled: Option<String>,
 }
@@ -263,32 +266,30 @@ pub struct Planner {
     /// When the leadership began.
     since: Time,
     tasks: BTreeMap<TaskName, Task>,
-    /// What the store remembers of tasks that are not in the configuration: one that comes
-    /// back is still paused.
+    /// The states of tasks that are not in the configuration: a task that returns is still paused.
     absent: BTreeMap<TaskName, TaskState>,
     runs: BTreeMap<RunId, Active>,
     commands: VecDeque<CommandRow>,
     /// Commands that wait for a run to end.
     parked: Vec<CommandRow>,
     applying: bool,
-    /// A command whose answer was lost: the same is sent again, and does nothing twice.
+    /// A command whose result is unknown. It is sent again unchanged, which has no further effect.
     unanswered: Option<Box<Applying>>,
-    /// Decisions on their way to the store: an answer that comes twice is one, and a late one says
-    /// nothing about a later decision.
+    /// Decisions on their way to the store. A repeated answer is ignored, and a late one does not
+    /// affect a later decision.
     asked: Vec<Decided>,
-    /// The store may have done something that the planner does not know of, or forgotten
-    /// something: nothing is decided before it has been read again.
+    /// Set if the store may differ from the planner's copy. Nothing is decided until then.
     doubt: bool,
     rereading: bool,
-    /// Runs that ended while it was read: the answer may be older.
+    /// Runs that ended while the state was being read; the answer may be older.
     ended_meanwhile: BTreeSet<RunId>,
-    /// Runs that somebody has seen in the store and that are not known here (yet).
+    /// Runs that were seen in the store but are not (yet) known here.
     strangers: BTreeSet<RunId>,
     fetching: bool,
     fetch_at: Option<Time>,
     hold_until: Option<Time>,
     failures: u32,
-    /// Of a pass: tasks whose last run planned something, or that have not run yet.
+    /// In a pass: tasks whose last run planned items, or that have not run yet.
     unfinished: HashSet<TaskName>,
     rounds: u32,
     endless: Vec<TaskName>,
@@ -296,11 +297,11 @@ pub struct Planner {
     now: Time,
 }
 
-/// What a run goes by: the definition it was started with, where that can still be called, with no
-/// right that was taken away since.
+/// The definition of a run: the one that it was started with if that can still be called, without
+/// rights that were revoked since.
 pub fn definition_of(run: &Run, current: &Arc<TaskDefinition>) -> Arc<TaskDefinition> {
     match serde_json::from_str::<TaskDefinition>(&run.definition) {
-        // A version of the plugin that is gone cannot be called any more.
+        // A plugin version that is no longer loaded cannot be called.
         Ok(own) if own.digest == current.digest && own != **current => {
             Arc::new(own.restricted_to(current))
         }
@@ -308,7 +309,7 @@ pub fn definition_of(run: &Run, current: &Arc<TaskDefinition>) -> Arc<TaskDefini
     }
 }
 
-/// Of a task that the store has never seen.
+/// The state of a task that the store has never seen.
 fn initial_state(name: &TaskName) -> TaskState {
     TaskState {
         task: name.clone(),
@@ -323,14 +324,14 @@ fn initial_state(name: &TaskName) -> TaskState {
 impl Planner {
     const HOLD_MIN: Duration = Duration::from_millis(50);
     const HOLD_MAX: Duration = Duration::from_secs(5);
-    /// So often in a row the reads of one place of a scan may take all the time of their call.
+    /// How often in a row the reads of one page may use up the time of their call.
     const SLOW_MAX: u32 = 3;
-    /// How often a run whose scan has ended is looked at, until it has ended.
+    /// How often a run whose scan has ended is checked until it has ended.
     const END_PAUSE: Duration = Duration::from_secs(30);
-    /// How long a scan waits for the owners to catch up before it looks again.
+    /// How long a scan waits for the owners to catch up before it checks again.
     const FULL_PAUSE: Duration = Duration::from_secs(1);
 
-    /// A planner that does not lead.
+    /// Creates a planner that does not lead.
     pub fn new(settings: Settings) -> Planner {
         Planner {
             settings,
@@ -360,7 +361,7 @@ impl Planner {
         }
     }
 
-    /// The leadership has begun. `tasks` are those of the configuration.
+    /// Starts a leadership. `tasks` are those of the configuration.
     pub fn lead(
         &mut self,
         now: Time,
@@ -387,13 +388,12 @@ impl Planner {
         }
     }
 
-    /// The leadership is over.
+    /// Ends the leadership.
     pub fn cease(&mut self) {
         *self = Planner::new(self.settings);
     }
 
-    /// The tasks of the configuration from now on. What runs goes on with the definition
-    /// it was started with.
+    /// Replaces the configured tasks. Active runs keep the definition that they were started with.
     pub fn redefine(&mut self, now: Time, tasks: &BTreeMap<TaskName, Scheduled>) {
         self.now = now;
         if self.fence.is_none() {
@@ -445,12 +445,13 @@ impl Planner {
         );
     }
 
-    /// Tasks of a pass that planned in its last round.
+    /// The tasks of a pass that planned items in its last round.
     pub fn endless(&self) -> &[TaskName] {
         &self.endless
     }
 
-    /// Whether a pass has found nothing new (or goes on for ever), and everything it planned has left the scans.
+    /// Whether a pass has found nothing new (or has reached its last round), and all its scans have
+    /// ended.
     pub fn pass_is_complete(&self) -> bool {
         self.settings.pass
             && self.fence.is_some()
@@ -459,7 +460,7 @@ impl Planner {
             && self.tasks.values().all(|task| !task.deciding)
     }
 
-    /// Runs that have not ended, and whether they are scanning.
+    /// The runs that have not ended, and whether they are scanning.
     pub fn active(&self) -> impl Iterator<Item = (&Run, bool)> {
         self.runs.values().map(|active| (&active.run, active.cycle.is_some()))
     }
@@ -469,7 +470,7 @@ impl Planner {
         self.tasks.iter().map(|(name, task)| (name, task.next))
     }
 
-    /// When something is to be done next, apart from answers.
+    /// When the planner needs attention next, apart from answers.
     pub fn deadline(&self) -> Option<Time> {
         self.fence.as_ref()?;
         if let Some(hold) = self.hold_until.filter(|at| *at > self.now) {
@@ -484,7 +485,7 @@ impl Planner {
             .min()
     }
 
-    /// Takes the answer to a command in; [`Planner::plan`] goes on from there.
+    /// Processes the answer to a command; [`Planner::plan`] continues from there.
     pub fn step(
         &mut self,
         now: Time,
@@ -504,8 +505,8 @@ impl Planner {
         }
     }
 
-    /// Begins whatever is due. `idle`: the executor has nothing to do but wait (a pass
-    /// begins its next round then).
+    /// Starts everything that is due. `idle`: the executor only waits (a pass then starts its next
+    /// round).
     pub fn plan(&mut self, now: Time, idle: bool, out: &mut Vec<Command>) {
         self.now = now;
         let Some(fence) = self.fence.clone() else { return };
@@ -524,12 +525,12 @@ impl Planner {
         self.repeat(out);
     }
 
-    /// An answer of the store that ends the leadership, or makes the planner wait.
+    /// Handles an error of the store: it ends the leadership or makes the planner wait.
     fn failed(&mut self, error: &store::Error, notices: &mut Vec<Notice>) {
         if matches!(error, store::Error::Fenced) {
             notices.push(Notice::Fenced);
         }
-        // Several answers may tell of one failure.
+        // Several answers may report the same failure.
         if self.hold_until.is_some_and(|at| self.now < at) {
             return;
         }
@@ -537,7 +538,7 @@ impl Planner {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// How long to wait after so many failures in a row.
+    /// The pause after this number of failures in a row.
     fn pause(failures: u32) -> Duration {
         Self::HOLD_MIN.saturating_mul(1 << failures.min(10)).min(Self::HOLD_MAX)
     }

@@ -1,11 +1,11 @@
-//! Runs: started, led through their tenants, ended.
+//! Runs: started, scanned tenant by tenant, ended.
 
 use besom_core::plan::{Admission, admit};
 
 use super::*;
 
 impl Planner {
-    /// A run is under way from now on.
+    /// Adds a run that is now under way.
     pub(super) fn adopt(
         &mut self,
         run: Run,
@@ -28,9 +28,9 @@ impl Planner {
         self.go_on(id, next, out);
     }
 
-    /// Ends the scan of a run once more. Two commits that take the last items of a run at once
-    /// do not see each other, and what the later one would have found out may be lost with its
-    /// connection: then nobody else notices that the run is over.
+    /// Ends the scan of a run again. Two concurrent commits that take the last items of a run do
+    /// not see each other, and the result of the later one may be lost with its connection; then
+    /// only this check notices that the run has ended.
     fn look_at_end() -> fair::Command {
         fair::Command::End { cursor: None, error: None }
     }
@@ -47,8 +47,8 @@ impl Planner {
             page: self.settings.page,
             pages: self.settings.pages_max,
         };
-        // What falls due has to be planned before it does: such a run goes on until its
-        // window is complete. A pass goes on until nothing is left.
+        // Due items have to be planned before they fall due: such a run continues until its window
+        // is complete. A pass continues until nothing is left.
         let complete = self.settings.pass || definition.lane == crate::ports::guests::Lane::Due;
         let quota = if complete {
             Quota { tenants: u32::MAX, candidates: u64::MAX, pages: u32::MAX, ..bounded }
@@ -63,7 +63,7 @@ impl Planner {
         }
     }
 
-    /// Turns the cycle's next commands into commands of the node.
+    /// Turns the commands of the cycle into commands of the node.
     fn go_on(&mut self, id: RunId, next: Vec<fair::Command>, out: &mut Vec<Command>) {
         let (Some(fence), Some(active)) = (self.fence.clone(), self.runs.get_mut(&id)) else {
             return;
@@ -166,7 +166,7 @@ impl Planner {
             ScanError::Infrastructure(_) | ScanError::Unknown(_) | ScanError::Refused(..) => {
                 let now = self.now;
                 if let (ScanError::Unknown(_), Some(active)) = (&error, self.runs.get_mut(&id)) {
-                    // The page may be in the queues: its owners look, and a pass looks again.
+                    // The page may be in the queues: its owners check, and a pass checks again.
                     notices.push(Notice::Planned { to_log: true, earliest_due: Some(now) });
                     active.run.planned += 1;
                     *self.planned_in_round.entry(active.run.task.clone()).or_default() += 1;
@@ -180,8 +180,8 @@ impl Planner {
         }
     }
 
-    /// Whether the reads of the same place of a scan were slow so often that the scan goes on with
-    /// the next: a tenant whose scan costs too much is no wall for those behind it.
+    /// Whether the reads of the same page were slow so often that the scan continues with the next
+    /// tenant. An expensive tenant must not block those after it.
     fn is_slow_again(&mut self, id: RunId) -> bool {
         let Some(active) = self.runs.get_mut(&id) else { return false };
         active.slow += 1;
@@ -192,7 +192,7 @@ impl Planner {
         again
     }
 
-    /// Repeats what the infrastructure has failed to do.
+    /// Repeats commands after a failure of the infrastructure.
     pub(super) fn repeat(&mut self, out: &mut Vec<Command>) {
         let due: Vec<(RunId, fair::Command)> = self
             .runs
@@ -236,7 +236,7 @@ impl Planner {
             }
             Err(error) => {
                 self.failed(&error, notices);
-                // The store does not know the run: was it put back to an older state?
+                // The store does not know the run: it may have been restored to an earlier state.
                 self.doubt |= matches!(error, store::Error::Invalid(_));
                 let at = self.hold_until.unwrap_or(self.now);
                 if let Some(active) = self.runs.get_mut(&id) {
@@ -250,10 +250,10 @@ impl Planner {
         }
     }
 
-    /// These runs had not ended when somebody looked. One that is known here, whose scan is
-    /// over and that is not among them has ended by the commit of another node. One that is
-    /// not known here was started by a decision whose answer is lost, or still under way: it
-    /// is taken up if the next look finds it as well.
+    /// Compares with the runs that had not ended when the store was read. A known run whose scan
+    /// has ended and that is not among them was ended by the commit of another node. An unknown run
+    /// was started by a decision whose answer is lost or still under way; it is adopted if the next
+    /// check finds it too.
     pub fn still_active(&mut self, active: &[Run], notices: &mut Vec<Notice>) {
         if self.fence.is_none() {
             return;
@@ -275,7 +275,7 @@ impl Planner {
         }
     }
 
-    /// A run is over: its scan has ended, and none of its items is in the log.
+    /// A run has ended: its scan has ended, and none of its items is in the log.
     pub fn ended(&mut self, id: RunId, notices: &mut Vec<Notice>) {
         let Some(active) = self.runs.remove(&id) else { return };
         if self.rereading {
@@ -292,7 +292,7 @@ impl Planner {
         }
     }
 
-    /// Begins the next round of a pass, once the one before has been worked off.
+    /// Starts the next round of a pass after the previous one has been worked off.
     pub(super) fn next_round(&mut self, fence: &Fence, idle: bool, out: &mut Vec<Command>) {
         let busy = self.tasks.values().any(|task| task.deciding);
         if busy || !idle || !self.runs.is_empty() || self.unfinished.is_empty() {
@@ -306,8 +306,8 @@ impl Planner {
             self.unfinished.clear();
             return;
         }
-        // What one task has done may be what another has waited for: as long as anything
-        // was planned, all of them look again.
+        // The effects of one task may create candidates of another: as long as any task planned
+        // items, all of them scan again.
         if self.planned_in_round.values().any(|planned| *planned > 0) {
             self.unfinished = self.tasks.keys().cloned().collect();
         }
@@ -330,12 +330,12 @@ impl Planner {
         out.push(Command::Decide(fence.clone(), Box::new(decided)));
     }
 
-    /// The store is older than it was: what it remembers is read again.
+    /// Reads the stored state again, because the store is older than it was.
     pub fn read_again(&mut self) {
         self.doubt |= self.fence.is_some();
     }
 
-    /// Asks for what the store remembers, once nothing that would change it is under way.
+    /// Requests the stored state once nothing is under way that would change it.
     pub(super) fn look_again(&mut self, out: &mut Vec<Command>) {
         if self.rereading || self.applying || self.tasks.values().any(|task| task.deciding) {
             return;
@@ -346,8 +346,8 @@ impl Planner {
         out.push(Command::Reread);
     }
 
-    /// What the store remembers counts: runs that it does not have are dropped, runs that are
-    /// not known here are led, and slots are decided from where it stands.
+    /// Adopts the stored state: runs that it does not contain are dropped, unknown runs are
+    /// adopted, and slots are decided from its positions.
     pub(super) fn reread(
         &mut self,
         result: store::Result<Loaded>,
@@ -388,7 +388,7 @@ impl Planner {
             let definition = definition_of(&run, &task.scheduled.definition);
             self.adopt(run, definition, notices, out);
         }
-        // One that was applied is not among those that wait any more.
+        // Commands that were applied are no longer pending.
         self.commands.clear();
         self.parked.clear();
         self.fetch_at = Some(self.now);

@@ -1,21 +1,21 @@
-//! Slots: decided by core when their time comes, written under the fence, turned into runs.
+//! Slots: decided by the core when their time comes, written under the fence, turned into runs.
 
 use besom_core::cron::Schedule;
 use besom_core::plan::{ActiveRun, Admission, Leadership, Policy, Seen, admit, decide};
 
 use super::*;
 
-/// A task with its schedule read.
+/// A task with its parsed schedule.
 #[derive(Debug, Clone)]
 pub struct Scheduled {
-    /// The task.
+    /// The definition of the task.
     pub definition: Arc<TaskDefinition>,
-    /// Its schedule; none: only by trigger.
+    /// The schedule; `None`: the task runs only when triggered.
     pub schedule: Option<Schedule>,
 }
 
 impl Scheduled {
-    /// A run of the task.
+    /// A new run of the task.
     pub(super) fn run(&self, slot: Time, trigger: Trigger) -> NewRun {
         NewRun {
             task: self.definition.name.clone(),
@@ -26,7 +26,7 @@ impl Scheduled {
         }
     }
 
-    /// How its slots are treated, decided at most so late.
+    /// How its slots are treated. `grace` is how late a slot may start and still count as on time.
     pub fn policy(&self, grace: Duration) -> Policy {
         Policy {
             overlap: self.definition.overlap,
@@ -46,8 +46,8 @@ impl Planner {
             .collect()
     }
 
-    /// Decides about every task whose time has come, each in its own transaction: what the
-    /// store refuses of one does not hold the others.
+    /// Decides about every task whose time has come, each in its own transaction, so that a
+    /// rejection concerns only one task.
     pub(super) fn decide_due(&mut self, fence: &Fence, out: &mut Vec<Command>) {
         let now = self.now;
         let due: Vec<TaskName> = self
@@ -67,8 +67,8 @@ impl Planner {
             if let Some(ahead) = decided.set_back {
                 tracing::warn!(
                     task = %name,
-                    "its slots were decided {} s ahead of the store's clock, by a clock that was \
-                     wrong: they count from now on",
+                    "its slots were decided by a clock {} s ahead of the store's: the schedule \
+                     restarts from the present",
                     ahead.as_secs()
                 );
             }
@@ -134,7 +134,7 @@ impl Planner {
         }
         for state in decided.decision.states {
             if let Some(task) = self.tasks.get_mut(&state.task) {
-                // Only commands pause, and the cycle moves its own cursor.
+                // Only commands pause a task, and only the cycle moves its own cursor.
                 task.state = TaskState {
                     paused: task.state.paused.take(),
                     tenant_cursor: task.state.tenant_cursor.take(),
@@ -150,10 +150,10 @@ impl Planner {
         self.start_all(&decided.decision.runs, &ids, notices, out);
     }
 
-    /// The same slots are decided again: from where the store stands, if it may have written
-    /// them (the answer is lost) or says that they cannot be (they were written before).
+    /// Schedules a new decision about the same slots: from the state of the store, if it may have
+    /// written them (the answer is lost) or reports that they were written before.
     fn not_decided(&mut self, decided: &Decided, error: &store::Error, notices: &mut Vec<Notice>) {
-        // Where it was written after all, the run that is found says so.
+        // If the decision was written after all, the run that is found shows it.
         for run in &decided.decision.runs {
             if let Some(task) = self.tasks.get_mut(&run.task) {
                 task.at_start |= run.trigger == Trigger::Takeover;
@@ -166,8 +166,8 @@ impl Planner {
         }
         for (name, _) in &decided.next {
             if let Some(task) = self.tasks.get_mut(name) {
-                // The first refusal may be what an earlier term did and this one had not read.
-                // The next is that of a slot that ran under a clock that was wrong.
+                // The first rejection may be caused by something that an earlier term did and this
+                // one had not read. The second is caused by a slot that ran under a wrong clock.
                 if task.refusals > 0 {
                     task.ran = decided.decision.runs.iter().map(|run| run.slot).collect();
                 }
@@ -177,7 +177,7 @@ impl Planner {
         }
     }
 
-    /// Runs that the store has numbered are under way.
+    /// Adds the runs that the store has numbered.
     pub(super) fn start_all(
         &mut self,
         runs: &[NewRun],
@@ -186,7 +186,7 @@ impl Planner {
         out: &mut Vec<Command>,
     ) {
         let Some(term) = self.fence.as_ref().map(|fence| fence.term) else { return };
-        // It was done before, and the first answer is lost.
+        // The decision was written before, and its first answer was lost.
         self.doubt |= ids.len() < runs.len();
         for (new, id) in runs.iter().zip(ids) {
             let Some(task) = self.tasks.get(&new.task) else { continue };

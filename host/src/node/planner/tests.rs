@@ -1,4 +1,4 @@
-//! What the planner makes of answers that are lost, refused or come from an older store.
+//! How the planner handles answers that are lost, rejected or from an older store.
 
 use besom_core::cron::Schedule;
 use besom_core::ids::Term;
@@ -83,7 +83,7 @@ fn leading(names: &[&str]) -> Planner {
     let (mut notices, mut out) = (Vec::new(), Vec::new());
     let loaded = Loaded::default();
     planner.lead(at(0), fence(), loaded, &tasks(names), &mut notices, &mut out);
-    // Each is seen for the first time: only where its schedule begins is noted.
+    // Each task is seen for the first time: only the beginning of its schedule is recorded.
     for decided in decisions(&plan(&mut planner, at(0))) {
         let runs = (1..=decided.decision.runs.len() as u64).map(RunId).collect();
         step(&mut planner, at(0), Event::Decided(decided, Ok(runs)));
@@ -140,7 +140,7 @@ fn a_decision_whose_answer_is_lost_is_read_again_and_its_run_is_led() {
     let run = run_of(7, &decided.decision.runs[0]);
     let states = decided.decision.states.clone();
     step(&mut planner, at(11), Event::Decided(decided, Err(store::Error::Unknown("?".into()))));
-    // Nothing is decided before the store has said where it stands.
+    // Nothing is decided before the state of the store has been read.
     assert_eq!(plan(&mut planner, at(12)), [Command::Reread]);
     assert_eq!(plan(&mut planner, at(12)), []);
     let loaded = Loaded { states, runs: vec![run] };
@@ -171,7 +171,7 @@ fn what_the_store_refuses_of_one_task_does_not_hold_the_others() {
     assert_eq!(plan(&mut planner, at(11)), [Command::Reread]);
 }
 
-/// A leader whose clock was ahead has run the slot before; the store refuses it to this one.
+/// A leader whose clock was ahead has already run the slot; the store rejects it from this leader.
 #[test]
 fn a_slot_that_ran_before_does_not_hold_up_those_behind_it() {
     let mut planner = leading(&["sweep"]);
@@ -216,7 +216,7 @@ fn an_answer_to_an_earlier_decision_says_nothing_of_a_later_one() {
     planner.ended(RunId(1), &mut Vec::new());
     let second = decisions(&plan(&mut planner, at(20))).remove(0);
     assert_eq!(second.decision.states[0].last_slot, Some(at(20)));
-    // It comes twice, while the second is on its way.
+    // The answer arrives twice, while the second decision is on its way.
     answer(&mut planner, 20, &first, 1);
     assert_eq!(decisions(&plan(&mut planner, at(20))), []);
     answer(&mut planner, 20, &second, 2);

@@ -1,5 +1,5 @@
-//! A node that is asked to resign: it marks the command, gives the lease up, stays out for
-//! a while, and leads again where nobody else does.
+//! A node that is asked to resign: it marks the command as applied, releases the lease, stays out
+//! of the election for a while, and leads again if no other node does.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::Resignation;
 use crate::ports::store::{self, Applied, CommandEffect, CommandRow};
 
 const TIMING: Timing = Timing { ttl: Duration::from_secs(15), renew: Duration::from_secs(5) };
-/// The clock when the node is born.
+/// The clock when the node is created.
 const BEGIN: Time = Time::from_secs(1_750_000_000);
 
 struct World {
@@ -51,7 +51,7 @@ impl World {
         self.step(Event::Tick)
     }
 
-    /// It wins the election that it stands for, under that term.
+    /// The node wins its election, under that term.
     fn leads(&mut self, term: u64) -> Fence {
         let fence = fence(term);
         let won = CampaignResult::Won(fence.clone());
@@ -65,7 +65,7 @@ impl World {
         fence
     }
 
-    /// The leader reads these commands; what it wants applied.
+    /// The leader reads these commands; returns what it wants to apply.
     fn reads(&mut self, fence: &Fence, rows: Vec<CommandRow>) -> Vec<planner::Applying> {
         let event = planner::Event::Commands(Ok(rows));
         let out = self.step(Event::Planner(fence.term, event));
@@ -128,11 +128,11 @@ fn the_command_is_marked_before_the_lease_is_given_up() {
     let applying = asked.remove(0);
     assert_eq!(
         (&applying.effect, applying.result.as_str()),
-        (&CommandEffect::Note, "term 4 is given up")
+        (&CommandEffect::Note, "resigned term 4")
     );
     assert_eq!(world.node.role(), Role::Leading, "not before the store has the mark");
 
-    // A store that does not answer is asked again; the lease stays.
+    // A store that does not answer is asked again; the lease is kept.
     let failed = world.applied(&fence, applying, Err(store::Error::Busy("busy".into())));
     assert!(!resigns(&failed, &fence), "{failed:?}");
     let again = world.advance(Duration::from_secs(1));
@@ -150,7 +150,7 @@ fn who_has_resigned_stays_out_for_a_while_and_leads_again_if_nobody_else_does() 
     let (mut world, first, out) = World::resigned();
     assert!(resigns(&out, &first), "{out:?}");
     assert!(world.step(Event::Resigned).is_empty());
-    // The lease is free, and others are to have it.
+    // The lease is free, and another node should get it.
     assert!(!stands(&world.step(Event::LeaderChanged)));
     assert!(!stands(&world.advance(TIMING.renew - Duration::from_millis(1))));
     let wake = world.node.sleep(world.now()).expect("it wakes by itself");
@@ -158,7 +158,7 @@ fn who_has_resigned_stays_out_for_a_while_and_leads_again_if_nobody_else_does() 
     assert!(stands(&world.advance(wake)));
     let second = world.leads(5);
     assert_eq!(world.node.fence(), Some(&second));
-    // The request of that time is not the new leader's.
+    // The request was not meant for the new leader.
     let asked = world.reads(&second, vec![resign(BEGIN)]);
     assert!(matches!(&asked[0].effect, CommandEffect::Refuse(why) if why.contains("term 5 began")));
 }
@@ -183,7 +183,7 @@ fn a_node_with_a_wrong_clock_resigns_and_stands_again_when_it_is_set() {
     world.leads(5);
 }
 
-/// In a cluster the membership keeps the lease alive: it does not run out by itself.
+/// In a cluster the membership keeps the lease alive: it does not expire by itself.
 #[test]
 fn a_lease_that_could_not_be_given_up_is_given_up_later() {
     let (mut world, fence, _) = World::resigned();
@@ -203,7 +203,7 @@ fn a_node_that_starts_with_a_wrong_clock_does_not_stand() {
     assert!(stands(&world.step(Event::Barred(Bar::Clock, false))));
 }
 
-/// Who was asked to resign as well stays away until both are over.
+/// A node that was also asked to resign stays out until both conditions are over.
 #[test]
 fn a_wrong_clock_and_a_request_to_resign_do_not_end_each_other() {
     let (mut world, _, _) = World::resigned();
@@ -241,7 +241,7 @@ fn what_is_in_flight_is_finished_first_but_not_waited_for_without_end() {
     assert_eq!(asked.step(at(10), false, at(20)), Some(besom_core::election::Event::Resign));
     assert_eq!((asked.is_asked(), asked.deadline()), (false, Some(at(20))));
 
-    // A lease lost meanwhile has nothing to give up.
+    // If the lease was lost in the meantime, there is nothing to release.
     let mut lost = Resignation::Asked { until: at(10) };
     lost.ceased();
     assert_eq!((lost, lost.step(at(99), true, at(100))), (Resignation::None, None));

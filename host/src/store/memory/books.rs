@@ -1,4 +1,4 @@
-//! The books: what the history says, the recount of the counters, and what pruning removes.
+//! The books: the history, the recount of the counters, and pruning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -110,12 +110,12 @@ impl State {
         let mut seen: BTreeSet<&Identity> = BTreeSet::new();
         for item in self.all_waiting() {
             if !seen.insert(&item.identity) {
-                found.push(format!("{:?} waits twice", item.identity));
+                found.push(format!("{:?} is waiting twice", item.identity));
             }
         }
         let index: BTreeSet<&Identity> = self.waiting.iter().collect();
         let astray = index.symmetric_difference(&seen);
-        found.extend(astray.map(|id| format!("{id:?} and the index of what waits disagree")));
+        found.extend(astray.map(|id| format!("{id:?} and the index of waiting items disagree")));
         let mut open: BTreeMap<RunId, u64> = BTreeMap::new();
         for (_, item) in self.streams.values().flat_map(|stream| stream.items.values()) {
             *open.entry(item.run).or_default() += 1;
@@ -153,7 +153,7 @@ impl State {
         Ok(pruned)
     }
 
-    /// Images that leave with their history row are counted as well.
+    /// Images that are removed with their history row are counted as well.
     fn prune_history(&mut self, before: Time, limit: u32) -> Pruned {
         let old = self.history.values().filter(|recorded| recorded.row.at < before);
         let old: Vec<u64> = old.map(|recorded| recorded.row.id).take(limit as usize).collect();
@@ -209,7 +209,7 @@ impl State {
             + self.prune_terms(before, limit)
     }
 
-    /// The newest terms stay, however old.
+    /// The newest terms are kept, however old.
     fn prune_terms(&mut self, before: Time, limit: u32) -> u64 {
         let newest = self.terms.keys().rev().nth(TERMS_KEPT as usize - 1).copied();
         remove_old(&mut self.terms, limit, |term, raised| {
@@ -217,7 +217,7 @@ impl State {
         })
     }
 
-    /// Removes dead letters that were resolved long ago; the baseline goes on counting them.
+    /// Removes dead letters that were resolved long ago; the baseline still counts them.
     fn prune_resolved(&mut self, before: Time, limit: u32) -> u64 {
         let old = |letter: &&DeadLetter| letter.resolved_at.is_some_and(|at| at < before);
         let mut old: Vec<_> =
@@ -232,7 +232,7 @@ impl State {
         old.len() as u64
     }
 
-    /// The last outcome of a task stays, however old.
+    /// The last outcome of each task is kept, however old.
     fn prune_slots(&mut self, before: Time, limit: u32) -> u64 {
         let mut last: BTreeMap<TaskName, Time> = BTreeMap::new();
         for slot in &self.slots {
@@ -249,7 +249,8 @@ impl State {
         pruned
     }
 
-    /// What a task settled is looked at again once in a retention; what a person gave up is not.
+    /// A version that a task settled may be planned again once per retention; a version that an
+    /// operator discarded may not.
     fn prune_settled(&mut self, before: Time, limit: u32) -> u64 {
         let mut pruned = 0;
         self.settled.retain(|_, marks| {
@@ -264,14 +265,14 @@ impl State {
     }
 }
 
-/// One thing found in a recount, and what it adds to the books.
+/// A finding of the recount, and its contribution to the books.
 struct Recount {
     account: Account,
     bump: fn(&mut Counts),
 }
 
-/// What a history row adds to the books. An item that was set aside is counted by its dead
-/// letter, and no longer once that was retried or discarded.
+/// A history row's contribution to the books. A dead letter counts its item, until it is retried or
+/// discarded.
 fn at_its_end(outcome: &str) -> Option<fn(&mut Counts)> {
     match outcome {
         "committed" => Some(|counts| counts.committed += 1),

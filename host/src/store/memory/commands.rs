@@ -1,4 +1,4 @@
-//! What is asked from outside, and its effect under the leader's fence.
+//! Operators' commands, and their effects under the leader's fence.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@
 //!              └────────────────┴──> left      └───────────┴──> skip, retry or dead
 //! ```
 //!
-//! One mutex stands for the one writer: there is nothing to lock for an anchor.
+//! One mutex takes the place of the single writer: an anchor needs no lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,14 +26,14 @@ use crate::ports::store::{
     Batch, BeforeImage, Committed, DeadLetter, Decision, Entry, Error, HistoryRow, LeftOut, Outcome,
 };
 
-/// What is known to a whole commit.
+/// What applies to the whole commit.
 struct Commit<'a> {
     batch: &'a Batch,
     collections: &'a Collections,
     now: Time,
 }
 
-/// How an item ended, for its row of the history.
+/// An item's end, for its history row.
 struct End {
     outcome: &'static str,
     settled: bool,
@@ -83,13 +83,13 @@ impl State {
         Ok(committed)
     }
 
-    /// What a commit has done. A mark that is not known is given up, so that a copy of its
-    /// batch that still waits somewhere is never applied.
+    /// The result of a commit. An unknown mark is abandoned, so that a copy of its batch that is
+    /// still pending somewhere is never applied.
     pub(super) fn find_commit(&mut self, id: CommitId) -> Option<Committed> {
         self.commits.entry(id).or_default().clone()
     }
 
-    /// Which entries are left out with their effects, and why.
+    /// The entries that are left out with their effects, and why.
     fn left_out(&self, commit: &Commit<'_>) -> Vec<Option<LeftOut>> {
         let entries = &commit.batch.entries;
         let mut streams: BTreeMap<(&TaskName, Partition), Vec<(Seq, &Entry)>> = BTreeMap::new();
@@ -114,7 +114,7 @@ impl State {
         entries.iter().map(check).collect()
     }
 
-    /// A stream goes on from its cursor, under its owner, or is left out whole.
+    /// A stream continues at its cursor under its owner; otherwise it is left out entirely.
     fn stream_left_out(
         &self,
         commit: &Commit<'_>,
@@ -186,7 +186,7 @@ impl State {
         }
     }
 
-    /// Takes the item from where it waits.
+    /// Removes the item from where it was waiting.
     fn acknowledge(&mut self, entry: &Entry, now: Time, runs_ended: &mut Vec<RunId>) -> Item {
         let Item { identity, partition, .. } = &entry.item;
         let item = match entry.source {
@@ -200,7 +200,7 @@ impl State {
                 })
             }
         };
-        let item = item.expect("entries that do not wait were left out");
+        let item = item.expect("entries that are not waiting were left out");
         self.waiting.remove(&item.identity);
         if let Source::Log(_) = entry.source {
             if let Some(run) = self.runs.get_mut(&item.run) {
@@ -283,7 +283,7 @@ impl State {
         Ok(touched)
     }
 
-    /// Lets an item, taken from where it waited, go on without effects.
+    /// Ends or moves an item without effects, after it was removed from where it was waiting.
     fn settle(&mut self, commit: &Commit<'_>, mut item: Item, settle: &Settle) -> Outcome {
         let (node, id) = (&commit.batch.node, commit.batch.id);
         match settle {
@@ -320,7 +320,7 @@ impl State {
         }
     }
 
-    /// Open dead letters of what has now been done are resolved. They stay in the books.
+    /// Resolves open dead letters of an item that has been committed. They stay in the books.
     fn resolve(&mut self, identity: &Identity, now: Time) {
         let mut resolved = 0;
         for letter in self.dead.values_mut() {
@@ -350,7 +350,7 @@ impl State {
         self.history.insert(id, Recorded { row, images: end.images });
     }
 
-    /// Writes into the history that an operator discarded a dead letter.
+    /// Records in the history that an operator discarded a dead letter.
     pub(super) fn record_discarded(&mut self, item: &Item, at: Time, reason: &str) {
         let node = self.fence.as_ref().map(|(fence, _)| fence.node.clone());
         let node = node.unwrap_or_else(|| NodeName::from(""));
@@ -384,7 +384,7 @@ impl State {
     }
 }
 
-/// The absence of rows is only certain under an anchor, whose key the filter fixes. One writer
+/// An absence of rows is only certain under an anchor whose key the filter fixes. A single writer
 /// needs no lock, but a guard that another store would refuse is refused here as well.
 fn check_anchored(collection: &Collection, filter: &Filter) -> Result<(), Violation> {
     let fixed = |column: &String| {
@@ -395,10 +395,12 @@ fn check_anchored(collection: &Collection, filter: &Filter) -> Result<(), Violat
         return Ok(());
     }
     let name = &collection.name;
-    Err(Violation(format!("a guard on the absence of {name} fixes the key of none of its anchors")))
+    Err(Violation(format!(
+        "a guard on the absence of {name} does not fix the key of any of its anchors"
+    )))
 }
 
-/// The settlement with what the database said.
+/// The settlement with the database's message appended to its reason.
 fn because(settle: &Settle, said: &str) -> Settle {
     let mut settle = settle.clone();
     match &mut settle {
@@ -411,7 +413,7 @@ fn because(settle: &Settle, said: &str) -> Settle {
     settle
 }
 
-/// What an image weighs.
+/// The size of an image, in bytes.
 fn image_bytes(image: &BeforeImage) -> u64 {
     let fields = image.row.iter().flatten().map(|field| field.value.weight());
     let bytes: usize = fields.chain(image.key.iter().map(Value::weight)).sum();

@@ -1,7 +1,7 @@
 //! The order of values, and whether a condition holds.
 //!
-//! NULL comes before every value and equals itself. Values of one kind compare by their
-//! meaning: text and bytes byte by byte, decimals as numbers, JSON as its text.
+//! NULL comes before every value and equals itself. Values of one kind compare by meaning: text and
+//! bytes byte by byte, decimals as numbers, JSON as its text.
 
 use std::cmp::Ordering;
 
@@ -32,14 +32,14 @@ impl Ord for Ordered {
     }
 }
 
-/// The order of two values. Values of different kinds never meet in one column; they
-/// are ordered by kind so that the order is total.
+/// The order of two values. Values of different kinds never occur in one column; they are ordered
+/// by kind so that the order is total.
 pub(super) fn order(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::Null, Value::Null) => Ordering::Equal,
         (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
         (Value::Integer(a), Value::Integer(b)) => a.cmp(b),
-        // Zero has one value, whatever its sign.
+        // Positive and negative zero are the same value.
         (Value::Float(a), Value::Float(b)) => (a + 0.0).total_cmp(&(b + 0.0)),
         (Value::Decimal(a), Value::Decimal(b)) => order_decimals(a, b),
         (Value::Text(a), Value::Text(b)) | (Value::Json(a), Value::Json(b)) => a.cmp(b),
@@ -65,7 +65,7 @@ fn rank(kind: Option<Kind>) -> u8 {
     }
 }
 
-/// Compares two decimal numbers exactly, whatever zeros they are written with.
+/// Compares two decimal numbers exactly, whatever their leading and trailing zeros.
 fn order_decimals(a: &str, b: &str) -> Ordering {
     let (a, b) = (Digits::of(a), Digits::of(b));
     match (a.negative, b.negative) {
@@ -76,7 +76,7 @@ fn order_decimals(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// A decimal number without the zeros that do not count.
+/// A decimal number without its insignificant zeros.
 struct Digits<'a> {
     negative: bool,
     whole: &'a str,
@@ -102,7 +102,7 @@ impl<'a> Digits<'a> {
     }
 }
 
-/// Whether the value of a column meets a condition.
+/// Whether a column's value meets a condition.
 pub(super) fn holds(actual: &Value, condition: &Condition) -> bool {
     let ordering = order(actual, &condition.value);
     let known = *actual != Value::Null && condition.value != Value::Null;

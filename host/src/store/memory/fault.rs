@@ -1,4 +1,4 @@
-//! What can go wrong with a store, to be called forth by tests and simulations.
+//! Faults of a store that tests and simulations can inject.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -9,7 +9,7 @@ use super::MemoryStore;
 use super::state::State;
 use crate::ports::store::{Error, Result};
 
-/// Which operations of a handle fail.
+/// The kind of operation that fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum On {
     /// [`crate::ports::store::Store::commit`].
@@ -27,13 +27,13 @@ pub enum Fault {
     Busy,
     /// [`Error::Unavailable`].
     Unavailable,
-    /// [`Error::Unknown`], and nothing has happened nor ever will.
+    /// [`Error::Unknown`]; nothing has been applied, nor ever will be.
     UnknownNotApplied,
-    /// [`Error::Unknown`], and it has happened.
+    /// [`Error::Unknown`]; the operation has been applied.
     UnknownApplied,
 }
 
-/// What is to go wrong with one handle.
+/// The faults of one handle.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     away: bool,
@@ -58,7 +58,7 @@ impl MemoryStore {
         self.faults().queue(on).push_back(fault);
     }
 
-    /// Cuts this handle off from its store, or lets it back.
+    /// Cuts this handle off from its store, or reconnects it.
     pub fn set_away(&self, away: bool) {
         self.faults().away = away;
     }
@@ -67,7 +67,7 @@ impl MemoryStore {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs an operation, or fails it as it was told.
+    /// Performs an operation, or injects the fault that is due.
     pub(super) fn perform<T>(
         &self,
         on: On,
@@ -93,7 +93,7 @@ impl MemoryStore {
     }
 }
 
-/// A damage to the books, which an audit has to find.
+/// A corruption of the books, which an audit has to find.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Corruption {
     /// A history row disappears.
@@ -102,12 +102,12 @@ pub enum Corruption {
     LoseLog(TaskName, besom_core::ids::Partition, Seq),
     /// A timer disappears.
     LoseTimer(u64),
-    /// One more planned item in the counters of a task (of its first tenant).
+    /// A task's counter shows one more planned item (of its first tenant).
     MiscountPlanned(TaskName),
 }
 
 impl MemoryStore {
-    /// Damages the books behind the engine's back.
+    /// Corrupts the books behind the engine's back.
     pub fn corrupt(&self, corruption: &Corruption) {
         let mut state = self.lock();
         match corruption {

@@ -11,11 +11,11 @@ use crate::ports::store::{RunLine, RunLines};
 /// The lines of one run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Logged {
-    /// The number of the newest.
+    /// The number of the newest line.
     last: u64,
-    /// Lines that their nodes have dropped.
+    /// Lines that their nodes dropped.
     dropped: u64,
-    /// The newest, numbered up to `last` without a gap.
+    /// The newest lines, numbered up to `last` without gaps.
     kept: VecDeque<LogLine>,
 }
 
@@ -50,7 +50,7 @@ impl State {
         }
     }
 
-    /// Removes lines of runs that are gone, at most so many.
+    /// Removes lines of runs that no longer exist, at most this many.
     pub(super) fn prune_lines(&mut self, limit: u32) -> u64 {
         let (mut left, runs) = (limit as usize, &self.runs);
         self.lines.retain(|run, logged| {

@@ -1,11 +1,11 @@
-//! Comparing a mapping with the tables that are there.
+//! Compares a mapping with the existing tables.
 
 use besom_core::collection::{Anchor, Collection, Collections};
 
 use super::tables::{Table, Tables};
 use crate::ports::store::MappingFault;
 
-/// Everything in the mapping that the tables cannot carry.
+/// All faults of the mapping: everything that the tables do not support.
 pub(super) fn check(tables: &Tables, collections: &Collections) -> Vec<MappingFault> {
     let mut faults = Vec::new();
     for collection in collections.values() {

@@ -1,13 +1,12 @@
-//! The store in memory: the executable meaning of the port, for tests and simulations.
+//! The store in memory: the executable specification of the port, for tests and simulations.
 //!
-//! One plain synchronous [`state::State`] behind a mutex, with a method per operation; clarity
-//! comes before speed. An operation runs whole under the mutex, which is its transaction. The
-//! async methods never suspend, so that a simulation can poll them with a waker that does
-//! nothing, and the clock is injected.
+//! One synchronous [`state::State`] behind a mutex, with a method per operation; clarity comes
+//! before speed. An operation runs entirely under the mutex, which is its transaction. The async
+//! methods never suspend, so that a simulation can poll them with a waker that does nothing, and
+//! the clock is injected.
 //!
-//! What this module decides: what every operation of the port means, for every adapter. What
-//! it does not: how a database gets there (locks, isolation, SQL), and anything that lasts
-//! beyond the process.
+//! This module decides what every operation of the port means, for every adapter. It does not
+//! decide how a database achieves that (locks, isolation, SQL), and nothing outlives the process.
 //!
 //! ```text
 //!   MemoryStore ──┐   a handle per node, each with its mapping and its faults
@@ -47,17 +46,17 @@ use state::State;
 /// An injected clock.
 pub type Clock = Arc<dyn Fn() -> Time + Send + Sync>;
 
-/// How many partitions a store has unless it is told otherwise.
+/// The default number of partitions.
 pub const PARTITIONS_DEFAULT: u32 = 64;
 
-/// One node's handle of a store in memory.
+/// One node's handle to a store in memory.
 pub struct MemoryStore {
     shared: Arc<Shared>,
     collections: RwLock<Arc<Collections>>,
     faults: Mutex<Faults>,
 }
 
-/// What a store held at some time.
+/// A copy of a store's content.
 #[derive(Debug)]
 pub struct Backup(Box<State>);
 
@@ -68,25 +67,25 @@ struct Shared {
 }
 
 impl MemoryStore {
-    /// An empty store, whose activity observes from now on.
+    /// An empty store; its activity is observed from now on.
     ///
     /// # Panics
-    /// If `partitions` is 0.
+    /// Panics if `partitions` is 0.
     pub fn new(partitions: u32, timeouts: Timeouts, clock: Clock) -> MemoryStore {
         assert!(partitions > 0, "a store has at least one partition");
         let state = State::new(partitions, Book::new(timeouts, clock()));
         MemoryStore::open(Arc::new(Shared { clock, partitions, state: Mutex::new(state) }))
     }
 
-    /// A store that checks neither the fence nor the owner epochs: stale leaders and owners
-    /// write. It exists so that a simulation can show that its checks catch them.
+    /// A store that checks neither the fence nor the owner epochs, so that stale leaders and owners
+    /// can write. It lets a simulation show that its checks detect that.
     pub fn broken_without_fence(partitions: u32, timeouts: Timeouts, clock: Clock) -> MemoryStore {
         let store = MemoryStore::new(partitions, timeouts, clock);
         store.lock().fence_disabled = true;
         store
     }
 
-    /// Another handle of the same store: of another node, or after a restart. It has no
+    /// Another handle to the same store: another node's, or one after a restart. It has no
     /// collections and no faults yet.
     pub fn handle(&self) -> MemoryStore {
         MemoryStore::open(Arc::clone(&self.shared))
@@ -96,28 +95,28 @@ impl MemoryStore {
         MemoryStore { shared, collections: RwLock::default(), faults: Mutex::default() }
     }
 
-    /// A copy of everything in it, as a backup takes it.
+    /// A copy of the whole content, as a backup contains it.
     pub fn back_up(&self) -> Backup {
         Backup(Box::new(self.lock().clone()))
     }
 
-    /// Puts the copy in its place: all that came after it is forgotten, for every handle.
+    /// Replaces the content by the copy, for every handle: later changes are lost.
     pub fn restore(&self, backup: Backup) {
         *self.lock() = *backup.0;
     }
 
-    /// Creates the table of a collection; its key columns and those of `not_null` may not be
-    /// null. A table that exists stays as it is.
+    /// Creates the table of a collection; its key columns and those of `not_null` must not be null.
+    /// An existing table is not changed.
     pub fn create_table(&self, collection: &Collection, not_null: &[&str]) {
         self.lock().tables.create(collection, not_null);
     }
 
-    /// What has been emitted, oldest first.
+    /// The emitted messages, oldest first.
     pub fn outbox(&self) -> Vec<Message> {
         self.lock().outbox.to_vec()
     }
 
-    /// Forgets all activity, as a server does that was flushed or restarted.
+    /// Discards all activity, as a server does when it is flushed or restarted.
     pub fn flush_activity(&self) {
         let now = self.time();
         self.lock().activity.flush(now);
@@ -132,7 +131,7 @@ impl MemoryStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A poisoned state is half written: going on with it would hide the panic's cause.
+        // A poisoned state is half written: continuing would hide the panic's cause.
         self.shared.state.lock().expect("an operation of the store panicked")
     }
 }

@@ -1,4 +1,4 @@
-//! The outbox: what was emitted, and what has become of it.
+//! The outbox: emitted messages and their deliveries.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::ports::store::{self, MessageQuery, MessageSelector, Result};
 /// A message in the outbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The topic.
+    /// The topic, which decides the route.
     pub topic: String,
-    /// The key, by which messages are kept in order.
+    /// The key that orders messages.
     pub key: String,
     /// The content.
     pub payload: Vec<u8>,
@@ -34,7 +34,7 @@ pub struct Message {
     pub(super) ended_at: Option<Time>,
 }
 
-/// Who emits, and when.
+/// The origin of a message, and the time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Origin<'a> {
     pub(super) task: Option<&'a TaskName>,
@@ -43,7 +43,7 @@ pub(super) struct Origin<'a> {
 }
 
 impl Message {
-    /// What is delivered in order.
+    /// The lane: messages that share it are delivered in order.
     fn lane(&self) -> (Option<&TaskName>, Option<&Tenant>, &str, &str) {
         (self.task.as_ref(), self.tenant.as_ref(), &self.topic, &self.key)
     }
@@ -95,7 +95,8 @@ impl State {
             let mut seen = BTreeSet::new();
             let mut first = Vec::new();
             for message in self.outbox.iter().filter(|m| m.topic == *topic) {
-                // Only the first of a lane; it blocks the others even before its time.
+                // Only the first message of a lane is delivered; it blocks the others even before
+                // it is due.
                 if message.stage == Stage::Pending
                     && seen.insert(message.lane())
                     && message.next_at <= now
@@ -199,7 +200,7 @@ impl State {
         found.map(row).collect()
     }
 
-    /// What waits of a task and a topic, at most so many of them counted.
+    /// The pending messages of a task and a topic; counts at most this many.
     pub(super) fn pending_messages(
         &self,
         task: &TaskName,
@@ -217,7 +218,7 @@ impl State {
         pending
     }
 
-    /// Removes the oldest that wait of a task and a topic.
+    /// Removes the oldest pending messages of a task and a topic.
     pub(super) fn drop_messages(
         &mut self,
         task: &TaskName,
@@ -238,7 +239,7 @@ impl State {
         gone
     }
 
-    /// Removes what has waited for long, of topics that have no route.
+    /// Removes old pending messages of topics without a route.
     pub(super) fn prune_unrouted(
         &mut self,
         before: Time,
@@ -256,7 +257,7 @@ impl State {
         pruned
     }
 
-    /// Removes what came to its end long ago.
+    /// Removes messages that ended long ago.
     pub(super) fn prune_messages(&mut self, before: Time, limit: u32) -> u64 {
         let mut pruned = 0;
         Arc::make_mut(&mut self.outbox).retain(|message| {
@@ -268,7 +269,7 @@ impl State {
     }
 }
 
-/// The latest of each key, of a task's own messages.
+/// The latest message of each key among a task's own messages.
 pub(super) fn deliveries(
     outbox: &[Message],
     task: &TaskName,

@@ -1,4 +1,4 @@
-//! Who owns which partition, and what has come into the queues for its owner.
+//! The owners of partitions, and the journal of arrivals for them.
 
 use besom_core::ids::{NodeName, OwnerEpoch, Partition};
 use besom_core::ownership::{Claim, PartitionRow, RingPosition};
@@ -31,7 +31,7 @@ impl State {
             .collect()
     }
 
-    /// Gives the partition to the node under a new epoch.
+    /// Assigns the partition to the node under a new epoch.
     pub(super) fn take(
         &mut self,
         node: &NodeName,
@@ -64,7 +64,7 @@ impl State {
         taken
     }
 
-    /// Notes that something has come for whoever owns it.
+    /// Records an arrival for the partition's owner.
     pub(super) fn arrived(&mut self, log: bool, timer: Option<Time>, retry: Option<Time>) {
         if log || timer.is_some() || retry.is_some() {
             let mark = self.arrivals.len() as u64 + 1;

@@ -1,4 +1,4 @@
-//! What a leader writes while planning: slots and runs, pages of candidates, the end of a scan.
+//! The leader's writes while planning: slots and runs, pages of candidates, the end of a scan.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use besom_core::time::Time;
 use super::state::{Numbered, State};
 use crate::ports::store::{DeadLetter, Error, PlanPage, Planned, Result, late_copy};
 
-/// What is to become of a candidate.
+/// The decision about a candidate.
 enum Fate {
     Plan,
     Waits,
@@ -35,9 +35,7 @@ impl State {
         for new in &decision.runs {
             if self.run_of_slot(new).is_some_and(|run| run.term != fence.term) {
                 let NewRun { task, slot, .. } = new;
-                return Err(Error::Invalid(format!(
-                    "the slot {slot} of {task} has its run already"
-                )));
+                return Err(Error::Invalid(format!("the slot {slot} of {task} already has a run")));
             }
         }
         let ids: Vec<RunId> =
@@ -65,8 +63,8 @@ impl State {
         }
     }
 
-    /// The run that a slot has: one that is scheduled, or started at a takeover, is its only
-    /// one.
+    /// The existing run of a slot: a scheduled run, or one started at a takeover, is the slot's
+    /// only run.
     fn run_of_slot(&self, new: &NewRun) -> Option<&Run> {
         let only = matches!(new.trigger, Trigger::Schedule | Trigger::Takeover);
         self.runs.values().find(|run| {
@@ -75,7 +73,7 @@ impl State {
     }
 
     fn start(&mut self, new: &NewRun, term: Term, now: Time) -> RunId {
-        // This leadership has started it: the answer was lost.
+        // This leadership has started it: only the answer was lost.
         if let Some(run) = self.run_of_slot(new) {
             return run.id;
         }
@@ -102,7 +100,7 @@ impl State {
         id
     }
 
-    /// Equal consecutive outcomes of a task share one row. What is written already is not
+    /// Consecutive slots of a task with equal outcomes share a row. A row that exists is not
     /// written again.
     fn record_slot(&mut self, slot: SlotRecord) {
         let same = |last: &SlotRecord| {
@@ -134,9 +132,11 @@ impl State {
             Some(run) if run.task == page.task && !run.scan_done => run.slot,
             Some(run) if run.task != page.task => {
                 let (id, own, other) = (run.id, &run.task, &page.task);
-                return Err(Error::Invalid(format!("run {id} is of {own}, not of {other}")));
+                return Err(Error::Invalid(format!("run {id} belongs to {own}, not to {other}")));
             }
-            Some(run) => return Err(Error::Invalid(format!("the scan of run {} is over", run.id))),
+            Some(run) => {
+                return Err(Error::Invalid(format!("the scan of run {} has ended", run.id)));
+            }
             None => return Err(Error::Invalid(format!("there is no run {}", page.run))),
         };
         let mut planned = Planned::default();
@@ -220,7 +220,7 @@ impl State {
         }
     }
 
-    /// Puts a new item where it waits, and into the books.
+    /// Adds a new item to where it waits, and to the books.
     fn enqueue(&mut self, item: Item, now: Time) -> Source {
         self.waiting.insert(item.identity.clone());
         let counts = self.counts_of(&item.identity);
@@ -262,8 +262,8 @@ impl State {
         Ok(self.runs.get(&run).is_some_and(|run| run.ended_at.is_some()))
     }
 
-    /// Ends the scan of a run, and the run if nothing of it is in the log. A scan that has
-    /// ended keeps how it ended.
+    /// Ends the scan of a run, and the run if it has nothing in the log. A scan that has already
+    /// ended keeps its result.
     pub(super) fn stop_scan(&mut self, run: RunId, error: Option<&str>, now: Time) {
         if let Some(run) = self.runs.get_mut(&run).filter(|run| !run.scan_done) {
             run.scan_done = true;

@@ -1,4 +1,4 @@
-//! The port, and activity, as calls of the state under its mutex.
+//! Implements the port and the activity as calls of the state under its mutex.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -446,7 +446,7 @@ impl Store for MemoryStore {
     }
 }
 
-/// The activity that [`Batch::activity_in_store`] speaks of.
+/// The activity that [`Batch::activity_in_store`] refers to.
 #[async_trait]
 impl Activity for MemoryStore {
     async fn states(&self, keys: &[String]) -> Result<Vec<activity::State>, activity::Error> {

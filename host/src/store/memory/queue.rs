@@ -1,4 +1,4 @@
-//! Reading what waits: streams, timers, retries, and how much of each there is.
+//! Reads of waiting items: streams, timers, retries, and their depths.
 
 use std::collections::BTreeMap;
 
@@ -120,7 +120,7 @@ fn earlier(known: Option<Time>, other: Time) -> Option<Time> {
     Some(known.map_or(other, |known| known.min(other)))
 }
 
-/// Whether a partition is asked for; none asks for all.
+/// Whether a partition is selected; none selects all.
 fn within(partitions: Option<&[Partition]>, partition: Partition) -> bool {
     partitions.is_none_or(|partitions| partitions.contains(&partition))
 }

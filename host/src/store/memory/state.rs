@@ -1,5 +1,5 @@
-//! Everything the store remembers, and the rules that several operations share: the fence,
-//! the ownership of partitions, what waits, and when a run ends.
+//! The store's content, and the rules that several operations share: the fence, the ownership of
+//! partitions, what is waiting, and when a run ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,11 +28,11 @@ pub(super) struct StreamState {
     pub(super) acked: Seq,
     /// The last written position.
     pub(super) tail: Seq,
-    /// What is not acknowledged, and since when it waits.
+    /// The items that are not acknowledged, and since when each has been waiting.
     pub(super) items: BTreeMap<Seq, (Time, Item)>,
 }
 
-/// A row of the history with what was before.
+/// A history row with its before-images.
 #[derive(Debug, Clone)]
 pub(super) struct Recorded {
     pub(super) row: HistoryRow,
@@ -46,16 +46,16 @@ pub(super) struct Begun {
     pub(super) items: Vec<(Source, Partition, Identity)>,
 }
 
-/// That a version of an item is not planned again.
+/// A version of an item that is not planned again.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mark {
     /// Since when.
     pub(super) at: Time,
-    /// Whether a person gave it up; if not, the task settled it.
+    /// Whether an operator discarded it; otherwise the task settled it.
     pub(super) given_up: bool,
 }
 
-/// What the store gives numbers to, each kind its own, from 1.
+/// The kinds of objects that the store numbers, each from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Numbered {
     Run,
@@ -67,7 +67,7 @@ pub(super) enum Numbered {
     Message,
 }
 
-/// Whose books: one task in one tenant.
+/// The account of the books: one task in one tenant.
 pub(super) type Account = (TaskName, Option<Tenant>);
 
 /// The store's whole content.
@@ -78,7 +78,7 @@ pub(super) struct State {
     pub(super) fence: Option<(FenceState, [u8; 32])>,
     pub(super) terms: BTreeMap<Term, FenceState>,
     pub(super) owners: BTreeMap<Partition, Owner>,
-    /// What has come into the queues from leaders, in order.
+    /// Arrivals in the queues from leaders, in order.
     pub(super) arrivals: Vec<Arrivals>,
     /// Only for [`super::MemoryStore::broken_without_fence`].
     pub(super) fence_disabled: bool,
@@ -86,10 +86,10 @@ pub(super) struct State {
     pub(super) tasks: BTreeMap<TaskName, TaskState>,
     pub(super) runs: BTreeMap<RunId, Run>,
     pub(super) slots: Vec<SlotRecord>,
-    /// With when each was last moved.
+    /// Each with the time of its last move.
     pub(super) cursors: BTreeMap<Account, (Time, Vec<u8>)>,
     pub(super) commands: BTreeMap<u64, CommandRow>,
-    /// What each applied command has done.
+    /// The result of each applied command.
     pub(super) done: BTreeMap<u64, Applied>,
 
     pub(super) streams: BTreeMap<(TaskName, Partition), StreamState>,
@@ -105,13 +105,13 @@ pub(super) struct State {
 
     pub(super) counts: BTreeMap<Account, Counts>,
     pub(super) history: BTreeMap<u64, Recorded>,
-    /// What was pruned from the history (`committed`, `skipped`, `discarded`) and of the
+    /// Counts of rows pruned from the history (`committed`, `skipped`, `discarded`) and of pruned
     /// resolved dead letters.
     pub(super) baseline: BTreeMap<Account, Counts>,
-    /// What each commit has done; none: its mark was asked for in vain, and is given up.
+    /// The result of each commit; none: its mark was looked up without success and is abandoned.
     pub(super) commits: BTreeMap<CommitId, Option<Committed>>,
     pub(super) begun: BTreeMap<CommitId, Begun>,
-    /// Shared with the snapshots that were taken of it.
+    /// Shared with the snapshots taken of it.
     pub(super) outbox: Arc<Vec<Message>>,
     pub(super) nodes: BTreeMap<NodeName, NodeRow>,
     pub(super) lines: BTreeMap<RunId, Logged>,
@@ -190,7 +190,7 @@ impl State {
         Ok(Raised { owned: taken.into_iter().map(take).collect() })
     }
 
-    /// Refuses a leader that is not the one who raised the fence last.
+    /// Refuses a leader other than the one that raised the fence last.
     pub(super) fn check_fence(&self, fence: &Fence) -> Result<()> {
         let shown = |(known, token): &(FenceState, [u8; 32])| {
             known.term == fence.term && *token == fence.token_hash
@@ -210,7 +210,7 @@ impl State {
 
     // ---- what waits
 
-    /// The item that waits there, and when it may be executed (none: at once).
+    /// The item that waits at a place, and the earliest time of its execution (none: at once).
     pub(super) fn waiting_at(
         &self,
         task: &TaskName,
@@ -227,7 +227,7 @@ impl State {
         }
     }
 
-    /// The same, to be changed in place.
+    /// Like `waiting_at`, for a change in place.
     pub(super) fn waiting_at_mut(
         &mut self,
         task: &TaskName,
@@ -251,7 +251,8 @@ impl State {
         self.retries.insert(id, (run_at, item));
     }
 
-    /// Blocks the item's version: the task has settled it, or (`given_up`) a person has.
+    /// Blocks the item's version: the task has settled it, or an operator has discarded it
+    /// (`given_up`).
     pub(super) fn block(&mut self, item: &Item, given_up: bool, now: Time) {
         let marks = self.settled.entry(item.identity.clone()).or_default();
         let before = marks.get(&item.version).is_some_and(|mark| mark.given_up);
@@ -266,7 +267,7 @@ impl State {
 
     // ---- runs
 
-    /// Ends a run that has nothing left to scan and nothing left in the log.
+    /// Ends a run whose scan has ended and that has nothing in the log.
     pub(super) fn end_if_complete(&mut self, id: RunId, now: Time) -> bool {
         let Some(run) = self.runs.get_mut(&id) else { return false };
         if run.ended_at.is_some() || !run.scan_done || run.open > 0 {
@@ -277,7 +278,7 @@ impl State {
     }
 }
 
-/// Whose books an item is in.
+/// The account that an item belongs to.
 pub(super) fn account(identity: &Identity) -> Account {
     (identity.task.clone(), identity.tenant.clone())
 }

@@ -1,4 +1,4 @@
-//! Streams that have lost items: how they stand, and their repair.
+//! Streams that have lost items: their state, and their repair.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ impl State {
         repaired
     }
 
-    /// Writes off what the counters know and nothing holds any more.
+    /// Writes off items that are in the counters but exist nowhere.
     fn write_off(&mut self, task: &TaskName) -> u64 {
         let mut there: BTreeMap<Account, u64> = BTreeMap::new();
         for item in self.all_waiting().filter(|item| item.identity.task == *task) {
@@ -68,7 +68,8 @@ impl State {
 }
 
 impl StreamState {
-    /// Numbers what is there behind the last number, where something is not; whether it was.
+    /// Renumbers the remaining items behind the last number if any is missing; returns whether one
+    /// was.
     fn number_anew(&mut self) -> bool {
         let whole = self.tail.0 - self.acked.0 == self.items.len() as u64;
         if whole {

@@ -1,9 +1,9 @@
-//! The user's tables as the model has them: rows by tenant and key, with the constraints
-//! that a database would enforce.
+//! The user's tables in the model: rows by tenant and key, with the constraints that a database
+//! would enforce.
 //!
-//! A change either takes effect whole or is a [`Violation`], which fails its own item. What a
-//! change touched comes back as it was before, for the before-images and for taking back an
-//! item whose later change is a violation.
+//! A change takes effect entirely or is a [`Violation`], which fails its own item. The previous
+//! state of what it touched is returned, for the before-images and for undoing an item whose later
+//! change is a violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use besom_core::value::{Field, Kind, RowKey, Value, is_decimal};
 use super::compare::{Ordered, holds};
 use crate::ports::store::BeforeImage;
 
-/// Why a guard or a change cannot be carried out on these tables.
+/// Why a guard or a change cannot be executed on these tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Violation(pub(super) String);
 
 /// A row: every column of its table.
 pub(super) type Columns = BTreeMap<String, Value>;
 
-/// What identifies a row in its table; the order of the table.
+/// The identity of a row in its table; defines the order of the table.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RowId {
     pub(super) tenant: Option<Tenant>,
@@ -46,7 +46,7 @@ pub(super) struct Table {
     pub(super) rows: BTreeMap<RowId, Arc<Columns>>,
 }
 
-/// A row that a change has touched, as it was before.
+/// The previous state of a row that a change has touched.
 #[derive(Debug, Clone)]
 pub(super) struct Touched {
     collection: String,
@@ -56,7 +56,7 @@ pub(super) struct Touched {
 }
 
 impl Touched {
-    /// The before-image, with the columns that are mapped.
+    /// The before-image, with the mapped columns.
     pub(super) fn image(&self, collections: &Collections) -> BeforeImage {
         let mapped = collections.get(&self.collection);
         let fields = |row: &Arc<Columns>| {
@@ -79,7 +79,7 @@ impl Touched {
 pub(super) struct Tables(BTreeMap<String, Arc<Table>>);
 
 impl Tables {
-    /// Creates a table that fits a collection; one that is there stays as it is.
+    /// Creates a table for a collection; an existing one is not changed.
     pub(super) fn create(&mut self, collection: &Collection, not_null: &[&str]) {
         self.0.entry(collection.table.clone()).or_insert_with(|| {
             Arc::new(Table {
@@ -102,7 +102,7 @@ impl Tables {
             .ok_or_else(|| Violation(format!("the table {} does not exist", collection.table)))
     }
 
-    /// The row of that key.
+    /// The row with this key.
     pub(super) fn row(
         &self,
         collection: &Collection,
@@ -113,7 +113,7 @@ impl Tables {
         Ok(self.of(collection)?.rows.get(&id))
     }
 
-    /// Whether a row of the tenant (none: of any) meets all conditions.
+    /// Whether a row of the tenant (none: of any tenant) meets all conditions.
     pub(super) fn exists(
         &self,
         collections: &Collections,
@@ -126,7 +126,7 @@ impl Tables {
         Ok(rows.any(|(id, row)| visible(collection, tenant, id) && meets(row, &filter.conditions)))
     }
 
-    /// Carries out a change, in the tenant.
+    /// Applies a change in the tenant.
     pub(super) fn apply(
         &mut self,
         collections: &Collections,
@@ -173,12 +173,12 @@ impl Tables {
                 }
                 Ok(touched)
             }
-            // The outbox is no table of the user.
+            // The outbox is not one of the user's tables.
             Change::Emit { .. } => Ok(Vec::new()),
         }
     }
 
-    /// Takes changes back, the last first.
+    /// Undoes changes, the last one first.
     pub(super) fn restore(&mut self, touched: &[Touched]) {
         for Touched { table, id, before, .. } in touched.iter().rev() {
             let Some(table) = self.0.get_mut(table) else { continue };
@@ -231,7 +231,10 @@ impl Tables {
         }
         let key = collection.key.iter().map(|name| row.get(name));
         if !key.eq(id.key.iter().map(|value| Some(&value.0))) {
-            return Err(Violation(format!("the key of a row of {} is fixed", collection.name)));
+            return Err(Violation(format!(
+                "the key of a row of {} cannot be changed",
+                collection.name
+            )));
         }
         self.table_mut(collection).rows.insert(id.clone(), Arc::new(row));
         Ok(vec![touched(collection, id, before)])
@@ -256,18 +259,20 @@ fn touched(collection: &Collection, id: RowId, before: Option<Arc<Columns>>) -> 
     Touched { collection, table, id, before }
 }
 
-/// A column plus an integer.
+/// The sum of a column and an integer.
 fn sum(row: &Columns, field: &Field) -> Result<Field, Violation> {
     let name = &field.name;
     match (row.get(name), &field.value) {
         (Some(Value::Integer(a)), Value::Integer(b)) => match a.checked_add(*b) {
             Some(sum) => Ok(Field::new(name, Value::Integer(sum))),
-            None => Err(Violation(format!("{name} would leave the 64 bits of an integer"))),
+            None => Err(Violation(format!("{name} would overflow a 64-bit integer"))),
         },
         (Some(Value::Null), Value::Integer(_)) => {
             Err(Violation(format!("{name} is null and cannot be incremented")))
         }
-        _ => Err(Violation(format!("{name} is no integer column, or its increment no integer"))),
+        _ => Err(Violation(format!(
+            "{name} is not an integer column, or its increment is not an integer"
+        ))),
     }
 }
 
@@ -279,7 +284,7 @@ pub(super) fn collection<'a>(
     collections.get(name).ok_or_else(|| Violation(format!("the collection {name} is not mapped")))
 }
 
-/// What identifies the row of a key, each value checked against its column.
+/// The identity of the row with this key; each value is checked against its column.
 pub(super) fn row_id(
     collection: &Collection,
     tenant: Option<&Tenant>,
@@ -293,7 +298,9 @@ pub(super) fn row_id(
     for (column, value) in collection.key.iter().zip(key) {
         check_kind(collection, column, value)?;
         if *value == Value::Null {
-            return Err(Violation(format!("{name}.{column} is part of the key and not null")));
+            return Err(Violation(format!(
+                "{name}.{column} is part of the key and cannot be null"
+            )));
         }
     }
     let tenant = match (&collection.tenant, tenant) {
@@ -317,7 +324,7 @@ fn id_of_fields(
     row_id(collection, tenant, &key)
 }
 
-/// Whether a value may stand in a column or be compared with it.
+/// Whether a value can be stored in a column or compared with it.
 pub(super) fn check_kind(
     collection: &Collection,
     column: &str,
@@ -352,12 +359,12 @@ pub(super) fn meets(row: &Columns, conditions: &[Condition]) -> bool {
     conditions.iter().all(|c| row.get(&c.column).is_some_and(|value| holds(value, c)))
 }
 
-/// Whether the rows of `tenant` (none: of all) include this one.
+/// Whether this row is among the rows of `tenant` (none: of all tenants).
 pub(super) fn visible(collection: &Collection, tenant: Option<&Tenant>, id: &RowId) -> bool {
     collection.tenant.is_none() || tenant.is_none() || id.tenant.as_ref() == tenant
 }
 
-/// Whether every row of a read set is there.
+/// Whether every row of a read set exists.
 pub(super) fn is_complete(
     tables: &Tables,
     collections: &Collections,

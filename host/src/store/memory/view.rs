@@ -1,4 +1,4 @@
-//! Reading the user's tables as they were at one instant.
+//! Reads of the user's tables as of one instant.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use super::tables::{
 use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
 use crate::store::record::room::Room;
 
-/// A read names what the mapping does not have: the caller's fault, on any attempt.
+/// A read names something that is not mapped: the caller's fault, on any attempt.
 impl From<Violation> for Error {
     fn from(violation: Violation) -> Error {
         Error::Invalid(violation.0)
@@ -40,14 +40,14 @@ pub(super) struct View {
     pub(super) bytes_max: AtomicU64,
 }
 
-/// Where a row stands in a range: the tenant, the index, the key.
+/// The position of a row in a range: the tenant, the index, the key.
 type Position = (Option<Tenant>, Vec<Ordered>, Vec<Ordered>);
 
-/// A [`Position`] as it is handed out in [`RangePage::next`].
+/// A [`Position`] as encoded in [`RangePage::next`].
 #[derive(Serialize, Deserialize)]
 struct Cursor(Option<Tenant>, Vec<Value>, Vec<Value>);
 
-/// A range of which every name and value has been checked.
+/// A range whose names and values have been checked.
 struct Scan<'a> {
     range: &'a Range,
     collection: &'a Collection,
@@ -60,7 +60,7 @@ impl Scan<'_> {
         (id.tenant.clone(), self.index.iter().map(value).collect(), id.key.clone())
     }
 
-    /// Whether the row is inside prefix and bounds.
+    /// Whether the row is within prefix and bounds.
     fn includes(&self, row: &Columns) -> bool {
         let (range, prefix) = (self.range, self.range.prefix.len());
         let value = |at: usize| self.index.get(at).and_then(|column| row.get(column));
@@ -81,7 +81,7 @@ impl View {
     fn open(&self) -> Result<()> {
         if (self.clock)() > self.opened_at + self.open_max {
             let longest = self.open_max;
-            let words = format!("the snapshot was open beyond {longest:?}");
+            let words = format!("the snapshot was open for longer than {longest:?}");
             return Err(Error::Refused(Cause::Slow, words));
         }
         Ok(())
@@ -101,7 +101,9 @@ impl View {
         let bounds = range.lower.iter().chain(&range.upper);
         let bounded = index.get(range.prefix.len());
         if range.prefix.len() > index.len() || (bounded.is_none() && bounds.clone().count() > 0) {
-            return Err(Error::Invalid(format!("prefix and bounds go beyond the index of {name}")));
+            return Err(Error::Invalid(format!(
+                "prefix and bounds have more columns than the index of {name}"
+            )));
         }
         for (column, value) in index.iter().zip(&range.prefix) {
             check_kind(collection, column, value)?;
@@ -117,7 +119,7 @@ impl View {
         Ok(Scan { range, collection, index })
     }
 
-    /// The rows inside prefix and bounds, in ascending order.
+    /// The rows within prefix and bounds, in ascending order.
     fn rows(&self, tenant: Option<&Tenant>, scan: &Scan<'_>) -> Result<Vec<(Position, &Columns)>> {
         let rows = self.tables.of(scan.collection)?.rows.iter();
         let mut found: Vec<_> = rows
@@ -129,7 +131,7 @@ impl View {
     }
 }
 
-/// The columns of a row, in the order they are asked for.
+/// The requested columns of a row, in the requested order.
 fn project(row: &Columns, columns: &[String]) -> Row {
     columns.iter().map(|name| row.get(name).cloned().unwrap_or(Value::Null)).collect()
 }
@@ -141,12 +143,12 @@ fn weight(row: &Row) -> usize {
 fn encode((tenant, index, key): &Position) -> Result<Vec<u8>> {
     let plain = |values: &[Ordered]| values.iter().map(|v| v.0.clone()).collect();
     postcard::to_stdvec(&Cursor(tenant.clone(), plain(index), plain(key)))
-        .map_err(|e| Error::Invalid(format!("the end of the page cannot be written down: {e}")))
+        .map_err(|e| Error::Invalid(format!("the end of the page cannot be encoded: {e}")))
 }
 
 fn decode(cursor: &[u8]) -> Result<Position> {
     let Cursor(tenant, index, key) = postcard::from_bytes(cursor)
-        .map_err(|e| Error::Invalid(format!("`after` is not the `next` of a page: {e}")))?;
+        .map_err(|e| Error::Invalid(format!("`after` is not a page's `next`: {e}")))?;
     let ordered = |values: Vec<Value>| values.into_iter().map(Ordered).collect();
     Ok((tenant, ordered(index), ordered(key)))
 }
@@ -185,7 +187,7 @@ impl Snapshot for View {
         self.open()?;
         let scan = self.check(range)?;
         if range.limit == 0 {
-            return Err(Error::Invalid("a range read asks for at least one row".into()));
+            return Err(Error::Invalid("the limit of a range read must be at least 1".into()));
         }
         let after = range.after.as_deref().map(decode).transpose()?;
         let mut rows = self.rows(tenant, &scan)?;

@@ -1,15 +1,15 @@
-//! Anchors: the rows that hold still from the guards to the commit.
+//! Anchors: the rows that are locked from the guards to the commit.
 //!
-//! Every row that a guard depends on and every row that a change names by its key is locked
-//! before anything is judged or changed, table by table and row by row in the order of the keys,
-//! for all waves of a batch at once: two commits that want the same rows wait for each other in
-//! one order, and never in a circle.
+//! Every row that a guard depends on and every row that a change names by its key is locked before
+//! anything is judged or changed: table by table, and row by row in the order of the keys, for all
+//! waves of a batch at once. Two commits that need the same rows therefore wait for each other in
+//! one order, and never deadlock.
 //!
-//! The statement that locks a row also judges what a guard asks of *that row's own columns*, and
-//! reads the row as it is for the before-image. At READ COMMITTED a statement that had to wait
-//! for a row computes everything it selects of it anew, from the version that it got in the end,
-//! so both are about the row that is now held. That is true of the locked row alone: whatever a
-//! guard asks about other rows is left to a later statement.
+//! The statement that locks a row also judges a guard's conditions on *that row's own columns*, and
+//! reads the row for the before-image. At READ COMMITTED, a statement that had to wait for a row
+//! recomputes everything it selects of it from the version that it finally locked, so both apply to
+//! the locked row. That holds for the locked row only: a guard's conditions on other rows are left
+//! to a later statement.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use super::set::Set;
 use super::values::{Cell, Wire};
 use super::work::Work;
 
-/// How firmly a row is held.
+/// The strength of a row's lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Hold {
-    /// It stays as it is; rows that refer to it may still be inserted.
+    /// The row cannot change; rows that refer to it may still be inserted.
     AsItIs,
-    /// Whoever inserts a row that refers to it waits as well, and so does whoever has.
+    /// Inserts of rows that refer to it wait as well, and pending ones are waited for.
     Alone,
 }
 
-/// The rows to be locked, by table and collection.
+/// The rows to lock, by table and collection.
 #[derive(Default)]
 pub(super) struct Anchors {
     collections: BTreeMap<(String, String), Rows>,
@@ -46,23 +46,23 @@ pub(super) struct Anchors {
 struct Rows {
     table: Arc<Table>,
     hold: Hold,
-    /// What is asked of its rows, by the text of the conditions.
+    /// The conditions on its rows, by their text.
     shapes: BTreeMap<String, Conditions>,
     rows: Vec<Wanted>,
 }
 
-/// A row, and who wants what of it.
+/// A row, and what it is needed for.
 struct Wanted {
     key: Vec<Cell>,
     /// The guard that depends on it, by number.
     guard: Option<usize>,
-    /// What the guard asks of it: the shape, and the values.
+    /// The guard's condition on it: the shape, and the values.
     asked: Option<(String, Vec<Cell>)>,
-    /// The entry that wants it as it is.
+    /// The entry that needs its before-image.
     image: Option<usize>,
 }
 
-/// Where the answers will be.
+/// The positions of the answers.
 pub(super) struct Asked {
     collections: Vec<Answers>,
 }
@@ -70,26 +70,26 @@ pub(super) struct Asked {
 struct Answers {
     place: usize,
     table: Arc<Table>,
-    /// The guard of each row, whether it is judged here, and the entry that wants the row.
+    /// For each row: its guard, whether the guard is judged here, and the entry that needs the row.
     rows: Vec<(Option<usize>, bool, Option<usize>)>,
 }
 
-/// What the locks have come to.
+/// The results of the locks.
 #[derive(Default)]
 pub(super) struct Held {
-    /// Guards with a row that is there, and locked.
+    /// Guards whose row exists and is locked.
     pub(super) locked: HashSet<usize>,
     /// Guards on a row's own columns that hold.
     pub(super) holding: HashSet<usize>,
-    /// Rows as they are, by the entry whose first change is theirs.
+    /// Locked rows, by the entry whose first change applies to them.
     pub(super) images: Images,
 }
 
-/// Rows as they were locked, by the entry whose first change is theirs.
+/// Rows as they were when locked, by the entry whose first change applies to them.
 pub(super) type Images = HashMap<usize, Vec<Value>>;
 
 impl Anchors {
-    /// A row to be held; `guard` depends on it.
+    /// Adds a row to lock; `guard` depends on it.
     pub(super) fn row(
         &mut self,
         table: &Arc<Table>,
@@ -100,7 +100,7 @@ impl Anchors {
         self.add(table, Wanted { key, guard, asked: None, image: None }, hold);
     }
 
-    /// A row that a guard asks something about; `image` is the entry that wants it as it is.
+    /// Adds a row with a guard's condition; `image` is the entry that needs its before-image.
     pub(super) fn judged(
         &mut self,
         table: &Arc<Table>,
@@ -116,8 +116,8 @@ impl Anchors {
         self.add(table, wanted, Hold::AsItIs).shapes.entry(shape).or_insert(conditions);
     }
 
-    /// The rows that a work changes, but for those that a guard of its own looks at: they are
-    /// there already.
+    /// Adds the rows that a work changes, except those that its own guards look at: they have been
+    /// added already.
     pub(super) fn changed(&mut self, mapping: &Mapping, work: &Work<'_>) -> Result<(), Refusal> {
         for change in &work.proposal.changes {
             let (collection, key, hold) = match change {
@@ -157,14 +157,14 @@ impl Anchors {
         rows
     }
 
-    /// Asks for the locks: one statement for each collection.
+    /// Sends the locks: one statement per collection.
     pub(super) fn send(self, pipeline: &mut Pipeline<'_>) -> Asked {
         let rows = self.collections.into_values();
         Asked { collections: rows.filter_map(|rows| rows.send(pipeline)).collect() }
     }
 }
 
-/// The entry of a work, where its first change is of that row and needs the row as it was.
+/// The entry of a work whose first change applies to that row and needs its before-image.
 pub(super) fn wanted_image(work: &Work<'_>, collection: &str, key: &[Value]) -> Option<usize> {
     let first = work.proposal.changes.iter().find(|c| !matches!(c, Change::Emit { .. }))?;
     match first {
@@ -179,13 +179,14 @@ pub(super) fn wanted_image(work: &Work<'_>, collection: &str, key: &[Value]) -> 
 }
 
 impl Rows {
-    /// Rows are locked in the order of their keys. FOR NO KEY UPDATE holds a row as it is and
-    /// lets others insert below it; an absence, and a row that goes, need them to wait.
+    /// Rows are locked in the order of their keys. FOR NO KEY UPDATE keeps a row from changing and
+    /// lets others insert rows that refer to it; an absence, and a row to be deleted, need those
+    /// inserts to wait.
     fn send(self, pipeline: &mut Pipeline<'_>) -> Option<Answers> {
-        // Whoever has made the cells of a key has found its columns.
+        // The cells of a key exist, so its columns do.
         let key = self.table.key_columns().ok()?;
         let mut wires: Vec<Wire> = key.iter().map(|(_, form)| form.wire).collect();
-        // Which shape a row is judged by, where there are several.
+        // The shape that a row is judged by, if there are several.
         let chosen = (self.shapes.len() > 1).then(|| {
             wires.push(Wire::Integer);
             wires.len() - 1
@@ -246,7 +247,7 @@ impl Rows {
 }
 
 impl Asked {
-    /// What the answers say.
+    /// Reads the answers.
     pub(super) fn read(&self, answers: &[Vec<Row>]) -> Job<Held> {
         let mut held = Held::default();
         for collection in &self.collections {

@@ -1,8 +1,8 @@
-//! What a leader has put into the queues, for the owners that do not lead: a short journal.
+//! A short journal of a leader's additions to the queues, for the owners that do not lead.
 //!
-//! A mark is drawn from a counter's row, whose lock is held until the transaction ends: marks
-//! become visible in their order, so whoever has read up to one has missed nothing before it.
-//! (A sequence would not do: its numbers become visible in any order.)
+//! A mark is drawn from a counter's row, whose lock is held until the transaction ends. Marks
+//! therefore become visible in order, and a reader that has read up to one has missed none before
+//! it. (The numbers of a sequence would become visible in any order.)
 
 use besom_core::time::Time;
 
@@ -10,7 +10,7 @@ use super::error::{Job, invalid};
 use super::session::{Pipeline, Session, params};
 use crate::ports::store::Arrivals;
 
-/// How many entries are kept. Whoever has not asked for longer is told to look at everything.
+/// The number of entries kept. A reader that is further behind is told to read everything.
 const KEPT: i64 = 1_024;
 
 const NOTE: &str = "WITH next AS (UPDATE @.arrival_mark SET mark = mark + 1 RETURNING mark),
@@ -18,7 +18,8 @@ const NOTE: &str = "WITH next AS (UPDATE @.arrival_mark SET mark = mark + 1 RETU
   INSERT INTO @.arrival (mark, log, timer, retry)
   SELECT mark, $1::boolean, $2::int8, $3::int8 FROM next";
 
-/// Notes what has come. The last statement before the transaction ends: others wait for it.
+/// Records an arrival. It is the last statement of the transaction, because others wait for its
+/// lock.
 pub(super) fn note(
     pipeline: &mut Pipeline<'_>,
     log: bool,
@@ -30,7 +31,7 @@ pub(super) fn note(
     }
 }
 
-/// What has come since a mark. Where the journal does not reach back to it: anything may have.
+/// The arrivals since a mark; everything, if the journal does not reach back to it.
 pub(super) async fn since(session: &Session, mark: u64) -> Job<Arrivals> {
     let row = session
         .row(
@@ -40,7 +41,7 @@ pub(super) async fn since(session: &Session, mark: u64) -> Job<Arrivals> {
             params![i64::try_from(mark).unwrap_or(i64::MAX)],
         )
         .await?;
-    let row = row.ok_or_else(|| invalid("the store does not say what has arrived"))?;
+    let row = row.ok_or_else(|| invalid("the store returned no answer about arrivals"))?;
     let mark = row.try_get::<_, i64>(0)? as u64;
     let time =
         |at: usize| -> Job<Option<Time>> { Ok(row.try_get::<_, Option<i64>>(at)?.map(Time)) };

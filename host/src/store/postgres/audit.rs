@@ -1,4 +1,4 @@
-//! The audit: the books recounted in one snapshot, and whatever is wrong beyond numbers.
+//! The audit: recounts the books in one snapshot, and finds violations that counts do not show.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use super::tasks::names;
 use super::text::tenant_of;
 use crate::ports::store::{Audit, AuditRow, Counts};
 
-/// The most violations of one kind that are listed.
+/// The maximum number of violations listed per kind.
 const LISTED_MAX: usize = 100;
 
-/// How long the audit of a large store may take, statement by statement.
+/// The time limit of each statement of an audit of a large store.
 const STATEMENT_MAX: &str = "SET LOCAL statement_timeout = '15min'";
 
-/// Recounts.
+/// Performs the audit.
 pub(super) async fn audit(session: &mut Session) -> Job<Audit> {
     let mut first = Pipeline::default();
     first.simple("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ");
@@ -58,7 +58,7 @@ async fn recounted(session: &Session) -> Job<Audit> {
             let c = &mut recounted;
             c.planned = c.committed + c.skipped + c.dead + c.discarded + c.pending;
             let task = names.get(&task)?.clone();
-            // A counter that has gone back to nothing says nothing.
+            // A counter that is back at zero needs no row.
             let nothing = counted == Counts::default() && recounted == Counts::default();
             (!nothing).then_some(AuditRow { task, tenant, counted, recounted })
         })
@@ -93,8 +93,8 @@ const RECOUNTS: [(&str, Add); 10] = [
     ("SELECT task, tenant, count(*) FROM @.item GROUP BY 1, 2", |c, n| c.pending += n),
 ];
 
-/// Every query lists what must not be; a row is one violation, in words. That an item waits
-/// twice, or waits and could be planned again, cannot be: it is one row under its identity.
+/// Each query lists violations, one per row, as text. An item cannot wait twice, or wait and be
+/// plannable: it is one row, keyed by its identity.
 const VIOLATIONS: [&str; 7] = [
     "SELECT 'stream ' || t.name || '/' || s.part || ': ' || count(i.no) || ' of '
        || (s.tail - h.acked) || ' items between ' || h.acked || ' and ' || s.tail || ' are there'

@@ -1,7 +1,8 @@
-//! The budgets of rows per second that all nodes share: one instant for each task, as
-//! [`besom_core::budget`] has it, moved on by one statement that is its own transaction.
+//! The budgets of rows per second that all nodes share: one instant per task, as in
+//! [`besom_core::budget`], advanced by one statement in its own transaction.
 //!
-//! The table is not logged: taking waits for no disk, and a crash of the server begins anew.
+//! The table is not logged: taking rows waits for no disk write, and a crash of the server resets
+//! the budgets.
 
 use std::num::NonZeroU32;
 
@@ -14,8 +15,8 @@ use super::error::{Job, invalid};
 use super::session::{Session, params};
 use super::tasks::Tasks;
 
-/// Whoever waits for the row's lock compares its own instant with what it finds then; the row
-/// in `before` is at the most older than that, and whoever was refused asks again anyway.
+/// A statement that waited for the row's lock compares its own instant with the current row; the
+/// row in `before` may be older, but a caller that was refused asks again in any case.
 const TAKE: &str = "WITH asked AS (SELECT {now} AS now),
   taken AS (
     INSERT INTO @.row_budget AS b (task, free_at) SELECT $2::int4, now - $4::int8 + $3::int8 FROM asked
@@ -26,7 +27,7 @@ const TAKE: &str = "WITH asked AS (SELECT {now} AS now),
   SELECT EXISTS (SELECT 1 FROM taken), asked.now, before.free_at
   FROM asked LEFT JOIN @.row_budget before ON before.task = $2::int4";
 
-/// Takes rows, if they are free.
+/// Takes rows if they are free.
 pub(super) async fn take(
     session: &Session,
     clock: &Clock,

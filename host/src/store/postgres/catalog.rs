@@ -1,4 +1,4 @@
-//! What the database says of its own tables: columns and their types, keys, indexes.
+//! Reads the database's catalog: columns with their types, keys, indexes.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ pub(super) struct ColumnFound {
     pub(super) name: String,
     /// The name of its type in `pg_type`; of a domain, its base type's.
     pub(super) ty: String,
-    /// The type as a cast names it, without a length of its own: of a domain, its base type.
+    /// The type as used in a cast, without a length; for a domain, its base type.
     pub(super) full: String,
     /// Whether it may hold NULL.
     pub(super) nullable: bool,
-    /// Whether a `numeric` holds whole numbers only: its scale is 0.
+    /// Whether a `numeric` contains only whole numbers, because its scale is 0.
     pub(super) whole: bool,
 }
 
@@ -23,11 +23,11 @@ pub(super) struct ColumnFound {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct IndexFound {
     pub(super) unique: bool,
-    /// Columns in their order; an expression is the empty text.
+    /// Columns in their order; an expression is an empty text.
     pub(super) columns: Vec<String>,
 }
 
-/// A foreign key that is in force.
+/// A foreign key that is enforced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ForeignKey {
     pub(super) target: u32,
@@ -61,7 +61,7 @@ impl TableFound {
     }
 }
 
-/// The tables of these (quoted) names, as far as they are there.
+/// The existing tables among these (quoted) names.
 pub(super) async fn tables(
     session: &Session,
     names: &[String],

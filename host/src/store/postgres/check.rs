@@ -1,5 +1,5 @@
-//! The mapping compared with the database: what a task would stumble over at three in the
-//! morning is said at configuration.
+//! Compares the mapping with the database, so that faults are found when the store is configured
+//! and not when a task runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::session::{Pipeline, Session, params};
 use super::snapshot::View;
 use crate::ports::store::MappingFault;
 
-/// How alike a name must be to be suggested (0 to 1).
+/// The minimum similarity of a suggested name (0 to 1).
 const SIMILAR_MIN: f64 = 0.7;
 
 /// All faults of all collections, in the order of their names.
@@ -29,7 +29,7 @@ pub(super) async fn check(
     checked
 }
 
-/// What the role lacks of what tasks were granted.
+/// The privileges that tasks' grants require and the role lacks.
 pub(super) async fn privileges(
     session: &Session,
     collections: &Collections,
@@ -53,7 +53,9 @@ pub(super) async fn privileges(
                 params![table.oid],
             )
             .await?;
-        let row = rows.first().ok_or_else(|| invalid("no answer on privileges"))?;
+        let row = rows
+            .first()
+            .ok_or_else(|| invalid("the database returned no answer about privileges"))?;
         let role = quote(&row.try_get::<_, String>(0)?);
         let wanted = [
             ("INSERT", operations.insert, row.try_get(1)?),
@@ -65,17 +67,17 @@ pub(super) async fn privileges(
             && open.insert(schema.clone())
         {
             let message = format!(
-                "everybody who may connect can create functions and operators in the schema {schema}, \
-                 which statements on this table may then call: \
+                "every role that can connect can create functions and operators in the schema \
+                 {schema}, and statements on this table may call them: \
                  REVOKE CREATE ON SCHEMA {schema} FROM PUBLIC"
             );
             found.push("table", message, true);
         }
         if row.try_get(5)? {
             let message = format!(
-                "row-level security hides rows of {:?} from the role: what it does not see is never \
-                 swept. ALTER ROLE {role} BYPASSRLS, or a policy for all rows: CREATE POLICY besom ON \
-                 {} TO {role} USING (true)",
+                "row-level security hides rows of {:?} from the role, and Besom never sweeps hidden \
+                 rows: ALTER ROLE {role} BYPASSRLS, or add a policy for all rows: CREATE POLICY besom \
+                 ON {} TO {role} USING (true)",
                 collection.table, collection.table
             );
             found.push("table", message, true);
@@ -84,7 +86,7 @@ pub(super) async fn privileges(
             if granted && !may {
                 let table = &collection.table;
                 let message = format!(
-                    "a task is granted it and the role may not {what} in {table:?}: \
+                    "a task's grants include it, but the role may not {what} in {table:?}: \
                      GRANT {what} ON {table} TO {role}"
                 );
                 found.fault("table", message);
@@ -113,7 +115,8 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
         };
         if is_of_others(session, table.oid).await? {
             let name = &collection.table;
-            let said = "is a table of Besom or of the database itself: no task may name it";
+            let said = "is a table of Besom or of the database itself: no task may name it; name \
+                        another table";
             found.fault("table", format!("{name:?} {said}"));
             continue;
         }
@@ -121,8 +124,8 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
         match table.kind.as_str() {
             "f" => {
                 let name = &collection.table;
-                let said = "is a foreign table: the other server commits on its own, and no guard \
-                            or fence of this one holds there; name a table of this database";
+                let said = "is a foreign table: the other server commits separately, so guards and \
+                            the fence do not hold there; name a table of this database";
                 found.fault("table", format!("{name:?} {said}"));
             }
             "r" | "p" => {
@@ -145,7 +148,7 @@ async fn checked(session: &Session, collections: &Collections) -> Job<Vec<Mappin
     Ok(faults)
 }
 
-/// Whether a table is none of the product's: Besom's own, or the catalog's.
+/// Whether a table does not belong to the product: it is Besom's own, or the catalog's.
 async fn is_of_others(session: &Session, table: u32) -> Job<bool> {
     let sql = "SELECT c.relnamespace IN ('pg_catalog'::regnamespace,
                         'information_schema'::regnamespace,
@@ -155,16 +158,16 @@ async fn is_of_others(session: &Session, table: u32) -> Job<bool> {
     Ok(row.map(|row| row.try_get(0)).transpose()?.unwrap_or(false))
 }
 
-/// Whether a guard on the absence of rows locks the rows of this collection.
+/// Whether a guard on absence locks the rows of this collection.
 fn is_anchor(collection: &Collection, all: &Collections) -> bool {
     all.values().flat_map(|other| &other.anchors).any(|a| a.collection == collection.name)
 }
 
-/// What Besom's role may do to a table.
+/// The privileges of Besom's role on a table.
 struct Privileges {
     role: String,
     select: bool,
-    /// Of one column at least: it takes no more to lock a row.
+    /// On at least one column: that is sufficient to lock a row.
     update: bool,
 }
 
@@ -177,7 +180,9 @@ impl Privileges {
                 params![table],
             )
             .await?;
-        let row = rows.first().ok_or_else(|| invalid("no answer on privileges"))?;
+        let row = rows
+            .first()
+            .ok_or_else(|| invalid("the database returned no answer about privileges"))?;
         Ok(Privileges { role: row.try_get(0)?, select: row.try_get(1)?, update: row.try_get(2)? })
     }
 }
@@ -211,7 +216,7 @@ impl Found<'_> {
         self.faults.push(MappingFault { collection, place: place.into(), message, warning });
     }
 
-    /// The tenant and every mapped column exist and can hold what they promise.
+    /// The tenant column and every mapped column exist and fit their kinds.
     fn columns(&mut self, columns: &[ColumnFound]) {
         let table = &self.collection.table;
         let missing = |name: &str| {
@@ -222,7 +227,7 @@ impl Found<'_> {
         if let Some(tenant) = self.collection.tenant.as_deref() {
             match find(tenant) {
                 None => self.fault("tenant", missing(tenant)),
-                // A tenant is a text, or what is written as one in one way only.
+                // The tenant is a text, or a type with exactly one textual form.
                 Some(found) if INTEGERS.contains(&found.ty.as_str()) => {}
                 Some(found) => {
                     if let Some(message) = unlike(found, Kind::Text, Encoding::Native) {
@@ -267,7 +272,7 @@ impl Found<'_> {
         }
     }
 
-    /// Each declared index has an index of the database that begins with it.
+    /// Each declared index is covered by an index of the database that begins with it.
     fn indexes(&mut self, found: &TableFound) {
         let faults: Vec<(String, String)> = self
             .collection
@@ -276,7 +281,7 @@ impl Found<'_> {
             .filter(|(_, columns)| !found.index_begins(&self.whole(columns)))
             .map(|(name, columns)| {
                 let (table, list) = (&self.collection.table, self.whole(columns).join(", "));
-                // With the key behind them, which pages need.
+                // Followed by the key, which pages need.
                 let whole = self.whole(&self.collection.order_of(columns)).join(", ");
                 let message = format!(
                     "no index of {table:?} begins with ({list}): CREATE INDEX ON {table} ({whole})"
@@ -289,8 +294,8 @@ impl Found<'_> {
         }
     }
 
-    /// Rows can be read, and locked: a guard locks the row that it looks at, and that takes the
-    /// privilege to update it even where nothing is updated.
+    /// Rows can be read and locked. A guard locks the row that it looks at, which requires the
+    /// privilege to update it, even if nothing is updated.
     fn privileges(&mut self, may: &Privileges, is_anchor: bool) {
         let (table, role) = (&self.collection.table, quote(&may.role));
         if !may.select {
@@ -304,14 +309,14 @@ impl Found<'_> {
         let column = self.collection.key.first().map(|name| quote(name)).unwrap_or_default();
         let message = format!(
             "the role may not lock rows of {table:?}, which guards do: \
-             GRANT UPDATE ({column}) ON {table} TO {role}, which is enough for that"
+             GRANT UPDATE ({column}) ON {table} TO {role}, which is sufficient for locking"
         );
-        // A collection that is only looked at may have no guards.
+        // A collection that is only read may have no guards.
         self.push("table", message, !is_anchor);
     }
 
-    /// Pages over an index need no sorting. Of a small table whose statistics are known no plan says
-    /// so: there the columns of its indexes have to do.
+    /// Pages over an index need no sort. The plan for a small table with known statistics does not
+    /// show that; for such a table the columns of its indexes are compared instead.
     async fn pages(&mut self, view: &View<'_>, mapped: &Table, found: &TableFound) -> Job<()> {
         let collection = self.collection;
         for (name, columns) in &collection.indexes {
@@ -323,24 +328,24 @@ impl Found<'_> {
             let (table, list) = (&collection.table, self.whole(&order).join(", "));
             let what = match fault {
                 Some(fault) => format!("is refused at its second page, which {fault},"),
-                None => "sorts the rows that are equal where a page ends,".to_owned(),
+                None => "sorts the equal rows at the end of a page,".to_owned(),
             };
             let message = format!(
-                "a read {what} because no index goes on with the key: CREATE INDEX ON {table} ({list})"
+                "a read {what} because no index continues with the key: CREATE INDEX ON {table} ({list})"
             );
-            // A plugin that reads one page only never comes there.
+            // A plugin that reads only one page never needs it.
             self.push(format!("indexes.{name}"), message, true);
         }
         Ok(())
     }
 
-    /// Whether nothing is wrong so far that would keep its rows from being read.
+    /// Whether no fault found so far prevents reading its rows.
     fn is_whole(&self) -> bool {
         !self.faults.iter().any(|f| f.collection == self.collection.name && !f.warning)
     }
 
-    /// The anchor exists, and whoever inserts here waits for its lock: a foreign key does that.
-    /// Without one a guard on absence would be a hope.
+    /// The anchor exists, and an insert here waits for its lock: a foreign key ensures that.
+    /// Without one, a guard on absence is not reliable.
     fn anchor(
         &mut self,
         table: &TableFound,
@@ -364,7 +369,7 @@ impl Found<'_> {
                 return self.fault("anchor", format!("there is no column {column:?}{nearest}"));
             }
         }
-        // A missing table is said of its own collection.
+        // A missing table is reported for its own collection.
         let Some(found) = found else { return };
         let theirs: Vec<&str> =
             target.tenant.iter().chain(&target.key).map(String::as_str).collect();
@@ -386,14 +391,15 @@ impl Found<'_> {
             self.fault(
                 "anchor",
                 format!(
-                    "{name:?} has no foreign key on its anchor, so nobody who inserts waits for \
-                     it: ALTER TABLE {name} ADD FOREIGN KEY ({list}) REFERENCES {other} ({key})"
+                    "{name:?} has no foreign key on its anchor, so an insert does not wait for the \
+                     anchor's lock: ALTER TABLE {name} ADD FOREIGN KEY ({list}) REFERENCES {other} \
+                     ({key})"
                 ),
             );
         }
     }
 
-    /// The tenant column before these.
+    /// The tenant column followed by these.
     fn whole<'c>(&'c self, columns: &'c [String]) -> Vec<&'c str> {
         self.collection.tenant.iter().chain(columns).map(String::as_str).collect()
     }
@@ -410,7 +416,7 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
 
 const INTEGERS: [&str; 3] = ["int2", "int4", "int8"];
 
-/// Why a column of this type cannot hold that kind in that encoding.
+/// Why a column of this type cannot store that kind in that encoding.
 fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String> {
     const TEXTS: [&str; 5] = ["text", "varchar", "bpchar", "citext", "name"];
     const KNOWN: [&str; 12] = [
@@ -434,7 +440,7 @@ fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String
         Kind::Integer => among(&INTEGERS) || column.whole,
         Kind::Float => among(&["float4", "float8"]),
         Kind::Decimal => ty == "numeric" || among(&INTEGERS) || among(&TEXTS),
-        // Enums and whatever else is written as text and read as text.
+        // Enums and other types that are written and read as text.
         Kind::Text => among(&TEXTS) || ty == "uuid" || !(among(&INTEGERS) || among(&KNOWN)),
         Kind::Json => among(&["json", "jsonb"]) || among(&TEXTS),
         Kind::Bytes => ty == "bytea",
@@ -452,14 +458,14 @@ fn unlike(column: &ColumnFound, kind: Kind, encoding: Encoding) -> Option<String
     let encoding = format!("{encoding:?}").to_lowercase();
     if !fits && ty == "numeric" {
         return Some(format!(
-            "the column is of type numeric and mapped as {kind} ({encoding}), which would round \
-             its values: map it as decimal, or give it the type numeric(20, 0)"
+            "the column has the type numeric and is mapped as {kind} ({encoding}), which would \
+             round its values: map it as decimal, or change its type to numeric(20, 0)"
         ));
     }
     (!fits).then(|| {
         format!(
-            "the column is of type {} and mapped as {kind} ({encoding}): correct the type or the \
-             encoding",
+            "the column has the type {} and is mapped as {kind} ({encoding}): correct the type or \
+             the encoding",
             column.full
         )
     })

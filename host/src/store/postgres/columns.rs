@@ -1,12 +1,12 @@
-//! Rows for one INSERT: columns of arrays that the server unnests, but for those whose values
-//! are all the same. These travel once, and the server spreads them: an array more costs it
-//! about as much for each row as a column that is written.
+//! Rows for one INSERT: arrays that the server unnests, except for columns whose values are all
+//! equal. Those are sent once and repeated by the server, because one more array costs the server
+//! about as much per row as a written column.
 
 use tokio_postgres::types::ToSql;
 
 use super::session::Param;
 
-/// The columns of an INSERT, in order, while they are collected.
+/// The columns of an INSERT while they are collected, in order.
 #[derive(Default)]
 pub(super) struct Columns<'a> {
     names: Vec<&'static str>,
@@ -16,7 +16,7 @@ pub(super) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// A column with a value for each row.
+    /// Adds a column with a value for each row.
     pub(super) fn each<T>(&mut self, name: &'static str, ty: &str, values: Vec<T>)
     where
         Vec<T>: ToSql + Sync + Send + 'a,
@@ -27,7 +27,7 @@ impl<'a> Columns<'a> {
         self.names.push(name);
     }
 
-    /// A column with one value for all rows.
+    /// Adds a column with one value for all rows.
     pub(super) fn one<T>(&mut self, name: &'static str, ty: &str, value: T)
     where
         T: ToSql + Sync + Send + 'a,
@@ -37,7 +37,7 @@ impl<'a> Columns<'a> {
         self.names.push(name);
     }
 
-    /// A column of values, which are all the same if `alike` says so.
+    /// Adds a column; `alike` says whether its values are all equal.
     pub(super) fn add<T>(&mut self, name: &'static str, ty: &str, values: Vec<T>, alike: bool)
     where
         T: ToSql + Sync + Send + 'a,
@@ -51,7 +51,7 @@ impl<'a> Columns<'a> {
         }
     }
 
-    /// The statement and its parameters; at least one column has a value for each row.
+    /// The statement and its parameters; at least one column must have a value for each row.
     pub(super) fn insert(self, table: &str) -> (String, Vec<Param<'a>>) {
         let places: Vec<String> = (0..self.arrays.len()).map(|at| format!("c{at}")).collect();
         let sql = format!(

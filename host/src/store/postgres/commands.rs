@@ -1,4 +1,4 @@
-//! What is asked of the leader from outside, and its application under the fence.
+//! Operators' commands to the leader, and their application under the fence.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,7 +25,7 @@ use crate::ports::store::{
     command_of,
 };
 
-/// Puts a command down.
+/// Records a command.
 pub(super) async fn submit(
     session: &Session,
     clock: &Clock,
@@ -49,7 +49,7 @@ pub(super) async fn submit(
 const COMMAND: &str =
     "SELECT id, command, by, reason, at, applied_at, result, refused, done FROM @.command";
 
-/// Commands that no leader has applied, oldest first.
+/// Commands that no leader has applied yet, oldest first.
 pub(super) async fn pending(session: &Session, limit: u32) -> Job<Vec<CommandRow>> {
     let sql = format!("{COMMAND} WHERE applied_at IS NULL ORDER BY id LIMIT $1");
     session.query(&sql, params![i64::from(limit)]).await?.iter().map(read).collect()
@@ -101,7 +101,7 @@ pub(super) async fn apply(
         CommandEffect::Pause(task) | CommandEffect::Resume(task) => {
             tasks.numbers(&session, std::iter::once(task)).await?
         }
-        // One that was never seen has no streams, and is not made known by asking.
+        // A task that was never seen has no streams, and the question must not create it.
         CommandEffect::RepairStreams(task) => {
             let known = tasks.find(&session, task).await?;
             known.map(|number| (task.clone(), number)).into_iter().collect()
@@ -126,7 +126,7 @@ async fn applied(
     effect: &CommandEffect,
     result: &str,
 ) -> Job<Applied> {
-    // A copy of this that is still at its COMMIT is waited for.
+    // Waits for a copy of this that has not finished its COMMIT.
     let sql = format!("{COMMAND} WHERE id = $1 FOR UPDATE");
     let number = i64::try_from(id).unwrap_or(i64::MAX);
     let Some(row) = tx.row(&sql, params![number]).await? else {
@@ -182,7 +182,7 @@ async fn pause(tx: &Tx, task: i32, row: &CommandRow) -> Job<()> {
     Ok(())
 }
 
-/// The schedule counts from now: what passed meanwhile was not missed but paused.
+/// The schedule counts from now: slots in between were paused, not missed.
 async fn resume(tx: &Tx, task: i32) -> Job<()> {
     tx.execute(
         "UPDATE @.task SET paused_by = NULL, paused_reason = NULL, paused_since = NULL,
@@ -194,14 +194,14 @@ async fn resume(tx: &Tx, task: i32) -> Job<()> {
     Ok(())
 }
 
-/// Dead letters into the retries; those whose identity waits already are left.
+/// Moves dead letters to the retries; those whose identity is already waiting are left.
 async fn retry_dead(tx: &Tx, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
     let letters = held_letters(tx, selector).await?;
     applied.refused = selector.mismatch(letters.len() as u64);
     if applied.refused.is_some() {
         return Ok(());
     }
-    // Newest first: of several of one identity the newest goes.
+    // Newest first: of several letters of one identity, the newest is moved.
     let mut seen = HashSet::new();
     let ids: Vec<i64> = letters
         .iter()
@@ -278,15 +278,14 @@ async fn discard_dead(
     Ok(())
 }
 
-/// Open dead letters that match, newest first, which nobody else resolves, moves or discards
-/// from now on.
+/// Matching open dead letters, newest first, locked so that no other transaction resolves, moves or
+/// discards them.
 async fn held_letters(tx: &Tx, selector: &DeadSelector) -> Job<Vec<(i32, DeadLetter)>> {
     select_letters(&tx.session, selector, (Letters::Open, None, None), "FOR UPDATE OF d").await
 }
 
-/// Dead letters that match and are older than `before`, newest first, with the numbers of their
-/// tasks; at most `limit`
-/// where given.
+/// Matching dead letters older than `before`, newest first, with the numbers of their tasks; at
+/// most `limit`, if given.
 pub(super) async fn dead_letters(
     session: &Session,
     selector: &DeadSelector,
@@ -334,8 +333,8 @@ async fn select_letters(
     rows.iter().map(letter).collect()
 }
 
-/// Open dead letters by task and last error, those with the newest letter first: a pass over an
-/// index, and then one letter of each group for its words.
+/// Open dead letters grouped by task and last error, ordered by their newest letter: a scan of an
+/// index, then one letter per group for its text.
 pub(super) async fn dead_groups(session: &Session, limit: u32) -> Job<Vec<DeadGroup>> {
     let rows = session
         .query(

@@ -1,19 +1,19 @@
-//! The commit: ownership and cursors, anchors, guards, changes, before-images, history,
-//! counters, outbox and acknowledgement in one transaction.
+//! The commit: ownership and cursors, anchors, guards, changes, before-images, history, counters,
+//! outbox and acknowledgement in one transaction.
 //!
-//! Three round trips, whatever the number of items: (1) who owns what, the cursors moved,
-//! anchors locked, guards evaluated; (2) the changes, and the items taken from where they
-//! waited; (3) the books, and COMMIT. Further waves (`work`) cost two more each. Plain items are
-//! judged and changed in the first (`direct`), and taken back where they are not this node's.
+//! It takes three round trips, whatever the number of items: (1) reads the owners, moves the
+//! cursors, locks anchors and evaluates guards; (2) applies the changes and removes the items from
+//! where they were waiting; (3) writes the books and sends COMMIT. Each further wave (`work`) costs
+//! two more. Plain items are judged and changed in the first round trip (`direct`), and rolled back
+//! if they are not this node's.
 //!
-//! An item's violation must undo that item alone. Savepoints cost more than they are worth
-//! while nothing fails, so a batch is tried without. What fails in a known way is named and
-//! the batch repeated without its effects; where the database refuses a statement for many
-//! items, the batch is repeated with savepoints, and the wave is bisected until the item that
-//! did it is alone.
+//! An item's violation must undo that item alone. Savepoints are expensive while nothing fails, so
+//! a batch is first tried without them. An item that fails in a known way is named and the batch
+//! repeated without its effects. If the database refuses a statement for many items, the batch is
+//! repeated with savepoints, and the wave is bisected until the failing item is alone.
 //!
-//! After an unknown result the mark decides: its row is unique, so whoever looks for it waits
-//! for the transaction that may still be writing it, and having found nothing takes its place.
+//! After an unknown result the mark decides. Its row is unique, so a lookup waits for the
+//! transaction that may still be writing it; a lookup that finds nothing inserts the mark itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -41,12 +41,14 @@ use crate::ports::activity::State;
 use crate::ports::store::{Batch, Committed, Decision, Entry, Error, Outcome, Result};
 use crate::store::record::images::Images;
 
-/// How often a batch is repeated because others were faster, before the caller is told.
+/// How often a batch is repeated because other writers were faster, before the caller gets an
+/// error.
 const REPEATS_MAX: u32 = 3;
-/// So many items of a batch are tried alone where the database refuses the statement itself.
+/// The maximum number of items of a batch that are tried alone when the database refuses the
+/// statement itself.
 const REFUSED_MAX: usize = 16;
 
-/// What a commit needs beside its batch.
+/// The environment of a commit besides its batch.
 pub(super) struct Setting<'a> {
     pub(super) clock: &'a Clock,
     pub(super) tasks: &'a HashMap<TaskName, i32>,
@@ -54,30 +56,30 @@ pub(super) struct Setting<'a> {
     pub(super) collections: &'a besom_core::collection::Collections,
     pub(super) observation: Observation,
     pub(super) fault: Option<Fault>,
-    /// How long the server works on one statement.
+    /// Time limits of a statement.
     pub(super) bounds: guards::Bounds,
 }
 
 /// How carefully a batch is applied.
 #[derive(Default, Clone)]
 struct Care {
-    /// With savepoints around the effects of items.
+    /// Whether savepoints surround the effects of items.
     savepoints: bool,
-    /// Items that cannot be applied, with what was said of them.
+    /// Items that cannot be applied, with the database's message.
     violated: BTreeMap<usize, String>,
     /// Items whose guards are known to fail.
     failed: Vec<usize>,
-    /// Without `direct`: an item that it would change is not this node's to change.
+    /// Whether `direct` is skipped, because it would change an item that is not this node's.
     stepwise: bool,
 }
 
-/// Why an attempt did not come to its end.
+/// Why an attempt stopped early.
 enum Stop {
-    /// Nothing is to be done: the batch was committed before, or is ahead of its time.
+    /// Nothing has to be done: the batch was already committed, or it is not due yet.
     Known(Committed),
-    /// Another attempt will know better.
+    /// The batch has to be repeated with this knowledge.
     Repeat(Care),
-    /// Somebody has taken an item meanwhile.
+    /// Another transaction has taken an item in the meantime.
     Overtaken,
     Failed(Failure),
 }
@@ -124,11 +126,11 @@ pub(super) async fn commit(
                 session.rollback().await;
                 match stop {
                     Stop::Known(committed) => return Ok(committed),
-                    // Each repetition knows one more item, or uses savepoints from now on.
+                    // Each repetition excludes one more item, or uses savepoints from then on.
                     Stop::Repeat(next) => care = next,
                     Stop::Overtaken if repeats < REPEATS_MAX => repeats += 1,
                     Stop::Overtaken => {
-                        return Err(Error::Busy("others take the same items".into()));
+                        return Err(Error::Busy("another commit holds the same items".into()));
                     }
                     Stop::Failed(failure) => {
                         session.doubted(&failure);
@@ -142,8 +144,8 @@ pub(super) async fn commit(
 
 const RECORDED: &str = "SELECT result FROM @.commit WHERE id = $1";
 
-/// What a commit begins with, in one statement: the present, whether the mark `$2` is there and
-/// with which result, `$3` numbers, and what there is of the tasks `$4`.
+/// The first statement of a commit: reads the current time, whether the mark `$2` exists and with
+/// which result, draws `$3` numbers, and reads what blocks items of the tasks `$4`.
 fn opening() -> String {
     format!(
         "SELECT {NOW}, c.id IS NOT NULL, c.result,
@@ -153,8 +155,8 @@ fn opening() -> String {
     )
 }
 
-/// What a commit of that mark has done. If there is none, the mark is given up, so that a
-/// copy of the batch that is still under way somewhere is never applied.
+/// The result of the commit with that mark. If there is none, the mark is abandoned, so that a copy
+/// of the batch that is still under way is never applied.
 pub(super) async fn find(session: &Session, clock: &Clock, id: CommitId) -> Job<Option<Committed>> {
     // Waits for a transaction that is writing this mark.
     let given_up = session
@@ -184,14 +186,14 @@ struct Attempt<'a> {
     care: &'a Care,
 }
 
-/// What became of the works so far, by entry.
+/// The decisions about the works so far, by entry.
 type Decided = BTreeMap<usize, std::result::Result<Option<Images>, NotApplied>>;
 
-/// Why the changes of an item are not applied.
+/// Why an item's changes are not applied.
 enum NotApplied {
     Guard,
     Violation(String),
-    /// The database refuses the statement itself; whose fault it is, others tell.
+    /// The database refuses the statement itself; other items show whose fault that is.
     Refused(Error),
 }
 
@@ -219,7 +221,8 @@ impl<'a> Attempt<'a> {
             let later = later.iter().flatten();
             guards::ask(&mut first, self.setting.mapping, wave, later, &is_idle, bounds)
         });
-        // Once the rows are held: what was idle when it was asked may have woken up since.
+        // After the rows are locked: a key that was idle when it was asked about may be active
+        // again.
         let awaited = self.awaited(&waves, &is_idle);
         let still_idle = together.then(|| self.hold_idle(&mut first, &awaited)).flatten();
         let mut answers = session.begin(first).await.map_err(|e| self.blamed(e))?;
@@ -287,8 +290,8 @@ impl<'a> Attempt<'a> {
             last = Some((holding, pipeline, asked));
         }
 
-        // What becomes of an item is known, but for its images: the items can be taken in the
-        // same round trip as the last changes.
+        // All results are known except the images, so the items can be removed in the round trip of
+        // the last changes.
         let (works, mut pipeline, asked) = match last {
             Some((works, pipeline, asked)) => (works, pipeline, Some(asked)),
             None => (Vec::new(), Pipeline::default(), None),
@@ -303,7 +306,7 @@ impl<'a> Attempt<'a> {
             }
             let task = self.tasks[at];
             books.took(task, &entry.item, entry.source);
-            // The history of the last wave waits for its images.
+            // The history of the last wave needs its images first.
             let last_wave = applied.binary_search(&at).is_ok();
             let applied = matches!(decided.get(&at), Some(Ok(_)));
             if last_wave || applied {
@@ -318,7 +321,7 @@ impl<'a> Attempt<'a> {
         let taken = books.take_all(&mut pipeline, owned.ranges);
         books.tally.write_runs(&mut pipeline);
         let ended = pipeline.push(END_RUNS, params![books.tally.runs_left(), Some(now.0)]);
-        // The server takes the items while the history of those that are done is written down.
+        // The server removes the items while the history of the finished ones is built here.
         let (answers, settled) = futures::future::join(session.run(pipeline), async {
             for at in done {
                 let task = self.tasks[at];
@@ -359,8 +362,8 @@ impl<'a> Attempt<'a> {
             .collect()
     }
 
-    /// What is known to be idle: the caller's observations, of one entry each, or what the
-    /// store's own table says of a key just now.
+    /// The activity keys known to be idle: the caller's observations, for one entry each, or the
+    /// current state in the store's own table.
     async fn idle(
         &self,
         session: &Session,
@@ -386,7 +389,7 @@ impl<'a> Attempt<'a> {
         Ok(idle.into_iter().map(|key| (None, key)).collect())
     }
 
-    /// The keys of the store's own table that guards were found to hold for.
+    /// The keys of the store's own table that successful guards depend on.
     fn awaited(
         &self,
         waves: &[Vec<Work<'_>>],
@@ -407,13 +410,13 @@ impl<'a> Attempt<'a> {
         keys
     }
 
-    /// Keeps every sign of life of these keys waiting until the commit ends, and asks for their
-    /// states once more.
+    /// Makes every heartbeat of these keys wait until the commit ends, and reads their states once
+    /// more.
     fn hold_idle(&self, pipeline: &mut Pipeline<'a>, keys: &[String]) -> Option<embedded::Asked> {
         (!keys.is_empty()).then(|| embedded::hold(pipeline, self.setting.clock, keys))
     }
 
-    /// Repeats the batch without the items whose things have woken up.
+    /// Repeats the batch without the items whose keys have become active.
     fn still_idle(
         &self,
         asked: &embedded::Asked,
@@ -450,7 +453,8 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// An error of a statement for many items: theirs, to be found out carefully, or not.
+    /// Decides what follows from an error of a statement for many items: a careful repetition to
+    /// find the item, or an end.
     fn blamed(&self, failure: Failure) -> Stop {
         match &failure {
             Failure::Sql(e) if blames_items(e) && !self.care.savepoints => {
@@ -473,7 +477,7 @@ impl<'a> Attempt<'a> {
         self.read_effects(works, asked, &answers, decided)
     }
 
-    /// Reads what the changes have come to. Whatever failed is left out of the next attempt.
+    /// Reads the results of the changes. What failed is excluded from the next attempt.
     fn read_effects(
         &self,
         works: &[Work<'a>],
@@ -493,7 +497,7 @@ impl<'a> Attempt<'a> {
                     care.violated.insert(work.entry, said);
                 }
                 Effect::Incomplete => care.failed.push(work.entry),
-                // The next attempt reads the row that somebody else has put there.
+                // The next attempt reads the row that another transaction has inserted.
                 Effect::Overtaken => return Err(Stop::Overtaken),
                 Effect::Unclear => care.savepoints = true,
             }
@@ -502,8 +506,8 @@ impl<'a> Attempt<'a> {
         if again { Err(Stop::Repeat(care)) } else { Ok(()) }
     }
 
-    /// Locks the anchors of all waves in their order, before they are applied in parts. Where
-    /// that cannot be, the part that is to blame will tell.
+    /// Locks the anchors of all waves in order, before they are applied in parts. If that fails,
+    /// the failing part reports it.
     async fn lock(&self, session: &Session, waves: &[Vec<Work<'a>>]) -> Step<()> {
         let mut pipeline = Pipeline::default();
         guards::lock(
@@ -520,7 +524,7 @@ impl<'a> Attempt<'a> {
         Ok(session.batch(end).await?)
     }
 
-    /// Applies a wave under savepoints, in halves where the whole cannot be.
+    /// Applies a wave under savepoints, in halves if it cannot be applied at once.
     async fn carefully(
         &self,
         session: &Session,
@@ -548,7 +552,7 @@ impl<'a> Attempt<'a> {
                             refused.push((*alone, error.clone()));
                         }
                         decided.insert(alone.entry, Err(said));
-                        // That all of these are to blame is not believed for longer.
+                        // It is not plausible that all of these items are at fault.
                         if refused.len() >= REFUSED_MAX && !decided.values().any(Result::is_ok) {
                             break;
                         }
@@ -560,8 +564,8 @@ impl<'a> Attempt<'a> {
                 }
             }
         }
-        // A privilege, a table or a column is an item's matter only where another item could do
-        // what it could not.
+        // A missing privilege, table or column is an item's fault only if another item could do the
+        // same.
         let able = |work: &Work<'_>| matches!(decided.get(&work.entry), Some(Ok(_)));
         let reached: BTreeSet<&str> =
             wave.iter().filter(|work| able(work)).flat_map(Work::collections).collect();
@@ -574,7 +578,7 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Guards and changes of some items; the inner error is what one of them did.
+    /// Evaluates guards and applies changes of some items; the inner error is an item's.
     async fn tried(
         &self,
         session: &Session,
@@ -593,7 +597,7 @@ impl<'a> Attempt<'a> {
         let holding = judged(works.to_vec(), verdicts, &mut decided);
         let mut pipeline = Pipeline::default();
         let asked = effects::ask(&mut pipeline, self.setting.mapping, &holding, images);
-        // What is checked at the end of a transaction is checked here, while it is one item's.
+        // Checks deferred constraints here, while they can be attributed to one item.
         pipeline.simple("SET CONSTRAINTS ALL IMMEDIATE");
         let answers = match theirs(session.run(pipeline).await)? {
             Ok(answers) => answers,
@@ -615,7 +619,7 @@ impl<'a> Attempt<'a> {
         Ok(Ok(decided))
     }
 
-    /// Settles one entry in the books, by what was decided about it.
+    /// Records one entry's result in the books, as decided.
     fn settle(
         &self,
         books: &mut Books,
@@ -648,8 +652,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Writes the books and commits, in one round trip; the runs are looked at once more behind
-    /// it.
+    /// Writes the books and commits in one round trip; the runs are checked once more afterwards.
     async fn close(
         &self,
         session: &mut Session,
@@ -676,22 +679,22 @@ impl<'a> Attempt<'a> {
                     session.sever();
                     return Err(Error::Unknown("the connection broke after COMMIT".into()).into());
                 }
-                // The commit is done, whatever became of the look behind it.
+                // The commit has succeeded, whatever happens to the check after it.
                 if let Some(Ok(rows)) = answers.get(again) {
                     committed.runs_ended.extend(ended_runs(rows)?);
                 }
                 Ok(committed)
             }
-            // The same mark, written by a copy of this batch: the next look finds it.
+            // A copy of this batch has written the same mark: the next lookup finds it.
             Err((at, Failure::Sql(e))) if at < written && is_mark(&e) => Err(Stop::Overtaken),
             Err((at, Failure::Sql(e))) if at >= written => {
-                // A constraint that is checked at the end of the transaction.
+                // A deferred constraint, checked at the end of the transaction.
                 if blames_items(&e) && !self.care.savepoints {
                     return Err(Stop::Repeat(Care { savepoints: true, ..self.care.clone() }));
                 }
                 Err(classify_commit(&e).into())
             }
-            // The connection may have broken before or after COMMIT was read.
+            // The connection may have broken before or after the server read COMMIT.
             Err((_, Failure::Sql(e))) if fault(&e) == Blame::Away => {
                 Err(Error::Unknown(words(&e)).into())
             }
@@ -700,7 +703,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// Splits works by what their guards have come to.
+/// Splits works by the results of their guards.
 fn judged<'a>(
     works: Vec<Work<'a>>,
     verdicts: Vec<Verdict>,
@@ -721,7 +724,7 @@ fn judged<'a>(
     holding
 }
 
-/// The items' own errors, in the database's words, apart from the infrastructure's.
+/// Separates the items' own errors, in the database's words, from the infrastructure's.
 fn theirs<T>(done: Job<T>) -> Step<std::result::Result<T, NotApplied>> {
     match done {
         Ok(value) => Ok(Ok(value)),
@@ -733,9 +736,9 @@ fn theirs<T>(done: Job<T>) -> Step<std::result::Result<T, NotApplied>> {
     }
 }
 
-/// The command that lets the constraints wait again that are to wait for the end of a
-/// transaction. Of the whole database, as a change may fire triggers that change other tables;
-/// but for those in schemas that this role may not name.
+/// The command that defers again the constraints that are initially deferred. It covers the whole
+/// database, because a change may fire triggers that change other tables, except schemas that this
+/// role cannot access.
 async fn deferred(session: &Session) -> Job<String> {
     let rows = session
         .query(
@@ -757,7 +760,7 @@ fn is_mark(e: &tokio_postgres::Error) -> bool {
     e.as_db_error().is_some_and(|e| e.constraint() == Some("commit_id_key"))
 }
 
-/// Refuses to commit where an item was not where it should be.
+/// Refuses to commit if an item was not where it should be.
 fn check_taken(taken: &super::settle::Taken, answers: &[Vec<Row>]) -> Step<()> {
     if taken.items.iter().any(|(place, rows)| answers[*place].len() != *rows) {
         return Err(Stop::Overtaken);

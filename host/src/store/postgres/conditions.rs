@@ -1,4 +1,4 @@
-//! Conditions on columns as SQL over the alias `t`. A condition is false, never unknown.
+//! Conditions on columns as SQL over the alias `t`. A condition is true or false, never unknown.
 
 use besom_core::proposal::{Comparison, Condition};
 use besom_core::value::Value;
@@ -7,11 +7,11 @@ use super::mapping::{Refusal, Table, quote};
 use super::values::{Cell, Form, Wire};
 use crate::store::record::encoding::Round;
 
-/// Conditions whose values come from somewhere else: the SQL is the same for every item whose
-/// conditions differ in their values only.
+/// Conditions with separate values: the SQL is the same for every item whose conditions differ only
+/// in their values.
 #[derive(Default)]
 pub(super) struct Conditions {
-    /// What each needs: its text, with the value still open, or nothing to be filled in.
+    /// The text of each condition, with its value left open, or complete.
     parts: Vec<Part>,
     /// The values, in order.
     pub(super) cells: Vec<Cell>,
@@ -46,7 +46,7 @@ impl Conditions {
         Ok(all)
     }
 
-    /// ` AND condition` for each, the values named by `value(place)`.
+    /// ` AND condition` for each condition; `value(place)` names its value.
     pub(super) fn sql(&self, value: impl Fn(usize) -> String) -> String {
         let (mut sql, mut place) = (String::new(), 0);
         for part in &self.parts {
@@ -63,8 +63,8 @@ impl Conditions {
     }
 }
 
-/// The value that a condition compares with, as its column stores it; nothing for NULL, which is
-/// no value.
+/// The value that a condition compares with, as its column stores it; none for NULL, which has no
+/// value.
 pub(super) fn cell(table: &Table, condition: &Condition) -> Result<Option<Cell>, Refusal> {
     if condition.value == Value::Null {
         return Ok(None);

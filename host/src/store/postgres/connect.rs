@@ -1,7 +1,7 @@
-//! From a URL to pools of connections: who is asked, how safely, and with which bounds.
+//! Connects to the server of a URL: the target, TLS, the pools of connections, and their limits.
 //!
-//! Each use has a pool of its own, so that a snapshot that stays open, or a status that is
-//! looked at, never keeps a commit or the lease from a connection.
+//! Each use has its own pool, so that open snapshots or status queries never take a connection from
+//! a commit or the lease.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,33 +23,33 @@ use super::session::Session;
 use super::tls::{Trust, client, distrust};
 use crate::ports::store::{Error, Result};
 
-/// How many probes of a silent connection go unanswered before it is given up.
+/// How many unanswered keep-alive probes end a silent connection.
 const PROBES: u32 = 3;
 
-/// What a connection is for.
+/// The use of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     /// The leader's own writes.
     Lead,
-    /// Commits, and whatever else is written.
+    /// Commits and other writes.
     Write,
     /// Snapshots.
     Act,
-    /// Everything that is looked at.
+    /// All other reads.
     Look,
 }
 
-/// Where the server is.
+/// The server to connect to.
 pub(super) struct Target {
     config: Config,
     trust: Trust,
     encrypt: SslMode,
-    /// The server for messages: without a password.
+    /// The server as shown in messages: without a password.
     pub(super) shown: String,
 }
 
 impl Target {
-    /// Reads a URL (or libpq's `key=value` text) with its `sslmode` and `sslrootcert`.
+    /// Parses a URL (or libpq's `key=value` text) with its `sslmode` and `sslrootcert`.
     pub(super) fn parse(url: &str, options: &Options) -> Result<Target> {
         let (url, mode) = without_mode(url);
         let mut config: Config = url.parse().map_err(|e: tokio_postgres::Error| {
@@ -69,7 +69,7 @@ impl Target {
             Some("verify-full") => (SslMode::Require, Trust::Name),
             Some(other) => {
                 return Err(Error::Invalid(format!(
-                    "sslmode {other:?} is not known: disable, prefer, require, verify-ca or \
+                    "unknown sslmode {other:?}: use disable, prefer, require, verify-ca or \
                      verify-full"
                 )));
             }
@@ -80,8 +80,7 @@ impl Target {
                 "store.url names no host: write postgres://USER@HOST:PORT/DATABASE".into(),
             ));
         }
-        // Of several servers it is the primary that is meant: a standby lags behind, and refuses
-        // what is written.
+        // Of several servers the primary is needed: a standby is behind and refuses writes.
         let several = config.get_hosts().len().max(config.get_hostaddrs().len()) > 1;
         if several && config.get_target_session_attrs() == TargetSessionAttrs::Any {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -102,7 +101,7 @@ impl Target {
     }
 }
 
-/// Parts `sslmode` from the rest: the driver knows only three of its values.
+/// Separates `sslmode` from the rest: the driver supports only three of its values.
 fn without_mode(url: &str) -> (String, Option<String>) {
     let Some((before, query)) = url.split_once('?') else { return (url.to_owned(), None) };
     let mut mode = None;
@@ -117,11 +116,11 @@ fn without_mode(url: &str) -> (String, Option<String>) {
     (if rest.is_empty() { before.to_owned() } else { format!("{before}?{rest}") }, mode)
 }
 
-/// Looks at a URL without connecting: whether nobody checks that the server is the one that is
-/// meant, although it is another machine.
+/// Whether this URL connects to another machine without verifying the server's identity. Does not
+/// connect.
 ///
 /// # Errors
-/// It cannot be read.
+/// Returns an error if the URL is invalid.
 pub fn is_unchecked(url: &str, options: &Options) -> Result<bool> {
     let target = Target::parse(url, options)?;
     let far = |host: &Host| match host {
@@ -161,7 +160,7 @@ pub(super) struct Pools {
     tls: Option<MakeRustlsConnect>,
 }
 
-/// Ends what a connection is doing, by another connection.
+/// Cancels a connection's current statement, through another connection.
 #[derive(Clone)]
 pub(super) struct Canceller {
     token: CancelToken,
@@ -170,7 +169,7 @@ pub(super) struct Canceller {
 }
 
 impl Canceller {
-    /// Tells the server, and does not wait until the statement has ended.
+    /// Sends the cancellation, and does not wait until the statement has ended.
     pub(super) async fn cancel(&self) {
         let told = async {
             match &self.tls {
@@ -188,24 +187,24 @@ impl Canceller {
     }
 }
 
-/// When a connection was last found broken. Those that are older are not handed out any more:
-/// when a server ends, all of its connections end, but each is known to have only once its own
-/// end has been read.
+/// When a connection was last found broken. Older connections are not handed out any more: when a
+/// server ends, all its connections end, but each is only known to be broken once its own end has
+/// been read.
 #[derive(Default)]
 pub(super) struct Losses {
     last: Mutex<Option<Instant>>,
-    /// How often a statement did not fit the tables: they may have been changed since the
-    /// catalog was read.
+    /// How often a statement did not match the tables, which may have changed since the catalog was
+    /// read.
     doubts: AtomicU64,
 }
 
 impl Losses {
-    /// Notes that a connection has broken.
+    /// Records that a connection has broken.
     pub(super) fn note(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
-    /// Notes that the catalog may say something else by now.
+    /// Records that the catalog may have changed.
     pub(super) fn doubt(&self) {
         self.doubts.fetch_add(1, Ordering::Relaxed);
     }
@@ -216,7 +215,7 @@ impl Losses {
 }
 
 impl Pools {
-    /// How often what is known of the catalog was put in doubt.
+    /// How often the cached catalog was doubted.
     pub(super) fn doubts(&self) -> u64 {
         self.losses.doubts.load(Ordering::Relaxed)
     }
@@ -239,13 +238,13 @@ impl Pools {
         })
     }
 
-    /// What tells the server to end whatever a connection is doing.
+    /// Returns a handle that cancels a connection's current statement.
     pub(super) fn canceller(&self, session: &Session) -> Job<Canceller> {
         let (token, tls) = (session.canceller()?, self.tls.clone());
         Ok(Canceller { token, tls, patience: self.wait_max })
     }
 
-    /// A connection for a use, waiting for one if all are taken.
+    /// Takes a connection for a use; waits if all are in use.
     pub(super) async fn take(&self, what: Use) -> Result<Session> {
         let pool = match what {
             Use::Lead => &self.lead,
@@ -261,8 +260,8 @@ impl Pools {
         Session::new(object, Arc::clone(&self.prefix), Arc::clone(&self.losses))
     }
 
-    /// The first connection of a store that is opened. What no other attempt will mend (a wrong
-    /// password, a certificate that is not to be trusted) is refused with the fix.
+    /// The first connection of a store that is being opened. Permanent errors (a wrong password, an
+    /// untrusted certificate) are returned with the fix.
     pub(super) async fn first(&self) -> Result<Session> {
         match self.lead.get().await {
             Ok(object) => Ok(self.session(object)),
@@ -280,7 +279,7 @@ impl Pools {
             PoolError::Backend(e) => at(classify(&e)),
             PoolError::PostCreateHook(HookError::Backend(e)) => at(classify(&e)),
             PoolError::Timeout(deadpool_postgres::TimeoutType::Wait) => Error::Busy(format!(
-                "all connections are in use, for longer than {} ms",
+                "all connections have been in use for more than {} ms",
                 self.wait_max.as_millis()
             )),
             PoolError::Timeout(_) => at(Error::Unavailable("no answer in time".into())),
@@ -289,24 +288,24 @@ impl Pools {
     }
 }
 
-/// What to mend where a login is refused for good.
+/// The fix for a login that is permanently refused.
 fn refusal(e: &tokio_postgres::Error) -> Option<String> {
     let fix = match e.code().map(SqlState::code) {
         Some("28P01" | "28000") => {
-            "check user and password (store.url, store.password_file or PGPASSWORD), and that \
-             the server's pg_hba.conf lets this node in"
+            "check the user and the password (store.url, store.password_file or PGPASSWORD), and \
+             that the server's pg_hba.conf admits this node"
         }
         Some("3D000") => "create the database, or name another one in store.url",
         Some(_) => return None,
         None if words(e).contains("server does not support TLS") => {
-            "turn ssl on at the server, or name another sslmode in store.url"
+            "enable ssl on the server, or set another sslmode in store.url"
         }
         None => return distrust(e),
     };
     Some(fix.to_owned())
 }
 
-/// An error with the server that it is about.
+/// Adds the server's name to an error.
 fn named(error: Error, shown: &str) -> Error {
     match error {
         Error::Unavailable(said) => Error::Unavailable(format!("{shown}: {said}")),
@@ -315,7 +314,7 @@ fn named(error: Error, shown: &str) -> Error {
     }
 }
 
-/// What a connection is made with.
+/// The parameters of a connection.
 #[derive(Clone)]
 pub(super) struct Dial {
     config: Config,
@@ -345,7 +344,7 @@ impl Dial {
         }
     }
 
-    /// A connection outside of all pools, whose messages somebody reads.
+    /// A connection outside all pools, whose messages are read.
     pub(super) async fn line(&self) -> Result<Line> {
         let at = |e| named(classify(&e), &self.shown);
         Ok(match &self.tls {
@@ -361,16 +360,16 @@ impl Dial {
     }
 }
 
-/// A connection of one's own.
+/// A dedicated connection.
 pub(super) struct Line {
     pub(super) client: Client,
-    /// Has to be polled for the client to get its answers.
+    /// Has to be polled for the client to receive its answers.
     pub(super) messages: Box<dyn Messages>,
 }
 
-/// What a server says, asked or not.
+/// A server's messages, including unsolicited ones.
 pub(super) trait Messages: Send {
-    /// The next thing it says unasked; none: the connection has ended.
+    /// The next unsolicited message; none: the connection has ended.
     fn poll(
         &mut self,
         context: &mut Context<'_>,
@@ -403,7 +402,9 @@ fn pool(
         Hook::sync_fn(move |_: &mut deadpool_postgres::ClientWrapper, metrics| {
             match losses.outlived_by(metrics.created) {
                 true => Ok(()),
-                false => Err(HookError::message("another connection has broken since it was made")),
+                false => Err(HookError::message(
+                    "another connection has broken since this one was opened",
+                )),
             }
         });
     let set = Hook::async_fn(move |object: &mut deadpool_postgres::ClientWrapper, _| {
@@ -418,17 +419,17 @@ fn pool(
         .post_create(set)
         .pre_recycle(young)
         .build()
-        .map_err(|e| Error::Invalid(format!("the pool cannot be made: {e}")))
+        .map_err(|e| Error::Invalid(format!("the connection pool cannot be created: {e}")))
 }
 
-/// A session's settings. Writers join by key only: their plans are nested loops over indexes
-/// whatever the statistics say, and are made once.
+/// A session's settings. Writers join only by key: their plans are nested loops over indexes
+/// whatever the statistics are, and are prepared once.
 ///
-/// No timeout of statements or transactions ends a server that waits for its client to take an
-/// answer, or for the rest of a message: TCP has to notice that the client takes nothing. A
-/// frozen host's kernel goes on answering, so only `tcp_user_timeout` bounds an answer that is
-/// not taken; the keep-alives bound the rest of a message that a vanished host will never send.
-/// (Sockets of the machine ignore all four.)
+/// No statement or transaction timeout ends a server process that waits for its client to read an
+/// answer, or for the rest of a message; only TCP can detect that. A frozen host's kernel keeps
+/// acknowledging, so only `tcp_user_timeout` bounds an answer that is not read; the keep-alives
+/// bound the rest of a message that a vanished host never sends. (Unix-domain sockets ignore all
+/// four.)
 fn settings(options: &Options, write: bool) -> String {
     let untaken = options.tcp_user_timeout;
     let mut sql = format!(
@@ -449,7 +450,7 @@ fn settings(options: &Options, write: bool) -> String {
              SET enable_seqscan = off",
             options.idle_in_transaction_timeout.as_millis()
         ));
-        // What is committed may be told to others at once: it has to outlive a crash.
+        // Committed data may be announced to others at once, so it must survive a crash.
         sql.push_str(
             "; SELECT set_config('synchronous_commit', 'on', false) \
              WHERE current_setting('synchronous_commit') = 'off'",
@@ -460,9 +461,8 @@ fn settings(options: &Options, write: bool) -> String {
     sql
 }
 
-/// Leaves the engine's own schema out of the search path, so that no name of a table of the
-/// product is looked for there, and none is created. A role that is called like the schema has it
-/// in its path by `"$user"`.
+/// Removes the engine's own schema from the search path, so that no unqualified name of the product
+/// is resolved or created there. For a role with the schema's name, `"$user"` would include it.
 fn search_path(schema: &str) -> String {
     let schema = schema.replace('\'', "''");
     format!(

@@ -1,18 +1,18 @@
-//! The plainest works, in one statement: guarded, changed, and read as they were.
+//! Applies the plainest works in one statement: guard, change and before-image.
 //!
-//! Most items change one row by its key and ask nothing but what that row itself says. For these
-//! the statement that finds the row also judges it, reads it for the before-image and changes
-//! it, where the general way takes a lock, an answer and a second statement.
+//! Most items change one row by its key, and their guards depend only on that row. For these, the
+//! statement that finds the row also judges it, reads it for the before-image and changes it; the
+//! general path needs a lock, an answer and a second statement.
 //!
-//! It is as safe as the lock: the row is read at the statement's snapshot and changed only if it
-//! is still that very version. At READ COMMITTED an UPDATE that had to wait for somebody else's
-//! change judges the newer version again, and finds that it has another `xmin`: the row is left
-//! as it is. (`ctid` alone would not do: servers before the minor releases of November 2025 do
-//! not check it again.) Whatever is left goes the general way, and is told there what it is: a
-//! guard that does not hold, a row that is gone, a column that is null.
+//! This is as safe as the lock: the row is read at the statement's snapshot and changed only if it
+//! is still the same version. At READ COMMITTED, an UPDATE that had to wait for another
+//! transaction's change evaluates the newer version, finds a different `xmin`, and leaves the row
+//! unchanged. (`ctid` alone is not sufficient: servers before the minor releases of November 2025
+//! do not check it again.) Everything left unchanged takes the general path, which finds the
+//! reason: a guard that does not hold, a missing row, a column that is null.
 //!
-//! Rows are changed in the order of their keys, like locks are taken. A batch goes this way
-//! only as a whole, and with one statement for each table, or that order would be lost.
+//! Rows are changed in the order of their keys, like locks. A batch takes this path only as a whole
+//! and with one statement per table; otherwise that order would be lost.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ use super::values::{Cell, Wire};
 use super::work::Work;
 use crate::store::record::images::Images;
 
-/// The statements that were asked, and where their answers will be.
+/// The statements sent, and the positions of their answers.
 pub(super) struct Asked {
     tables: Vec<Answers>,
 }
@@ -45,7 +45,7 @@ struct Answers {
     rows: Vec<usize>,
 }
 
-/// Asks for a batch of one wave, if all of its works are of that kind.
+/// Sends a batch of one wave, if all its works qualify.
 pub(super) fn ask(
     pipeline: &mut Pipeline<'_>,
     mapping: &Mapping,
@@ -57,7 +57,7 @@ pub(super) fn ask(
     for (at, work) in works.iter().enumerate() {
         let plain = Plain::of(work, idle)?;
         let table = mapping.table(plain.collection).ok()?;
-        // Of a view, or of a table in parts, a row's place says nothing.
+        // For a view or a partitioned table, `ctid` does not identify a row.
         if table.found.as_ref()?.kind != "r" {
             return None;
         }
@@ -72,13 +72,13 @@ pub(super) fn ask(
     Some(Asked { tables: tables.into_values().map(|together| together.send(pipeline)).collect() })
 }
 
-/// A work that changes one row and looks at no other.
+/// A work that changes one row and depends on no other.
 struct Plain<'w> {
     collection: &'w str,
     key: &'w [Value],
     fields: &'w [Field],
     increment: bool,
-    /// What its guards ask of the row, of all of them.
+    /// The conditions of all its guards on the row.
     conditions: Vec<&'w Condition>,
 }
 
@@ -110,22 +110,22 @@ impl<'w> Plain<'w> {
     }
 }
 
-/// The works of one table: they set the same columns and are asked the same.
+/// The works of one table: they set the same columns and have the same conditions.
 struct Together {
     table: Arc<Table>,
     undo: bool,
     increment: bool,
     fields: Vec<String>,
     questions: Vec<Question>,
-    /// The same as SQL over the alias `t`.
+    /// The conditions as SQL over the alias `t`.
     asked: String,
-    /// The columns of the set: the key, then what is asked, then the fields.
+    /// The columns of the set: the key, then the conditions, then the fields.
     wires: Vec<Wire>,
     /// The rows of the set, with the work of each.
     rows: Vec<(Vec<Cell>, usize)>,
 }
 
-/// What a condition asks, whatever the value.
+/// The shape of a condition, without its value.
 type Question = (String, Comparison, bool);
 
 fn is_asked(question: &Question, condition: &Condition) -> bool {
@@ -136,10 +136,10 @@ fn is_asked(question: &Question, condition: &Condition) -> bool {
 }
 
 impl Together {
-    /// The shape of the first of them.
+    /// The group with the shape of its first work.
     fn new(table: &Arc<Table>, work: &Work<'_>, plain: &Plain<'_>) -> Option<Together> {
         let fields: Vec<String> = plain.fields.iter().map(|field| field.name.clone()).collect();
-        // A row that moves has no place in the order.
+        // A row whose key changes has no place in the order.
         if fields.is_empty() || fields.iter().any(|name| table.collection.key.contains(name)) {
             return None;
         }
@@ -166,7 +166,7 @@ impl Together {
         })
     }
 
-    /// Adds a work, if it is of the same shape and can be written down.
+    /// Adds a work if it has the same shape and can be encoded.
     fn add(&mut self, at: usize, work: &Work<'_>, plain: &Plain<'_>) -> Option<()> {
         let table = &self.table;
         let same = table.collection.name == plain.collection
@@ -195,7 +195,7 @@ impl Together {
     fn send(mut self, pipeline: &mut Pipeline<'_>) -> Answers {
         let table = &self.table;
         let key = table.key_columns().unwrap_or_default();
-        // In which order texts come is the database's to say.
+        // Only the database knows the order of texts.
         let known = self.wires[..key.len()].iter().all(|wire| *wire != Wire::Text);
         if known {
             self.rows.sort_by(|(a, _), (b, _)| {
@@ -253,7 +253,7 @@ impl Together {
     }
 }
 
-/// The order of two values of a key, none of them a text, as the database has it.
+/// The database's order of two key values, none of them a text.
 fn in_order(a: &Cell, b: &Cell) -> Ordering {
     match (a, b) {
         (Cell::Integer(a), Cell::Integer(b)) | (Cell::Instant(a), Cell::Instant(b)) => a.cmp(b),
@@ -261,13 +261,13 @@ fn in_order(a: &Cell, b: &Cell) -> Ordering {
         (Cell::Float(a), Cell::Float(b)) => a.total_cmp(b),
         (Cell::Bytes(a), Cell::Bytes(b)) => a.cmp(b),
         (Cell::Uuid(a), Cell::Uuid(b)) => a.cmp(b),
-        // NULL finds no row.
+        // A comparison with NULL finds no row.
         _ => Ordering::Equal,
     }
 }
 
 impl Asked {
-    /// The entries that are done, with the rows as they were, where they are kept.
+    /// The finished entries, with their before-images if these are kept.
     pub(super) fn read(
         &self,
         answers: &[Vec<Row>],

@@ -1,8 +1,8 @@
-//! The changes of many items, applied by a few statements, with the rows as they were.
+//! Applies the changes of many items in a few statements, and reads the before-images.
 //!
 //! The changes of an item take effect in their order: each has a level, and a level is applied
-//! before the next. Changes of one level and one shape (the same operation on the same columns
-//! of a table), whichever items they belong to, are one statement.
+//! before the next. Changes of one level and one shape (the same operation on the same columns of a
+//! table) form one statement, whichever items they belong to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use super::work::Work;
 use crate::store::record::images::Images;
 use crate::store::record::kept;
 
-/// What an item has come to.
+/// The result of an item's changes.
 pub(super) enum Effect {
-    /// Its changes are applied; the rows as they were, where they are kept.
+    /// The changes are applied; with the before-images, if these are kept.
     Done(Option<Images>),
-    /// They cannot be, in words; nothing of its wave may stay.
+    /// The changes cannot be applied, for this reason; the wave must be undone.
     Violated(String),
-    /// Something of the wave cannot be applied, and this may be what; nothing of it may stay.
+    /// Something in the wave cannot be applied, possibly this item; the wave must be undone.
     Unclear,
-    /// A row that was not there when it was read for its image was there when it was written;
-    /// nothing of its wave may stay.
+    /// A row that did not exist when it was read for its image existed when it was written; the
+    /// wave must be undone.
     Overtaken,
-    /// A guard that counts what is deleted does not hold; nothing of its wave may stay.
+    /// A guard on the number of deleted rows does not hold; the wave must be undone.
     Incomplete,
 }
 
@@ -52,25 +52,25 @@ enum Operation {
 struct Group {
     table: Arc<Table>,
     operation: Operation,
-    /// The columns that the fields go to, in order.
+    /// The columns that are set, in order.
     fields: Vec<String>,
     undo: bool,
     set: Set,
-    /// The work of each row, and its key where it is known.
+    /// The work of each row, and its key if it is known.
     rows: Vec<(usize, Option<Vec<Value>>)>,
-    /// The rows as they were, where they are known already, by their place.
+    /// Before-images that are already known, by row.
     given: BTreeMap<usize, Vec<Value>>,
-    /// Where the answers will be: of the rows as they were, and of the change itself.
+    /// The positions of the answers: of the before-images, and of the change itself.
     before: Option<usize>,
     done: usize,
 }
 
-/// A read set to be deleted.
+/// A read set to delete.
 struct Deletion {
     table: Arc<Table>,
     work: usize,
     undo: bool,
-    /// How many rows have to be there, where a guard says so.
+    /// The number of rows that must exist, if a guard requires it.
     expected: Option<i64>,
     sql: String,
     params: Vec<Param<'static>>,
@@ -82,13 +82,13 @@ enum Step {
     Deletion(Deletion),
 }
 
-/// Changes that were asked for, and where their answers will be.
+/// Changes that were sent, and the positions of their answers.
 pub(super) struct Asked {
     steps: Vec<Step>,
     refused: BTreeMap<usize, Refusal>,
 }
 
-/// Asks for the changes of all works; `held` has rows as they were locked.
+/// Sends the changes of all works; `held` contains locked rows.
 pub(super) fn ask(
     pipeline: &mut Pipeline<'_>,
     mapping: &Mapping,
@@ -99,7 +99,7 @@ pub(super) fn ask(
     let mut refused = BTreeMap::new();
     let mut shapes: BTreeMap<String, usize> = BTreeMap::new();
     for (at, work) in works.iter().enumerate() {
-        // The shape of the change before, and the keys it has touched.
+        // The shape of the previous change, and the keys it has touched.
         type Last = (String, Vec<Vec<Value>>);
         let (mut level, mut last): (usize, Option<Last>) = (0, None);
         for change in &work.proposal.changes {
@@ -113,7 +113,7 @@ pub(super) fn ask(
                     break;
                 }
             };
-            // Rows of one shape that differ in their keys may change together.
+            // Rows of one shape with different keys may change together.
             let same = match (&mut last, &one.key) {
                 (Some((shape, keys)), Some(key)) if *shape == one.shape && !keys.contains(key) => {
                     keys.push(key.clone());
@@ -131,7 +131,7 @@ pub(super) fn ask(
         }
     }
     let mut steps: Vec<Step> = levels.into_values().collect();
-    // Nothing has changed between the locks and the first change, whatever triggers there are.
+    // Nothing has changed between the locks and the first change, whatever triggers exist.
     if let Some(Step::Group(group)) = steps.first_mut() {
         group.give(works, held);
     }
@@ -147,7 +147,7 @@ pub(super) fn ask(
     Asked { steps, refused }
 }
 
-/// One change, before it joins others of its shape.
+/// One change, before it is grouped with others of its shape.
 struct One {
     table: Arc<Table>,
     shape: String,
@@ -209,7 +209,7 @@ impl One {
                 let what = What::Deletion(deletion);
                 Ok(One { table: Arc::clone(table), shape, key: None, what })
             }
-            Change::Emit { .. } => Err("a message is no row".into()),
+            Change::Emit { .. } => Err("a message is not a row".into()),
         }
     }
 
@@ -254,7 +254,7 @@ impl One {
         let mut names = Vec::new();
         for field in fields {
             if operation == Operation::Increment && !matches!(field.value, Value::Integer(_)) {
-                return Err(format!("{} is incremented by no integer", field.name));
+                return Err(format!("the increment of {} is not an integer", field.name));
             }
             cells.push(table.written(&field.name, &field.value)?);
             forms.push(table.form(&field.name)?.clone());
@@ -273,7 +273,7 @@ impl One {
         forms: Vec<Form>,
     ) -> Result<One, Refusal> {
         let mut shape = format!("{operation:?} {} {fields:?} {}", table.collection.name, work.undo);
-        // A key that the database completes comes back with the row, alone.
+        // A row whose key the database completes is returned alone.
         if key.is_none() && work.undo {
             shape = format!("{shape} {}", work.entry);
         }
@@ -317,10 +317,10 @@ impl One {
 }
 
 impl Group {
-    /// Takes the rows as they were locked for their images, if they are all there.
+    /// Uses locked rows as before-images if all of them are available.
     fn give(&mut self, works: &[Work<'_>], mut held: anchors::Images) {
         let updates = matches!(self.operation, Operation::Update | Operation::Increment);
-        // A row for each work: the one that its first change is of.
+        // One row per work: the one that its first change applies to.
         let one_each = self.rows.windows(2).all(|pair| pair[0].0 != pair[1].0);
         if !(self.undo && updates && one_each) {
             return;
@@ -354,7 +354,7 @@ impl Group {
         self.done = pipeline.push(sql, set.params());
     }
 
-    /// The rows as they are, held until they are changed.
+    /// Sends the read of the before-images, which locks the rows until they are changed.
     fn send_before(&self, pipeline: &mut Pipeline<'_>, key: &[(String, Form)]) -> usize {
         let mut keys = Set::new(key.iter().map(|(_, form)| form.wire).collect());
         for (at, cells) in self.set.rows().enumerate() {
@@ -422,7 +422,7 @@ impl Group {
             .map(|name| format!("{0} = excluded.{0}", quote(name)))
             .collect();
         if set.is_empty() {
-            // Something has to be set for the row to be returned and held.
+            // At least one column has to be set for the row to be returned and locked.
             set.extend(target.last().map(|name| format!("{name} = excluded.{name}")));
         }
         format!(" ON CONFLICT ({}) DO UPDATE SET {}", target.join(", "), set.join(", "))
@@ -440,7 +440,7 @@ impl Group {
         )
     }
 
-    /// Reads the answers: images into their works, and which works are violated.
+    /// Reads the answers: before-images, and the violated works.
     fn read(&self, answers: &[Vec<Row>], results: &mut Results<'_>) -> Job<()> {
         let done = &answers[self.done];
         match self.operation {
@@ -478,13 +478,13 @@ impl Group {
                 }
                 let name = &self.table.collection.name;
                 let or = match self.operation {
-                    Operation::Increment => ", or its column is null or would leave 64 bits",
+                    Operation::Increment => ", or its column is null or would overflow 64 bits",
                     _ => "",
                 };
                 let before = self.images(answers)?;
                 for (at, (work, _)) in self.rows.iter().enumerate() {
                     if !hit[at] {
-                        let said = format!("there is no such row in {name:?} to update{or}");
+                        let said = format!("{name:?} has no such row to update{or}");
                         results.violated(*work, said);
                     }
                     if let Some(values) = before.get(&at) {
@@ -515,7 +515,7 @@ impl Group {
         Ok(())
     }
 
-    /// A trigger may keep rows from being inserted; the answer does not say which.
+    /// A trigger may prevent inserts; the answer does not show which.
     fn all_inserted(&self, done: &[Row], results: &mut Results<'_>) {
         if done.len() == self.rows.len() {
             return;
@@ -552,7 +552,7 @@ impl Group {
     }
 }
 
-/// What the answers make of the works.
+/// The results of the works.
 struct Results<'w> {
     works: &'w [Work<'w>],
     effects: Vec<Effect>,
@@ -574,7 +574,7 @@ impl Results<'_> {
 }
 
 impl Asked {
-    /// What the answers say, by work.
+    /// Reads the answers, by work.
     pub(super) fn read(&self, answers: &[Vec<Row>], works: &[Work<'_>]) -> Job<Vec<Effect>> {
         let effects = works.iter().map(|w| Effect::Done(w.undo.then(Images::default))).collect();
         let mut results = Results { works, effects };
@@ -600,9 +600,9 @@ impl Asked {
     }
 }
 
-/// What an update of rows sets their fields to, from the columns of a set from `v{first}` on, and
-/// what has to hold for it besides: nothing is added to NULL. `found` and `changed` are the
-/// names of the row where it is looked for and where it is changed.
+/// The assignments of an update, from the columns of a set starting with `v{first}`, and its
+/// additional condition: nothing is added to NULL. `found` and `changed` are the row's aliases
+/// where it is searched for and where it is changed.
 pub(super) fn assigned(
     table: &Table,
     fields: &[String],

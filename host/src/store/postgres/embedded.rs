@@ -1,4 +1,4 @@
-//! The ledgers of the store lease and of the activity that is kept in the store.
+//! The tables of the store lease and of the activity kept in the store.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,12 +20,12 @@ use crate::ports::coordination::LeaderRecord;
 use crate::ports::embedded::{ActivityLedger, LeaseLedger, LeaseRow};
 use crate::ports::store::{Result, Store};
 
-/// What the activity needs to judge its table.
+/// The parameters for judging the activity table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observation {
     /// The time-outs.
     pub(super) timeouts: Timeouts,
-    /// Who has listened.
+    /// Since when heartbeats have been recorded.
     pub(super) listening: Listening,
 }
 
@@ -59,7 +59,7 @@ async fn take(
     next: &LeaseRow,
     at_least: Option<Term>,
 ) -> Job<Option<Term>> {
-    // One candidate at a time, also while there is no row to lock.
+    // Only one candidate at a time, even while there is no row to lock.
     tx.session.batch("LOCK TABLE @.lease IN SHARE ROW EXCLUSIVE MODE").await?;
     let held = tx.row(LEASE, params![]).await?.as_ref().map(read_lease).transpose()?;
     if held.as_ref() != seen {
@@ -194,7 +194,7 @@ fn read_states(rows: &[Row], observation: &Observation) -> Job<Vec<State>> {
     rows.iter().map(state).collect()
 }
 
-/// Which of these keys are idle.
+/// The idle ones among these keys.
 pub(super) async fn idle_keys(
     session: &Session,
     clock: &Clock,
@@ -206,11 +206,11 @@ pub(super) async fn idle_keys(
     Ok(idle.map(|(key, _)| key).collect())
 }
 
-/// Where the states of keys that are held will be.
+/// The position of the states of locked keys among the answers.
 pub(super) struct Asked(usize);
 
-/// Lets every sign of life of these keys wait until the transaction ends (see [`ALONE`]), and
-/// asks for their states behind that.
+/// Makes every heartbeat of these keys wait until the transaction ends (see [`ALONE`]), and then
+/// reads their states.
 pub(super) fn hold(pipeline: &mut Pipeline<'_>, clock: &Clock, keys: &[String]) -> Asked {
     let locked: Vec<String> = keys.iter().map(|key| escaped(key).into_owned()).collect();
     pipeline.push(
@@ -228,8 +228,8 @@ impl Asked {
     }
 }
 
-/// One sign of life of a key at a time: two that close its last connections see each other.
-/// A power failure may lose the last moments, and every connection with them.
+/// Serializes the heartbeats of a key, so that two closes of its last connections see each other. A
+/// power failure may lose the last moments, but then all connections have ended as well.
 const ALONE: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0)),
     set_config('synchronous_commit', 'off', true)";
 
@@ -282,7 +282,7 @@ impl ActivityLedger for PostgresStore {
 }
 
 async fn closed(tx: &Tx, key: String, observation: &Observation) -> Job<()> {
-    // Connections that have long been silent go with it: it may be the last close.
+    // Long-silent connections are removed as well: this may be the last close.
     let silent = tx.now - observation.timeouts.heartbeat;
     if observation.listening.opened_at < silent {
         tx.execute(

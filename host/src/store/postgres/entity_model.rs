@@ -1,10 +1,10 @@
 //! The tables of the built-in entity model (`crate::model` has their mapping).
 //!
-//! What is inserted under a document refers to it: the foreign key makes the document the
-//! anchor of every guard on those rows. Indexes begin with the project and end with the key, so
-//! that a page of a scan is read in order.
+//! Rows under a document refer to it: the foreign key makes the document the anchor of every guard
+//! on those rows. Indexes begin with the project and end with the key, so that a page of a scan is
+//! read in order.
 
-/// Creates what is missing and leaves what is there.
+/// Creates missing tables and does not change existing ones.
 pub(super) const CREATE: &str = r#"
 CREATE TABLE IF NOT EXISTS projects (
     project_id text PRIMARY KEY

@@ -1,4 +1,4 @@
-//! What a PostgreSQL error means, by its SQLSTATE: the item, the infrastructure or the program.
+//! Classifies PostgreSQL errors by SQLSTATE: the item's, the infrastructure's or the program's.
 
 use besom_core::snapshot::Cause;
 use tokio_postgres::error::{Severity, SqlState};
@@ -6,10 +6,10 @@ use tokio_postgres::error::{Severity, SqlState};
 use crate::ports::store::Error;
 use crate::store::record::images::Broken;
 
-/// Why a job on the database did not succeed.
+/// Why a job on the database failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The database, or the way to it, said so.
+    /// An error of the database or of the connection to it.
     Sql(tokio_postgres::Error),
     /// The store refuses, or a packed value cannot be read.
     Port(Error),
@@ -56,12 +56,12 @@ pub(super) fn invalid(refusal: impl Into<String>) -> Failure {
     Failure::Port(Error::Invalid(refusal.into()))
 }
 
-/// Whose fault an error is.
+/// Who caused an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Another attempt may succeed: deadlock, lock or statement time-out, serialization.
+    /// Another attempt may succeed: deadlock, lock or statement timeout, serialization.
     Busy,
-    /// The server or the way to it: connection, shutdown, resources, a standby.
+    /// The server or the connection to it: connection, shutdown, resources, a standby.
     Away,
     /// The statement's values: a constraint, a type.
     Item,
@@ -69,7 +69,7 @@ pub(super) enum Fault {
     Program,
 }
 
-/// Whose fault a SQLSTATE names; none: the connection broke without one.
+/// The cause by SQLSTATE; without one, the connection broke.
 pub(super) fn fault_of(state: Option<&SqlState>) -> Fault {
     let Some(state) = state else { return Fault::Away };
     match state.code() {
@@ -87,24 +87,24 @@ pub(super) fn fault_of(state: Option<&SqlState>) -> Fault {
     }
 }
 
-/// Whose fault an error is.
+/// The cause of an error.
 pub(super) fn fault(e: &tokio_postgres::Error) -> Fault {
-    // What the driver itself refuses to encode or decode is no failure of the connection.
+    // A value that the driver refuses to encode or decode is not a connection failure.
     if e.code().is_none() && !e.is_closed() && driver(e) {
         return Fault::Program;
     }
-    // The next attempt prepares its statements anew (`doubts_catalog`).
+    // The next attempt prepares its statements again (`doubts_catalog`).
     if is_stale(e) {
         return Fault::Busy;
     }
     fault_of(e.code())
 }
 
-/// Whether a statement was prepared for tables that have changed since, or is not known to the
-/// server any more.
+/// Whether a statement was prepared for tables that have changed since, or is no longer known to
+/// the server.
 fn is_stale(e: &tokio_postgres::Error) -> bool {
     let revalidated = |said: &tokio_postgres::error::DbError| {
-        // The message is translated by the server, the name of its function is not.
+        // The server translates the message, but not the name of its function.
         *said.code() == SqlState::FEATURE_NOT_SUPPORTED
             && said.routine() == Some("RevalidateCachedQuery")
     };
@@ -112,21 +112,21 @@ fn is_stale(e: &tokio_postgres::Error) -> bool {
         || e.as_db_error().is_some_and(revalidated)
 }
 
-/// Whether what is known of the tables may be out of date after this error.
+/// Whether this error suggests that the cached catalog is outdated.
 pub(super) fn doubts_catalog(e: &tokio_postgres::Error) -> bool {
     is_stale(e) || fault(e) == Fault::Program
 }
 
-/// Whether this may come of a plan that a trigger's function has made for a column of another type:
-/// such a plan lives as long as its connection.
+/// Whether the error may come from a plan that a trigger's function cached for a column's earlier
+/// type: such a plan lives as long as its connection.
 pub(super) fn is_of_a_kept_plan(e: &tokio_postgres::Error) -> bool {
     e.code() == Some(&SqlState::DATATYPE_MISMATCH)
 }
 
-/// Whether the connection is at its end with this error, or has been before it.
+/// Whether the connection has ended with this error or before it.
 pub(super) fn ends_connection(e: &tokio_postgres::Error) -> bool {
     match e.as_db_error() {
-        // A server that refuses what is written has become a standby: another one is asked.
+        // A server that refuses writes has become a standby: another server is tried.
         Some(said) if said.code() == &SqlState::READ_ONLY_SQL_TRANSACTION => true,
         Some(said) => matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic)),
         None => fault(e) == Fault::Away,
@@ -154,23 +154,23 @@ pub(super) fn classify(e: &tokio_postgres::Error) -> Error {
     }
 }
 
-/// What kind of trouble a statement is in that the database refuses, and what mends it.
+/// The kind of trouble of a statement that the database refuses, and the fix.
 fn remedy(state: Option<&SqlState>) -> (Cause, &'static str) {
     match state.map(SqlState::code) {
         Some("42501") => (
             Cause::Privilege,
-            "`besom grants` prints what the role needs; once it is granted, it goes on",
+            "`besom grants` prints what the role needs; work continues once it is granted",
         ),
         _ => (
             Cause::Schema,
-            "the tables are not as they are mapped (`besom check --store` names the difference); \
-             once they fit again, it goes on",
+            "the tables differ from their mapping (`besom check --store` shows the difference); \
+             work continues once they match",
         ),
     }
 }
 
-/// The port's error for a COMMIT that failed. An answer with an ordinary SQLSTATE says that it
-/// was rolled back; no answer, or the server's own end, leaves it open.
+/// The port's error for a failed COMMIT. An answer with an ordinary SQLSTATE means that it was
+/// rolled back; without an answer, or if the server ended, the result is unknown.
 pub(super) fn classify_commit(e: &tokio_postgres::Error) -> Error {
     match fault(e) {
         Fault::Away => Error::Unknown(words(e)),
@@ -178,7 +178,7 @@ pub(super) fn classify_commit(e: &tokio_postgres::Error) -> Error {
     }
 }
 
-/// What the database said, with its detail and hint.
+/// The database's message, with its detail and hint.
 pub(super) fn words(e: &tokio_postgres::Error) -> String {
     let Some(said) = e.as_db_error() else {
         let mut text = e.to_string();

@@ -1,5 +1,5 @@
-//! What can go wrong with a commit, called forth by tests at the places where PostgreSQL or
-//! the network would do it. What follows is the code that a real failure takes.
+//! Faults of a commit that tests can inject, at the places where PostgreSQL or the network would
+//! fail. They are handled by the code that handles real failures.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// How a commit fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A lock is not to be had in time.
+    /// A lock is not available in time.
     Busy,
-    /// The connection is gone before anything was written.
+    /// The connection is lost before anything was written.
     Away,
     /// The connection breaks before COMMIT reaches the server.
     CommitLost,
@@ -17,7 +17,7 @@ pub enum Fault {
     CommitUnconfirmed,
 }
 
-/// Faults to come, one for each commit; none by default.
+/// Pending faults, one per commit; none by default.
 #[derive(Debug, Clone, Default)]
 pub struct Faults(Arc<Mutex<VecDeque<Fault>>>);
 

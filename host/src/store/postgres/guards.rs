@@ -1,10 +1,10 @@
-//! Guards, for many items at once.
+//! Evaluates guards for many items at once.
 //!
-//! All anchors are locked first (`anchors`). A guard that compares columns of one row is judged
-//! by the statement that locks that row; every other guard is evaluated by a later statement,
-//! which sees whatever was committed while the locks were awaited. An absence has the anchor
-//! that the mapping names, and fails where that row does not exist: then nobody would wait for
-//! its lock.
+//! All anchors are locked first (`anchors`). A guard that compares columns of one row is judged by
+//! the statement that locks that row. Every other guard is evaluated by a later statement, which
+//! sees everything that was committed while the locks were awaited. A guard on absence has the
+//! anchor that the mapping names, and fails if the anchor's row does not exist, because then
+//! inserts would not wait for its lock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,35 +26,35 @@ use super::set::Set;
 use super::values::{Cell, Form};
 use super::work::Work;
 
-/// What the guards of an item have come to.
+/// The result of an item's guards.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// All hold.
     Hold,
-    /// One does not.
+    /// At least one does not hold.
     Fail,
-    /// One cannot be asked, for this reason.
+    /// One cannot be evaluated, for this reason.
     Refused(Refusal),
 }
 
-/// Guards that were asked, and where their answers will be.
+/// Guards that were sent, and the positions of their answers.
 pub(super) struct Asked {
     anchors: anchors::Asked,
     guards: Guards,
 }
 
-/// What is needed to judge them.
+/// The state needed to judge them.
 #[derive(Default)]
 struct Guards {
     /// Guards by number: the work they belong to.
     owners: Vec<usize>,
-    /// What is settled already, by work.
+    /// The verdicts that are already known, by work.
     settled: BTreeMap<usize, Verdict>,
-    /// Guards that hold if their number comes back.
+    /// Guards that hold if their number is returned.
     lists: Vec<usize>,
-    /// Guards that have to have at least one anchor of theirs.
+    /// Guards that need at least one of their anchors.
     anchored: BTreeSet<usize>,
-    /// Guards that hold if so many rows were counted.
+    /// Guards that hold if the given number of rows was counted.
     counts: Vec<(usize, usize, i64)>,
 }
 
@@ -67,20 +67,20 @@ struct Group {
     set: Set,
 }
 
-/// How long the server works on one statement.
+/// Time limits of a statement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// With guards that ask for rows by conditions, without the time that it waits for locks.
+    /// For guards that search rows by conditions, not counting the time they wait for locks.
     pub(super) guards: Duration,
-    /// Waiting for a lock.
+    /// For waiting for a lock.
     pub(super) lock: Duration,
-    /// Of any other kind.
+    /// For any other statement.
     pub(super) statement: Duration,
 }
 
-/// Asks for the anchors of all works and the guards of `works`, which are the first of them;
-/// `later` are those of later waves, which are judged when those before them are applied. `idle`
-/// says whether an activity key is known to be idle, by work.
+/// Sends the locks of the anchors of all works and the guards of `works`, the first wave; `later`
+/// are works of later waves, whose guards are judged after the earlier waves have been applied.
+/// `idle` says whether a work's activity key is known to be idle.
 pub(super) fn ask<'w>(
     pipeline: &mut Pipeline<'_>,
     mapping: &Mapping,
@@ -91,7 +91,7 @@ pub(super) fn ask<'w>(
 ) -> Asked {
     let mut asking = Asking::new(mapping);
     for (at, work) in works.iter().enumerate() {
-        // What cannot be named cannot be locked, and is refused when it is to be changed.
+        // A row that cannot be named cannot be locked; its change is refused later.
         let _ = asking.anchors.changed(mapping, work);
         for guard in &work.proposal.guards {
             if asking.asked.settled.contains_key(&at) {
@@ -108,7 +108,7 @@ pub(super) fn ask<'w>(
     asking.send(pipeline, bounds)
 }
 
-/// Locks the anchors of works that are to be judged one by one.
+/// Locks the anchors of works that are judged one by one.
 pub(super) fn lock<'w>(
     pipeline: &mut Pipeline<'_>,
     mapping: &Mapping,
@@ -123,7 +123,7 @@ struct Asking<'m> {
     asked: Guards,
     anchors: Anchors,
     groups: BTreeMap<String, Group>,
-    /// Whole statements of one guard: its number, the statement, the count it needs.
+    /// Statements for a single guard: its number, the statement, the required count.
     single: Vec<(usize, readset::Counting, i64)>,
 }
 
@@ -173,7 +173,7 @@ impl<'m> Asking<'m> {
         }
     }
 
-    /// Locks what a work will need when the waves before its own are applied.
+    /// Locks what a work needs after the waves before its own have been applied.
     fn ahead(&mut self, work: &Work<'_>) -> Result<(), Refusal> {
         for guard in &work.proposal.guards {
             match guard {
@@ -193,7 +193,7 @@ impl<'m> Asking<'m> {
         self.anchors.changed(self.mapping, work)
     }
 
-    /// The anchors of an absence: whoever inserts what is to be absent locks them as well.
+    /// Adds the anchors of an absence: an insert of an absent row locks them as well.
     fn absence(
         &self,
         tenant: Option<&Tenant>,
@@ -208,13 +208,13 @@ impl<'m> Asking<'m> {
         if anchors.is_empty() {
             let name = &table.collection.name;
             return Err(format!(
-                "a guard on the absence of {name} fixes the key of none of its anchors"
+                "a guard on the absence of {name} does not fix the key of any of its anchors"
             ));
         }
         Ok(anchors)
     }
 
-    /// A row matches, or none does.
+    /// Adds a guard that a row matches, or that none does.
     fn filter(
         &mut self,
         at: usize,
@@ -239,7 +239,7 @@ impl<'m> Asking<'m> {
         wires.extend(conditions.wires.iter().copied());
         cells.extend(conditions.cells);
         if exists {
-            // The row that was found stays as it is until the commit.
+            // The row that was found is kept unchanged until the commit.
             let found = format!("EXISTS ({rows} LIMIT 1 FOR SHARE OF t)");
             let number = self.number(at);
             self.listed(found, wires, number, cells);
@@ -255,8 +255,8 @@ impl<'m> Asking<'m> {
         Ok(())
     }
 
-    /// Every row of the set is still there. Where the same set is then deleted, the rows that
-    /// are deleted are counted as well; otherwise they are held.
+    /// Adds a guard that every row of the set exists. If the same set is then deleted, the deleted
+    /// rows are counted as well; otherwise the rows are locked.
     fn complete(&mut self, at: usize, work: &Work<'_>, set: &Arc<ReadSet>) -> Result<(), Refusal> {
         if set.is_empty() {
             return Ok(());
@@ -290,8 +290,8 @@ impl<'m> Asking<'m> {
         let mut guards = self.asked;
         let bounded = !self.groups.is_empty();
         let within = |span: Duration| format!("SET LOCAL statement_timeout = {}", span.as_millis());
-        // What such a guard costs depends on what is in the table. Its rows may have to be waited
-        // for as well, which is nobody's fault and is told by the time-out of locks.
+        // The cost of such a guard depends on the table's content. Waiting for its rows' locks is
+        // not the item's fault and is reported by the lock timeout.
         if bounded {
             pipeline.simple(within(bounds.guards.saturating_add(bounds.lock)));
         }
@@ -310,7 +310,7 @@ impl<'m> Asking<'m> {
     }
 }
 
-/// `t.key = u.v0 AND ...`: the row of a set's row.
+/// `t.key = u.v0 AND ...`: joins a row of a table with a row of a set.
 pub(super) fn matched(key: &[(String, Form)]) -> String {
     let each = |(at, (name, form)): (usize, &(String, Form))| {
         form.equals(&format!("t.{name}"), &format!("u.v{at}"))
@@ -332,7 +332,7 @@ fn fixed_anchors<'c>(collection: &'c Collection, filter: &Filter) -> Vec<(&'c An
 }
 
 impl Asked {
-    /// What the answers say, by work, and the rows that are to be changed as they are.
+    /// The results by work, and the before-images of the rows that will be changed.
     pub(super) fn read(&self, answers: &[Vec<Row>], works: usize) -> Job<(Vec<Verdict>, Images)> {
         let guards = &self.guards;
         let held = self.anchors.read(answers)?;
@@ -357,7 +357,7 @@ impl Asked {
             }
         }
         for (work, verdict) in &guards.settled {
-            // A guard before the one that cannot be asked may have failed already.
+            // A guard before the one that cannot be evaluated may have failed already.
             if verdicts[*work] == Verdict::Hold {
                 verdicts[*work] = verdict.clone();
             }

@@ -1,4 +1,4 @@
-//! What can be looked at from outside: depths, history, before-images, nodes.
+//! Reads for inspection: depths, history, before-images, nodes.
 
 use besom_core::ids::{CommitId, NodeName, RunId, TaskName};
 use besom_core::item::Identity;
@@ -16,8 +16,8 @@ use crate::ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow}
 use crate::store::record;
 use crate::store::record::images::unpack;
 
-/// What waits, per task. The numbers come from the counters, not from counting; the first
-/// entry of each stream is its oldest.
+/// The waiting items per task. The numbers come from the counters, not from counting rows; the
+/// first entry of each stream is its oldest.
 pub(super) async fn depths(session: &Session, clock: &Clock) -> Job<Vec<Depth>> {
     let rows = session
         .query(
@@ -135,7 +135,7 @@ pub(super) async fn before_images(
     Ok(packed.as_deref().map(unpack).transpose()?)
 }
 
-/// Writes a node's row; when the one before it was written.
+/// Writes a node's row; returns when the previous one was written.
 pub(super) async fn report_node(session: &Session, node: &NodeRow) -> Job<Option<Time>> {
     let before = session
         .row(
@@ -171,7 +171,7 @@ pub(super) async fn forget_node(session: &Session, node: &NodeName) -> Job<()> {
     Ok(())
 }
 
-/// All nodes seen, by name.
+/// All known nodes, by name.
 pub(super) async fn nodes(session: &Session) -> Job<Vec<NodeRow>> {
     let rows = session
         .query(

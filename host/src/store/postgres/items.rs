@@ -1,4 +1,4 @@
-//! Items as rows: what the queue and the dead letters share.
+//! Items as rows: shared by the queue and the dead letters.
 
 use besom_core::ids::{Partition, RunId, Seq, TaskName};
 use besom_core::item::{Identity, Item, Source};
@@ -12,7 +12,7 @@ use super::text::{due_number, due_of, escaped, plain, tenant_of, tenant_text};
 pub(super) const COLUMNS: &str = "tenant, key, due, part, route, version, payload, run, planned_at,
     attempts, guard_retries, deaths, errors";
 
-/// Where an item waits, as `item.place` and `item.no` say it.
+/// Where an item waits, as stored in `item.place` and `item.no`.
 pub(super) fn place(source: Source) -> (i16, i64) {
     match source {
         Source::Log(seq) => (0, seq.0 as i64),
@@ -27,11 +27,11 @@ pub(super) fn source(place: i16, no: i64) -> Job<Source> {
         0 => Ok(Source::Log(Seq(no as u64))),
         1 => Ok(Source::Timer(no as u64)),
         2 => Ok(Source::Retry(no as u64)),
-        other => Err(invalid(format!("an item waits in the place {other}, which is none"))),
+        other => Err(invalid(format!("an item waits in an unknown place, {other}"))),
     }
 }
 
-/// The item in a row, from column `at` on.
+/// Reads the item in a row, from column `at` on.
 pub(super) fn read(task: &TaskName, row: &Row, at: usize) -> Job<Item> {
     let key = plain(row.try_get(at + 1)?);
     let route: Option<String> = row.try_get(at + 4)?;
@@ -56,12 +56,12 @@ pub(super) fn read(task: &TaskName, row: &Row, at: usize) -> Job<Item> {
     })
 }
 
-/// The route as it is stored: NULL where it is the key.
+/// The route as stored: NULL if it equals the key.
 pub(super) fn route(route: &str, key: &str) -> Option<String> {
     (route != key).then(|| escaped(route).into_owned())
 }
 
-/// The number by which the history of a key is found: not unique, but small.
+/// The number that indexes the history by key: not unique, but small.
 pub(super) fn key_hash(key: &str) -> i32 {
     xxhash_rust::xxh3::xxh3_64(key.as_bytes()) as i32
 }

@@ -1,4 +1,4 @@
-//! The fence, and who owns which partition.
+//! The fence, and the owners of partitions.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::error::{Failure, Fault, Job, fault, words};
 use super::session::{Param, Pipeline, Session, Tx, params};
 use crate::ports::store::{Claim, Error, FenceState, PartitionRow, Raised, Result, RingPosition};
 
-/// Finds the fence of a term and token, and holds it: a raise waits until the transaction
+/// Finds the fence of a term and token and locks it, so that a raise waits until the transaction
 /// ends. (A plain SELECT, or FOR KEY SHARE, would let it pass.)
 const HOLD: &str = "SELECT 1 FROM @.fence WHERE term = $1 AND token_hash = $2 FOR SHARE";
 
@@ -19,22 +19,21 @@ fn held_by(fence: &Fence) -> Vec<Param<'static>> {
     params![fence.term.0 as i64, fence.token_hash.to_vec()]
 }
 
-/// Asks for the fence as a part of a leader's first round trip.
+/// Adds the fence to a leader's first round trip.
 pub(super) fn hold_fence(pipeline: &mut Pipeline<'_>, fence: &Fence) -> usize {
     pipeline.push(HOLD, held_by(fence))
 }
 
-/// Refuses a writer whose term and token are not the fence's, by the answer.
+/// Refuses a writer whose term and token are not the fence's, according to the answer.
 pub(super) fn check_fence(answer: &[Row]) -> Job<()> {
     if answer.is_empty() { Err(Error::Fenced.into()) } else { Ok(()) }
 }
 
-/// How long a raise waits for the write of the leader before, and a claim for commits.
+/// How long a raise waits for the previous leader's write, and a claim for commits.
 ///
-/// Whoever shares a row lets others share it too, past those who wait for it alone: a steady
-/// stream of writes could keep them waiting. None outlasts it: a leader that is replaced has
-/// stopped by its own clock, an owner that is replaced begins no further commit, and both are
-/// asked again until then.
+/// A shared lock on a row is granted past waiters for an exclusive one, so a steady stream of
+/// writes could delay them. None can delay them for long: a replaced leader has stopped by its own
+/// clock, a replaced owner begins no further commit, and both requests are repeated until then.
 const RAISE_WAIT: &str = "SET LOCAL lock_timeout = '1s'";
 
 const RAISE: &str = "WITH raised AS (INSERT INTO @.fence AS f (term, token_hash, node, raised_at)
@@ -45,7 +44,7 @@ const RAISE: &str = "WITH raised AS (INSERT INTO @.fence AS f (term, token_hash,
     RETURNING f.term, f.node, f.raised_at)
   INSERT INTO @.term (term, node, raised_at) SELECT term, node, raised_at FROM raised RETURNING 1";
 
-/// In the order of their numbers, as commits lock them; nothing where the fence is not raised.
+/// In the order of their numbers, as commits lock them; nothing if the fence was not raised.
 const TAKE_OVER: &str = "WITH taken AS (SELECT id FROM @.partition
     WHERE ($4::int4[] IS NULL OR id = ANY($4))
       AND EXISTS (SELECT 1 FROM @.fence WHERE term = $2 AND token_hash = $3)
@@ -53,8 +52,8 @@ const TAKE_OVER: &str = "WITH taken AS (SELECT id FROM @.partition
   UPDATE @.partition p SET owner = $1, owner_epoch = owner_epoch + 1
   FROM taken WHERE p.id = taken.id RETURNING p.id, p.owner_epoch";
 
-/// Raises the fence and takes partitions over, in one round trip: whatever happens to this
-/// process, it is never within the transaction without the server working on it.
+/// Raises the fence and takes partitions over in one round trip: whatever happens to this process,
+/// the transaction is never open without the server working on it.
 pub(super) async fn raise_fence(
     mut session: Session,
     clock: &Clock,
@@ -91,7 +90,7 @@ pub(super) async fn raise_fence(
             }
             Ok(Raised { owned: owned(&answers[taken])? })
         }
-        // The connection may have broken before or after COMMIT was read.
+        // The connection may have broken before or after the server read COMMIT.
         Err(Failure::Sql(e)) if fault(&e) == Fault::Away => Err(Error::Unknown(words(&e))),
         Err(failure) => {
             session.rollback().await;
@@ -100,15 +99,15 @@ pub(super) async fn raise_fence(
     }
 }
 
-/// Whether a lock was not to be had in time.
+/// Whether a lock was not available in time.
 fn waited_in_vain(failure: &Failure) -> bool {
     let code = |e: &tokio_postgres::Error| e.code().is_some_and(|c| c.code() == "55P03");
     matches!(failure, Failure::Sql(e) if code(e))
 }
 
-/// Ends the writers of this store whose answer nobody takes, or whose request never ends, for so
-/// long, with the fence or partitions in their hands. What bounds them over TCP does nothing on a
-/// socket of the machine, and a frozen node's kernel keeps its connections up.
+/// Ends this store's writers that hold the fence or partitions and whose client has not read the
+/// answer or completed the request for this long. TCP limits have no effect on Unix-domain sockets,
+/// and a frozen node's kernel keeps its connections alive.
 async fn end_unheard(session: &Session, unheard_max: Duration) -> Job<()> {
     let ended = session
         .query(
@@ -124,7 +123,10 @@ async fn end_unheard(session: &Session, unheard_max: Duration) -> Job<()> {
         .await?;
     for row in &ended {
         let pid: i32 = row.try_get(0)?;
-        tracing::warn!(pid, "the server ends a write whose node takes no answer: it is frozen");
+        tracing::warn!(
+            pid,
+            "ended a write transaction of a frozen node: its client reads no answer"
+        );
     }
     Ok(())
 }
@@ -140,7 +142,7 @@ fn owned(rows: &[Row]) -> Job<Vec<(Partition, OwnerEpoch)>> {
     Ok(owned)
 }
 
-/// Who owns the partitions, in order.
+/// The owners of the partitions, in order.
 pub(super) async fn partition_table(session: &Session) -> Job<Vec<PartitionRow>> {
     let rows = session
         .query(
@@ -164,9 +166,9 @@ pub(super) async fn partition_table(session: &Session) -> Job<Vec<PartitionRow>>
     Ok(table)
 }
 
-/// Takes over what still has the epoch seen and was claimed by an older ring. First whatever is
-/// free, so that one commit that hangs keeps one partition unowned and not a whole share; then,
-/// for a bounded time, what a commit holds.
+/// Takes over partitions that still have the epoch seen and were claimed under an older ring: first
+/// those that are free, so that one hanging commit delays one partition and not a whole share;
+/// then, for a bounded time, those held by a commit.
 pub(super) async fn claim_partitions(
     session: Session,
     clock: &Clock,
@@ -196,7 +198,7 @@ pub(super) async fn claim_partitions(
             if !waited_in_vain(&failure) {
                 return Err(failure.into());
             }
-            // Whoever asks finds them missing, and asks again.
+            // The caller finds them missing, and repeats the claim.
             end_unheard(&tx.session, unheard_max).await?;
         }
     }
@@ -233,13 +235,13 @@ async fn claim(
     owned(&rows)
 }
 
-/// The fence as it stands.
+/// The current fence.
 pub(super) async fn fence(session: &Session) -> Job<Option<FenceState>> {
     let row = session.row("SELECT term, node, raised_at FROM @.fence", params![]).await?;
     row.as_ref().map(raised).transpose()
 }
 
-/// Every raise of it, newest first.
+/// All raises of the fence, newest first.
 pub(super) async fn terms(session: &Session, limit: u32) -> Job<Vec<FenceState>> {
     let newest = "SELECT term, node, raised_at FROM @.term ORDER BY term DESC LIMIT $1";
     session.query(newest, params![i64::from(limit)]).await?.iter().map(raised).collect()

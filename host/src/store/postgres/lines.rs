@@ -1,4 +1,4 @@
-//! What guests have logged, by run.
+//! The log lines of guests, by run.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::session::{Pipeline, Session, params};
 use super::text::{escaped, plain};
 use crate::ports::store::{RunLine, RunLines};
 
-/// Adds to the heads of runs that are there, in the order of their numbers.
+/// Advances the heads of existing runs, in the order of their numbers.
 const HEADS: &str = "INSERT INTO @.run_log AS h (run, last, dropped)
   SELECT r.id, u.count, u.dropped
   FROM unnest($1::int8[], $2::int8[], $3::int8[]) u(run, count, dropped)
@@ -19,7 +19,7 @@ const HEADS: &str = "INSERT INTO @.run_log AS h (run, last, dropped)
   ON CONFLICT (run) DO UPDATE SET last = h.last + excluded.last,
     dropped = h.dropped + excluded.dropped";
 
-/// The lines behind their heads: the last of so many new ones of a run has the head's number.
+/// Inserts the lines after their heads: the last of a run's new lines has the head's number.
 const LINES: &str = "INSERT INTO @.run_line (run, no, at, dropped, node, level, text)
   SELECT u.run, h.last - u.behind, u.at, u.dropped, u.node, u.level, u.text
   FROM unnest($1::int8[], $2::int8[], $3::int8[], $4::int8[], $5::text[], $6::text[], $7::text[])
@@ -29,7 +29,7 @@ const LINES: &str = "INSERT INTO @.run_line (run, no, at, dropped, node, level, 
 const TRIM: &str = "DELETE FROM @.run_line l USING @.run_log h
   WHERE h.run = ANY($1::int8[]) AND l.run = h.run AND l.no <= h.last - $2::int8";
 
-/// Writes lines, in one round trip.
+/// Writes lines in one round trip.
 pub(super) async fn write(
     mut session: Session,
     lines: &[RunLine],
@@ -99,7 +99,7 @@ impl Columns {
     }
 }
 
-/// The lines of a run after a number, and how many are lost, seen in one statement.
+/// The lines of a run after a number, and the number of dropped lines, read in one statement.
 pub(super) async fn lines(session: &Session, run: RunId, after: u64, limit: u32) -> Job<RunLines> {
     let rows = session
         .query(

@@ -39,7 +39,7 @@ pub(super) async fn get_many(
 ) -> Job<Vec<Option<Row>>> {
     let table = view.mapping.table(collection).map_err(invalid)?;
     let (mut read, forms) = selected(table, columns).map_err(invalid)?;
-    // Without a tenant the key alone finds the row, in whichever tenant it is.
+    // Without a tenant, the key finds the row in any tenant.
     let mut by = table.key_columns().map_err(invalid)?;
     let everybody = tenant.is_none() && table.tenant.is_some();
     if everybody {
@@ -83,7 +83,7 @@ pub(super) async fn get_many(
     Ok(found)
 }
 
-/// How many rows are asked for at once: few until it is known how long they are.
+/// How many rows are requested at once: few until their length is known.
 pub(super) struct Fetch {
     first: usize,
     came: u64,
@@ -91,11 +91,11 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    /// Rows of values that may be long are asked for at first.
+    /// The first request for rows whose values may be long.
     const FIRST: usize = 16;
-    /// Rows of values that cannot.
+    /// The first request for rows with short values.
     const FIRST_SHORT: usize = 256;
-    /// At the most.
+    /// The maximum per request.
     const MAX: usize = 4_096;
 
     /// For rows of these columns.
@@ -108,14 +108,14 @@ impl Fetch {
         Fetch { first, came: 0, bytes: 0 }
     }
 
-    /// A row has come, of so many bytes.
+    /// Records a row of this size.
     pub(super) fn came(&mut self, bytes: usize) {
         self.came += 1;
         self.bytes += bytes as u64;
     }
 
-    /// Rows to be asked for next, where there is room for so many bytes. Where none came yet, more
-    /// are asked for each time: most of what is named may not be there.
+    /// The number of rows to request next, with room for this many bytes. While none has come, more
+    /// are requested each time: most of the named rows may not exist.
     pub(super) fn rows(&mut self, left: u64) -> usize {
         match self.bytes.checked_div(self.came) {
             None => {
@@ -164,7 +164,7 @@ pub(super) async fn exists(
     if !(conditions.is_empty() && params.is_empty()) {
         refuse_full_scan(view.session, view.good, table, &sql, &params).await?;
     }
-    // Scans count what they look at within the transaction, and what is selected is evaluated from
+    // Scans update their counters within the transaction, and the select list is evaluated from
     // left to right.
     let looked = looked_at(table);
     let sql = format!("SELECT {looked}, EXISTS ({sql}), {looked}");
@@ -174,9 +174,9 @@ pub(super) async fn exists(
     Ok(row.try_get(1)?)
 }
 
-/// What the scans of this transaction have looked at of a table so far, as SQL: by its own counts
-/// and by those of its indexes, of which one that is read alone counts for itself. What is behind
-/// a view is not known.
+/// The rows of a table that this transaction's scans have read so far, as SQL: from the table's
+/// counters and those of its indexes, because an index-only scan is counted by its index. Rows
+/// behind a view are unknown.
 pub(super) fn looked_at(table: &Table) -> String {
     let name = format!("'{}'::regclass", table.name.replace('\'', "''"));
     let of = |relation: &str| {

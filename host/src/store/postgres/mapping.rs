@@ -1,7 +1,7 @@
-//! Collections as SQL: names quoted, values in the forms of their columns.
+//! Collections as SQL: quoted names, and values in the forms of their columns.
 //!
-//! A plugin's names never reach the database: only names that the mapping knows do, quoted.
-//! The forms need the catalog, so a mapping is completed by the first job that uses it.
+//! A plugin's names never reach the database; only names that the mapping contains do, quoted. The
+//! forms need the catalog, so the first job that uses a mapping completes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,11 +17,10 @@ use super::values::{Cell, Form};
 use crate::store::record::encoding::Round;
 use crate::store::record::images::Origin;
 
-/// What cannot be asked or changed, in words: a name that the mapping does not know, a value
-/// of another kind.
+/// Why something cannot be read or changed: a name that is not mapped, a value of another kind.
 pub(super) type Refusal = String;
 
-/// A collection and the SQL that is the same for every use of it.
+/// A collection with the SQL that is the same for every use.
 pub(super) struct Table {
     /// The definition.
     pub(super) collection: Collection,
@@ -31,7 +30,7 @@ pub(super) struct Table {
     pub(super) columns: Vec<(String, Form)>,
     /// The tenant column, quoted, and its form.
     pub(super) tenant: Option<(String, Form)>,
-    /// What the catalog says; none: there is no such table.
+    /// The catalog's information; none: the table does not exist.
     pub(super) found: Option<TableFound>,
 }
 
@@ -65,7 +64,7 @@ pub(super) fn quote(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A table's name, quoted; a dot parts the schema from it.
+/// A table's name, quoted; a dot separates the schema from it.
 pub(super) fn qualified(name: &str) -> String {
     name.split('.').map(quote).collect::<Vec<_>>().join(".")
 }
@@ -95,7 +94,7 @@ impl Table {
         }
     }
 
-    /// Where images of its rows come from.
+    /// The origin of before-images of its rows.
     pub(super) fn origin<'a>(&'a self, tenant: Option<&'a Tenant>) -> Origin<'a> {
         Origin {
             collection: &self.collection.name,
@@ -124,7 +123,7 @@ impl Table {
             .map_err(|e| format!("{}.{name}: {e}", self.collection.name))
     }
 
-    /// A value to be written: of a mapped column, never the tenant.
+    /// A value to write: of a mapped column, never the tenant's.
     pub(super) fn written(&self, name: &str, value: &Value) -> Result<Cell, Refusal> {
         if !self.collection.columns.contains_key(name) {
             let collection = &self.collection.name;
@@ -133,20 +132,20 @@ impl Table {
         self.cell(name, value, Round::Down)
     }
 
-    /// The tenant as its column stores it; nothing where the table has none. A tenant is
-    /// needed otherwise.
+    /// The tenant as its column stores it; none if the table has no tenants. Otherwise a tenant is
+    /// required.
     pub(super) fn tenant_cell(&self, tenant: Option<&Tenant>) -> Result<Option<Cell>, Refusal> {
         match (&self.tenant, tenant) {
             (None, _) => Ok(None),
             (Some(_), Some(tenant)) => Ok(Some(Cell::Text(tenant.as_str().to_owned()))),
             (Some(_), None) => {
                 let name = &self.collection.name;
-                Err(format!("the collection {name:?} has tenants and none was given"))
+                Err(format!("the collection {name:?} has tenants, but no tenant was given"))
             }
         }
     }
 
-    /// The values that find one row: the tenant, then the key.
+    /// The values that identify one row: the tenant, then the key.
     pub(super) fn key_cells(
         &self,
         tenant: Option<&Tenant>,
@@ -155,7 +154,7 @@ impl Table {
         let columns = &self.collection.key;
         if key.len() != columns.len() {
             return Err(format!(
-                "the key of {:?} has {} columns ({}), {} values were given",
+                "the key of {:?} has {} columns ({}), but {} values were given",
                 self.collection.name,
                 columns.len(),
                 columns.join(", "),
@@ -178,7 +177,7 @@ impl Table {
         Ok(columns)
     }
 
-    /// Every mapped column as it is read, of the alias `t`.
+    /// Every mapped column as it is read, from the alias `t`.
     pub(super) fn read_all(&self) -> String {
         let read = |(name, form): &(String, Form)| form.read(&format!("t.{}", quote(name)));
         self.columns.iter().map(read).collect::<Vec<_>>().join(", ")

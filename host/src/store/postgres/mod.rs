@@ -1,8 +1,8 @@
-//! The store on PostgreSQL: the engine's tables in a schema of their own, beside the user's.
+//! The store on PostgreSQL: the engine's tables are in a schema of their own, next to the user's.
 //!
-//! This module wires the port's operations to jobs on connections; what a job does is decided
-//! in the modules below. READ COMMITTED: what has to be held is locked, in one order, and what
-//! depends on it is asked by a later statement.
+//! This module connects the port's operations to jobs on connections; the modules below decide what
+//! a job does. Transactions use READ COMMITTED: what must not change is locked, in one order, and
+//! what depends on it is read by a later statement.
 
 mod anchors;
 mod arrivals;
@@ -98,28 +98,28 @@ pub struct PostgresStore {
     clock: Clock,
     tasks: Tasks,
     collections: RwLock<Arc<Collections>>,
-    /// The collections with what the catalog says of them, and how often it had been doubted
-    /// then; none until it was asked.
+    /// The collections with their catalog information, and how often the catalog had been doubted
+    /// when it was read; none until the first use.
     mapping: RwLock<Option<(u64, Arc<Mapping>)>>,
-    /// The plans that were good under these collections.
+    /// The accepted plans for these collections.
     good: RwLock<Arc<Good>>,
     timeouts: Timeouts,
     opened_at: Time,
     opened: Instant,
-    /// Since when the activity endpoint listens, if it does.
+    /// Since when the activity endpoint has been listening; unset: it is not listening.
     listening_since: OnceLock<Time>,
     faults: Faults,
-    /// How long the server works on one statement of a commit.
+    /// Time limits of a commit's statements.
     bounds: guards::Bounds,
-    /// How long the server may wait for a node to take an answer, while others wait for it.
+    /// How long the server may wait for a node to read an answer while others wait for that node.
     unheard_max: Duration,
 }
 
 impl PostgresStore {
-    /// The collections with their forms, asking the catalog the first time, and again where a
-    /// statement did not fit the tables any more.
+    /// The collections with their forms. Reads the catalog the first time, and again after a
+    /// statement did not match the tables.
     async fn mapping(&self, session: &Session) -> Result<Arc<Mapping>> {
-        // Counted before the catalog is asked: what is said meanwhile counts for the next one.
+        // Read before the catalog: a doubt in the meantime counts for the next call.
         let doubts = self.pools.doubts();
         if let Some((at, known)) = &*self.mapping.read().unwrap_or_else(PoisonError::into_inner)
             && *at == doubts
@@ -129,7 +129,7 @@ impl PostgresStore {
         let collections = self.collections();
         let mapping = Arc::new(Mapping::complete(session, &collections).await?);
         let mut known = self.mapping.write().unwrap_or_else(PoisonError::into_inner);
-        // Another set of collections may have been given meanwhile.
+        // The collections may have been replaced in the meantime.
         if Arc::ptr_eq(&collections, &self.collections()) {
             *self.good.write().unwrap_or_else(PoisonError::into_inner) = Arc::default();
             *known = Some((doubts, Arc::clone(&mapping)));
@@ -145,7 +145,7 @@ impl PostgresStore {
         Arc::clone(&self.good.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The store's clock, as far as it is known without asking.
+    /// An estimate of the store's clock, without asking the server.
     fn present(&self) -> Time {
         self.clock.given().map_or_else(|| self.opened_at + self.opened.elapsed(), Time)
     }
@@ -473,7 +473,7 @@ impl Store for PostgresStore {
     async fn create_entity_model(&self) -> Result<()> {
         let session = self.pools.take(Use::Lead).await?;
         session.batch(entity_model::CREATE).await?;
-        // What was missing a moment ago is not what the catalog says now.
+        // The catalog may have changed since something was missing.
         *self.mapping.write().unwrap_or_else(PoisonError::into_inner) = None;
         Ok(())
     }

@@ -1,10 +1,10 @@
-//! Nudges: whoever plans wakes whoever executes, and whoever asks for something wakes the leader.
+//! Nudges: the planner wakes the executors, and a command wakes the leader.
 //!
-//! A nudge says nothing but "look": it may be lost, and then the next poll finds what there is.
-//! NOTIFY holds a lock of the whole server while it commits, so no transaction that writes
-//! carries one: a connection of its own sends it, once for everything that came within
-//! [`INTERVAL`]. The same connection listens; where it breaks it is made anew, and whoever waits
-//! is woken, for something may have been missed.
+//! A nudge contains nothing but "look". It may be lost; then the next poll finds the work. NOTIFY
+//! holds a lock of the whole server while it commits, so no writing transaction sends one: a
+//! separate connection sends one nudge for everything within [`INTERVAL`]. The same connection
+//! listens. When it breaks it is reopened, and all waiters are woken, because a nudge may have been
+//! missed.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -19,9 +19,9 @@ use super::connect::{Dial, Line};
 use super::error::words;
 use super::session::Session;
 
-/// The least time between two nudges of one node: what comes in between shares the second.
+/// The minimum interval between two nudges of a node: later events share the second nudge.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// How long a broken connection is left alone.
+/// How long to wait before reconnecting.
 const RECONNECT_AFTER: Duration = Duration::from_secs(1);
 
 /// The nudges of one store.
@@ -34,16 +34,16 @@ struct Shared {
     dial: Dial,
     /// The channel, quoted.
     channel: String,
-    /// What this node's nudges carry: it does not listen to itself.
+    /// The payload of this node's nudges: it ignores its own.
     name: String,
-    /// Something may have come.
+    /// A nudge may have arrived.
     heard: Notify,
-    /// Somebody is to be told.
+    /// The other nodes have to be nudged.
     said: Notify,
 }
 
 impl Nudges {
-    /// Nudges among the nodes of one schema; `channel` is an identifier, quoted.
+    /// Nudges among the nodes of one schema; `channel` is a quoted identifier.
     pub(super) fn new(dial: Dial, channel: String) -> Nudges {
         let name = format!("{:016x}", StdRng::from_os_rng().random::<u64>());
         let (heard, said) = (Notify::new(), Notify::new());
@@ -53,26 +53,26 @@ impl Nudges {
         }
     }
 
-    /// Returns when another node has said something, at the latest after `timeout`.
+    /// Returns when another node has sent a nudge, at the latest after `timeout`.
     pub(super) async fn heard(&self, timeout: Duration) {
         self.begin();
         let _ = tokio::time::timeout(timeout, self.shared.heard.notified()).await;
     }
 
-    /// Tells the other nodes, soon and not necessarily each time.
+    /// Nudges the other nodes soon; several calls may share one nudge.
     pub(super) fn say(&self) {
         self.begin();
         self.shared.said.notify_one();
     }
 
-    /// Tells all nodes at once: for a process that may end before it would come to it.
+    /// Nudges all nodes immediately: for a process that may end before the next nudge.
     pub(super) async fn say_now(&self, session: &Session) {
         if let Err(failure) = session.batch(&format!("NOTIFY {}", self.shared.channel)).await {
-            tracing::debug!(?failure, "a nudge was not sent; the poll finds what it was about");
+            tracing::debug!(?failure, "a nudge was not sent; the poll finds the items");
         }
     }
 
-    /// The connection is made by the first who needs it.
+    /// The connection is opened on first use.
     fn begin(&self) {
         self.task.get_or_init(|| tokio::spawn(run(Arc::clone(&self.shared))).abort_handle());
     }
@@ -91,15 +91,17 @@ async fn run(shared: Arc<Shared>) {
         match shared.dial.line().await {
             Ok(line) => {
                 let why = talk(&shared, line).await;
-                tracing::debug!(why, "the connection for nudges is gone; made anew");
+                tracing::debug!(why, "the connection for nudges was lost; reconnecting");
             }
-            Err(error) => tracing::debug!(%error, "no connection for nudges; tried again"),
+            Err(error) => {
+                tracing::debug!(%error, "cannot open the connection for nudges; retrying")
+            }
         }
         tokio::time::sleep(RECONNECT_AFTER).await;
     }
 }
 
-/// Listens and speaks until the connection ends; returns why it did.
+/// Listens and sends until the connection ends; returns the reason.
 async fn talk(shared: &Shared, line: Line) -> String {
     let Line { client, mut messages } = line;
     let hear = async {
@@ -116,7 +118,7 @@ async fn talk(shared: &Shared, line: Line) -> String {
     };
     let speak = async {
         client.batch_execute(&format!("LISTEN {}", shared.channel)).await?;
-        // What was said before is not repeated.
+        // Events from before are not sent again.
         shared.heard.notify_one();
         loop {
             shared.said.notified().await;

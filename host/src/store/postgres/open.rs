@@ -1,4 +1,4 @@
-//! Opening the store: the server asked, the engine's tables brought up to date, pools made.
+//! Opens the store: checks the server, migrates the engine's tables, and creates the pools.
 
 use std::sync::{Arc, OnceLock, RwLock};
 use std::time::Instant;
@@ -18,11 +18,11 @@ use super::session::{only, params};
 use crate::ports::store::{Error, Result};
 
 impl PostgresStore {
-    /// Opens the store of a URL, creating the engine's tables where they are missing.
+    /// Opens the store of a URL and creates missing tables of the engine.
     ///
     /// # Errors
     /// [`Error::Unavailable`] if the server cannot be reached; [`Error::Invalid`] if the URL is
-    /// none, the login or the server's certificate is refused, the database is missing, the
+    /// invalid, the login or the server's certificate is refused, the database does not exist, the
     /// server is too old, the schema is newer than this program, or the store belongs to another
     /// cluster.
     pub async fn open(url: &str, options: Options) -> Result<Arc<PostgresStore>> {

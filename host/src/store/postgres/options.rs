@@ -1,4 +1,4 @@
-//! How the store is opened. Every bound has a name and a default.
+//! The options of the store. Every limit has a name and a default.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,48 +12,48 @@ pub const SCHEMA_DEFAULT: &str = "besom";
 /// Partitions of a new store.
 pub const PARTITIONS_DEFAULT: u32 = 1_024;
 
-/// How the store is opened.
+/// The options of the store.
 #[derive(Clone)]
 pub struct Options {
-    /// The password, where it is not in the URL.
+    /// The password, unless the URL contains it.
     pub password: Option<String>,
-    /// The certificates (PEM) that the server's has to come from; needed for `verify-ca` and
+    /// The root certificates (PEM) that must have signed the server's; required for `verify-ca` and
     /// `verify-full`.
     pub root_certificate: Option<PathBuf>,
     /// The schema of the engine's tables.
     pub schema: String,
-    /// The cluster that the store belongs to; written down when it is created.
+    /// The cluster that the store belongs to; recorded when the store is created.
     pub cluster: String,
-    /// Partitions of a store that is created; one that exists keeps its own.
+    /// The number of partitions of a new store; an existing one keeps its own.
     pub partitions: u32,
-    /// Connections that commit.
+    /// Connections for commits.
     pub writers_max: usize,
-    /// Snapshots of acts and scans open at once.
+    /// Concurrent snapshots of acts and scans.
     pub snapshots_max: usize,
     /// Connections for other reads.
     pub readers_max: usize,
-    /// Connections of the leader's own: lease, fence, slots, pages.
+    /// Connections for the leader's own writes: lease, fence, slots, pages.
     pub leader_max: usize,
-    /// How long a caller waits for a connection, to be made or to become free.
+    /// How long a caller waits for a connection to be opened or to become free.
     pub connect_timeout: Duration,
     /// How long one statement may take.
     pub statement_timeout: Duration,
     /// How long a statement waits for a lock.
     pub lock_timeout: Duration,
-    /// How long one statement with guards that ask for rows by conditions may take, beside the
-    /// time that it waits for locks.
+    /// The time limit of one statement with guards that search rows by conditions, not counting the
+    /// time it waits for locks.
     pub guard_timeout: Duration,
-    /// After how long the server ends a write transaction that its client has left alone: a
-    /// frozen leader must not block the next one's fence for longer.
+    /// After this time the server ends a write transaction whose client is idle: a frozen leader
+    /// must not block the next leader's raise for longer.
     pub idle_in_transaction_timeout: Duration,
-    /// After how long without an acknowledgement a connection is given up, by this node and by
-    /// the server: so long a frozen or vanished node may keep what it has locked.
+    /// After this time without an acknowledgement, this node and the server close a connection: the
+    /// maximum time for which a frozen or vanished node keeps its locks.
     pub tcp_user_timeout: Duration,
-    /// The time-outs of the activity that is kept in the store.
+    /// The timeouts of the activity kept in the store.
     pub activity: Timeouts,
     /// The clock; none: the server's.
     pub time: Option<TimeSource>,
-    /// What tests make fail.
+    /// Faults injected by tests.
     pub faults: Faults,
 }
 

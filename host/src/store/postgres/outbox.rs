@@ -1,12 +1,13 @@
-//! The outbox: messages taken for an attempt, what came of it, and what a task may know of it.
+//! The outbox: claims messages for an attempt, records the results, and answers a task's questions
+//! about its messages.
 //!
-//! A message is pending while it is neither delivered nor given up. In its lane (task, tenant,
-//! topic, key) it is first when the one before it is at its end: messages end in their order, so
-//! one look at the nearest is enough. A message that became visible behind a later one of its
-//! lane, whose attempt is under way, waits for that attempt.
+//! A message is pending until it is delivered or abandoned. It is the first of its lane (task,
+//! tenant, topic, key) when the previous one has ended: messages end in order, so only the nearest
+//! has to be checked. A message that became visible behind a later one of its lane, whose attempt
+//! is under way, waits for that attempt.
 //!
-//! Payloads are read when the claim is committed: a claim that its node does not take in, however
-//! large, does not hold the fence.
+//! Payloads are read after the claim is committed, so that a claim whose answer is large or not
+//! read does not hold the fence.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,7 +24,7 @@ use super::session::{Pipeline, Session, Tx, only, params};
 use super::text::{escaped, plain, tenant_of, tenant_text};
 use crate::ports::store::{Message, MessageQuery, MessageSelector, Pending, Result};
 
-/// Pending messages of a topic whose time has come and that are the first of their lane.
+/// Pending messages of a topic that are due and first in their lane.
 const FIRST: &str = "SELECT o.id FROM @.outbox o
     WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = $1 AND o.next_at <= $2
       AND coalesce((SELECT p.delivered_at IS NOT NULL OR p.given_up_at IS NOT NULL
@@ -32,7 +33,7 @@ const FIRST: &str = "SELECT o.id FROM @.outbox o
         AND l.attempts > 0 AND l.next_at > $2 AND l.delivered_at IS NULL AND l.given_up_at IS NULL)
     ORDER BY o.next_at, o.id LIMIT $3";
 
-/// Whether there is anything to claim: most of the time there is not.
+/// Whether there is anything to claim; usually there is not.
 async fn any(session: &Session, clock: &Clock, room: &[(String, u32)]) -> Job<bool> {
     let now: i64 = only(&session.query(&format!("SELECT {NOW}"), params![clock.given()]).await?)?;
     for (topic, _) in room {
@@ -44,7 +45,7 @@ async fn any(session: &Session, clock: &Clock, room: &[(String, u32)]) -> Job<bo
     Ok(false)
 }
 
-/// Takes messages for an attempt each; nothing is written where there is none.
+/// Claims messages for one attempt each; writes nothing if there are none.
 pub(super) async fn claim(
     session: Session,
     clock: &Clock,
@@ -102,8 +103,8 @@ async fn claimed(tx: &Tx, room: &[(String, u32)], hold: Duration) -> Job<Vec<Cla
     Ok(claimed)
 }
 
-/// The claimed messages with their payloads, which never change. One that is gone was ended and
-/// pruned by somebody else meanwhile.
+/// The claimed messages with their payloads, which never change. A missing one was ended and pruned
+/// by another node in the meantime.
 async fn with_payloads(session: &Session, claimed: Vec<Claimed>) -> Job<Vec<Claimed>> {
     if claimed.is_empty() {
         return Ok(claimed);
@@ -120,10 +121,10 @@ async fn with_payloads(session: &Session, claimed: Vec<Claimed>) -> Job<Vec<Clai
     Ok(claimed.into_iter().filter_map(with).collect())
 }
 
-/// Makes messages pending again that were given up, unless a later one of their lane is there.
+/// Makes abandoned messages pending again, unless their lane contains a later one.
 pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
     let ids: Vec<i64> = selector.ids.iter().map(|id| *id as i64).collect();
-    // Numbers are all that counts, where there are any.
+    // If numbers are given, only they count.
     let topic = selector.topic.as_deref().filter(|_| ids.is_empty());
     tx.execute(
         "UPDATE @.outbox o SET given_up_at = NULL, attempts = 0, next_at = $3,
@@ -136,7 +137,7 @@ pub(super) async fn retry(tx: &Tx, selector: &MessageSelector) -> Job<u64> {
     .await
 }
 
-/// Writes down what came of attempts.
+/// Records the results of attempts.
 pub(super) async fn end(
     session: Session,
     clock: &Clock,
@@ -213,7 +214,7 @@ fn delivery(r: &Row) -> Job<Delivery> {
     })
 }
 
-/// The latest message of each key, of a task's own.
+/// The latest message of each key among a task's own messages.
 pub(super) async fn deliveries(
     session: &Session,
     task: &TaskName,
@@ -248,7 +249,8 @@ pub(super) async fn deliveries(
     Ok(found)
 }
 
-/// Removes the oldest that wait of a task and a topic. What somebody else removes is left to them.
+/// Removes the oldest pending messages of a task and a topic. Messages that another transaction
+/// removes are skipped.
 pub(super) async fn drop_oldest(
     session: &Session,
     task: &TaskName,
@@ -277,7 +279,7 @@ fn counted(row: &Row) -> Job<Pending> {
     Ok(Pending { messages: messages.unsigned_abs(), bytes: bytes.unsigned_abs() })
 }
 
-/// What waits of a task and a topic, at most so many of them counted.
+/// The pending messages of a task and a topic; counts at most this many.
 pub(super) async fn pending(
     session: &Session,
     task: &TaskName,

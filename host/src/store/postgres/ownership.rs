@@ -1,5 +1,5 @@
-//! Who may commit what: partitions and their epochs, the cursors of streams, and whether
-//! timers and retries are still there.
+//! Decides which entries of a batch may be committed: partitions and their epochs, the cursors of
+//! streams, and whether timers and retries still exist.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -14,11 +14,11 @@ use super::session::{Pipeline, params};
 use super::settle::Ranges;
 use crate::ports::store::{Batch, LeftOut};
 
-/// The partitions, held until the commit ends: a takeover waits for it.
+/// Locks the partitions until the commit ends: a takeover waits for it.
 const OWNERS: &str = "SELECT id, owner, owner_epoch FROM @.partition WHERE id = ANY($1::int4[])
   ORDER BY id FOR SHARE";
 
-/// Moves the cursors that are where the batch expects them, under the right owner and epoch.
+/// Moves the cursors that are where the batch expects them, under the expected owner and epoch.
 const MOVE: &str = "UPDATE @.stream_head h SET acked = u.upto
   FROM unnest($1::int4[], $2::int4[], $3::int8[], $4::int8[], $5::int8[])
     u(task, part, behind, upto, epoch)
@@ -36,11 +36,11 @@ struct Stream {
     behind: u64,
     epoch: OwnerEpoch,
     entries: usize,
-    /// Whether its positions follow each other, under one epoch.
+    /// Whether its positions are consecutive, under one epoch.
     sound: bool,
 }
 
-/// What was asked about ownership, and where the answers will be.
+/// The questions about ownership, and the positions of their answers.
 pub(super) struct Asked {
     streams: BTreeMap<(i32, u32), Stream>,
     owners: usize,
@@ -48,8 +48,8 @@ pub(super) struct Asked {
     there: Option<usize>,
 }
 
-/// Asks who owns what the batch touches, and moves the cursors; `tasks` has the number of each
-/// entry's task.
+/// Asks for the owners of what the batch touches, and moves the cursors; `tasks` contains the
+/// number of each entry's task.
 pub(super) fn ask(pipeline: &mut Pipeline<'_>, batch: &Batch, tasks: &[i32]) -> Asked {
     let mut streams: BTreeMap<(i32, u32), Stream> = BTreeMap::new();
     let mut parts: Vec<i32> = Vec::new();
@@ -108,11 +108,11 @@ fn push_moves(
         .then(|| pipeline.push(MOVE, params![tasks, parts, behind, upto, epochs, node]))
 }
 
-/// What the batch may commit.
+/// The entries that may be committed.
 pub(super) struct Ownership {
-    /// Why an entry is left out, by its place.
+    /// Why an entry is left out, by its index.
     left_out: Vec<Option<LeftOut>>,
-    /// The positions to be acknowledged.
+    /// The positions to acknowledge.
     pub(super) ranges: Ranges,
 }
 
@@ -163,7 +163,7 @@ impl Asked {
                 let partition = entry.item.partition.0;
                 let task = tasks[i];
                 match entry.source {
-                    // A stream is left out whole.
+                    // A stream is left out as a whole.
                     Source::Log(_) if moved.contains(&(task, partition)) => None,
                     Source::Log(_) if strangers.contains(&(task, partition)) => {
                         Some(LeftOut::NotOwner)

@@ -1,12 +1,13 @@
-//! The database's own plan of a query: a full scan of the user's table is refused, and so is a
-//! sort of a whole range. What was found good once is remembered by its text.
+//! Checks the database's own plan of a query: a full scan of the user's table is refused, and so is
+//! a sort of a whole range. An accepted query is remembered by its text.
 //!
-//! A small table is rightly read as a whole, whatever its indexes, and a small range sorted. So
-//! the plan is asked for with both made as dear as they can be: what stays then has no index.
+//! The database rightly reads a small table entirely, whatever its indexes, and sorts a small
+//! range. The plan is therefore requested with both made as expensive as possible: if it still
+//! contains them, there is no suitable index.
 //!
-//! Of a table of a few pages whose statistics are known even that tells nothing: to walk one of
-//! its indexes from end to end, or to hash all of it, costs as little as to seek. There a plan is
-//! let pass, and judged again with each read, for the table may grow.
+//! For a table of a few pages with known statistics, even that is not conclusive: walking an index
+//! from end to end, or hashing the table, costs as little as a seek. Such a plan is accepted and
+//! checked again with each read, because the table may grow.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -18,13 +19,13 @@ use super::error::{Job, invalid};
 use super::mapping::Table;
 use super::session::{Param, Session, only, params};
 
-/// The most query shapes that are remembered; then the memory starts anew.
+/// The maximum number of remembered queries; beyond it, all are forgotten.
 const REMEMBERED_MAX: usize = 4096;
 
-/// A table up to this size, in bytes, may be read as a whole: that is less than a millisecond.
+/// A table up to this size, in bytes, may be read entirely: that takes less than a millisecond.
 const SMALL_BYTES_MAX: i64 = 256 << 10;
 
-/// Queries whose plan was good, by their text.
+/// Queries whose plan was accepted, by their text.
 #[derive(Default)]
 pub(super) struct Good(Mutex<HashSet<String>>);
 
@@ -42,7 +43,7 @@ impl Good {
     }
 }
 
-/// Refuses the query if its plan reads the whole table, or sorts more than it has to.
+/// Refuses the query if its plan reads the whole table, or sorts more than necessary.
 pub(super) async fn refuse_full_scan(
     session: &Session,
     good: &Good,
@@ -72,8 +73,8 @@ pub(super) async fn refuse_full_scan(
     Ok(())
 }
 
-/// What is wrong with the plan of a query, whatever the values of its parameters: an index is
-/// taken wherever there is one that fits. In a transaction.
+/// The fault in the plan of a query, whatever the values of its parameters: a suitable index is
+/// used if there is one. To be called in a transaction.
 pub(super) async fn fault_of(
     session: &Session,
     sql: &str,
@@ -102,8 +103,8 @@ fn read(asked: &[Row]) -> Job<serde_json::Value> {
     Ok(plan.get(0).cloned().unwrap_or_default())
 }
 
-/// Whether the planner knows that there is next to nothing in the table. It guesses the size of
-/// a table that was never analysed, and then always takes an index that there is.
+/// Whether the planner knows that the table is nearly empty. It guesses the size of a table that
+/// was never analysed, and then always uses an available index.
 async fn is_small(session: &Session, table: &Table) -> Job<bool> {
     let small = "SELECT 1 FROM pg_class
                  WHERE oid = to_regclass($1) AND relkind = 'r' AND reltuples >= 0
@@ -127,14 +128,14 @@ impl<'a> FromSql<'a> for Explained {
     }
 }
 
-/// What is wrong with a node of a plan, or below it.
+/// The fault in a node of a plan, or below it.
 fn fault(node: &serde_json::Value) -> Option<&'static str> {
     match node["Node Type"].as_str() {
         Some("Seq Scan") => return Some("reads the whole table"),
         Some("Sort") => return Some("sorts the whole range"),
         _ => {}
     }
-    // An index that is walked without a condition is the whole table as well.
+    // Walking an index without a condition reads the whole table as well.
     let index = ["Index Scan", "Index Only Scan", "Bitmap Index Scan"];
     if node["Node Type"].as_str().is_some_and(|kind| index.contains(&kind))
         && node["Index Cond"].is_null()

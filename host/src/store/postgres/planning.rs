@@ -1,6 +1,7 @@
-//! A page of a scan becomes items: due ones timers, the others entries of their streams.
+//! Turns a page of a scan into items: due ones become timers, the others entries of their streams.
 //!
-//! Two round trips: what of the page is new, then everything that is written, and the commit.
+//! It takes two round trips: the first finds the new candidates of the page; the second writes
+//! everything and commits.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -38,8 +39,8 @@ pub(super) async fn cursor(
 
 const RUN: &str = "SELECT slot, task, scan_done FROM @.run WHERE id = $1";
 
-/// What of a page waits already, and what is blocked by a settled skip, a discard or an open
-/// dead letter of the same version.
+/// Which candidates of a page are already waiting, and which are blocked by a settled skip, a
+/// discard or an open dead letter of the same version.
 const KNOWN: &str = "SELECT
     EXISTS (SELECT 1 FROM @.item w WHERE w.task = $1 AND w.tenant = u.tenant AND w.key = u.key
             AND w.due = u.due),
@@ -76,9 +77,9 @@ pub(super) async fn plan_page(
     let (mut tx, answers) = Tx::begin_with(session, clock, first).await?;
     let done = match decide(&answers, page, task, partitions) {
         Ok((planning, planned)) => match planning.write(&mut tx, page, &planned).await {
-            // A dead letter of an identity was put back since the page was compared.
+            // A dead letter of an identity was retried since the page was compared.
             Err(Failure::Sql(e)) if is_waiting(&e) => {
-                Err(Error::Busy("what a page plans has begun to wait meanwhile".into()).into())
+                Err(Error::Busy("another transaction has queued the same candidates".into()).into())
             }
             written => written.map(|()| planned),
         },
@@ -100,13 +101,13 @@ fn identity(task: &TaskName, candidate: &Candidate) -> Identity {
     }
 }
 
-/// What is to be written of a page.
+/// What has to be written for a page.
 struct Planning<'a> {
     task: i32,
     slot: i64,
     /// New items without a due time, by partition.
     logged: BTreeMap<u32, Vec<&'a Candidate>>,
-    /// New items with one, with their numbers.
+    /// New items with a due time, with their numbers.
     timers: Vec<(&'a Candidate, Partition, i64)>,
     tally: Tally,
 }
@@ -170,7 +171,7 @@ fn open_scan(answer: &[Row], page: &PlanPage, task: i32) -> Job<i64> {
     let run = page.run;
     let Some(row) = answer.first() else { return Err(invalid(format!("there is no run {run}"))) };
     if row.try_get::<_, i32>(1)? != task {
-        return Err(invalid(format!("the run {run} is another task's")));
+        return Err(invalid(format!("the run {run} belongs to another task")));
     }
     if row.try_get(2)? {
         return Err(invalid(format!("the scan of run {run} has ended")));
@@ -178,8 +179,8 @@ fn open_scan(answer: &[Row], page: &PlanPage, task: i32) -> Job<i64> {
     Ok(row.try_get(0)?)
 }
 
-/// Appends to the streams. A stream that is new gets its head as well: later the head is its
-/// owner's, and planning does not touch it.
+/// Appends to the streams. A new stream also gets its head; afterwards only the owner writes the
+/// head, and planning does not touch it.
 const APPEND: &str = "WITH grown AS (
     INSERT INTO @.stream_tail AS s (task, part, tail)
     SELECT $1::int4, g.part, g.more FROM unnest($2::int4[], $3::int8[]) g(part, more) ORDER BY g.part

@@ -1,9 +1,9 @@
-//! Whether a connection has one server process to itself.
+//! Checks that a connection has a server process of its own.
 //!
-//! A pooler in transaction (or statement) mode gives each transaction whichever server process
-//! is free. Then a session's settings belong to whoever comes next (reads would be refused to
-//! write), a statement that is prepared is not there, and nothing is heard of LISTEN. So it is
-//! refused when the store is opened.
+//! A pooler in transaction (or statement) mode assigns any free server process to each transaction.
+//! Then a session's settings apply to other clients (a writer could become read-only), prepared
+//! statements are missing, and LISTEN receives nothing. Such a pooler is refused when the store is
+//! opened.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::error::{Failure, Job, words};
 use super::session::{Pipeline, Session, params};
 use crate::ports::store::{Error, Result};
 
-const FIX: &str = "a pooler stands between, in transaction mode, which keeps neither settings nor \
-    prepared statements nor LISTEN: name the server itself in store.url, or set pool_mode = \
-    session for this user or database";
+const FIX: &str = "the connection goes through a pooler in transaction mode, which keeps neither \
+    settings nor prepared statements nor LISTEN: name the server itself in store.url, or set \
+    pool_mode = session for this user or database";
 
-/// How often the two connections take turns: a pooler may hand out the same process by chance.
+/// How often the two connections alternate: a pooler may assign the same process by chance.
 const TURNS: usize = 2;
 
-/// The name of the mark is the session's own.
+/// The name of the setting is the session's own.
 const MARK: &str = "SELECT pg_backend_pid(), set_config('besom.session', $1, false)";
 const SEEN: &str = "SELECT pg_backend_pid(), current_setting('besom.session', true)";
 
@@ -54,7 +54,7 @@ async fn shared(one: &mut Session, other: &mut Session) -> Job<bool> {
         return Ok(true);
     }
     for _ in 0..TURNS {
-        // While one is within a transaction, its process serves nobody else.
+        // While a connection is in a transaction, its process serves no other connection.
         if beside(one, other).await? != second || beside(other, one).await? != first {
             return Ok(true);
         }
@@ -66,7 +66,7 @@ async fn marked(session: &Session, mark: &str) -> Job<Seen> {
     read(&session.query(MARK, params![mark.to_owned()]).await?)
 }
 
-/// What one connection sees while the other is within a transaction.
+/// What one connection sees while the other is in a transaction.
 async fn beside(busy: &mut Session, asked: &Session) -> Job<Seen> {
     let mut within = Pipeline::default();
     within.push(SEEN, params![]);

@@ -1,4 +1,4 @@
-//! Pruning: what is older than its retention goes; what the history loses, the baseline gains.
+//! Pruning: removes rows older than their retention; the baseline keeps the history's counts.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use super::tasks::Tasks;
 use super::text::{plain, tenant_of};
 use crate::ports::store::{Pruned, Result, Retention, TERMS_KEPT};
 
-/// How many history rows are looked at for one that holds expired images.
+/// How many history rows are examined per row with expired images.
 const LOOK_FACTOR: i64 = 16;
 
-/// Connections and idle timers that nobody will ask about again: a host that was killed closes none.
+/// Connections and idle timers that no query needs any more: a killed host closes none of its own.
 const ACTIVITY: [&str; 2] = [
     "DELETE FROM @.activity WHERE (key, connection) IN
        (SELECT key, connection FROM @.activity WHERE seen_at < $1 LIMIT $2)",
     "DELETE FROM @.idle WHERE key IN (SELECT key FROM @.idle WHERE closed_at < $1 LIMIT $2)",
 ];
 
-/// Prunes at most `limit` rows of each kind. `silent`: after how long what was reported of an
-/// activity says nothing any more.
+/// Prunes at most `limit` rows of each kind. `silent` is the age at which an activity report no
+/// longer matters.
 pub(super) async fn prune(
     session: Session,
     clock: &Clock,
@@ -75,7 +75,7 @@ async fn pruned(
     Ok(pruned)
 }
 
-/// The oldest rows that are old enough, from the first on: numbers grow with time.
+/// The oldest rows that have expired, from the first on: numbers grow with time.
 const HISTORY: &str = "WITH oldest AS (
     SELECT h.id, c.at FROM @.history h JOIN @.commit c ON c.no = h.commit_no
     ORDER BY h.id LIMIT $2),
@@ -113,8 +113,8 @@ async fn write(tx: &Tx, tally: &Tally) -> Job<()> {
     Ok(())
 }
 
-/// The rows from where the last time ended that are old enough, up to the last of so many that
-/// hold images of the task.
+/// Expired rows from the end of the previous pass, up to the last of `limit` rows that hold images
+/// of the task.
 const UNDO: &str = "WITH seen AS (
     SELECT h.id, c.at, h.task = $1 AND h.undo IS NOT NULL AS holds
     FROM @.history h JOIN @.commit c ON c.no = h.commit_no
@@ -130,7 +130,7 @@ const UNDO: &str = "WITH seen AS (
     FROM (SELECT max(id) AS last FROM expired) m WHERE @.task.id = $1 AND m.last IS NOT NULL)
   SELECT tenant, count(*), sum(undo_bytes)::int8 FROM emptied GROUP BY tenant";
 
-/// Removes the images of one task that have expired, from where the last time ended.
+/// Removes expired images of one task, from the end of the previous pass.
 async fn prune_undo(tx: &Tx, task: i32, cutoff: Time, limit: i64) -> Job<u64> {
     let looked = limit.saturating_mul(LOOK_FACTOR);
     let (mut removed, mut tally) = (0, Tally::default());
@@ -145,7 +145,7 @@ async fn prune_undo(tx: &Tx, task: i32, cutoff: Time, limit: i64) -> Job<u64> {
 
 /// Each statement removes at most `$2` rows that are older than `$1`.
 const OTHER: &[&str] = &[
-    // The history still reads node and time of its commits: all rows of a commit have numbers
+    // History rows still refer to node and time of their commits: all rows of a commit have numbers
     // up to its last.
     "DELETE FROM @.commit WHERE no IN (SELECT c.no FROM @.commit c
        WHERE c.at < $1 AND c.last < coalesce((SELECT id FROM @.history ORDER BY id LIMIT 1),
@@ -168,24 +168,24 @@ const OTHER: &[&str] = &[
        ORDER BY coalesce(delivered_at, given_up_at) LIMIT $2)",
     "DELETE FROM @.cursor WHERE (task, tenant) IN
        (SELECT task, tenant FROM @.cursor WHERE moved_at < $1 LIMIT $2)",
-    // A document that was left alone is looked at again once in a retention; what somebody
-    // gave up is not.
+    // A document that was left alone may be planned again once per retention; one that an operator
+    // discarded may not.
     "DELETE FROM @.settled WHERE ctid = ANY(ARRAY(SELECT ctid FROM @.settled
        WHERE at < $1 AND NOT given_up ORDER BY at LIMIT $2))",
 ];
 
-/// The first topic behind another of which something waits.
+/// The next topic with pending messages.
 const NEXT_TOPIC: &str = "SELECT topic FROM @.outbox
    WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic > $1 ORDER BY topic LIMIT 1";
 
-/// Only the first of a topic are looked at, which have waited longest: a topic whose messages are
-/// young costs little.
+/// Only the first messages of a topic are examined, which have waited longest: a topic with recent
+/// messages costs little.
 const UNROUTED: &str = "DELETE FROM @.outbox WHERE id IN (SELECT id FROM (
      SELECT id, at FROM @.outbox
      WHERE delivered_at IS NULL AND given_up_at IS NULL AND topic = $1
      ORDER BY next_at, id LIMIT $3) first WHERE at < $2)";
 
-/// Removes what has waited for long of topics that have no route.
+/// Removes old pending messages of topics without a route.
 async fn prune_unrouted(tx: &Tx, cutoff: Time, routed: Option<&[String]>, limit: i64) -> Job<u64> {
     let Some(routed) = routed else { return Ok(0) };
     let (mut removed, mut last) = (0, String::new());
@@ -199,7 +199,7 @@ async fn prune_unrouted(tx: &Tx, cutoff: Time, routed: Option<&[String]>, limit:
     Ok(removed)
 }
 
-/// Lines whose run is gone, then the heads that have no lines left.
+/// Lines of removed runs, then heads without lines.
 const LINES: &[&str] = &[
     "DELETE FROM @.run_line WHERE (run, no) IN (SELECT l.run, l.no
        FROM @.run_log h JOIN @.run_line l ON l.run = h.run
@@ -209,12 +209,12 @@ const LINES: &[&str] = &[
          AND NOT EXISTS (SELECT 1 FROM @.run_line l WHERE l.run = h.run) LIMIT $1)",
 ];
 
-/// The newest stay, however old.
+/// The newest are kept, however old.
 const TERMS: &str = "DELETE FROM @.term WHERE term IN (SELECT term FROM @.term
    WHERE raised_at < $1 AND term < (SELECT term FROM @.term ORDER BY term DESC OFFSET $3 LIMIT 1)
    ORDER BY term LIMIT $2)";
 
-/// Dead letters that were resolved long ago; the baseline goes on counting them.
+/// Dead letters that were resolved long ago; the baseline still counts them.
 const RESOLVED: &str = "WITH gone AS (DELETE FROM @.dead WHERE id IN (SELECT id FROM @.dead
       WHERE resolved_at IS NOT NULL AND resolved_at < $1 ORDER BY resolved_at LIMIT $2)
     RETURNING id, task, tenant),

@@ -1,13 +1,13 @@
 //! Range reads: keyset paging over a declared index.
 //!
-//! Rows come in the order of (index columns, key), which is total; NULL comes before every
-//! value. A page ends with the values of these columns in its last row; the next one goes on
-//! behind them in a staircase of plain index ranges: the same values but a later last column,
-//! then the same but a later last column but one, and so on. Unlike a comparison of whole rows
-//! this is right for NULL, and every step is one seek.
+//! Rows are ordered by (index columns, key), which is a total order; NULL comes before every value.
+//! A page ends with the values of these columns in its last row. The next page continues after them
+//! in a staircase of plain index ranges: first equal values but a later last column, then equal
+//! values but a later second-to-last column, and so on. Unlike a comparison of whole rows this is
+//! correct for NULL, and every step is one seek.
 //!
-//! PostgreSQL's indexes have NULL at their upper end, so a column that may hold NULL is read in
-//! two ranges, NULL and the values, instead of being sorted.
+//! PostgreSQL's indexes have NULL at their upper end, so a column that may hold NULL is read in two
+//! ranges, NULL and the values, instead of being sorted.
 
 use besom_core::ids::Tenant;
 use besom_core::value::Value;
@@ -25,12 +25,12 @@ use super::values::{Cell, Form};
 use crate::ports::store::{Range, RangePage};
 use crate::store::record::room::Room;
 
-/// Where a page ended.
+/// The position at which a page ended.
 #[derive(Serialize, Deserialize)]
 struct Cursor {
     /// The tenant, in a read over all tenants.
     tenant: Option<Tenant>,
-    /// The values of the ordering columns as they travel; none: before the tenant's first row.
+    /// The encoded values of the ordering columns; none: before the tenant's first row.
     at: Option<Vec<Cell>>,
 }
 
@@ -44,7 +44,7 @@ pub(super) async fn read(
     let cursor: Option<Cursor> = match &range.after {
         None => None,
         Some(bytes) => Some(postcard::from_bytes(bytes).map_err(|_| {
-            invalid(format!("the cursor of a read of {:?} is not one", range.collection))
+            invalid(format!("the cursor of a read of {:?} is invalid", range.collection))
         })?),
     };
     let mut reading = Reading::new(view, table, range)?;
@@ -53,7 +53,7 @@ pub(super) async fn read(
         let next = reading.read(tenant, at).await?;
         return reading.page(next.map(|at| Cursor { tenant: None, at: Some(at) }));
     }
-    // Over all tenants: one after the other, a seek each.
+    // Over all tenants: one after the other, one seek each.
     let (mut current, mut at) = match cursor {
         Some(Cursor { tenant: Some(t), at }) => (Some(t), at),
         _ => (next_tenant(view, table, None, range.descending).await?, None),
@@ -70,8 +70,8 @@ pub(super) async fn read(
     reading.page(None)
 }
 
-/// What is wrong with the plan of a page that goes on behind a row, over an index of the mapping.
-/// The first page may well come in order where the second one has to be sorted. In a transaction.
+/// The fault in the plan of a page that continues after a row, over an index of the mapping. The
+/// first page may come in order while the second has to be sorted. To be called in a transaction.
 pub(super) async fn fault_of_next_page(
     view: &View<'_>,
     table: &Table,
@@ -85,7 +85,7 @@ pub(super) async fn fault_of_next_page(
     };
     let reading = Reading::new(view, table, &range)?;
     let tenant = table.tenant.as_ref().map(|_| Tenant::from(""));
-    // The plan is one for all values; that they are no NULL is what counts.
+    // The plan is the same for all values that are not NULL.
     let behind = vec![Cell::Bool(true); reading.order.len()];
     for step in reading.steps(Some(behind))? {
         let (sql, params) = reading.query(tenant.as_ref(), &step, 1)?;
@@ -96,38 +96,38 @@ pub(super) async fn fault_of_next_page(
     Ok(None)
 }
 
-/// What an ordering column has to be within one step.
+/// The condition on an ordering column within one step.
 #[derive(Clone, Debug)]
 enum Part {
     /// The value of the row before.
     Equal(Cell),
-    /// Strictly behind the value of the row before.
+    /// After the previous row's value.
     Behind(Cell),
     Null,
     NotNull,
 }
 
-/// A page while it is read.
+/// The state of reading a page.
 struct Reading<'a> {
     view: &'a View<'a>,
     table: &'a Table,
     range: &'a Range,
     /// The columns after the prefix that order the rows, with their forms.
     order: Vec<(String, Form)>,
-    /// Which of them may be NULL: a bounded one is not.
+    /// Which of them may be NULL; a bounded one cannot.
     nullable: Vec<bool>,
-    /// What is selected: the caller's columns, the key, the order.
+    /// The select list: the caller's columns, the key, the order.
     select: Vec<String>,
     columns: Vec<Form>,
     key: Vec<Form>,
     page: RangePage,
     bytes: usize,
-    /// The page ends at about so many.
+    /// The approximate size of a page.
     bytes_max: usize,
-    /// What a single row may have.
+    /// The size limit of a single row.
     room: Room,
     fetch: Fetch,
-    /// The ordering columns of the last row looked at, within the tenant.
+    /// The ordering columns of the last row examined, within the tenant.
     last: Option<Vec<Cell>>,
 }
 
@@ -139,7 +139,7 @@ impl<'a> Reading<'a> {
         }
         let bounded = range.lower.is_some() || range.upper.is_some();
         if range.prefix.len() == index.len() && bounded {
-            return Err(invalid(format!("there is no column for bounds in {index:?}")));
+            return Err(invalid(format!("{index:?} has no column left for bounds")));
         }
         let (mut order, mut nullable): (Vec<(String, Form)>, Vec<bool>) = (Vec::new(), Vec::new());
         for name in index[range.prefix.len()..].iter().chain(&table.collection.key) {
@@ -189,7 +189,7 @@ impl<'a> Reading<'a> {
         Ok(self.page)
     }
 
-    /// Reads on within one tenant; returns where it stopped if rows are left.
+    /// Continues within one tenant; returns where it stopped if rows are left.
     async fn read(
         &mut self,
         tenant: Option<&Tenant>,
@@ -205,19 +205,19 @@ impl<'a> Reading<'a> {
         Ok(None)
     }
 
-    /// The ranges of the index that follow a row (or all of them), in their order: each fixes
-    /// its first ordering columns.
+    /// The index ranges that follow a row (or all of them), in order: each fixes its first ordering
+    /// columns.
     fn steps(&self, after: Option<Vec<Cell>>) -> Job<Vec<Vec<Part>>> {
         let Some(after) = after else { return Ok(self.whole(&[])) };
         if after.len() != self.order.len() {
-            return Err(invalid("the cursor is of another read"));
+            return Err(invalid("the cursor belongs to another read"));
         }
         let equal: Vec<Part> = after.iter().map(|cell| Part::Equal(cell.clone())).collect();
         let mut steps = Vec::new();
         for at in (0..after.len()).rev() {
             let (before, cell) = (&equal[..at], &after[at]);
-            // Behind a value: later values, and NULL where it comes last. Behind NULL: all
-            // values, or nothing.
+            // After a value: later values, and NULL where it comes last. After NULL: all values, or
+            // nothing.
             let nulls_last = self.range.descending;
             let parts = match cell {
                 Cell::Null if nulls_last => vec![],
@@ -236,7 +236,7 @@ impl<'a> Reading<'a> {
         Ok(steps)
     }
 
-    /// All rows that begin so: in one range if no further column may be NULL and change the
+    /// All rows with this prefix: in one range if no further column may be NULL and change the
     /// order, otherwise split by it.
     fn whole(&self, begin: &[Part]) -> Vec<Vec<Part>> {
         // Within a range of values of one column, only the last split keeps the order.
@@ -260,8 +260,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// How many rows are asked for next: one more than there is room for, and about as many as
-    /// there are bytes for, by those that came.
+    /// The number of rows to request next: one more than fits, and about as many as there are bytes
+    /// for, judging by the previous rows.
     fn fetch(&mut self) -> u32 {
         let taken = self.page.rows.len();
         let room = (self.range.limit.max(1) as usize).saturating_sub(taken) + 1;
@@ -269,7 +269,7 @@ impl<'a> Reading<'a> {
         u32::try_from(room.min(by_bytes)).unwrap_or(u32::MAX).max(1)
     }
 
-    /// Takes rows of one range until the page is full; returns where, if it got full.
+    /// Reads rows of one range until the page is full; returns the position if it is.
     async fn step(&mut self, tenant: Option<&Tenant>, parts: &[Part]) -> Job<Option<Vec<Cell>>> {
         let mut parts = vec![parts.to_vec()];
         while let Some(begin) = parts.pop() {
@@ -290,11 +290,11 @@ impl<'a> Reading<'a> {
             };
             session.each(&sql, params, take).await?;
             if over {
-                // There is at least one more row: the page ends behind the last one taken.
+                // There is at least one more row: the page ends after the last one taken.
                 return Ok(self.last.take());
             }
             if came == fetch {
-                // Conditions left rows out, or the bound of a fetch was reached: on from here,
+                // Conditions excluded rows, or the fetch reached its limit: continue from here,
                 // within the same range.
                 parts.extend(self.rest(&begin));
             }
@@ -302,14 +302,14 @@ impl<'a> Reading<'a> {
         Ok(None)
     }
 
-    /// What is left of a range behind the last row, in the order in which it is popped.
+    /// The rest of a range after the last row, in the order in which it is popped.
     fn rest(&self, begin: &[Part]) -> Vec<Vec<Part>> {
         let Some(last) = &self.last else { return Vec::new() };
         let fixed =
             begin.iter().take_while(|part| matches!(part, Part::Equal(_) | Part::Null)).count();
         let all = self.steps(Some(last.clone())).unwrap_or_default();
-        // Of the staircase, the steps that stay within what the range has fixed; a range of
-        // values holds no NULL.
+        // The steps of the staircase that stay within the range's fixed columns; a range of values
+        // contains no NULL.
         let values = begin.len() > fixed;
         let mut within: Vec<Vec<Part>> = all
             .into_iter()
@@ -343,8 +343,8 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Whether the range is the whole of a table without tenants, in order: then its first
-    /// page begins at its first row, and the plan may say so.
+    /// Whether the range is the whole of a table without tenants, in order: then the first page
+    /// starts at the first row, and the plan may show a full read.
     fn whole_table(&self, begin: &[Part]) -> bool {
         self.table.tenant.is_none()
             && self.range.prefix.is_empty()
@@ -392,12 +392,12 @@ impl<'a> Reading<'a> {
         params.extend(of.cells.into_iter().map(|cell| Box::new(cell) as Param<'static>));
         let fixed =
             begin.iter().take_while(|part| matches!(part, Part::Equal(_) | Part::Null)).count();
-        // The first column that is not fixed holds no NULL, or its range is not split because it
-        // cannot: an index gives it as it is. Of the others the order is said.
+        // The first column that is not fixed contains no NULL, or its range is not split because it
+        // cannot be; an index provides its order. The order of the others is specified.
         let direction = if range.descending { " DESC" } else { "" };
         let nulls = if range.descending { " NULLS LAST" } else { " NULLS FIRST" };
-        // That a column is NULL fixes it like a value, and PostgreSQL does not see that: named in
-        // the order, the index gives it all the same.
+        // IS NULL fixes a column like a value, but PostgreSQL does not recognize that: the column
+        // stays in the order, and the index provides it in any case.
         let in_prefix = index_columns(table, range)?.iter().zip(&range.prefix);
         let in_prefix = in_prefix.filter(|(_, v)| **v == Value::Null).map(|(name, _)| name);
         let in_begin = self.order.iter().zip(begin);

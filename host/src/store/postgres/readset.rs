@@ -17,13 +17,13 @@ pub(super) struct Counting {
     pub(super) params: Vec<Param<'static>>,
 }
 
-/// The rows of a set: what stands behind FROM or USING, the condition that joins `t` with it,
-/// and the parameters of both.
+/// The rows of a set: the text after FROM or USING, the condition that joins `t` with it, and the
+/// parameters of both.
 pub(super) struct Rows {
     pub(super) from: String,
     pub(super) on: String,
     pub(super) params: Vec<Param<'static>>,
-    /// How many rows the set has.
+    /// The number of rows in the set.
     pub(super) count: i64,
 }
 
@@ -65,8 +65,8 @@ pub(super) fn rows(table: &Table, tenant: Option<&Tenant>, set: &ReadSet) -> Res
     }
 }
 
-/// Counts the rows of a set that are there, and how many there should be. `hold`: none of them
-/// is deleted before the transaction ends.
+/// Counts the existing rows of a set, and the expected number. With `hold`, none of them can be
+/// deleted before the transaction ends.
 pub(super) fn count(
     table: &Table,
     tenant: Option<&Tenant>,

@@ -1,4 +1,4 @@
-//! Slots, runs and task states: what was decided about the schedules.
+//! Slots, runs and task states: the decisions about schedules.
 
 use std::collections::HashMap;
 
@@ -44,7 +44,7 @@ pub(super) async fn decide_slots(
     tx.finish(done).await
 }
 
-/// The same for a caller that has checked the fence.
+/// Like `decide_slots`, for a caller that has checked the fence.
 pub(super) async fn write_decision(
     tx: &Tx,
     tasks: &HashMap<TaskName, i32>,
@@ -74,8 +74,8 @@ pub(super) async fn write_decision(
     Ok(ids)
 }
 
-/// Whether the store stands where something was decided from, and goes on standing there until
-/// the end of the transaction.
+/// Whether the store is in the state that a decision was based on; locks that state until the end
+/// of the transaction.
 async fn stands_at(tx: &Tx, seen: &Seen) -> Job<bool> {
     let sql = "SELECT last_slot, queued_slots FROM @.task WHERE name = $1 FOR NO KEY UPDATE";
     let row = tx.row(sql, params![seen.task.as_str().to_owned()]).await?;
@@ -84,7 +84,7 @@ async fn stands_at(tx: &Tx, seen: &Seen) -> Job<bool> {
     Ok(seen.is_at(row.try_get::<_, Option<i64>>(0)?.map(Time), &queued))
 }
 
-/// The runs of a late copy of a decision, where this term has started them.
+/// The runs of a late copy of a decision, if this term has started them.
 async fn started_before(
     tx: &Tx,
     tasks: &HashMap<TaskName, i32>,
@@ -100,8 +100,8 @@ async fn started_before(
     Ok(late_copy(task, decision, ids)?)
 }
 
-/// The run that a slot has, with its term: one that is scheduled, or started at a takeover, is
-/// its only one.
+/// The existing run of a slot, with its term: a scheduled run, or one started at a takeover, is the
+/// slot's only run.
 async fn run_of_slot(tx: &Tx, task: i32, run: &NewRun) -> Job<Option<(RunId, Term)>> {
     let sql = "SELECT id, term FROM @.run WHERE task = $1 AND slot = $2 AND trigger = $3";
     let Some(row) = tx.row(sql, params![task, run.slot.0, json(&run.trigger)?]).await? else {
@@ -135,18 +135,18 @@ async fn start(tx: &Tx, tasks: &HashMap<TaskName, i32>, term: Term, run: &NewRun
     if let Some(row) = row {
         return Ok(RunId(row.try_get::<_, i64>(0)? as u64));
     }
-    // The slot has its run. Where this leadership has started it, its answer was lost.
+    // The slot already has a run. If this leadership has started it, only the answer was lost.
     let found = run_of_slot(tx, task, run).await?;
     let (id, of) = found.ok_or_else(|| invalid("a run without its definition"))?;
     if of != term {
         let (name, slot) = (&run.task, run.slot);
-        return Err(invalid(format!("{name} has a run for the slot {slot}")));
+        return Err(invalid(format!("{name} already has a run for the slot {slot}")));
     }
     Ok(id)
 }
 
-/// Adds a row to the slot history, or prolongs an equal last one. What is written already is
-/// not written again.
+/// Adds a row to the slot history, or extends an equal last one. A row that exists is not written
+/// again.
 async fn write_slot(
     tx: &Tx,
     tasks: &HashMap<TaskName, i32>,
@@ -198,7 +198,7 @@ async fn write_slot(
     Ok(())
 }
 
-/// Everything but the pause, which only commands change.
+/// Writes every field but the pause, which only commands change.
 async fn write_state(tx: &Tx, tasks: &HashMap<TaskName, i32>, state: &TaskState) -> Job<()> {
     tx.execute(
         "UPDATE @.task SET schedule = $2, last_slot = $3, tenant_cursor = $4, queued_slots = $5
@@ -215,7 +215,7 @@ async fn write_state(tx: &Tx, tasks: &HashMap<TaskName, i32>, state: &TaskState)
     Ok(())
 }
 
-/// Ends the scan of a run, and the run where nothing of it is in the log.
+/// Ends the scan of a run, and the run if it has nothing in the log.
 pub(super) async fn end_scan(
     session: Session,
     clock: &Clock,
@@ -239,7 +239,7 @@ pub(super) async fn end_scan(
         return Err(failure.into());
     }
     tx.session.commit().await?;
-    // A commit that took the last item meanwhile did not see the scan's end: see END_RUNS.
+    // A commit that took the last item in the meantime did not see the scan's end: see END_RUNS.
     let (id, given) = (run.0 as i64, clock.given());
     tx.session.query(END_RUNS, params![vec![id], given]).await?;
     let row = tx
@@ -262,7 +262,7 @@ async fn ended(tx: &Tx, run: RunId, cursor: Option<String>, error: Option<&str>)
     fold(&tx.session).await
 }
 
-/// Marks a scan as ended; says whether it was open.
+/// Marks a scan as ended; returns whether it was open.
 pub(super) async fn close_scan(tx: &Tx, run: RunId, error: Option<&str>) -> Job<bool> {
     let closed = tx
         .execute(
@@ -273,7 +273,7 @@ pub(super) async fn close_scan(tx: &Tx, run: RunId, error: Option<&str>) -> Job<
     Ok(closed == 1)
 }
 
-/// The states of all tasks seen.
+/// The states of all known tasks.
 pub(super) async fn task_states(session: &Session) -> Job<Vec<TaskState>> {
     let rows = session
         .query(
@@ -334,7 +334,7 @@ pub(super) async fn runs(session: &Session, task: Option<&TaskName>, limit: u32)
     }
 }
 
-/// The newest run of a task whose scan came to its end without an error.
+/// The newest run of a task whose scan ended without an error.
 pub(super) async fn last_scanned(session: &Session, task: &TaskName) -> Job<Option<Run>> {
     let sql = format!(
         "{RUN} WHERE r.task = (SELECT id FROM @.task WHERE name = $1) AND r.scan_done
@@ -411,10 +411,10 @@ pub(super) async fn slots(
 
 /// A value as JSON text.
 pub(super) fn json<T: serde::Serialize>(value: &T) -> Job<String> {
-    serde_json::to_string(value).map_err(|e| invalid(format!("no JSON: {e}")))
+    serde_json::to_string(value).map_err(|e| invalid(format!("invalid JSON: {e}")))
 }
 
-/// A value from JSON text that the store wrote.
+/// Parses JSON text that the store wrote.
 pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Job<T> {
     serde_json::from_str(text)
         .map_err(|e| invalid(format!("a value of the store cannot be read: {e}")))

@@ -1,13 +1,13 @@
 //! The engine's own tables, in a schema of their own, and their migrations.
 //!
-//! A migration runs under an advisory lock, so that nodes that start together do it once. One
-//! store belongs to one cluster: its name is written down when the store is created.
+//! A migration runs under an advisory lock, so that only one of several nodes that start together
+//! performs it. A store belongs to one cluster, whose name is recorded when the store is created.
 
 use super::error::{Job, invalid};
 use super::session::{Session, only, params};
 use crate::ports::store::Error;
 
-/// Migration `n` leads from version `n` to version `n + 1`. A published one never changes.
+/// Migration `n` leads from version `n` to version `n + 1`. A published migration never changes.
 const MIGRATIONS: &[&str] = &[
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
@@ -23,28 +23,28 @@ pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
 /// The number of the advisory lock that migrations hold: "besom" in ASCII.
 const LOCK: i64 = 0x62_65_73_6f_6d;
 
-/// The oldest server whose unique keys, locks and statistics are what the store needs.
+/// The oldest supported server: its unique keys, locks and statistics are sufficient.
 const SERVER_MIN: (i32, &str) = (140_000, "14");
 
-/// What a store is created with, and what is expected of one that exists.
+/// The parameters of a new store, and the expectations of an existing one.
 pub(super) struct Wanted<'a> {
     /// The engine's schema, quoted.
     pub(super) schema: &'a str,
-    /// Partitions of a new store.
+    /// The number of partitions of a new store.
     pub(super) partitions: u32,
     /// The cluster that it belongs to.
     pub(super) cluster: &'a str,
 }
 
-/// What a store was created with.
+/// The parameters that the store was created with.
 pub(super) struct Foundation {
     /// Its number of partitions.
     pub(super) partitions: u32,
-    /// Its name.
+    /// Its unique identity.
     pub(super) identity: String,
 }
 
-/// Brings the engine's tables to [`VERSION`] and returns what the store was created with.
+/// Migrates the engine's tables to [`VERSION`] and returns the store's parameters.
 pub(super) async fn migrate(session: &mut Session, wanted: &Wanted<'_>) -> Job<Foundation> {
     supported(session).await?;
     session.begin(Default::default()).await?;
@@ -69,7 +69,7 @@ async fn supported(session: &Session) -> Job<()> {
         return Ok(());
     }
     Err(invalid(format!(
-        "the server is PostgreSQL {}.{}: {} or later is needed",
+        "the server is PostgreSQL {}.{}: Besom requires {} or later",
         version / 10_000,
         version % 10_000,
         SERVER_MIN.1
@@ -81,7 +81,7 @@ async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<Foundation> {
     let there = session.query("SELECT to_regclass('@.meta') IS NOT NULL", params![]).await?;
     if !only::<bool>(&there)? {
         let schema = wanted.schema;
-        // One that an administrator has made needs no right to make another.
+        // Using a schema that an administrator has created needs no privilege to create one.
         let made = session.query("SELECT to_regnamespace($1) IS NOT NULL", params![schema]).await?;
         if !only::<bool>(&made)? {
             session.batch(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
@@ -92,8 +92,8 @@ async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<Foundation> {
         meta(session, "schema_version").await?.and_then(|v| v.parse().ok()).unwrap_or(0);
     if found > VERSION {
         return Err(invalid(format!(
-            "the store has schema version {found}, this program knows versions up to {VERSION}: \
-             use the version of besom that wrote it, or a newer one"
+            "the store has schema version {found}, but this program supports versions up to \
+             {VERSION}: use the version of besom that wrote it, or a newer one"
         )));
     }
     for sql in &MIGRATIONS[usize::try_from(found).unwrap_or(0)..] {
@@ -120,14 +120,14 @@ async fn migrated(session: &Session, wanted: &Wanted<'_>) -> Job<Foundation> {
     belongs(session, wanted.cluster).await?;
     let partitions = meta(session, "partitions").await?.and_then(|v| v.parse().ok());
     let partitions =
-        partitions.ok_or_else(|| invalid("the store does not say how many partitions it has"))?;
+        partitions.ok_or_else(|| invalid("the store has no record of its number of partitions"))?;
     let identity = meta(session, "identity").await?;
-    let identity = identity.ok_or_else(|| invalid("the store does not say which one it is"))?;
+    let identity = identity.ok_or_else(|| invalid("the store has no record of its identity"))?;
     Ok(Foundation { partitions, identity })
 }
 
-/// Refuses the store of another cluster: two clusters on one store would fence each other. A
-/// store that nobody has claimed becomes the cluster's.
+/// Refuses the store of another cluster: two clusters on one store would fence each other. A store
+/// without a cluster is assigned to this one.
 async fn belongs(session: &Session, cluster: &str) -> Job<()> {
     let owner = meta(session, "cluster").await?.unwrap_or_default();
     if owner == cluster {
@@ -137,8 +137,8 @@ async fn belongs(session: &Session, cluster: &str) -> Job<()> {
         return set_meta(session, "cluster", cluster).await;
     }
     Err(Error::Invalid(format!(
-        "the store belongs to the cluster {owner:?} and this node to {cluster:?}: correct the \
-         cluster's name, or name another schema or database"
+        "the store belongs to the cluster {owner:?}, but this node belongs to {cluster:?}: correct \
+         the cluster's name, or use another schema or database"
     ))
     .into())
 }

@@ -1,5 +1,5 @@
-//! A connection while a job has it: statements prepared once, several of them in one round
-//! trip, and a transaction that never outlives its job.
+//! A connection during a job: statements prepared once, several of them in one round trip, and a
+//! transaction that never outlives its job.
 //!
 //! The engine's statements write `@.name` for a table of its schema.
 
@@ -24,13 +24,13 @@ use super::error::{
 };
 use crate::ports::store::{Error, Result};
 
-/// Prepared statements kept per connection; then the memory starts anew.
+/// Prepared statements kept per connection; beyond that, all are discarded.
 const STATEMENTS_MAX: usize = 1024;
 
 /// A parameter of a statement.
 pub(super) type Param<'a> = Box<dyn ToSql + Sync + Send + 'a>;
 
-/// Parameters from values of different types.
+/// Builds parameters from values of different types.
 macro_rules! params {
     ($($value:expr),* $(,)?) => {
         vec![$(Box::new($value) as $crate::store::postgres::session::Param<'_>),*]
@@ -38,8 +38,8 @@ macro_rules! params {
 }
 pub(super) use params;
 
-/// A connection out of a pool. With a transaction open it does not go back: it is closed,
-/// and the server rolls back.
+/// A connection from a pool. If a transaction is open it is not returned: it is closed, and the
+/// server rolls back.
 pub(super) struct Session {
     object: Option<Object>,
     /// The engine's schema, quoted, with its dot.
@@ -61,8 +61,8 @@ impl Session {
         self.object.as_ref().ok_or_else(gone)
     }
 
-    /// Notes at once what says that the connection is lost: its end itself may be read later,
-    /// and until then it would be handed out again.
+    /// Records errors that mean a lost connection at once: its end may be read later, and until
+    /// then it would be handed out again.
     fn heard<T>(&self, answer: Answer<T>) -> Answer<T> {
         if let Err(e) = &answer {
             // A connection keeps the plans of the functions that its triggers have called.
@@ -78,13 +78,13 @@ impl Session {
 
     fn doubt(&self) {
         self.losses.doubt();
-        // What was prepared for the tables as they were fails for as long as it is kept.
+        // Statements prepared for the earlier tables keep failing until they are discarded.
         if let Some(object) = &self.object {
             object.statement_cache.clear();
         }
     }
 
-    /// Notes a failure that came of reading an answer: its columns may be of other types by now.
+    /// Records a failure to read an answer, because its columns may have changed their types.
     pub(super) fn doubted(&self, failure: &Failure) {
         if let Failure::Sql(e) = failure
             && doubts_catalog(e)
@@ -93,20 +93,20 @@ impl Session {
         }
     }
 
-    /// Prepares a statement, unless this connection has it already.
+    /// Prepares a statement, unless this connection already has it.
     async fn prepare(&self, sql: &str) -> Job<Statement> {
         let sql = sql.replace("@.", &self.prefix);
         Ok(self.heard(self.client()?.prepare_cached(&sql).await)?)
     }
 
-    /// One statement, one round trip.
+    /// Runs one statement in one round trip.
     pub(super) async fn query(&self, sql: &str, params: Vec<Param<'_>>) -> Job<Vec<Row>> {
         let statement = self.prepare(sql).await?;
         Ok(self.heard(self.client()?.query(&statement, &referred(&params)).await)?)
     }
 
-    /// One statement, one round trip: `take` has each row as it arrives, until it has enough. What
-    /// is left is not held: the connection passes over it before it answers anything else.
+    /// Runs one statement in one round trip; `take` receives each row as it arrives, until it has
+    /// enough. The remaining rows are not kept: the connection skips them before its next answer.
     pub(super) async fn each(
         &self,
         sql: &str,
@@ -129,7 +129,7 @@ impl Session {
         Ok(self.query(sql, params).await?.into_iter().next())
     }
 
-    /// One statement; how many rows it has changed.
+    /// Runs one statement; returns the number of changed rows.
     pub(super) async fn execute(&self, sql: &str, params: Vec<Param<'_>>) -> Job<u64> {
         let statement = self.prepare(sql).await?;
         Ok(self.heard(self.client()?.execute(&statement, &referred(&params)).await)?)
@@ -143,12 +143,12 @@ impl Session {
         Ok(self.heard(client.query(&statement, &referred(params)).await)?)
     }
 
-    /// Statements without parameters and results.
+    /// Runs statements without parameters or results.
     pub(super) async fn batch(&self, sql: &str) -> Job<()> {
         Ok(self.heard(self.client()?.batch_execute(&sql.replace("@.", &self.prefix)).await)?)
     }
 
-    /// Begins a transaction with what `pipeline` asks first, in one round trip.
+    /// Begins a transaction together with `pipeline`, in one round trip.
     pub(super) async fn begin(&mut self, pipeline: Pipeline<'_>) -> Job<Vec<Vec<Row>>> {
         self.open = true;
         let mut begun = Pipeline::default();
@@ -159,8 +159,8 @@ impl Session {
         Ok(rows)
     }
 
-    /// Runs statements one after the other in one round trip. The first error is the answer;
-    /// what came behind it has not happened, if a transaction is open.
+    /// Runs statements one after the other in one round trip. The first error is returned; if a
+    /// transaction is open, the statements after it have no effect.
     pub(super) async fn run(&self, pipeline: Pipeline<'_>) -> Job<Vec<Vec<Row>>> {
         let bounds: Vec<Option<Duration>> = pipeline.steps.iter().map(|step| step.bound).collect();
         let answers = self.ask(pipeline).await?;
@@ -201,8 +201,8 @@ impl Session {
         Ok(in_order(futures).await.into_iter().map(|answer| self.heard(answer)).collect())
     }
 
-    /// The same for a pipeline with a COMMIT at `commit`: all answers behind it, or the first
-    /// error up to there with its place.
+    /// Like `run`, for a pipeline with a COMMIT at `commit`: returns all answers, or the first
+    /// error up to the COMMIT with its position.
     pub(super) async fn run_until(
         &self,
         pipeline: Pipeline<'_>,
@@ -219,7 +219,7 @@ impl Session {
         Ok(all)
     }
 
-    /// Commits; the connection is free again.
+    /// Commits the transaction.
     pub(super) async fn commit(&mut self) -> Result<()> {
         let client = self.client().map_err(Error::from)?;
         self.heard(client.batch_execute("COMMIT").await).map_err(|e| classify_commit(&e))?;
@@ -227,12 +227,12 @@ impl Session {
         Ok(())
     }
 
-    /// Notes that the transaction was ended by a statement of a pipeline.
+    /// Records that a statement of a pipeline has ended the transaction.
     pub(super) fn ended(&mut self) {
         self.open = false;
     }
 
-    /// Takes everything back. Where that fails the connection is closed, to the same effect.
+    /// Rolls back. If that fails, the connection is closed, with the same effect.
     pub(super) async fn rollback(&mut self) {
         if self.open
             && let Some(object) = &self.object
@@ -242,12 +242,12 @@ impl Session {
         }
     }
 
-    /// What tells the server to end whatever this connection is doing.
+    /// Returns a handle that cancels this connection's current statement.
     pub(super) fn canceller(&self) -> Job<CancelToken> {
         Ok(self.client()?.cancel_token())
     }
 
-    /// Breaks the connection, whatever it is doing.
+    /// Closes the connection, whatever it is doing.
     pub(super) fn sever(&mut self) {
         if let Some(object) = self.object.take() {
             drop(Object::take(object));
@@ -274,7 +274,7 @@ fn referred<'a>(params: &'a [Param<'_>]) -> Vec<&'a (dyn ToSql + Sync)> {
 type Answer<T> = std::result::Result<T, tokio_postgres::Error>;
 type Pending<'a> = Pin<Box<dyn Future<Output = Answer<Vec<Row>>> + Send + 'a>>;
 
-/// Polls in order, so that what is sent first is asked first, and waits for all.
+/// Polls in order, so that requests are sent in order, and waits for all.
 async fn in_order(mut futures: Vec<Pending<'_>>) -> Vec<Answer<Vec<Row>>> {
     let mut done: Vec<Option<_>> = futures.iter().map(|_| None).collect();
     std::future::poll_fn(|context| {
@@ -300,12 +300,12 @@ enum What<'a> {
 
 struct Step<'a> {
     what: What<'a>,
-    /// Of a question of guards: how long the server may work on it.
+    /// For questions of guards: the time limit on the server.
     bound: Option<Duration>,
 }
 
-/// A batch with such guards cannot be taken as it is: its items come back one by one, and the one
-/// whose own questions take so long has failed.
+/// A batch with such guards cannot be committed as a whole: its items are retried one by one, and
+/// an item whose own guards take this long fails.
 fn too_long(bound: Duration) -> Error {
     Error::Invalid(format!(
         "guards on rows by conditions (`exists`, `absent`) took longer than {} ms \
@@ -321,13 +321,13 @@ pub(super) struct Pipeline<'a> {
 }
 
 impl<'a> Pipeline<'a> {
-    /// Adds a statement; returns its place among the answers.
+    /// Adds a statement; returns the index of its answer.
     pub(super) fn push(&mut self, sql: impl Into<String>, params: Vec<Param<'a>>) -> usize {
         self.steps.push(Step { what: What::Prepared(sql.into(), params), bound: None });
         self.steps.len() - 1
     }
 
-    /// The same for questions of guards, which the server works on for `bound` at most.
+    /// Like `push`, for questions of guards with a time limit on the server.
     pub(super) fn push_bounded(
         &mut self,
         sql: impl Into<String>,
@@ -339,7 +339,7 @@ impl<'a> Pipeline<'a> {
         place
     }
 
-    /// How many statements it has.
+    /// The number of statements.
     pub(super) fn len(&self) -> usize {
         self.steps.len()
     }
@@ -351,7 +351,7 @@ impl<'a> Pipeline<'a> {
     }
 }
 
-/// A write transaction and its present.
+/// A write transaction, with the store's clock in it.
 pub(super) struct Tx {
     pub(super) session: Session,
     /// The store's clock in this transaction.
@@ -359,12 +359,12 @@ pub(super) struct Tx {
 }
 
 impl Tx {
-    /// Begins one, asking the clock in the same round trip.
+    /// Begins one, reading the clock in the same round trip.
     pub(super) async fn begin(session: Session, clock: &Clock) -> Job<Tx> {
         Tx::begin_with(session, clock, Pipeline::default()).await.map(|(tx, _)| tx)
     }
 
-    /// The same, with further statements in the same round trip.
+    /// Like `begin`, with further statements in the same round trip.
     pub(super) async fn begin_with(
         mut session: Session,
         clock: &Clock,
@@ -385,12 +385,12 @@ impl Tx {
         }
     }
 
-    /// Commits what was done well, or rolls back.
+    /// Commits if the job succeeded, otherwise rolls back.
     pub(super) async fn finish<T>(self, done: Job<T>) -> Result<T> {
         self.finish_with(done).await.map(|(value, _)| value)
     }
 
-    /// The same; the connection is for something else from then on.
+    /// Like `finish`; returns the connection for further use.
     pub(super) async fn finish_with<T>(mut self, done: Job<T>) -> Result<(T, Session)> {
         match done {
             Ok(value) => {
@@ -419,13 +419,13 @@ impl Tx {
         self.session.execute(sql, params).await
     }
 
-    /// So many numbers that were never used, ascending.
+    /// This many unused numbers, ascending.
     pub(super) async fn numbers(&self, count: usize) -> Job<Vec<i64>> {
         numbers(&self.query(NUMBERS, params![count as i32]).await?)
     }
 }
 
-/// Numbers that are never used twice, `$1` of them, in one row.
+/// Draws `$1` numbers that are never reused, in one row.
 pub(super) const NUMBERS: &str =
     "SELECT array_agg(nextval('@.number')) FROM generate_series(1, $1::int4)";
 

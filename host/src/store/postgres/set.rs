@@ -1,10 +1,10 @@
-//! Rows of values for one statement: columns of arrays that the server unnests, so that a
-//! statement's cost does not depend on how many items it is for.
+//! Rows of values for one statement: arrays that the server unnests, so that the statement's text
+//! does not depend on the number of rows.
 
 use super::session::Param;
 use super::values::{Cell, Wire};
 
-/// Rows with a number each, `u.i`, and columns `u.v0`, `u.v1`, ...
+/// Numbered rows: `u.i` is the number, `u.v0`, `u.v1`, ... are the columns.
 #[derive(Default)]
 pub(super) struct Set {
     wires: Vec<Wire>,

@@ -1,5 +1,5 @@
-//! Where items go at the end of an execution: history, retries, dead letters. Collected per
-//! batch, written by a few statements.
+//! The end of items' executions: history, retries, dead letters. Collected per batch, written by a
+//! few statements.
 
 use besom_core::ids::{CommitId, NodeName};
 use besom_core::item::{Item, Source};
@@ -17,7 +17,7 @@ use super::waiting::mark;
 use crate::ports::store::Outcome;
 pub(super) use crate::store::record::ends::{End, Remarks};
 
-/// Items that leave their place, found by identity and place.
+/// Items that leave their place, identified by identity and place.
 #[derive(Default)]
 pub(super) struct Leaving {
     identities: Identities,
@@ -34,11 +34,11 @@ impl Leaving {
     }
 }
 
-/// Whether anything of some tasks blocks an identity, of any of their items. Most tasks have
-/// nothing that does, and then no item is looked up.
+/// Whether anything of a task may block an identity, for any of its items. For most tasks nothing
+/// does, and then no item is looked up.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks {
-    /// A version is settled, or given up.
+    /// A version was settled or discarded.
     pub(super) settled: bool,
     /// There is an open dead letter.
     pub(super) dead: bool,
@@ -51,7 +51,7 @@ impl Blocks {
     }
 }
 
-/// What there is of the tasks `{tasks}`, as two columns.
+/// What may block items of the tasks `{tasks}`, as two columns.
 pub(super) const BLOCKS: &str = "EXISTS (SELECT 1 FROM @.settled s WHERE s.task = ANY({tasks})),
     EXISTS (SELECT 1 FROM @.dead d WHERE d.task = ANY({tasks}) AND d.resolved_at IS NULL)";
 
@@ -64,19 +64,19 @@ pub(super) struct Books {
     blocks: Blocks,
     /// The highest of the numbers.
     last: i64,
-    /// The commit's, then one for each entry: that of its history row, and of the retry or the
-    /// dead letter that it becomes: each of these is numbered for itself.
+    /// The commit's number, then one per entry: for its history row, and for the retry or the dead
+    /// letter that it becomes; each of these kinds is numbered separately.
     numbers: Vec<i64>,
     history: History,
     retries: Retries,
     dead: Dead,
-    /// Timers and retries that are done.
+    /// Finished timers and retries.
     gone: Leaving,
     /// Versions that are blocked from now on.
     settled: Settled,
-    /// Identities that nothing blocks any more, where anything of their tasks is blocked.
+    /// Identities that nothing blocks any more, if their tasks have any blocks.
     lifted: Identities,
-    /// What was done, where anything of its task is set aside.
+    /// Committed identities, if their tasks have dead letters.
     done: Identities,
     outbox: Outbox,
 }
@@ -85,7 +85,7 @@ pub(super) struct Books {
 struct Settled {
     identities: Identities,
     versions: Vec<String>,
-    /// Whether a person did it, and not the task.
+    /// Whether an operator did it, rather than the task.
     given_up: Vec<bool>,
 }
 
@@ -104,8 +104,8 @@ struct History {
 }
 
 impl History {
-    /// The statement that writes the rows. Most batches are of one task and run and come to one
-    /// end; so few groups of columns make few statements to be prepared.
+    /// The statement that writes the rows. Most batches belong to one task and run and have one
+    /// outcome; a few groups of columns therefore need only a few prepared statements.
     fn insert<'a>(self, commit: i64) -> (String, Vec<Param<'a>>) {
         let of = self.identities;
         let origin = alike(&of.tasks) && alike(&of.tenants) && alike(&self.runs);
@@ -153,7 +153,7 @@ struct Dead {
 
 #[derive(Default)]
 struct Outbox {
-    /// The places of the entries that they are of: their order.
+    /// The indexes of their entries, which define the order.
     at: Vec<i32>,
     history: Vec<i64>,
     tasks: Vec<i32>,
@@ -163,15 +163,14 @@ struct Outbox {
     payloads: Vec<Vec<u8>>,
 }
 
-/// How many numbers the books of so many entries need. (Messages are numbered when they are
+/// How many numbers the books of this many entries need. (Messages are numbered when they are
 /// written: see [`OUTBOX`].)
 pub(super) fn numbers_needed(entries: usize) -> usize {
     1 + entries
 }
 
 impl Books {
-    /// Opens the books with numbers that were never used. The commit's row is written by
-    /// [`Books::close`].
+    /// Opens the books with unused numbers. [`Books::close`] writes the commit's row.
     pub(super) fn open(numbers: Vec<i64>, blocks: Blocks, now: Time) -> Job<Books> {
         Ok(Books {
             last: numbers.iter().max().copied().unwrap_or_default(),
@@ -191,7 +190,7 @@ impl Books {
         })
     }
 
-    /// The item leaves the place where it waited.
+    /// Records that the item leaves the place where it was waiting.
     pub(super) fn took(&mut self, task: i32, item: &Item, source: Source) {
         let delta = self.tally.of(task, item.identity.tenant.as_ref());
         match source {
@@ -204,7 +203,7 @@ impl Books {
         }
     }
 
-    /// The item is at its end.
+    /// Records that the item has ended.
     pub(super) fn leaves(&mut self, task: i32, item: &Item, source: Source) {
         self.tally.ended(item.run);
         // The log is acknowledged as a range.
@@ -213,7 +212,7 @@ impl Books {
         }
     }
 
-    /// The item's changes were applied; the caller has said that it leaves.
+    /// Records that the item's changes were applied; the caller has recorded that it leaves.
     pub(super) fn committed(
         &mut self,
         at: usize,
@@ -223,7 +222,7 @@ impl Books {
         changes: &[Change],
     ) -> Job<Outcome> {
         self.tally.of(task, item.identity.tenant.as_ref()).committed += 1;
-        // What was done is no longer left alone, given up or set aside.
+        // A committed item is no longer settled, discarded or set aside.
         self.lift(task, item);
         if self.blocks.dead {
             self.done.push(task, &item.identity);
@@ -243,7 +242,7 @@ impl Books {
         Ok(Outcome::Committed)
     }
 
-    /// The item goes on, or ends, without effects. `said` is appended to the reason.
+    /// Ends or moves the item without effects. `said` is appended to the reason.
     pub(super) fn settle(
         &mut self,
         at: usize,
@@ -296,12 +295,12 @@ impl Books {
         }
     }
 
-    /// Somebody has given the item up: its version is not planned again.
+    /// An operator has discarded the item: its version is not planned again.
     pub(super) fn give_up(&mut self, task: i32, item: &Item) {
         self.block(task, item, true);
     }
 
-    /// Nothing of the item's versions blocks it any more.
+    /// Nothing blocks the item's versions any more.
     fn lift(&mut self, task: i32, item: &Item) {
         if self.blocks.settled {
             self.lifted.push(task, &item.identity);
@@ -314,7 +313,7 @@ impl Books {
         self.settled.given_up.push(given_up);
     }
 
-    /// Notes the history row of an entry, and returns its number.
+    /// Adds the history row of an entry, and returns its number.
     pub(super) fn history(
         &mut self,
         at: usize,
@@ -345,9 +344,9 @@ impl Books {
         Ok(id)
     }
 
-    /// Takes the items from where they waited; the streams' own entries, which only end, are
-    /// acknowledged as ranges of positions. Returns where the answers will be, and how many
-    /// rows each has to have.
+    /// Removes the items from where they were waiting; entries of streams that only end are
+    /// acknowledged as ranges of positions. Returns the indexes of the answers, and the number of
+    /// rows that each must have.
     pub(super) fn take_all(&mut self, pipeline: &mut Pipeline<'_>, ranges: Ranges) -> Taken {
         let mut expected = Vec::new();
         let moved = |leaving: &Leaving| leaving.places.iter().filter(|p| **p == 0).count();
@@ -401,8 +400,8 @@ impl Books {
         Taken { items: expected, log }
     }
 
-    /// Writes what the entries have come to, and the commit's row with its result; a discard
-    /// by a command has no mark.
+    /// Writes the results of the entries, and the commit's row with its result; a discard by a
+    /// command has no mark.
     pub(super) fn close(
         self,
         pipeline: &mut Pipeline<'_>,
@@ -449,20 +448,20 @@ impl Books {
     }
 }
 
-/// Ranges of positions to be acknowledged, in columns.
+/// Ranges of positions to acknowledge, as columns.
 #[derive(Default)]
 pub(super) struct Ranges {
     pub(super) tasks: Vec<i32>,
     pub(super) parts: Vec<i32>,
-    /// The cursor as it was.
+    /// The previous cursors.
     pub(super) from: Vec<i64>,
-    /// The cursor from now on.
+    /// The new cursors.
     pub(super) to: Vec<i64>,
-    /// Positions in all of them.
+    /// The number of positions in all of them.
     pub(super) entries: usize,
 }
 
-/// Statements that take items, and how many each has to hit.
+/// Statements that remove items, and the number of rows that each must affect.
 pub(super) struct Taken {
     pub(super) items: Vec<(usize, usize)>,
     pub(super) log: Option<(usize, usize)>,
@@ -472,7 +471,7 @@ fn number(numbers: &[i64], at: usize) -> Job<i64> {
     numbers.get(at).copied().ok_or_else(|| invalid("a commit has run out of numbers"))
 }
 
-/// An item stays the row that it is, in another place.
+/// An item stays the same row and moves to another place.
 const RETRY: &str = "UPDATE @.item i SET place = 2, no = u.next, run_at = u.run_at,
     attempts = u.attempts, guard_retries = u.guard_retries,
     errors = array_append(coalesce(i.errors, '{}'), u.error)
@@ -516,7 +515,7 @@ const SETTLED: &str = "INSERT INTO @.settled AS s (task, tenant, key, due, versi
   ON CONFLICT (task, tenant, key, due, version) DO UPDATE SET at = excluded.at,
     given_up = s.given_up OR excluded.given_up";
 
-/// Open dead letters of what has now been done are resolved. They stay in the books.
+/// Resolves open dead letters of items that have been committed. They stay in the books.
 const RESOLVE: &str = "WITH resolved AS (UPDATE @.dead d SET resolved_at = $5
     FROM unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)
     WHERE d.task = u.task AND d.tenant = u.tenant AND d.key = u.key AND d.due = u.due
@@ -533,8 +532,8 @@ const LIFTED: &str = "DELETE FROM @.settled s
   USING unnest($1::int4[], $2::text[], $3::text[], $4::int8[]) u(task, tenant, key, due)
   WHERE s.task = u.task AND s.tenant = u.tenant AND s.key = u.key AND s.due = u.due";
 
-/// Messages are numbered here, when every row that the commit changes is its own: two commits
-/// that change one row tell of it in the order in which they changed it.
+/// Messages are numbered here, when the commit holds every row that it changes: two commits that
+/// change one row emit in the order of their changes.
 const OUTBOX: &str = "INSERT INTO @.outbox (id, history, task, tenant, topic, key, payload, at)
   SELECT nextval('@.number'), m.history, m.task, m.tenant, m.topic, m.key, m.payload, $8::int8
   FROM (SELECT * FROM unnest($1::int4[], $2::int8[], $3::int4[], $4::text[], $5::text[],

@@ -1,7 +1,7 @@
 //! A snapshot: one read transaction, open for a bounded time.
 //!
-//! An open snapshot keeps the server from removing what is dead, so it is closed when its time
-//! is over, whether its holder is still there or not; a read that runs then is cancelled.
+//! An open snapshot keeps the server from removing dead rows, so it is closed when its time is
+//! over, whether its holder still exists or not; a read in progress is cancelled.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -24,35 +24,35 @@ use super::{lookup, outbox, range, tenants};
 use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
 use crate::store::record::room::Room;
 
-/// Where a read that fails is taken back to: reads change nothing, so one place does for all,
-/// and the transaction keeps the view that its first read has fixed.
+/// The savepoint to which a failed read rolls back. Reads change nothing, so one savepoint is
+/// sufficient, and the transaction keeps the view that its first read has fixed.
 const UNTOUCHED: &str = "untouched";
 
-/// What the reads of one snapshot need.
+/// The environment of the reads of one snapshot.
 pub(super) struct View<'a> {
     pub(super) session: &'a Session,
     pub(super) mapping: &'a Mapping,
     pub(super) good: &'a Good,
-    /// What one read may return, in bytes.
+    /// The maximum size of one read's result, in bytes.
     pub(super) bytes_max: u64,
-    /// Rows that questions have looked at, about.
+    /// The approximate number of rows that questions have read.
     pub(super) looked: &'a AtomicU64,
 }
 
 impl View<'_> {
-    /// What one read may return.
+    /// The size limit of one read.
     pub(super) fn room(&self) -> Room {
         Room::new(self.bytes_max)
     }
 
-    /// Counts rows that a question has looked at.
+    /// Counts rows that a question has read.
     pub(super) fn look(&self, rows: i64) {
         self.looked.fetch_add(u64::try_from(rows).unwrap_or(0), Ordering::Relaxed);
     }
 }
 
-/// Of a read that was given up.
-const SLOW: &str = "a read was ended: the time of the call was up";
+/// The error of a cancelled read.
+const SLOW: &str = "a read was cancelled: the call exceeded its deadline";
 
 /// See [`crate::ports::store::Store::snapshot`].
 pub(super) struct PostgresSnapshot {
@@ -67,18 +67,18 @@ struct Inner {
     good: Arc<Good>,
     open_max: Duration,
     until: Instant,
-    /// When reads end.
+    /// The deadline of reads.
     read_by: std::sync::Mutex<Option<Instant>>,
     /// See [`View`].
     bytes_max: AtomicU64,
     /// See [`View`].
     looked: AtomicU64,
-    /// Whether a read is under way, whose holder may be gone.
+    /// Whether a read is under way, whose holder may have gone.
     reading: AtomicBool,
     canceller: Canceller,
 }
 
-/// Opens a snapshot; the first read fixes what it sees.
+/// Opens a snapshot; the first read fixes its view.
 pub(super) async fn open(
     mut session: Session,
     canceller: Canceller,
@@ -86,7 +86,8 @@ pub(super) async fn open(
     good: Arc<Good>,
     open_max: Duration,
 ) -> Job<PostgresSnapshot> {
-    // The server ends it as well: a host that hangs would hold back the whole database.
+    // The server enforces the time as well: a hanging host would hold back vacuum in the whole
+    // database.
     let millis = i32::try_from(open_max.as_millis()).unwrap_or(i32::MAX).max(1);
     let mut first = Pipeline::default();
     first.simple("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY");
@@ -118,9 +119,9 @@ pub(super) async fn open(
     Ok(PostgresSnapshot { inner, closer: closer.abort_handle() })
 }
 
-/// Ends a read that nobody waits for any more, and the connection with it: the server may act on
-/// what it was told only later, and would end what whoever has the connection next is reading.
-/// Until the server has answered, the connection counts among those of acts.
+/// Ends a read that no caller waits for, together with its connection: the server may process the
+/// cancellation late, and would then cancel a statement of the connection's next user. Until the
+/// server has answered, the connection counts as one of those for acts.
 async fn give_up(canceller: Canceller, session: Option<Session>) {
     let Some(mut session) = session else { return };
     canceller.cancel().await;
@@ -134,8 +135,8 @@ async fn close(session: Option<Session>) {
     }
 }
 
-/// A statement that failed must not take the reads behind it with it. Where the connection is
-/// gone, so is the snapshot, and the next read says so.
+/// A failed statement must not fail the reads after it. If the connection is lost, so is the
+/// snapshot, and the next read reports it.
 async fn untouched(session: &Session, failure: &Failure) {
     session.doubted(failure);
     if matches!(failure, Failure::Sql(_)) {
@@ -150,7 +151,7 @@ impl Inner {
         Error::Refused(Cause::Slow, words)
     }
 
-    /// What comes of a read within the time of reads.
+    /// The result of a read within the deadline.
     async fn in_time<T>(&self, read: impl Future<Output = T>) -> Option<T> {
         let by = *self.read_by.lock().unwrap_or_else(PoisonError::into_inner);
         match by {
@@ -159,7 +160,7 @@ impl Inner {
         }
     }
 
-    /// What went wrong, as the holder of the snapshot has to see it.
+    /// The error as the holder of the snapshot has to see it.
     fn error(&self, failure: Failure) -> Error {
         if Instant::now() >= self.until { self.overdue() } else { failure.into() }
     }
@@ -169,7 +170,7 @@ impl Drop for PostgresSnapshot {
     fn drop(&mut self) {
         self.closer.abort();
         let session = self.inner.session.try_lock().ok().and_then(|mut open| open.take());
-        // Without a runtime the connection is closed instead, to the same effect.
+        // Without a runtime the connection is closed instead, with the same effect.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             match self.inner.reading.load(Ordering::Relaxed) {
                 true => runtime.spawn(give_up(self.inner.canceller.clone(), session)),
@@ -179,7 +180,7 @@ impl Drop for PostgresSnapshot {
     }
 }
 
-/// Runs a read on the session of a snapshot that is still open.
+/// Runs a read on the session of an open snapshot.
 macro_rules! read {
     ($snapshot:expr, $view:ident => $read:expr) => {{
         let inner = &$snapshot.inner;
@@ -202,7 +203,7 @@ macro_rules! read {
                 Err(inner.error(failure))
             }
             None => {
-                // What is asked behind it would wait for it: the snapshot ends with it.
+                // Further reads would wait for this one: the snapshot ends with it.
                 tokio::spawn(give_up(inner.canceller.clone(), open.take()));
                 Err(Error::Refused(Cause::Slow, SLOW.to_owned()))
             }

@@ -1,4 +1,4 @@
-//! Streams that have lost items: how they stand, and their repair.
+//! Streams that have lost items: their state, and their repair.
 
 use besom_core::ids::{Partition, Seq, TaskName};
 use tokio_postgres::Row;
@@ -9,7 +9,7 @@ use super::session::{Pipeline, Session, Tx, params};
 use super::tally::END_RUNS;
 use crate::ports::store::{Repaired, Stream, StreamRow};
 
-/// Streams with items that are not acknowledged, and how many of these are there.
+/// Streams with unacknowledged items, and the number of items that exist.
 pub(super) async fn rows(session: &Session, task: Option<&TaskName>) -> Job<Vec<StreamRow>> {
     let rows = session
         .query(
@@ -35,13 +35,13 @@ pub(super) async fn rows(session: &Session, task: Option<&TaskName>) -> Job<Vec<
     rows.iter().map(stream).collect()
 }
 
-/// The streams of a task, held: neither planning nor a commit moves them meanwhile.
+/// The streams of a task, locked: neither planning nor a commit moves them.
 const HOLD: &str = "SELECT s.part FROM @.stream_tail s
   JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
   WHERE s.task = $1 ORDER BY s.part FOR UPDATE";
 
-/// Those of them whose rows are not those between head and tail, and the number behind which
-/// none was ever given.
+/// Those whose rows differ from the positions between head and tail, with a number above all that
+/// were ever used.
 const BROKEN: &str = "SELECT s.part, greatest(s.tail, max(i.no)) AS base
   FROM @.stream_tail s JOIN @.stream_head h ON h.task = s.task AND h.part = s.part
   LEFT JOIN @.item i
@@ -68,7 +68,7 @@ const MOVE_TAILS: &str = "UPDATE @.stream_tail s SET tail = b.base + (
     WHERE i.task = $1 AND i.part = b.part AND i.place = 0 AND i.no > b.base)
   FROM unnest($2::int4[], $3::int8[]) b(part, base) WHERE s.task = $1 AND s.part = b.part";
 
-/// What the counters know and nothing holds any more, in one view of both.
+/// Writes off items that are in the counters but exist nowhere, in one view of both.
 const WRITE_OFF: &str = "WITH there AS (
     SELECT tenant, count(*) FILTER (WHERE place = 0) AS log,
       count(*) FILTER (WHERE place = 1) AS timers, count(*) FILTER (WHERE place = 2) AS retries
@@ -90,7 +90,7 @@ const WRITE_OFF: &str = "WITH there AS (
     ON CONFLICT (task, tenant) DO UPDATE SET discarded = b.discarded + excluded.discarded)
   SELECT coalesce(sum(items), 0)::int8 FROM gone";
 
-/// The same of the runs that planned it.
+/// The same for the runs that planned them.
 const WRITE_OFF_RUNS: &str = "INSERT INTO @.run_share AS s (run, share, unlogged, ended)
   SELECT r.id, 0, greatest(r.open - r.logged, 0), greatest(r.held - r.there, 0) FROM (
     SELECT r.id,
@@ -110,7 +110,7 @@ const WRITE_OFF_RUNS: &str = "INSERT INTO @.run_share AS s (run, share, unlogged
     ended = s.ended + excluded.ended
   RETURNING run";
 
-/// Numbers the broken streams of a task anew, and writes off what they have lost.
+/// Renumbers the broken streams of a task, and writes off what they have lost.
 pub(super) async fn repair(tx: &Tx, task: i32) -> Job<Repaired> {
     tx.query(HOLD, params![task]).await?;
     let (mut parts, mut bases) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
-//! What a transaction adds to counters and runs, summed up and written once.
+//! A transaction's additions to counters and runs, summed up and written once.
 //!
-//! No commit waits for another over a counter: sums are added as rows of a tally, and what a
-//! run has lost goes to one of a few shares of it, chosen by connection.
+//! No commit waits for another over a counter: sums are added as rows of a tally, and items that
+//! leave a run are counted in one of several shares, chosen by connection.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use super::error::Job;
 use super::session::{Pipeline, Session, params};
 use super::text::tenant_text;
 
-/// Among how many shares the connections spread what runs have lost. A share is locked until its
-/// commit is on the disk: so many that few connections have the same one.
+/// The number of shares. A share is locked until its commit is on disk; with this many, few
+/// connections use the same one.
 const SHARES: i32 = 256;
 
 /// Additions to the counters of one task and tenant.
@@ -27,7 +27,7 @@ pub(super) struct Delta {
     pub(super) log: i64,
     pub(super) timers: i64,
     pub(super) retries: i64,
-    /// Of the dead ones: resolved by a later commit.
+    /// Of the dead letters: those resolved by a later commit.
     pub(super) resolved: i64,
     pub(super) undo_bytes: i64,
 }
@@ -36,7 +36,7 @@ pub(super) struct Delta {
 #[derive(Default)]
 pub(super) struct Tally {
     counters: BTreeMap<(i32, Option<Tenant>), Delta>,
-    /// Items that left the log, and items that reached their end, by run.
+    /// Items that left the log, and items that ended, by run.
     runs: BTreeMap<u64, (i64, i64)>,
 }
 
@@ -46,12 +46,12 @@ impl Tally {
         self.counters.entry((task, tenant.cloned())).or_default()
     }
 
-    /// An item of that run has left the log.
+    /// Records that an item of the run has left the log.
     pub(super) fn left_log(&mut self, run: RunId) {
         self.runs.entry(run.0).or_default().0 += 1;
     }
 
-    /// An item of that run has reached its end: nothing refers to the run by it.
+    /// Records that an item of the run has ended: it no longer refers to the run.
     pub(super) fn ended(&mut self, run: RunId) {
         self.runs.entry(run.0).or_default().1 += 1;
     }
@@ -101,7 +101,7 @@ impl Tally {
         );
     }
 
-    /// Adds what the runs have lost.
+    /// Writes the items that left the runs.
     pub(super) fn write_runs(&self, pipeline: &mut Pipeline<'_>) {
         if self.runs.is_empty() {
             return;
@@ -128,8 +128,8 @@ impl Tally {
 /// Ends those of the runs `$1` whose scan has ended and whose items have left the log, at `$2`
 /// (none: by the server's clock), and returns them.
 ///
-/// Two commits that take the last items at the same time do not see each other: so a commit
-/// asks again when it has committed, and the later of the two finds out.
+/// Two commits that take the last items at the same time do not see each other, so a commit asks
+/// again after committing, and the later of the two ends the run.
 pub(super) const END_RUNS: &str = "UPDATE @.run r
   SET ended_at = coalesce($2::int8, (extract(epoch FROM clock_timestamp()) * 1000000)::int8)
   WHERE r.id = ANY($1::int8[]) AND r.scan_done AND r.ended_at IS NULL
@@ -146,7 +146,7 @@ pub(super) fn ended_runs(rows: &[Row]) -> Job<Vec<RunId>> {
     Ok(runs)
 }
 
-/// Adds the tally up into the counters. Only a leader does, under its fence.
+/// Adds the tally to the counters. Only a leader does this, under its fence.
 pub(super) async fn fold(session: &Session) -> Job<()> {
     session
         .execute(

@@ -1,4 +1,4 @@
-//! The numbers of task names: a name that has one keeps it, so it is asked for once.
+//! The numbers of task names: a name keeps its number, so it is read only once.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -8,7 +8,7 @@ use besom_core::ids::TaskName;
 use super::error::{Job, invalid};
 use super::session::{Session, params};
 
-/// The numbers that are known.
+/// The known numbers.
 #[derive(Default)]
 pub(super) struct Tasks(RwLock<HashMap<TaskName, i32>>);
 
@@ -35,8 +35,8 @@ impl Tasks {
         Ok(Some(id))
     }
 
-    /// The number of a name, which gets one where it has none. Outside of any transaction, so
-    /// that what is learnt is true.
+    /// The number of a name; assigns one if it has none. Runs outside any transaction, so that the
+    /// number is certain to be committed.
     pub(super) async fn number(&self, session: &Session, name: &TaskName) -> Job<i32> {
         if let Some(id) = self.find(session, name).await? {
             return Ok(id);

@@ -16,13 +16,13 @@ use crate::store::record::encoding::Round;
 
 /// Tenants after `after`, in order, with at least one row in the range.
 ///
-/// One statement walks from tenant to tenant, a seek each, and asks each for a row: the number
+/// One statement walks from tenant to tenant, one seek each, and checks each for a row: the number
 /// of round trips does not grow with the tenants that have none.
 ///
-/// The order is the walk's. The question for a row is a subquery of its own, which the planner
-/// asks for each tenant as the walk comes to it; of an `EXISTS` it would make a join, in an order
-/// of its own where statistics are missing. An `ORDER BY` would ask all tenants before the first
-/// is returned.
+/// The order is that of the walk. The check for a row is a separate subquery, which the planner
+/// evaluates for each tenant as the walk reaches it. An `EXISTS` would become a join, in an
+/// arbitrary order when statistics are missing; an `ORDER BY` would check all tenants before the
+/// first is returned.
 pub(super) async fn tenants(
     view: &View<'_>,
     range: &Range,
@@ -57,7 +57,7 @@ pub(super) async fn tenants(
          LIMIT $1",
         form.read("w.tenant")
     );
-    // The first tenant stands at the end of the index; from there on the plan has to seek.
+    // The first tenant is at the end of the index; from there on the plan has to seek.
     if after.is_some() {
         refuse_full_scan(view.session, view.good, table, &sql, &params).await?;
     }
@@ -166,7 +166,7 @@ pub(super) fn bounds(
     Ok(parts)
 }
 
-/// A column's form, for what orders by it.
+/// The form of a column, for an order.
 pub(super) fn form_of<'t>(table: &'t Table, name: &str) -> Job<&'t Form> {
     table.form(name).map_err(invalid)
 }

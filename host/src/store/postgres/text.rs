@@ -1,8 +1,8 @@
-//! Text in the engine's own tables. PostgreSQL's text holds no NUL, and a key may be anything:
-//! what it cannot hold is written in an escape that leaves all other text as it is.
+//! Text in the engine's own tables. PostgreSQL's text cannot contain NUL, but a key may be any
+//! text: what PostgreSQL cannot store is escaped, and all other text is unchanged.
 //!
-//! A missing tenant is the empty text, a missing due time the least number: so both are values
-//! like any other in a unique key.
+//! A missing tenant is stored as the empty text, a missing due time as the smallest number, so that
+//! both are ordinary values in a unique key.
 
 use std::borrow::Cow;
 
@@ -12,10 +12,10 @@ use besom_core::time::Time;
 const ESCAPE: char = '\u{1}';
 const EMPTY: &str = "\u{1}e";
 
-/// The due time of an item that has none.
+/// The stored due time of an item without one.
 pub(super) const NO_DUE: i64 = i64::MIN;
 
-/// Any text as PostgreSQL can hold it, and as [`plain`] gives it back.
+/// Encodes any text for PostgreSQL; [`plain`] reverses it.
 pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|b| b <= 1) {
         return Cow::Borrowed(text);
@@ -31,7 +31,7 @@ pub(super) fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The text that [`escaped`] was given.
+/// Reverses [`escaped`].
 pub(super) fn plain(text: String) -> String {
     if !text.contains(ESCAPE) {
         return text;
@@ -39,7 +39,7 @@ pub(super) fn plain(text: String) -> String {
     text.replace("\u{1}0", "\0").replace("\u{1}1", "\u{1}")
 }
 
-/// A tenant as the engine's tables have it.
+/// A tenant as stored in the engine's tables.
 pub(super) fn tenant_text(tenant: Option<&Tenant>) -> String {
     match tenant {
         None => String::new(),
@@ -48,7 +48,7 @@ pub(super) fn tenant_text(tenant: Option<&Tenant>) -> String {
     }
 }
 
-/// The tenant that [`tenant_text`] was given.
+/// Reverses [`tenant_text`].
 pub(super) fn tenant_of(text: String) -> Option<Tenant> {
     match text.as_str() {
         "" => None,
@@ -57,12 +57,12 @@ pub(super) fn tenant_of(text: String) -> Option<Tenant> {
     }
 }
 
-/// A due time as the engine's tables have it.
+/// A due time as stored in the engine's tables.
 pub(super) fn due_number(due: Option<Time>) -> i64 {
     due.map_or(NO_DUE, |t| t.0)
 }
 
-/// The due time that [`due_number`] was given.
+/// Reverses [`due_number`].
 pub(super) fn due_of(number: i64) -> Option<Time> {
     (number != NO_DUE).then_some(Time(number))
 }

@@ -1,6 +1,6 @@
-//! TLS as libpq's `sslmode` means it: `prefer` and `require` encrypt without asking who is at
-//! the other end, `verify-ca` asks for a certificate of a known root, `verify-full` also for
-//! the server's name in it.
+//! TLS with the meaning of libpq's `sslmode`: `prefer` and `require` encrypt without verifying the
+//! server, `verify-ca` requires a certificate of a known root, `verify-full` also the server's name
+//! in it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use rustls::{
 
 use crate::ports::store::{Error, Result};
 
-/// How the server is known.
+/// How the server is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// By nothing: the connection is encrypted and that is all.
+    /// Not at all: the connection is only encrypted.
     Anybody,
     /// By a certificate of a known root.
     Root,
@@ -27,7 +27,7 @@ pub(super) enum Trust {
     Name,
 }
 
-/// The client's side of TLS.
+/// The TLS configuration of the client.
 pub(super) fn client(trust: Trust, roots: Option<&Path>) -> Result<ClientConfig> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -39,8 +39,8 @@ pub(super) fn client(trust: Trust, roots: Option<&Path>) -> Result<ClientConfig>
     }
     let path = roots.ok_or_else(|| {
         Error::Invalid(
-            "sslmode verify-ca and verify-full need the root's certificate: name its file (PEM) \
-             as root_certificate"
+            "sslmode verify-ca and verify-full require the root certificate: set \
+             store.root_certificate to its file (PEM)"
                 .into(),
         )
     })?;
@@ -56,11 +56,11 @@ pub(super) fn client(trust: Trust, roots: Option<&Path>) -> Result<ClientConfig>
     Ok(builder.dangerous().with_custom_certificate_verifier(lax).with_no_client_auth())
 }
 
-/// What to mend where the server's certificate was not accepted; none: that was not the reason.
+/// The fix if the server's certificate was rejected; none: the error has another cause.
 pub(super) fn distrust(e: &(dyn std::error::Error + 'static)) -> Option<String> {
     let mut cause = Some(e);
     while let Some(e) = cause {
-        // The handshake's error travels inside one of I/O, which does not name it as its source.
+        // The handshake's error is wrapped in an I/O error that does not expose it as its source.
         let inner = e.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref());
         let found = inner.and_then(|e| e.downcast_ref()).or_else(|| e.downcast_ref());
         if let Some(rustls::Error::InvalidCertificate(fault)) = found {
@@ -74,22 +74,22 @@ pub(super) fn distrust(e: &(dyn std::error::Error + 'static)) -> Option<String> 
 fn mended(fault: &CertificateError) -> String {
     match fault {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "renew the server's certificate, or set this machine's clock right".into()
+            "renew the server's certificate, or correct this machine's clock".into()
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "set this machine's clock right, or wait until the certificate is valid".into()
+            "correct this machine's clock, or wait until the certificate is valid".into()
         }
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "name the host in store.url as the server's certificate does, or give the server a \
+            "name the host in store.url as the server's certificate does, or issue the server a \
              certificate with that name"
                 .into()
         }
         CertificateError::UnknownIssuer => {
-            "name the certificate of the authority that signed the server's as \
-             store.root_certificate"
+            "set store.root_certificate to the certificate of the authority that signed the \
+             server's certificate"
                 .into()
         }
-        _ => "give the server another certificate".into(),
+        _ => "replace the server's certificate".into(),
     }
 }
 
@@ -105,12 +105,12 @@ fn read(path: &Path) -> Result<RootCertStore> {
         store.add(certificate.map_err(|e| named(&e))?).map_err(|e| named(&e))?;
     }
     if store.is_empty() {
-        return Err(named(&"it holds no certificate"));
+        return Err(named(&"it contains no certificate"));
     }
     Ok(store)
 }
 
-/// Checks the handshake's signatures, and of the certificate only its root, if that.
+/// Verifies the handshake's signatures, and of the certificate at most its root.
 #[derive(Debug)]
 struct Lax {
     provider: Arc<CryptoProvider>,

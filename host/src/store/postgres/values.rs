@@ -1,5 +1,5 @@
-//! Values on their way to and from the user's columns: in which form each travels, by the
-//! kind and encoding of its mapping and the type that the column really has.
+//! Converts values to and from the user's columns. The form in which a value travels depends on the
+//! kind and encoding of its mapping and on the column's actual type.
 
 use besom_core::collection::Encoding;
 use besom_core::time::Time;
@@ -13,13 +13,13 @@ use crate::store::record::encoding::{Round, scaled, unscaled, uuid_parse, uuid_t
 
 type Fallible<T> = std::result::Result<T, Box<dyn std::error::Error + Sync + Send>>;
 
-/// Between the epoch of PostgreSQL (2000) and that of Unix, in microseconds.
+/// The difference between PostgreSQL's epoch (2000) and the Unix epoch, in microseconds.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
-/// The first and the last instant of a `timestamptz`, in its own microseconds.
+/// The first and the last instant of a `timestamptz`, in PostgreSQL's microseconds.
 const INSTANTS: std::ops::RangeInclusive<i64> =
     -211_813_488_000_000_000..=9_223_371_331_199_999_999;
 
-/// The form in which a value travels.
+/// The form in which a value is transmitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
     Bool,
@@ -46,7 +46,7 @@ impl Wire {
     }
 }
 
-/// A value in its form; it is also what a cursor of a range keeps.
+/// A value in its form; a range's cursor stores it as well.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) enum Cell {
     Null,
@@ -119,17 +119,17 @@ pub(super) struct Form {
     pub(super) kind: Kind,
     pub(super) encoding: Encoding,
     pub(super) wire: Wire,
-    /// The type that a travelling value is cast to before it meets the column; none: the two
-    /// compare, index included, and assign as they are.
+    /// The type that a transmitted value is cast to before it is compared with or assigned to the
+    /// column; none: no cast is needed, and indexes can be used.
     pub(super) cast: Option<String>,
-    /// Whether the column has an equality of its own (`json` has none).
+    /// Whether the column's type has an equality operator (`json` has none).
     pub(super) comparable: bool,
-    /// Whether the column is read as it is, without a cast.
+    /// Whether the column is read without a cast.
     pub(super) plain: bool,
 }
 
 impl Form {
-    /// The form of a column of a type (`format_type` and its name in `pg_type`).
+    /// The form of a column of a type (from `format_type` and its name in `pg_type`).
     pub(super) fn of(kind: Kind, encoding: Encoding, name: &str, full: &str) -> Form {
         let integers = ["int2", "int4", "int8"].contains(&name);
         let wire = match kind {
@@ -157,7 +157,7 @@ impl Form {
             Wire::Instant => name == "timestamptz",
             Wire::Uuid => name == "uuid",
         };
-        // An instant becomes a wall clock's time in UTC, whatever the session's zone is.
+        // An instant becomes a wall-clock time in UTC, whatever the session's time zone is.
         let cast = match (wire, name) {
             (Wire::Instant, "timestamp" | "date") => Some("timestamp".to_owned()),
             _ => (!native).then(|| full.to_owned()),
@@ -172,7 +172,7 @@ impl Form {
         }
     }
 
-    /// The form of the column while nothing is known about its type.
+    /// The form of a column whose type is unknown.
     pub(super) fn unknown(kind: Kind, encoding: Encoding) -> Form {
         let name = match kind {
             Kind::Bool => "bool",
@@ -191,7 +191,7 @@ impl Form {
         Form::of(kind, encoding, name, name)
     }
 
-    /// A travelling value (`u.v1`, `$3::int8`) as it meets the column.
+    /// A transmitted value (`u.v1`, `$3::int8`) as it is compared with the column.
     pub(super) fn meets(&self, value: &str) -> String {
         match &self.cast {
             None => value.to_owned(),
@@ -200,11 +200,11 @@ impl Form {
         }
     }
 
-    /// The column as it travels back.
+    /// The column as it is transmitted.
     pub(super) fn read(&self, column: &str) -> String {
         match self.wire {
             _ if self.plain => column.to_owned(),
-            // A date, too, travels as the instant at which it begins.
+            // A date is transmitted as the instant at which it begins.
             Wire::Instant if self.cast.is_some() => {
                 format!("({column}::timestamp AT TIME ZONE 'UTC')")
             }
@@ -212,7 +212,7 @@ impl Form {
         }
     }
 
-    /// `column = value`, with both as they can be compared.
+    /// `column = value`, with both in comparable form.
     pub(super) fn equals(&self, column: &str, value: &str) -> String {
         if self.comparable {
             format!("{column} = {}", self.meets(value))
@@ -221,7 +221,7 @@ impl Form {
         }
     }
 
-    /// The value in its form, or why it does not fit.
+    /// Encodes the value, or returns why it does not fit.
     pub(super) fn encode(&self, value: &Value, round: Round) -> Result<Cell, String> {
         Ok(match (self.kind, value) {
             (_, Value::Null) => Cell::Null,
@@ -242,11 +242,13 @@ impl Form {
                 _ => Cell::Text(uuid_text(u)),
             },
             (Kind::Timestamp, Value::Timestamp(t)) => match self.wire {
-                // The ends of our time are `-infinity` and `infinity`, as they are in the protocol.
+                // The smallest and largest time are `-infinity` and `infinity`, as in the protocol.
                 Wire::Instant if t.0 == i64::MIN || t.0 == i64::MAX => Cell::Instant(t.0),
                 Wire::Instant => {
                     let micros = t.0.checked_sub(EPOCH_MICROS).filter(|m| INSTANTS.contains(m));
-                    Cell::Instant(micros.ok_or_else(|| format!("{t} is beyond its type"))?)
+                    Cell::Instant(
+                        micros.ok_or_else(|| format!("{t} is out of range for its type"))?,
+                    )
                 }
                 Wire::Text => Cell::Text(t.to_string()),
                 _ => Cell::Integer(scaled(t.0, self.encoding, round)),

@@ -1,4 +1,4 @@
-//! What waits to be executed: streams, timers, retries; and what is being executed.
+//! Items that wait to be executed (streams, timers, retries), and batches being executed.
 
 use besom_core::ids::{CommitId, Fence, NodeName, Partition, Seq, TaskName};
 use besom_core::item::{Identity, Item, Source};
@@ -19,7 +19,7 @@ fn listed(partitions: Option<&[Partition]>) -> Option<Vec<i32>> {
     partitions.map(|all| all.iter().map(|p| p.0 as i32).collect())
 }
 
-/// Streams with items that are not acknowledged.
+/// Streams with unacknowledged items.
 pub(super) async fn backlog(
     session: &Session,
     partitions: Option<&[Partition]>,
@@ -45,9 +45,9 @@ pub(super) async fn backlog(
     rows.iter().map(stream).collect()
 }
 
-/// Of the streams `$2` behind the positions `$3`: at most `$4` items each and `$5` in all. (The
-/// bound of bytes is kept here: a sum over the rows costs more than reading a few for nothing,
-/// and an item is small.)
+/// From the streams `$2` after the positions `$3`: at most `$4` items each and `$5` in all. (The
+/// limit in bytes is applied here: a sum over the rows costs more than reading a few unneeded ones,
+/// and items are small.)
 const LOGS: &str = "SELECT s.at, i.* FROM unnest($2::int4[], $3::int8[])
     WITH ORDINALITY s(part, acked, at)
   CROSS JOIN LATERAL (
@@ -56,8 +56,8 @@ const LOGS: &str = "SELECT s.at, i.* FROM unnest($2::int4[], $3::int8[])
     ORDER BY w.no LIMIT $4) i
   ORDER BY s.at, i.no LIMIT $5";
 
-/// The items of several streams behind their positions, in order and without a gap: one
-/// statement, so one view.
+/// The items of several streams after their positions, in order and without gaps; one statement,
+/// and so one view.
 pub(super) async fn read_logs(
     session: &Session,
     tasks: &Tasks,
@@ -104,7 +104,7 @@ pub(super) async fn read_logs(
     Ok(room.read)
 }
 
-/// Those of the streams whose next item is not there, and their last acknowledged numbers.
+/// The streams whose next item is missing, with their last acknowledged positions.
 async fn ending_short(session: &Session, task: i32, parts: &[i32]) -> Job<Vec<(Partition, Seq)>> {
     let rows = session
         .query(
@@ -122,7 +122,7 @@ async fn ending_short(session: &Session, task: i32, parts: &[i32]) -> Job<Vec<(P
     rows.iter().map(short).collect()
 }
 
-/// One stream while its rows come.
+/// The state of one stream while its rows are read.
 struct Reading {
     next: u64,
     items: Vec<Waiting>,
@@ -177,8 +177,7 @@ pub(super) async fn read_retries(
     by_time(session, 2, tasks, partitions, after, limit).await
 }
 
-/// The index is ordered by time within each task; the tasks, of which there are few, are
-/// merged.
+/// The index is ordered by time within each task; the tasks, which are few, are merged.
 async fn by_time(
     session: &Session,
     place: i16,
@@ -223,7 +222,8 @@ pub(super) fn mark(id: CommitId) -> Cell {
     Cell::Uuid(id.0.to_be_bytes())
 }
 
-/// Notes a batch as begun. It need not survive the machine, so it waits for no disk.
+/// Records a batch as begun. The record need not survive a crash of the machine, so it waits for no
+/// disk write.
 pub(super) async fn begin(
     session: &Session,
     id: CommitId,
@@ -240,20 +240,20 @@ pub(super) async fn begin(
     Ok(())
 }
 
-/// Forgets a begun batch.
+/// Removes the record of a begun batch.
 pub(super) async fn abandon(session: &Session, id: CommitId) -> Job<()> {
     session.execute("DELETE FROM @.inflight WHERE commit_id = $1", params![mark(id)]).await?;
     Ok(())
 }
 
-/// Who has begun batches.
+/// The nodes with begun batches.
 pub(super) async fn begun_by(session: &Session) -> Job<Vec<NodeName>> {
     let rows = session.query("SELECT DISTINCT node FROM @.inflight", params![]).await?;
     rows.iter().map(|row| Ok(row.try_get::<_, String>(0)?.into())).collect()
 }
 
-/// Counts a death for every item that a dead incarnation had begun and that still waits
-/// where it was; under the fence.
+/// Counts a death for every item that a dead incarnation had begun and that is still waiting in its
+/// place; under the fence.
 pub(super) async fn bury(
     session: Session,
     clock: &Clock,

@@ -1,8 +1,8 @@
-//! The items of a batch whose changes are to be applied, cut into waves.
+//! The items of a batch whose changes are applied, divided into waves.
 //!
-//! The items of one wave are applied together: all guards, then all changes. An item that reads
-//! or changes what an earlier one changes begins the next wave, so that the batch takes effect
-//! as if one item came after the other. The caller cuts its batches so that one wave is the rule.
+//! The items of one wave are applied together: all guards, then all changes. An item that reads or
+//! changes what an earlier one changes starts the next wave, so that the batch takes effect as if
+//! one item came after the other. Callers compose their batches so that one wave is the rule.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -12,10 +12,10 @@ use besom_core::ids::Tenant;
 use besom_core::proposal::{Change, Comparison, Filter, Guard, Proposal, ReadSet};
 use besom_core::value::{Field, Value};
 
-/// An item that is to be applied.
+/// An item whose changes are applied.
 #[derive(Clone, Copy)]
 pub(super) struct Work<'a> {
-    /// Its place in the batch.
+    /// Its index in the batch.
     pub(super) entry: usize,
     pub(super) tenant: Option<&'a Tenant>,
     pub(super) proposal: &'a Proposal,
@@ -24,7 +24,7 @@ pub(super) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// The collections that its guards and changes reach.
+    /// The collections that its guards and changes use.
     pub(super) fn collections(&self) -> impl Iterator<Item = &str> {
         let changed = self.proposal.changes.iter().filter_map(|change| match change {
             Change::Insert { collection, .. }
@@ -45,7 +45,7 @@ impl Work<'_> {
     }
 }
 
-/// Cuts works into waves, in their order.
+/// Divides works into waves, in order.
 pub(super) fn waves<'a>(works: Vec<Work<'a>>, collections: &Collections) -> Vec<Vec<Work<'a>>> {
     let mut waves: Vec<Vec<Work<'a>>> = Vec::new();
     let (mut written, mut footprint) = (Written::default(), Footprint::default());
@@ -67,7 +67,7 @@ pub(super) fn waves<'a>(works: Vec<Work<'a>>, collections: &Collections) -> Vec<
 
 type Mark = u128;
 
-/// Marks are hashes already.
+/// Marks are already hashes.
 type Marks = HashSet<Mark, BuildHasherDefault<Marked>>;
 
 #[derive(Default)]
@@ -89,9 +89,9 @@ impl Hasher for Marked {
 
 /// Rows of a collection in a tenant: all, those whose key begins with a value, or one.
 struct Extent {
-    /// The marks of: all rows, the beginning of the key, the whole key.
+    /// The marks of all rows, of the first key value, and of the whole key.
     marks: [Option<Mark>; 3],
-    /// Whether every row of the last mark is meant, or just one that is not known.
+    /// Whether every row of the last mark is meant, or one unknown row of it.
     whole: bool,
 }
 
@@ -105,9 +105,9 @@ struct Footprint {
 /// What earlier items of a wave have written.
 #[derive(Default)]
 struct Written {
-    /// Marks with a written row among theirs.
+    /// Marks that contain a written row.
     containing: Marks,
-    /// Marks of which every row may be written.
+    /// Marks of which any row may be written.
     covered: Marks,
 }
 
@@ -131,7 +131,7 @@ impl Extent {
         self.marks.iter().rev().flatten().next().copied()
     }
 
-    /// The rows whose key begins with these values; the key has so many columns.
+    /// The rows whose key begins with these values; the key has this many columns.
     fn new<'v>(
         table: &str,
         tenant: Option<&Tenant>,
@@ -139,7 +139,7 @@ impl Extent {
         columns: usize,
         whole: bool,
     ) -> Extent {
-        // Each part with its length: what begins alike and goes on is never the same.
+        // Each part is hashed with its length, so that a prefix never equals a longer value.
         let mut parts = Vec::with_capacity(128);
         part(&mut parts, table.as_bytes());
         part(&mut parts, tenant.map_or("", Tenant::as_str).as_bytes());
@@ -174,7 +174,7 @@ impl Footprint {
         self.reads.iter().chain(&self.writes)
     }
 
-    /// Becomes that of a work; the memory is that of the one before.
+    /// Fills this with a work's extents, reusing the memory of the previous one.
     fn fill(&mut self, work: &Work<'_>, collections: &Collections) {
         let Footprint { reads, writes } = self;
         reads.clear();
@@ -205,7 +205,7 @@ impl Footprint {
     }
 }
 
-/// Finds the extents of one item. What is not mapped touches nothing.
+/// Finds the extents of one item. An unmapped collection touches nothing.
 struct Look<'a> {
     collections: &'a Collections,
     tenant: Option<&'a Tenant>,
@@ -241,7 +241,7 @@ impl Look<'_> {
         self.extent(&set.collection, set.prefix.iter().take(1), true)
     }
 
-    /// A key that the database completes is no other item's.
+    /// A key that the database generates cannot be another item's.
     fn inserted(&self, collection: &str, fields: &[Field]) -> Option<Extent> {
         let key = &self.collections.get(collection)?.key;
         let given = |name: &String| fields.iter().find(|f| f.name == *name).map(|f| &f.value);
@@ -252,7 +252,7 @@ impl Look<'_> {
 
     fn updated(&self, collection: &str, key: &[Value], fields: &[Field]) -> Option<Extent> {
         let definition = self.collections.get(collection)?;
-        // A row that moves may go anywhere.
+        // A row whose key changes may become any row.
         if fields.iter().any(|field| definition.key.contains(&field.name)) {
             return self.extent(collection, [], true);
         }

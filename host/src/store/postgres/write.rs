@@ -1,4 +1,4 @@
-//! An operator's changes: an import, the demo. No guard, no history, all or nothing.
+//! An operator's changes: an import, the demo. Without guards and history; all or nothing.
 
 use std::time::Duration;
 
@@ -15,11 +15,10 @@ use super::text::{escaped, tenant_text};
 use super::work::{Work, waves};
 use crate::ports::store::Result;
 
-/// For how long this process may be busy with the next changes. They hold no fence, so they
-/// need not keep to the bound of a leader's write, which a large import on a busy machine does
-/// not.
+/// How long this process may take to send the next changes. They hold no fence, so the limit of a
+/// leader's write, which a large import on a busy machine would exceed, does not apply.
 const IDLE_MAX: Duration = Duration::from_secs(60);
-/// The most changes of one round trip.
+/// The maximum number of changes per round trip.
 const CHUNK: usize = 4_096;
 
 /// Applies changes in one transaction, each under its tenant.
@@ -47,7 +46,7 @@ async fn all(
     changes: &[(Option<Tenant>, Change)],
 ) -> Job<()> {
     for (chunk, changes) in changes.chunks(CHUNK).enumerate() {
-        // Each change is an item of its own, so that many of a shape are one statement.
+        // Each change is an item of its own, so that many of a shape form one statement.
         let proposals: Vec<Proposal> = changes
             .iter()
             .map(|(_, change)| Proposal {
@@ -71,8 +70,8 @@ async fn all(
     Ok(())
 }
 
-/// Applies a wave, one run of changes of a table after the other: what is inserted may refer
-/// to what was inserted before it.
+/// Applies a wave, one series of changes to a table after the other: later inserts may refer to
+/// earlier ones.
 async fn apply(tx: &Tx, mapping: &Mapping, wave: &[Work<'_>]) -> Job<()> {
     let mut rest = wave;
     while !rest.is_empty() {
@@ -109,7 +108,7 @@ fn collection(change: &Change) -> Option<&str> {
     }
 }
 
-/// Messages without a history.
+/// Emits messages without a history row.
 async fn emit(tx: &Tx, changes: &[(Option<Tenant>, Change)]) -> Job<()> {
     for (tenant, change) in changes {
         if let Change::Emit { topic, key, payload } = change {

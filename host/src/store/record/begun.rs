@@ -1,4 +1,4 @@
-//! What a batch is about to execute, as it is kept while the batch is in flight.
+//! The record of what a batch is about to execute, kept while the batch is in flight.
 
 use besom_core::ids::Partition;
 use besom_core::item::{Identity, Item, Source};

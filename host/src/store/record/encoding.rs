@@ -1,12 +1,12 @@
-//! How values are encoded in columns whose database type says less than their kind: instants
-//! as numbers, UUIDs as text. What the adapters share of it.
+//! Encodings of values in columns whose database type is less specific than their kind: instants as
+//! numbers, UUIDs as text. Shared by the adapters.
 
 use besom_core::collection::Encoding;
 
-/// Which way an instant is rounded that its column cannot hold exactly.
+/// The rounding of an instant that its column cannot store exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Round {
-    /// For values that are stored or compared as equal, and for upper bounds.
+    /// For values that are stored or compared for equality, and for upper bounds.
     Down,
     /// For lower bounds.
     Up,
@@ -66,6 +66,6 @@ mod tests {
     fn a_uuid_comes_back_from_its_text() {
         let uuid = [0xab; 16];
         assert_eq!(uuid_parse(&uuid_text(&uuid)), Some(uuid));
-        assert_eq!(uuid_parse("no uuid"), None);
+        assert_eq!(uuid_parse("not a uuid"), None);
     }
 }

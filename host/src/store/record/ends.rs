@@ -1,17 +1,17 @@
-//! How an item ends, and what its history row says of it.
+//! The ends of items, and the content of their history rows.
 
 use besom_core::value::Field;
 
-/// How a history row's outcome is written.
+/// A history row's outcome as stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// With effects.
+    /// Committed with effects.
     Committed = 1,
-    /// Without.
+    /// Ended without effects.
     Skipped = 2,
-    /// Set aside.
+    /// Set aside as a dead letter.
     Dead = 3,
-    /// Given up by somebody.
+    /// Discarded by an operator.
     Discarded = 4,
 }
 
@@ -27,15 +27,15 @@ impl End {
     }
 }
 
-/// What a history row says beside the item.
+/// The content of a history row besides the item.
 #[derive(Default)]
 pub struct Remarks<'a> {
     /// Whether a skip was settled.
     pub settled: bool,
-    /// Why, for the outcomes without effects.
+    /// The reason of an outcome without effects.
     pub reason: Option<&'a str>,
     /// The plugin's notes.
     pub notes: &'a [Field],
-    /// The rows as they were before, packed.
+    /// The packed before-images.
     pub undo: Option<Vec<u8>>,
 }

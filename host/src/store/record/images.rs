@@ -1,7 +1,7 @@
-//! Before-images: rows as they were, packed into one compressed record per item.
+//! Before-images: rows packed into one compressed record per item.
 //!
-//! The record is a sequence: the name and columns of a table once, then its rows as they come,
-//! so that 260,000 rows neither repeat their column names nor stand in memory as values.
+//! The record is a sequence: the name and columns of a table once, then its rows as they arrive, so
+//! that 260,000 rows neither repeat their column names nor are in memory as values.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ports::store::{BeforeImage, Error};
 
-/// A packed value of the store is not one.
+/// A packed value of the store is corrupt.
 #[derive(Debug, thiserror::Error)]
 #[error("before-images cannot be read or written: {0}")]
 pub(crate) struct Broken(String);
@@ -31,9 +31,9 @@ impl From<Broken> for Error {
     }
 }
 
-/// The table that an image is of.
+/// The table of an image.
 pub(crate) struct Origin<'a> {
-    /// The collection.
+    /// The collection's name in the mapping.
     pub(crate) collection: &'a str,
     /// The tenant, where the collection has any.
     pub(crate) tenant: Option<&'a Tenant>,
@@ -41,8 +41,8 @@ pub(crate) struct Origin<'a> {
     pub(crate) key: &'a [String],
 }
 
-/// A value that the database has not handed over: it is packed like a [`Value`], without being
-/// made one.
+/// A value borrowed from the database: it is packed like a [`Value`], without being converted to
+/// one.
 #[derive(Serialize)]
 pub(crate) enum Lent<'a> {
     Null,
@@ -84,14 +84,14 @@ enum Record<'a, R> {
         columns: Vec<Cow<'a, str>>,
     },
     Row(R),
-    /// There was no row with this key.
+    /// No row with this key existed.
     Absent(RowKey),
 }
 
-/// What an item of one small row needs, packed or not.
+/// The typical size of an item with one small row, packed or not.
 const BYTES: usize = 128;
 
-/// What small records are packed with, kept: the compressor's table is larger than they are.
+/// Reusable memory for packing small records: the compressor's table is larger than they are.
 struct Scratch {
     table: CompressTable,
     out: Vec<u8>,
@@ -110,7 +110,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Adds a row as it was, or the key of a row that was not there.
+    /// Adds a row as it was before its change, or the key of a row that did not exist.
     pub(crate) fn push<'a>(
         &mut self,
         origin: &Origin<'_>,
@@ -124,7 +124,7 @@ impl Images {
         })
     }
 
-    /// Adds a row as it is, straight from the database.
+    /// Adds a row directly from the database.
     pub(crate) fn push_lent<'a>(
         &mut self,
         origin: &Origin<'_>,
@@ -135,7 +135,7 @@ impl Images {
         self.record(&Record::Row(row))
     }
 
-    /// Names the table of the rows to come, unless it is that of those before.
+    /// Names the table of the following rows, unless it is the same as before.
     fn table<'a>(
         &mut self,
         origin: &Origin<'_>,
@@ -172,7 +172,7 @@ impl Images {
             out.resize(4 + get_maximum_output_size(self.bytes.len()), 0);
             match compress_into_with_table(&self.bytes, &mut out[4..], table) {
                 Ok(packed) => out[..4 + packed].to_vec(),
-                // There is room for whatever it is.
+                // The buffer is large enough for any input.
                 Err(_) => lz4_flex::compress_prepend_size(&self.bytes),
             }
         })

@@ -1,5 +1,5 @@
-//! How values, rows and sets of rows are recorded: what the databases' adapters share, because
-//! it is the same whichever of them records it. It knows none of them.
+//! The recorded forms of values, rows and sets of rows, which the databases' adapters share. This
+//! module depends on none of them.
 
 pub(crate) mod begun;
 pub(crate) mod encoding;
@@ -9,9 +9,10 @@ pub(crate) mod nodes;
 pub(crate) mod readset;
 pub(crate) mod room;
 
-/// Said of an item whose row a guard has seen, and the database has not deleted.
+/// The reason of an item whose row a guard has seen but the database did not delete.
 pub(crate) fn kept(collection: &str) -> String {
     format!(
-        "the database keeps the row of {collection:?} that was to be deleted: a trigger, a rule or a policy"
+        "the database did not delete a row of {collection:?}: a trigger, a rule or a policy \
+         prevents it"
     )
 }

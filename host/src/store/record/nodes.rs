@@ -1,5 +1,5 @@
-//! What a node says of itself, as it is stored: for people, so what cannot be read (it may be of
-//! another version) is nothing.
+//! A node's report as stored. It is only for display, so an unreadable report (perhaps of another
+//! version) counts as none.
 
 use besom_core::snapshot::Report;
 

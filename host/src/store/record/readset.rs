@@ -1,9 +1,9 @@
-//! How the rows of a read set are addressed: exactly the rows that were read, never a range
-//! that could hold others.
+//! How the rows of a read set are addressed: exactly the rows that were read, never a range that
+//! could contain others.
 //!
-//! The keys of a log differ in one integer, and most of them follow each other; a run of
-//! successive integers is one range that holds nothing else, so 260,000 rows are a few
-//! conditions. Other keys are taken one by one.
+//! The keys of a change log differ in one integer, and most are consecutive; a run of consecutive
+//! integers is one range that contains nothing else, so 260,000 rows need only a few conditions.
+//! Other keys are addressed one by one.
 
 use besom_core::collection::Collection;
 use besom_core::proposal::ReadSet;
@@ -12,9 +12,9 @@ use besom_core::value::{Kind, Value};
 /// How the rows of a read set are addressed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Runs of the last key column, both ends included.
+    /// Ranges of the last key column, both ends included.
     Runs(Vec<(i64, i64)>),
-    /// One by one.
+    /// Individual keys.
     Keys,
 }
 

@@ -1,8 +1,8 @@
-//! How much one read may return.
+//! The size limit of one read.
 
 use crate::ports::store::Error;
 
-/// What is left of it. It is asked while rows arrive: what is beyond is never held.
+/// The remaining room. It is checked while rows arrive: data beyond it is never kept.
 pub(crate) struct Room {
     max: u64,
     left: u64,
@@ -14,7 +14,7 @@ impl Room {
         Room { max, left: max }
     }
 
-    /// Takes a row's bytes, or refuses them.
+    /// Uses a row's bytes, or refuses them.
     pub(crate) fn take(&mut self, bytes: usize) -> Result<(), Error> {
         match self.left.checked_sub(bytes as u64) {
             Some(left) => self.left = left,
@@ -23,7 +23,7 @@ impl Room {
         Ok(())
     }
 
-    /// Refuses a single row that is larger than all of it.
+    /// Refuses a single row that is larger than the whole limit.
     pub(crate) fn holds(&self, bytes: usize) -> Result<(), Error> {
         if bytes as u64 > self.max { Err(self.exceeded()) } else { Ok(()) }
     }

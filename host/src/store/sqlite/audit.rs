@@ -1,4 +1,4 @@
-//! The audit: the books recounted in one snapshot, and whatever is wrong beyond numbers.
+//! The audit: recounts the books in one snapshot, and finds violations that counts do not show.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use super::values::TenantCell;
 use super::waiting::tasks;
 use crate::ports::store::{Audit, AuditRow, Counts};
 
-/// The most violations of one kind that are listed.
+/// The maximum number of violations listed per kind.
 const LISTED_MAX: usize = 100;
 
-/// Recounts. The caller holds the connection in one read transaction.
+/// Performs the audit. The caller holds the connection in one read transaction.
 pub(super) fn audit(conn: &Connection) -> Job<Audit> {
     let names: BTreeMap<_, _> = tasks(conn)?.into_iter().collect();
     let mut books: BTreeMap<(i64, TenantCell), (Counts, Counts)> = BTreeMap::new();
@@ -87,7 +87,7 @@ pub(super) fn audit(conn: &Connection) -> Job<Audit> {
     Ok(Audit { rows, violations: violations(conn)? })
 }
 
-/// Every query lists what must not be; a row is one violation, in words.
+/// Each query lists violations, one per row, as text.
 const VIOLATIONS: &[&str] = &[
     "SELECT 'stream ' || t.name || '/' || s.part || ': ' || count(l.seq) || ' of '
        || (s.tail - s.acked) || ' items between ' || s.acked || ' and ' || s.tail || ' are there'
@@ -128,7 +128,7 @@ const VIOLATIONS: &[&str] = &[
      WHERE t.undo_bytes <> coalesce(h.bytes, 0)",
 ];
 
-/// A number of the books. One below nothing is none, and differs from its recount.
+/// A number of the books. A negative one counts as zero, and so differs from its recount.
 pub(super) fn count(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
     Ok(u64::try_from(row.get::<_, i64>(at)?).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! The budgets of rows per second: one instant for each task, as [`besom_core::budget`] has it.
+//! The budgets of rows per second: one instant per task, as in [`besom_core::budget`].
 
 use std::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ use rusqlite::{OptionalExtension, params};
 use super::error::Job;
 use super::writer::Tx;
 
-/// Takes rows, if they are free.
+/// Takes rows if they are free.
 pub(super) fn take(
     tx: &mut Tx<'_>,
     task: &TaskName,

@@ -1,5 +1,5 @@
-//! The mapping compared with the database: what a task would stumble over at three in the
-//! morning is said at configuration.
+//! Compares the mapping with the database, so that faults are found when the store is configured
+//! and not when a task runs.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::mapping::Table;
 use super::range::fault_of_next_page;
 use crate::ports::store::MappingFault;
 
-/// How alike a name must be to be suggested (0 to 1).
+/// The minimum similarity of a suggested name (0 to 1).
 const SIMILAR_MIN: f64 = 0.7;
 
 /// All faults of all collections, in the order of their names.
@@ -56,7 +56,7 @@ impl Found<'_> {
         self.faults.push(MappingFault { collection, place, message, warning });
     }
 
-    /// The tenant and every mapped column exist and can hold what they promise.
+    /// The tenant column and every mapped column exist and fit their kinds.
     fn columns(&mut self, columns: &[ColumnFound]) {
         let table = &self.collection.table;
         let missing = |name: &str| {
@@ -103,11 +103,11 @@ impl Found<'_> {
         }
     }
 
-    /// Each declared index has an index of the database that begins with it, and pages over it need
-    /// no sorting.
+    /// Each declared index is covered by an index of the database that begins with it, and pages
+    /// over it need no sort.
     fn indexes(&mut self, conn: &Connection, indexes: &[Index]) -> Job<()> {
         let collection = self.collection;
-        // A column that is missing is said already.
+        // A missing column has been reported already.
         let is_whole = !self.faults.iter().any(|f| f.collection == collection.name && !f.warning);
         let table = Table::new(collection);
         for (name, columns) in &collection.indexes {
@@ -118,7 +118,7 @@ impl Found<'_> {
             };
             let (place, of) = (format!("indexes.{name}"), &collection.table);
             if !indexes.iter().any(begins) {
-                // With the key behind them, which pages need.
+                // Followed by the key, which pages need.
                 let (list, whole) =
                     (self.listed(columns), self.listed(&collection.order_of(columns)));
                 let message = format!(
@@ -128,18 +128,18 @@ impl Found<'_> {
             } else if is_whole && let Some(fault) = fault_of_next_page(conn, &table, name)? {
                 let list = self.listed(&collection.order_of(columns));
                 let message = format!(
-                    "a read is refused at its second page, which {fault}, because no index goes on \
+                    "a read is refused at its second page, which {fault}, because no index continues \
                      with the key: CREATE INDEX {of}_{name}_key ON {of} ({list})"
                 );
-                // A plugin that reads one page only never comes there.
+                // A plugin that reads only one page never needs it.
                 self.push(place, message, true);
             }
         }
         Ok(())
     }
 
-    /// The anchor exists, and whoever inserts here is held by it. On SQLite the one writer
-    /// makes every guard hold even so: a missing foreign key only deserves a warning.
+    /// The anchor exists, and an insert here waits for its lock. On SQLite the single writer makes
+    /// every guard hold anyway, so a missing foreign key is only a warning.
     fn anchor(&mut self, conn: &Connection, anchor: &Anchor, all: &Collections) -> Job<()> {
         let Some(target) = all.get(&anchor.collection) else {
             let nearest = nearest(&anchor.collection, all.keys().map(String::as_str));
@@ -168,8 +168,8 @@ impl Found<'_> {
             self.push(
                 "anchor".into(),
                 format!(
-                    "{table:?} has no foreign key on its anchor: add FOREIGN KEY ({list}) \
-                     REFERENCES {other} ({key}), or rows may be inserted under a missing {other:?}"
+                    "{table:?} has no foreign key on its anchor, so rows can be inserted without \
+                     their {other:?}: add FOREIGN KEY ({list}) REFERENCES {other} ({key})"
                 ),
                 true,
             );
@@ -187,7 +187,7 @@ impl Found<'_> {
     }
 }
 
-/// SQLite compares names without regard to ASCII case.
+/// SQLite compares names case-insensitively for ASCII.
 fn same(a: &str, b: &str) -> bool {
     a.eq_ignore_ascii_case(b)
 }
@@ -201,7 +201,7 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-/// Tables and views of the user, with which they are.
+/// Tables and views of the user, with their kind.
 fn tables(conn: &Connection) -> Job<Vec<(String, String)>> {
     let mut statement = conn.prepare(
         "SELECT name, type FROM sqlite_schema
@@ -220,7 +220,7 @@ struct ColumnFound {
 }
 
 impl ColumnFound {
-    /// What is odd about holding that kind in a column of this declared type.
+    /// Why a column of this declared type is unusual for that kind.
     fn unlike(&self, kind: Kind, encoding: Encoding) -> Option<String> {
         let declared = self.declared.to_uppercase();
         let integer = declared.contains("INT");
@@ -240,7 +240,7 @@ impl ColumnFound {
         let encoding = format!("{encoding:?}").to_lowercase();
         odd.then(|| {
             format!(
-                "the column is declared {} and mapped as {kind} ({encoding}): correct the kind or \
+                "the column is declared {} but mapped as {kind} ({encoding}): correct the kind or \
                  the encoding",
                 self.declared
             )
@@ -249,7 +249,8 @@ impl ColumnFound {
 }
 
 fn columns(conn: &Connection, table: &str) -> Job<Vec<ColumnFound>> {
-    // `hidden` 1 is a virtual table's; 2 and 3 are generated columns, which can be read.
+    // `hidden` is 1 for columns of virtual tables; 2 and 3 are generated columns, which can be
+    // read.
     let mut statement =
         conn.prepare("SELECT name, type, pk FROM pragma_table_xinfo(?1) WHERE hidden <> 1")?;
     let rows = statement.query_map([table], |r| {
@@ -258,7 +259,7 @@ fn columns(conn: &Connection, table: &str) -> Job<Vec<ColumnFound>> {
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// An index of the database that covers all rows.
+/// An index of the database over all rows.
 struct Index {
     unique: bool,
     columns: Vec<String>,
@@ -278,7 +279,7 @@ fn indexes(conn: &Connection, table: &str, columns: &[ColumnFound]) -> Job<Vec<I
         let columns = statement.query_map([name], |r| r.get(0))?;
         indexes.push(Index { unique, columns: columns.collect::<rusqlite::Result<_>>()? });
     }
-    // An INTEGER PRIMARY KEY is the table itself, and in no list.
+    // An INTEGER PRIMARY KEY is the table itself and is in no list of indexes.
     let mut key: Vec<&ColumnFound> = columns.iter().filter(|c| c.key_position > 0).collect();
     key.sort_by_key(|c| c.key_position);
     if !key.is_empty() {
@@ -308,7 +309,7 @@ fn foreign_key(
     }
     let wanted: BTreeSet<(String, String)> =
         own.iter().zip(theirs).map(|(a, b)| (a.to_lowercase(), b.to_lowercase())).collect();
-    // Without named columns a foreign key refers to the primary key, in its order.
+    // Without named columns, a foreign key refers to the primary key, in its order.
     let implied: BTreeSet<(String, String)> =
         own.iter().map(|a| (a.to_lowercase(), String::new())).collect();
     Ok(pairs.values().any(|pairs| *pairs == wanted || *pairs == implied))

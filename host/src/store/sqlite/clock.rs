@@ -1,4 +1,4 @@
-//! The store's clock: the machine's wall clock, never going backwards within the process.
+//! The store's clock: the machine's wall clock, monotonic within the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use besom_core::time::Time;
 
-/// Where the time comes from.
+/// The source of the time.
 pub type TimeSource = Arc<dyn Fn() -> Time + Send + Sync>;
 
 /// The machine's wall clock.
@@ -17,10 +17,10 @@ pub fn wall_clock() -> TimeSource {
     })
 }
 
-/// What goes back by less is no clock that was set.
+/// A smaller step back does not count as a clock that was set.
 const SET_BACK_MIN: i64 = 1_000_000;
 
-/// A time source made monotonic, but for a clock that was set back.
+/// A time source made monotonic, except after a clock was set back.
 #[derive(Clone)]
 pub(super) struct Clock {
     source: TimeSource,
@@ -38,7 +38,7 @@ impl Clock {
         if known.saturating_sub(read) < SET_BACK_MIN {
             return Time(known.max(read));
         }
-        // Whoever comes first sets it back for all; what was read a moment before is as good.
+        // The first caller sets it back for all; a reading from just before is still good.
         let _ = self.latest.compare_exchange(known, read, Ordering::AcqRel, Ordering::Acquire);
         Time(read)
     }

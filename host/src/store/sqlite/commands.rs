@@ -1,4 +1,4 @@
-//! What is asked of the leader from outside, and its application under the fence.
+//! Operators' commands to the leader, and their application under the fence.
 
 use besom_core::ids::{Fence, NodeName, TaskName};
 use besom_core::item::Item;
@@ -22,7 +22,7 @@ use crate::ports::store::{
     command_of,
 };
 
-/// Puts a command down.
+/// Records a command.
 pub(super) fn submit(tx: &mut Tx<'_>, command: &Command, by: &str, reason: &str) -> Job<u64> {
     tx.conn
         .prepare_cached(
@@ -32,7 +32,7 @@ pub(super) fn submit(tx: &mut Tx<'_>, command: &Command, by: &str, reason: &str)
     Ok(u64::try_from(tx.conn.last_insert_rowid()).unwrap_or(0))
 }
 
-/// Commands that no leader has applied, oldest first.
+/// Commands that no leader has applied yet, oldest first.
 pub(super) fn pending(conn: &Connection, limit: u32) -> Job<Vec<CommandRow>> {
     let mut statement = conn.prepare_cached(
         "SELECT id, command, by, reason, at, applied_at, result, refused FROM besom_command
@@ -138,7 +138,7 @@ fn pause(tx: &mut Tx<'_>, task: &TaskName, row: &CommandRow) -> Job<()> {
     Ok(())
 }
 
-/// The schedule counts from now: what passed meanwhile was not missed but paused.
+/// The schedule counts from now: slots in between were paused, not missed.
 fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
     let task = tx.task(task)?;
     tx.conn.execute(
@@ -150,7 +150,7 @@ fn resume(tx: &mut Tx<'_>, task: &TaskName) -> Job<()> {
     Ok(())
 }
 
-/// Dead letters into the retries; those whose identity waits already are left.
+/// Moves dead letters to the retries; those whose identity is already waiting are left.
 fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -> Job<()> {
     let letters = dead_letters(tx.conn, selector, Letters::Open, None, None)?;
     applied.refused = selector.mismatch(letters.len() as u64);
@@ -175,7 +175,7 @@ fn retry_dead(tx: &mut Tx<'_>, selector: &DeadSelector, applied: &mut Applied) -
     Ok(())
 }
 
-/// Takes the identity's place among the waiting; false if it is taken.
+/// Registers the identity as waiting; false if it is already waiting.
 fn waits_from_now(tx: &Tx<'_>, task: i64, item: &Item) -> Job<bool> {
     let tenant = tenant_cell(item.identity.tenant.as_ref());
     let inserted = tx
@@ -220,7 +220,7 @@ fn remove(tx: &Tx<'_>, id: u64) -> Job<()> {
     Ok(())
 }
 
-/// Dead letters that match and are older than `before`, newest first; at most `limit` where given.
+/// Matching dead letters older than `before`, newest first; at most `limit`, if given.
 pub(super) fn dead_letters(
     conn: &Connection,
     selector: &DeadSelector,
@@ -262,7 +262,7 @@ pub(super) fn dead_letters(
     Ok(letters)
 }
 
-/// Open dead letters by task and last error, those with the newest letter first.
+/// Open dead letters grouped by task and last error, ordered by their newest letter.
 pub(super) fn dead_groups(conn: &Connection, limit: u32) -> Job<Vec<DeadGroup>> {
     let mut statement = conn.prepare_cached(
         "SELECT t.name, g.error, g.count, g.first, g.last FROM (

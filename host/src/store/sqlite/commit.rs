@@ -1,12 +1,12 @@
-//! The commit: ownership and cursors, guards, changes, before-images, history, counters,
-//! outbox and acknowledgement in one transaction.
+//! The commit: ownership and cursors, guards, changes, before-images, history, counters, outbox and
+//! acknowledgement in one transaction.
 //!
-//! There is one writer, so BEGIN IMMEDIATE is the lock on every anchor at once: nothing
-//! commits between a guard and its change.
+//! There is one writer, so BEGIN IMMEDIATE locks every anchor at once: nothing commits between a
+//! guard and its change.
 //!
-//! An item's violation must undo that item alone. A savepoint around every item costs more
-//! than the item, so a batch is first tried without: a violation by an item's first change
-//! has undone itself, and any other repeats the transaction with savepoints.
+//! An item's violation must undo that item alone. A savepoint around every item costs more than the
+//! item, so a batch is first tried without: a violation by an item's first change has undone
+//! itself, and for any other the transaction is repeated with savepoints.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub(super) fn commit(
         let done = writing
             .transaction(Durability::Full, |tx| attempt(tx, batch, mapping, observation, &care));
         match done {
-            // Each repetition adds savepoints or one more poisoned item, so there is an end.
+            // Each repetition adds savepoints or excludes one more item, so the loop ends.
             Err(Failure::Repeat { poison }) => {
                 care.savepoints = true;
                 care.poisoned.extend(poison);
@@ -45,8 +45,8 @@ pub(super) fn commit(
     }
 }
 
-/// What a commit of that mark has done. If there is none, the mark is given up, so that a
-/// copy of the batch that still waits somewhere is never applied.
+/// The result of the commit with that mark. If there is none, the mark is abandoned, so that a copy
+/// of the batch that is still pending is never applied.
 pub(super) fn find(tx: &mut Tx<'_>, id: CommitId) -> Job<Option<Committed>> {
     match recorded(tx, id)? {
         Some(Some(result)) => Ok(Some(postcard::from_bytes(&result)?)),
@@ -71,9 +71,9 @@ fn recorded(tx: &Tx<'_>, id: CommitId) -> Job<Option<Option<Vec<u8>>>> {
 
 /// How carefully a batch is applied.
 struct Care {
-    /// Around the effects of every item.
+    /// Whether savepoints surround the effects of every item.
     savepoints: bool,
-    /// Items that rolled back the whole transaction, with what the database said.
+    /// Items that rolled back the whole transaction, with the database's message.
     poisoned: BTreeMap<usize, String>,
 }
 
@@ -168,8 +168,8 @@ enum Decided<'a> {
     Settle(&'a Settle, Option<String>),
 }
 
-/// Evaluates the guards and applies the changes of one item. `Ok(None)`: a guard does not
-/// hold; the inner error: a violation, in the database's words, and nothing is changed.
+/// Evaluates the guards and applies the changes of one item. `Ok(None)`: a guard does not hold. The
+/// inner error is a violation, in the database's words; then nothing is changed.
 fn apply<'a>(
     tx: &Tx<'a>,
     mut effects: Effects<'a>,
@@ -204,7 +204,7 @@ fn apply<'a>(
         return Ok(Ok(Some(effects)));
     };
     if tx.conn.is_autocommit() {
-        // The user's schema says ON CONFLICT ROLLBACK: everything before it is gone too.
+        // The user's schema uses ON CONFLICT ROLLBACK: everything before it is rolled back as well.
         return Err(Failure::Repeat { poison: Some((index, said)) });
     }
     if savepoints {
@@ -234,7 +234,7 @@ fn run<'a>(
     Ok(true)
 }
 
-/// Whether a deferred foreign key is violated so far: COMMIT would fail.
+/// Whether a deferred foreign key is currently violated: COMMIT would fail.
 fn deferred_violation(tx: &Tx<'_>) -> bool {
     let (mut current, mut highest) = (0, 0);
     // SAFETY: the handle is of an open connection that this thread owns, and both out
@@ -251,7 +251,7 @@ fn deferred_violation(tx: &Tx<'_>) -> bool {
     current != 0
 }
 
-/// Takes a timer or a retry away, which has to be there. The log is acknowledged as a range.
+/// Removes a timer or a retry, which must exist. The log is acknowledged as a range.
 fn take(tx: &Tx<'_>, entry: &Entry, task: i64) -> Job<bool> {
     let taken = match entry.source {
         Source::Log(_) => 1,
@@ -267,7 +267,7 @@ fn take(tx: &Tx<'_>, entry: &Entry, task: i64) -> Job<bool> {
     Ok(taken == 1)
 }
 
-/// The partitions and stream heads that a batch touches, as they are in its transaction.
+/// The partitions and stream heads of a batch, as of its transaction.
 struct Heads {
     owners: BTreeMap<u32, (Option<String>, OwnerEpoch)>,
     streams: BTreeMap<(i64, u32), Head>,
@@ -276,9 +276,9 @@ struct Heads {
 struct Head {
     acked: u64,
     tail: u64,
-    /// The batch's entries of this stream, in their order.
+    /// The batch's entries of this stream, in order.
     entries: Vec<usize>,
-    /// Why the stream is left out, whole.
+    /// Why the whole stream is left out.
     left_out: Option<LeftOut>,
 }
 
@@ -315,7 +315,7 @@ impl Heads {
         Ok(Heads { owners, streams })
     }
 
-    /// Why this entry is not looked at, before anything of it is touched.
+    /// Why this entry is left out before anything of it is touched.
     fn left_out(
         &self,
         tx: &Tx<'_>,
@@ -337,7 +337,7 @@ impl Heads {
         })
     }
 
-    /// Moves the cursors past what was executed, and removes it from the log.
+    /// Advances the cursors past the executed entries, and removes these from the log.
     fn acknowledge(&self, tx: &Tx<'_>) -> Job<()> {
         for ((task, partition), head) in &self.streams {
             if head.left_out.is_some() {

@@ -1,4 +1,4 @@
-//! The effects of one item: its changes, applied in their order, with the rows as they were.
+//! The effects of one item: applies its changes in order, and keeps the before-images.
 
 use besom_core::ids::Tenant;
 use besom_core::proposal::Change;
@@ -16,9 +16,9 @@ use crate::store::record::kept;
 /// Why an item's effects stop.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// The item's own fault: a constraint, a type, a row that is not there.
+    /// The item's own fault: a constraint, a type, a missing row.
     Violation(String),
-    /// The infrastructure's.
+    /// The infrastructure's fault.
     Failure(Failure),
 }
 
@@ -49,13 +49,13 @@ impl From<String> for Stop {
     }
 }
 
-/// The effects of one item while they are applied.
+/// The state of one item's effects.
 pub(super) struct Effects<'a> {
     pub(super) conn: &'a Connection,
     pub(super) questions: &'a Questions,
     pub(super) mapping: &'a Mapping,
     pub(super) tenant: Option<&'a Tenant>,
-    /// Where the rows go as they were; none: they are not kept.
+    /// The before-images; none: they are not kept.
     pub(super) images: Option<Images>,
     /// Whether a statement of this item has changed anything.
     pub(super) dirty: bool,
@@ -63,7 +63,7 @@ pub(super) struct Effects<'a> {
     pub(super) sole_delete: bool,
     /// Messages for the outbox.
     pub(super) emitted: Vec<&'a Change>,
-    /// Rows that a guard has read and a change is about to replace: as they were before it.
+    /// Rows that a guard has read and a change is about to replace.
     guarded: Vec<Guarded<'a>>,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Effects<'a> {
         }
     }
 
-    /// Keeps a row for [`Effects::row_before`]: one read serves guard and before-image.
+    /// Keeps a row for [`Effects::row_before`], so that one read serves guard and before-image.
     pub(super) fn keep(&mut self, collection: &'a str, key: &'a [Value], row: Vec<Value>) {
         self.guarded.push(Guarded { collection, key, row });
     }
@@ -188,7 +188,7 @@ impl<'a> Effects<'a> {
                 for (i, name) in columns.iter().enumerate() {
                     key.push(super::values::decode(&table.column(name)?, row.get_ref(i)?));
                 }
-                // The statement ends here, or its change would not be counted as done.
+                // The statement has to end here; otherwise its change would not be counted as done.
                 while rows.next()?.is_some() {}
                 key
             }
@@ -219,7 +219,9 @@ impl<'a> Effects<'a> {
             if increment {
                 let Value::Integer(by) = field.value else {
                     let name = &field.name;
-                    return Err(Stop::Violation(format!("{name} is incremented by no integer")));
+                    return Err(Stop::Violation(format!(
+                        "the increment of {name} is not an integer"
+                    )));
                 };
                 table.written(field)?;
                 params.push(ToSqlOutput::from(by));
@@ -233,7 +235,7 @@ impl<'a> Effects<'a> {
         sql.push_str(" WHERE ");
         table.push_key(self.tenant, key.iter(), &mut sql, &mut params)?;
         if increment {
-            // SQLite would leave NULL as it is and go beyond 64 bits as a float.
+            // SQLite would leave NULL unchanged and convert an overflow to a float.
             for field in fields {
                 sql.push_str(&format!(" AND typeof({} + ?) = 'integer'", quote(&field.name)));
                 params.push(table.written(field)?);
@@ -248,14 +250,15 @@ impl<'a> Effects<'a> {
         let changed = self.conn.prepare_cached(&sql)?.execute(params_from_iter(params.iter()))?;
         if changed == 0 {
             let name = &table.collection.name;
-            let or = if increment { ", or its column is null or would leave 64 bits" } else { "" };
-            return Err(Stop::Violation(format!("there is no such row in {name:?} to update{or}")));
+            let or =
+                if increment { ", or its column is null or would overflow 64 bits" } else { "" };
+            return Err(Stop::Violation(format!("{name:?} has no such row to update{or}")));
         }
         self.dirty = true;
         Ok(())
     }
 
-    /// Deletes the rows of a condition, after keeping their images. How many are gone.
+    /// Deletes the rows of a condition, after keeping their images; returns their number.
     pub(super) fn delete_where(
         &mut self,
         table: &Table,
@@ -277,7 +280,7 @@ impl<'a> Effects<'a> {
         Ok(deleted)
     }
 
-    /// The row as it is now. What a guard has kept is it, once: after this its change comes.
+    /// The current row. A row kept by a guard is used once, because its change follows.
     fn row_before(&mut self, table: &Table, key: &[Value]) -> Result<Option<Vec<Value>>, Stop> {
         let name = table.collection.name.as_str();
         if let Some(kept) = self.guarded.iter().position(|g| g.collection == name && g.key == key) {

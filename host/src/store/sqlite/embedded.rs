@@ -1,4 +1,4 @@
-//! The ledgers of the store lease and of the embedded activity, in the same file.
+//! The tables of the store lease and of the embedded activity, in the same file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -104,10 +104,10 @@ impl LeaseLedger for SqliteStore {
         expires_at: Duration,
         file_locked: bool,
     ) -> Result<bool> {
-        // Nobody else would ever see that it is held.
+        // No other process would ever see that it is held.
         self.place.check()?;
         let fence = fence.clone();
-        // A renewal that a power failure takes back only shortens the lease.
+        // Losing a renewal in a power failure only shortens the lease.
         self.writer
             .run_light(Lane::Lease, move |tx| {
                 let renewed = tx
@@ -188,7 +188,7 @@ impl ActivityLedger for SqliteStore {
                 if known == 0 {
                     return Ok(());
                 }
-                // Connections that have long been silent go with it: it may be the last close.
+                // Long-silent connections are removed as well: this may be the last close.
                 let silent = tx.now - observation.timeouts.heartbeat;
                 if observation.listening.opened_at < silent {
                     tx.conn

@@ -1,18 +1,18 @@
 //! The tables of the built-in entity model (`crate::model` has their mapping).
 //!
-//! Rows are clustered by (project, document, ...), so that what one task reads lies together;
-//! those with payloads are not: in a clustered table SQLite copies a whole row to compare its
-//! key with another, and a compacted document of some 100 KB stands beside every change after
-//! it. Deleting changes behind such a row took twenty times as long.
-//! What is inserted under a document refers to it: the foreign key makes the document the
-//! anchor of every guard on those rows.
+//! Rows are clustered by (project, document, ...), so that the rows that one task reads are
+//! adjacent. Tables with payloads are not clustered: in a clustered table SQLite copies a whole row
+//! to compare its key with another, and a compacted document of some 100 KB would be stored next to
+//! every change after it. Deleting changes behind such a row took twenty times as long. Rows under
+//! a document refer to it: the foreign key makes the document the anchor of every guard on those
+//! rows.
 
 use rusqlite::Connection;
 
-/// Creates what is missing and leaves what is there.
+/// Creates missing tables and does not change existing ones.
 pub(super) fn create(conn: &Connection) -> rusqlite::Result<()> {
     conn.execute_batch(CREATE)?;
-    // A table of an earlier version lacks it.
+    // A table of an earlier version lacks this column.
     let has = "SELECT 1 FROM pragma_table_xinfo('workspaces') WHERE name = 'unsettled'";
     if !conn.prepare(has)?.exists([])? {
         conn.execute_batch(

@@ -1,4 +1,4 @@
-//! What an SQLite error means: the item, the infrastructure or the program.
+//! Classifies SQLite errors: the item's, the infrastructure's or the program's.
 
 use besom_core::snapshot::Cause;
 use rusqlite::ErrorCode;
@@ -6,17 +6,17 @@ use rusqlite::ErrorCode;
 use crate::ports::store::Error;
 use crate::store::record::images::Broken;
 
-/// Why a job on the database did not succeed.
+/// Why a job on the database failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The database said so.
+    /// An error of the database.
     Sql(rusqlite::Error),
     /// The store refuses, or a packed value cannot be read.
     Port(Error),
     /// A change failed after others of its item had been applied: the transaction has to be
-    /// repeated with a savepoint around each item, and `poison` settles as violated.
+    /// repeated with a savepoint around each item, and `poison` counts as violated.
     Repeat {
-        /// An item that rolled the whole transaction back, and what the database said.
+        /// An item that rolled back the whole transaction, with the database's message.
         poison: Option<(usize, String)>,
     },
 }
@@ -50,7 +50,7 @@ impl From<Failure> for Error {
         match failure {
             Failure::Port(e) => e,
             Failure::Sql(e) => classify(&e),
-            Failure::Repeat { .. } => Error::Invalid("a batch was repeated without end".into()),
+            Failure::Repeat { .. } => Error::Invalid("a batch was repeated too often".into()),
         }
     }
 }
@@ -81,24 +81,24 @@ pub(super) fn classify(e: &rusqlite::Error) -> Error {
         _ if names_schema(&text) => Error::Refused(
             Cause::Schema,
             format!(
-                "{text}; the tables are not as they are mapped (`besom check --store` names the \
-                 difference); once they fit again, it goes on"
+                "{text}; the tables differ from their mapping (`besom check --store` shows the \
+                 difference); work continues once they match"
             ),
         ),
         _ => Error::Invalid(text),
     }
 }
 
-/// Whether a statement found a table, a column or an index missing. SQLite has one code for all
-/// that is wrong with a statement, and does not translate its messages.
+/// Whether a statement found a table, a column or an index missing. SQLite has one error code for
+/// every invalid statement, and does not translate its messages.
 fn names_schema(text: &str) -> bool {
     ["no such table", "no such column", "no such index", "has no column named"]
         .iter()
         .any(|said| text.contains(said))
 }
 
-/// The port's error for a COMMIT that failed. Only a failed sync or write leaves it open
-/// whether the commit record reached the disk.
+/// The port's error for a failed COMMIT. Only after a failed sync or write is it unknown whether
+/// the commit record reached the disk.
 pub(super) fn classify_commit(e: &rusqlite::Error) -> Error {
     match e.sqlite_error_code() {
         Some(ErrorCode::SystemIoFailure) => Error::Unknown(e.to_string()),
@@ -106,8 +106,8 @@ pub(super) fn classify_commit(e: &rusqlite::Error) -> Error {
     }
 }
 
-/// Whether the error is the fault of the statement and its values (a constraint, a type, a
-/// missing row), and neither of the infrastructure nor of the tables.
+/// Whether the error is caused by the statement and its values (a constraint, a type, a missing
+/// row), and neither by the infrastructure nor by the tables.
 pub(super) fn is_violation(e: &rusqlite::Error) -> bool {
     matches!(classify(e), Error::Invalid(_))
 }

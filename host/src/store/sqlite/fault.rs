@@ -1,6 +1,6 @@
-//! What can go wrong with a write transaction, called forth by tests: SQLite's own codes, at
-//! the places where SQLite gives them. What follows (rolling back, what the port is told) is
-//! the code that a real failure takes.
+//! Faults of a write transaction that tests can inject: SQLite's own codes, at the places where
+//! SQLite returns them. They are handled (rollback, the port's error) by the code that handles real
+//! failures.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,17 +10,17 @@ use rusqlite::ffi;
 /// How a write transaction fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// BEGIN finds another process writing for longer than is waited.
+    /// BEGIN finds that another process has been writing for longer than the limit.
     Busy,
     /// COMMIT finds the disk full.
     Full,
     /// COMMIT cannot write, and nothing reaches the file.
     CommitFailed,
-    /// COMMIT has happened, and its success does not become known.
+    /// COMMIT succeeds, but its success is not reported.
     CommitUnconfirmed,
 }
 
-/// Faults to come, one for each write transaction; none by default.
+/// Pending faults, one per write transaction; none by default.
 #[derive(Debug, Clone, Default)]
 pub struct Faults(Arc<Mutex<VecDeque<Fault>>>);
 
@@ -36,12 +36,12 @@ impl Faults {
 }
 
 impl Fault {
-    /// The error that BEGIN gives.
+    /// The error returned by BEGIN.
     pub(super) fn at_begin(self) -> Option<rusqlite::Error> {
         (self == Fault::Busy).then(|| error(ffi::SQLITE_BUSY))
     }
 
-    /// The error that COMMIT gives before it has done anything.
+    /// The error returned by COMMIT before it has done anything.
     pub(super) fn before_commit(self) -> Option<rusqlite::Error> {
         match self {
             Fault::Full => Some(error(ffi::SQLITE_FULL)),
@@ -50,7 +50,7 @@ impl Fault {
         }
     }
 
-    /// The error that COMMIT gives after everything is done.
+    /// The error returned by COMMIT after it has succeeded.
     pub(super) fn after_commit(self) -> Option<rusqlite::Error> {
         (self == Fault::CommitUnconfirmed).then(|| error(ffi::SQLITE_IOERR_FSYNC))
     }

@@ -1,4 +1,4 @@
-//! Guards, evaluated inside the commit's transaction.
+//! Evaluates guards inside the commit's transaction.
 
 use besom_core::activity::{Listening, state_of};
 use besom_core::collection::Collection;
@@ -12,25 +12,25 @@ use super::error::Job;
 use super::hint;
 use crate::ports::activity::{State, Timeouts};
 
-/// How a guard on activity is answered.
+/// How a guard on activity is evaluated.
 pub(super) enum Activity<'a> {
-    /// By this store's own table.
+    /// From this store's own table.
     Table(&'a Observation),
-    /// By the keys that the caller has seen idle.
+    /// From the keys that the caller has observed to be idle.
     Keys(Vec<&'a str>),
 }
 
-/// What the embedded activity needs to judge its table.
+/// The parameters for judging the embedded activity table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Observation {
     /// The time-outs.
     pub(super) timeouts: Timeouts,
-    /// Who has listened.
+    /// Since when heartbeats have been recorded.
     pub(super) listening: Listening,
 }
 
 impl<'a> Effects<'a> {
-    /// Whether the guard holds. Of a row that one of `changes` replaces, the image is kept.
+    /// Whether the guard holds. The image of a row that one of `changes` replaces is kept.
     pub(super) fn holds(
         &mut self,
         guard: &'a Guard,
@@ -83,7 +83,7 @@ impl<'a> Effects<'a> {
     }
 }
 
-/// Whether one of the changes writes that row over.
+/// Whether one of the changes replaces that row.
 fn replaces(changes: &[Change], of: &str, row: &[Value]) -> bool {
     changes.iter().any(|change| match change {
         Change::Update { collection, key, .. } | Change::Increment { collection, key, .. } => {
@@ -97,8 +97,8 @@ fn replaces(changes: &[Change], of: &str, row: &[Value]) -> bool {
     })
 }
 
-/// Refuses a guard on absence that no anchor holds. The one writer would hold it here, but a
-/// task that is right on one store has to be right on every other.
+/// Refuses a guard on absence without an anchor. The single writer would make it hold here, but a
+/// task that is correct on one store has to be correct on every other.
 fn anchored(collection: &Collection, filter: &Filter) -> Result<(), String> {
     let fixed = |column: &String| {
         let equal = |c: &Condition| c.column == *column && c.comparison == Comparison::Equal;
@@ -108,7 +108,7 @@ fn anchored(collection: &Collection, filter: &Filter) -> Result<(), String> {
         return Ok(());
     }
     let name = &collection.name;
-    Err(format!("a guard on the absence of {name} fixes the key of none of its anchors"))
+    Err(format!("a guard on the absence of {name} does not fix the key of any of its anchors"))
 }
 
 /// The state of an activity key in the embedded table.

@@ -1,9 +1,9 @@
-//! Which index a read of a user's table goes by.
+//! Chooses the index for a read of a user's table.
 //!
-//! Without statistics SQLite takes one equal column more for next to nothing, and prefers the
-//! primary key, that is the table itself: a read by client would look at every row of the
-//! tenant. The mapping has declared which index a read goes by, so the query says it
-//! (`INDEXED BY`). Statistics would help as well, but they are the database owner's to keep.
+//! Without statistics SQLite considers one more equal column nearly worthless and prefers the
+//! primary key, that is the table itself: a read by client would examine every row of the tenant.
+//! The mapping declares the index of each read, so the query names it (`INDEXED BY`). Statistics
+//! would help as well, but they belong to the database's owner.
 
 use rusqlite::Connection;
 
@@ -11,14 +11,14 @@ use super::error::Job;
 use super::mapping::{Table, quote};
 use besom_core::proposal::{Comparison, Condition};
 
-/// An index that somebody created (not one that a key brings with it), over all rows.
+/// An index that was created explicitly (not one implied by a key), over all rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Created {
     name: String,
     columns: Vec<String>,
 }
 
-/// Reads the created indexes of a table.
+/// Reads the explicitly created indexes of a table.
 pub(super) fn created(conn: &Connection, table: &str) -> Job<Vec<Created>> {
     let mut list = conn.prepare_cached(
         "SELECT name FROM pragma_index_list(?1) WHERE origin = 'c' AND partial = 0 ORDER BY name",
@@ -35,9 +35,9 @@ pub(super) fn created(conn: &Connection, table: &str) -> Job<Vec<Created>> {
     Ok(found)
 }
 
-/// ` INDEXED BY ...` for a range over an index with these columns, behind the tenant's; empty
-/// where a key provides the order, or the index is not there. Of several the one that goes on
-/// furthest with the key, which orders what is equal.
+/// ` INDEXED BY ...` for a range over an index with these columns, after the tenant's; empty if a
+/// key provides the order, or if the index does not exist. Of several indexes, the one that
+/// continues furthest with the key, which orders equal rows.
 pub(super) fn of_range(conn: &Connection, table: &Table, columns: &[String]) -> Job<String> {
     let tenant = table.collection.tenant.iter();
     let wanted: Vec<&String> = tenant.chain(columns).collect();
@@ -58,8 +58,8 @@ pub(super) fn of_range(conn: &Connection, table: &Table, columns: &[String]) -> 
     Ok(phrase(best))
 }
 
-/// The same for a question about rows of a tenant under these conditions: the index that most
-/// of its equal columns lead, if that is more than lead the key.
+/// Like `of_range`, for a question about a tenant's rows under these conditions: the index that
+/// begins with the most of its equal columns, if that is more than the key does.
 pub(super) fn of_question(
     conn: &Connection,
     table: &Table,
@@ -80,7 +80,7 @@ pub(super) fn of_question(
         .iter()
         .map(|index| (led(&mut index.columns.iter()), index))
         .filter(|(columns, _)| *columns > key)
-        // Of equals the first.
+        // Of equal ones, the first.
         .reduce(|best, other| if other.0 > best.0 { other } else { best });
     Ok(phrase(best.map(|(_, index)| index)))
 }

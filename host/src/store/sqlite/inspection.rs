@@ -1,4 +1,4 @@
-//! What can be looked at from outside: depths, history, before-images, nodes.
+//! Reads for inspection: depths, history, before-images, nodes.
 
 use besom_core::ids::{CommitId, NodeName, RunId, TaskName};
 use besom_core::item::Identity;
@@ -15,7 +15,7 @@ use super::writer::Tx;
 use crate::ports::store::{BeforeImage, Depth, HistoryQuery, HistoryRow, NodeRow};
 use crate::store::record;
 
-/// What waits, per task. The numbers come from the counters, not from counting.
+/// The waiting items per task. The numbers come from the counters, not from counting rows.
 pub(super) fn depths(conn: &Connection, now: Time) -> Job<Vec<Depth>> {
     let mut depths = Vec::new();
     for (id, task) in tasks(conn)? {
@@ -62,7 +62,7 @@ const HISTORY: &str = "SELECT h.id, t.name, h.tenant, h.key, h.due, h.run, c.at,
     h.settled, h.reason, h.notes, c.node, c.id, h.undo_bytes
   FROM besom_history h JOIN besom_task t ON t.id = h.task JOIN besom_commit c ON c.no = h.commit_no";
 
-/// History rows, newest first: by the narrowest index that the query allows.
+/// History rows, newest first, by the narrowest index that the query allows.
 pub(super) fn history(conn: &Connection, query: &HistoryQuery) -> Job<Vec<HistoryRow>> {
     let task = match &query.task {
         Some(task) => match task_id(conn, task)? {
@@ -91,7 +91,7 @@ pub(super) fn history(conn: &Connection, query: &HistoryQuery) -> Job<Vec<Histor
     let limit = i64::from(query.limit);
     let hash = query.key.as_deref().map(key_hash);
     let run = query.run.map(|r| r.0);
-    // A statement has as many parameters as the highest number it names: always seven.
+    // A statement has as many parameters as its highest number: always seven.
     let mut rows = statement.query(params![before, hash, query.key, run, task, tenant, limit])?;
     let mut history = Vec::new();
     while let Some(r) = rows.next()? {
@@ -132,7 +132,7 @@ pub(super) fn before_images(conn: &Connection, history: u64) -> Job<Option<Vec<B
     Ok(packed.flatten().as_deref().map(crate::store::record::images::unpack).transpose()?)
 }
 
-/// Writes a node's row; when the one before it was written.
+/// Writes a node's row; returns when the previous one was written.
 pub(super) fn report_node(tx: &mut Tx<'_>, node: &NodeRow) -> Job<Option<Time>> {
     let before: Option<i64> = tx
         .conn
@@ -169,7 +169,7 @@ pub(super) fn forget_node(tx: &mut Tx<'_>, node: &NodeName) -> Job<()> {
     Ok(())
 }
 
-/// All nodes seen, by name.
+/// All known nodes, by name.
 pub(super) fn nodes(conn: &Connection) -> Job<Vec<NodeRow>> {
     let mut statement = conn.prepare_cached(
         "SELECT node, state, seen_at, config_digest, missing, hostname, address, weight, report

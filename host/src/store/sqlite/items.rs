@@ -1,4 +1,4 @@
-//! Items as rows: what log, timers, retries and dead letters share.
+//! Items as rows: shared by log, timers, retries and dead letters.
 
 use besom_core::ids::{Partition, RunId, TaskName};
 use besom_core::item::{Identity, Item};
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::error::Job;
 use super::values::{DueCell, TenantCell};
 
-/// The columns that [`read`] expects, in this order. `due` stands for what the table has: a
-/// column, or `''` for the log.
+/// The columns that [`read`] expects, in this order. `due` is the table's expression for the due
+/// time: a column, or `''` for the log.
 pub(super) fn columns(due: &str) -> String {
     format!("tenant, key, {due}, part, route, version, payload, run, planned_at, progress")
 }
 
-/// What has happened to an item so far. A fresh one has none of it, and stores NULL.
+/// What has happened to an item so far. A fresh item has no progress, and stores NULL.
 #[derive(Serialize, Deserialize, Default, PartialEq)]
 pub(super) struct Progress {
     pub(super) attempts: u32,
@@ -34,7 +34,7 @@ impl Progress {
         }
     }
 
-    /// What cannot be read counts as nothing: it is tried as often as a fresh item.
+    /// An unreadable record counts as none: the item is tried as often as a fresh one.
     pub(super) fn unpack(packed: Option<&[u8]>) -> Progress {
         packed.and_then(|packed| postcard::from_bytes(packed).ok()).unwrap_or_default()
     }
@@ -47,7 +47,7 @@ impl Progress {
     }
 }
 
-/// The item in a row, from column `at` on.
+/// Reads the item in a row, from column `at` on.
 pub(super) fn read(task: &TaskName, row: &Row<'_>, at: usize) -> Job<Item> {
     let key: String = row.get(at + 1)?;
     let route: Option<String> = row.get(at + 4)?;
@@ -72,12 +72,12 @@ pub(super) fn read(task: &TaskName, row: &Row<'_>, at: usize) -> Job<Item> {
     })
 }
 
-/// The route as it is stored: NULL where it is the key.
+/// The route as stored: NULL if it equals the key.
 pub(super) fn route(item: &Item) -> Option<&str> {
     (item.route != item.identity.key).then_some(item.route.as_str())
 }
 
-/// The number by which the history of a key is found: not unique, but small.
+/// The number that indexes the history by key: not unique, but small.
 pub(super) fn key_hash(key: &str) -> i32 {
     xxhash_rust::xxh3::xxh3_64(key.as_bytes()) as i32
 }

@@ -1,4 +1,4 @@
-//! The fence, and who owns which partition.
+//! The fence, and the owners of partitions.
 
 use besom_core::ids::{Fence, NodeName, OwnerEpoch, Partition, Term};
 use besom_core::time::Time;
@@ -8,7 +8,7 @@ use super::error::Job;
 use super::writer::Tx;
 use crate::ports::store::{Claim, Error, FenceState, PartitionRow, Raised, RingPosition};
 
-/// Refuses a writer whose term and token are not the fence's. The first statement of every
+/// Refuses a writer whose term and token are not the fence's. This is the first statement of every
 /// leader's write.
 pub(super) fn check_fence(tx: &Tx<'_>, fence: &Fence) -> Job<()> {
     let held = tx
@@ -102,13 +102,13 @@ pub(super) fn claim_partitions(
     Ok(taken)
 }
 
-/// The fence as it stands.
+/// The current fence.
 pub(super) fn fence(conn: &Connection) -> Job<Option<FenceState>> {
     let mut statement = conn.prepare_cached("SELECT term, node, raised_at FROM besom_fence")?;
     Ok(statement.query_row([], raised).optional()?)
 }
 
-/// Every raise of it, newest first.
+/// All raises of the fence, newest first.
 pub(super) fn terms(conn: &Connection, limit: u32) -> Job<Vec<FenceState>> {
     let mut statement = conn.prepare_cached(
         "SELECT term, node, raised_at FROM besom_term ORDER BY term DESC LIMIT ?1",

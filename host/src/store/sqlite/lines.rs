@@ -1,4 +1,4 @@
-//! What guests have logged, by run.
+//! The log lines of guests, by run.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::error::Job;
 use super::writer::Tx;
 use crate::ports::store::{RunLine, RunLines};
 
-/// Lines to be written, and lines that were lost.
+/// Lines to write, and the number of lines that were dropped.
 pub(super) struct Lines {
     pub(super) lines: Vec<RunLine>,
     pub(super) lost: Vec<(RunId, u64)>,
@@ -29,7 +29,7 @@ pub(super) fn write(tx: &mut Tx<'_>, new: &Lines) -> Job<()> {
     for (run, lost) in &new.lost {
         runs.entry(*run).or_default().1 += lost;
     }
-    // A run that is not there gets no head, and so no lines.
+    // A run that does not exist gets no head, and therefore no lines.
     let mut head = tx.conn.prepare_cached(
         "INSERT INTO besom_run_log SELECT id, ?2, ?3 FROM besom_run WHERE id = ?1
          ON CONFLICT (run) DO UPDATE SET last = last + ?2, dropped = dropped + ?3

@@ -19,7 +19,7 @@ pub(super) fn invalid(refusal: String) -> Error {
     Error::Invalid(refusal)
 }
 
-/// The named columns, quoted, and what they hold.
+/// The named columns, quoted, with their definitions.
 pub(super) fn selected(
     table: &Table,
     columns: &[String],
@@ -43,7 +43,7 @@ pub(super) fn get_many(
     let (names, kinds) = selected(table, columns)?;
     let names = if names.is_empty() { "1".to_owned() } else { names };
     let mut found = Vec::with_capacity(keys.len());
-    // The keys differ in their values alone, so all of them are one statement.
+    // The keys differ only in their values, so all of them use one statement.
     let (mut sql, mut statement) = (String::new(), None);
     for key in keys {
         let mut text = format!("SELECT {names} FROM {} WHERE ", table.name);
@@ -77,7 +77,7 @@ pub(super) fn get_many(
     Ok(found)
 }
 
-/// What the first cells of a row weigh against a limit, before they are copied.
+/// The size of the first cells of a row, before they are copied.
 pub(super) fn weight(row: &rusqlite::Row<'_>, cells: usize) -> rusqlite::Result<usize> {
     let of = |at| {
         Ok(match row.get_ref(at)? {

@@ -1,6 +1,6 @@
-//! Collections as SQL: names quoted, keys and conditions as text and parameters.
+//! Collections as SQL: quoted names, and keys and conditions as text and parameters.
 //!
-//! A plugin's names never reach the database: only names that the mapping knows do, quoted.
+//! A plugin's names never reach the database; only names that the mapping contains do, quoted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -20,11 +20,10 @@ use crate::store::record::images::{Lent, Origin};
 /// Parameters in the order of the statement's question marks.
 pub(super) type Params<'a> = Vec<ToSqlOutput<'a>>;
 
-/// What cannot be asked or changed, in words: a name that the mapping does not know, a value
-/// of another kind.
+/// Why something cannot be read or changed: a name that is not mapped, a value of another kind.
 pub(super) type Refusal = String;
 
-/// A collection and the SQL that is the same for every use of it.
+/// A collection with the SQL that is the same for every use.
 pub(super) struct Table {
     /// The definition.
     pub(super) collection: Collection,
@@ -35,7 +34,7 @@ pub(super) struct Table {
     /// Every mapped column, quoted, separated by commas.
     pub(super) columns_sql: String,
     tenant: Option<String>,
-    /// The database's indexes, once somebody has asked.
+    /// The database's indexes, read on first use.
     created: OnceLock<Vec<Created>>,
 }
 
@@ -62,7 +61,7 @@ pub(super) fn quote(name: &str) -> String {
     sql
 }
 
-/// The same, written behind what is there.
+/// Like [`quote`], appended to `sql`.
 pub(super) fn push_quoted(name: &str, sql: &mut String) {
     sql.push('"');
     for (i, part) in name.split('"').enumerate() {
@@ -87,8 +86,8 @@ impl Table {
         }
     }
 
-    /// The indexes that the table had when they were first asked for: a mapping is made anew
-    /// at a start and at every reload.
+    /// The table's indexes as of the first call: the mapping is created again at every start and
+    /// reload.
     pub(super) fn created(&self, conn: &Connection) -> Job<&[Created]> {
         if let Some(known) = self.created.get() {
             return Ok(known);
@@ -102,7 +101,7 @@ impl Table {
         self.tenant.as_deref()
     }
 
-    /// Where images of its rows come from.
+    /// The origin of before-images of its rows.
     pub(super) fn origin<'a>(&'a self, tenant: Option<&'a Tenant>) -> Origin<'a> {
         Origin {
             collection: &self.collection.name,
@@ -138,7 +137,7 @@ impl Table {
             .map_err(|e| format!("{}.{name}: {e}", self.collection.name))
     }
 
-    /// A value to be written: of a mapped column, never the tenant.
+    /// A value to write: of a mapped column, never the tenant's.
     pub(super) fn written<'v>(&self, field: &'v Field) -> Result<ToSqlOutput<'v>, Refusal> {
         if !self.collection.columns.contains_key(&field.name) {
             let name = &self.collection.name;
@@ -147,7 +146,7 @@ impl Table {
         self.cell(&field.name, &field.value, Round::Down)
     }
 
-    /// `tenant = ?`, where the table has tenants; a tenant is needed then.
+    /// Appends `tenant = ?` if the table has tenants; then a tenant is required.
     pub(super) fn push_tenant<'v>(
         &self,
         tenant: Option<&'v Tenant>,
@@ -157,7 +156,9 @@ impl Table {
         if let Some(column) = &self.tenant {
             if tenant.is_none() {
                 let name = &self.collection.name;
-                return Err(format!("the collection {name:?} has tenants and none was given"));
+                return Err(format!(
+                    "the collection {name:?} has tenants, but no tenant was given"
+                ));
             }
             sql.push_str(column);
             sql.push_str(" = ?");
@@ -168,7 +169,7 @@ impl Table {
         Ok(())
     }
 
-    /// `tenant = ? AND key = ? ...`: exactly one row.
+    /// Appends `tenant = ? AND key = ? ...`: exactly one row.
     pub(super) fn push_key<'v>(
         &self,
         tenant: Option<&'v Tenant>,
@@ -179,7 +180,7 @@ impl Table {
         let columns = &self.collection.key;
         if key.len() != columns.len() {
             return Err(format!(
-                "the key of {:?} has {} columns ({}), {} values were given",
+                "the key of {:?} has {} columns ({}), but {} values were given",
                 self.collection.name,
                 columns.len(),
                 columns.join(", "),
@@ -190,7 +191,7 @@ impl Table {
         self.push_equal(key, sql, params)
     }
 
-    /// ` AND key = ?` for the first columns of the key.
+    /// Appends ` AND key = ?` for the first columns of the key.
     pub(super) fn push_equal<'v>(
         &self,
         values: impl Iterator<Item = &'v Value>,
@@ -206,7 +207,7 @@ impl Table {
         Ok(())
     }
 
-    /// One condition. It is false, never unknown.
+    /// Appends one condition. It is true or false, never unknown.
     pub(super) fn push_condition<'v>(
         &self,
         condition: &'v Condition,
@@ -225,7 +226,7 @@ impl Table {
         Ok(())
     }
 
-    /// ` AND condition` for each.
+    /// Appends ` AND condition` for each condition.
     pub(super) fn push_conditions<'v>(
         &self,
         conditions: &'v [Condition],
@@ -239,12 +240,12 @@ impl Table {
         Ok(())
     }
 
-    /// Every mapped column of the row under the statement.
+    /// Every mapped column of the statement's current row.
     pub(super) fn row(&self, row: &rusqlite::Row<'_>) -> rusqlite::Result<Vec<Value>> {
         super::values::cells(row, 0, self.columns.iter().map(|(_, column)| column))
     }
 
-    /// The same while the row is there.
+    /// Like `row`, borrowed from the statement.
     pub(super) fn lent<'a>(&self, row: &'a rusqlite::Row<'_>) -> rusqlite::Result<Vec<Lent<'a>>> {
         super::values::lent_cells(row, self.columns.iter().map(|(_, column)| column))
     }

@@ -1,8 +1,8 @@
-//! The store on SQLite: one file, one writer thread, readers beside it.
+//! The store on SQLite: one file, one writer thread, and concurrent readers.
 //!
-//! This module wires the port's operations to jobs on connections; what a job does is
-//! decided in the modules below. WAL with `synchronous = FULL`: a commit that has returned is
-//! on the disk. ATTACH is refused, because in WAL mode attached files commit separately.
+//! This module connects the port's operations to jobs on connections; the modules below decide what
+//! a job does. WAL with `synchronous = FULL`: a commit that has returned is on disk. ATTACH is
+//! refused, because in WAL mode attached files commit separately.
 
 mod audit;
 mod budget;
@@ -82,7 +82,7 @@ use crate::ports::guests;
 use crate::ports::store::*;
 use crate::store::record::begun;
 
-/// How long the end of a host waits for its log to be written into the database.
+/// How long a stopping host waits for its write-ahead log to be written into the database.
 const WRITE_OUT_MAX: Duration = Duration::from_secs(30);
 
 /// The store on one SQLite file.
@@ -92,14 +92,14 @@ pub struct SqliteStore {
     founded: schema::Foundation,
     clock: Clock,
     writer: Writer,
-    /// For snapshots, which may be held for long.
+    /// For snapshots, which may be open for long.
     acts: Arc<Readers>,
-    /// For everything that is short.
+    /// For short reads.
     inspection: Arc<Readers>,
     mapping: RwLock<Arc<Mapping>>,
     timeouts: Timeouts,
     opened_at: Time,
-    /// Since when the activity endpoint listens, if it does.
+    /// Since when the activity endpoint has been listening; unset: it is not listening.
     listening_since: OnceLock<Time>,
 }
 
@@ -115,8 +115,8 @@ impl SqliteStore {
     }
 }
 
-/// The writer's lane for work of a lane of the node: it is the operator's to give, so what an item
-/// is, due or not, changes nothing of it.
+/// The writer's lane for work in a lane of the node. The operator decides the lane, so whether an
+/// item is due makes no difference.
 fn lane_of(lane: guests::Lane) -> Lane {
     match lane {
         guests::Lane::Due => Lane::Due,
@@ -167,7 +167,7 @@ impl Store for SqliteStore {
                 let written = self.writer.with(Lane::Lease, |writing| writing.write_out());
                 matches!(tokio::time::timeout(WRITE_OUT_MAX, written).await, Ok(Ok(true)))
             }
-            // Beside another log, or in another file, it would be damage.
+            // Next to another log, or in another file, it would cause damage.
             Loss::Log(Gone::Replaced) | Loss::File(_) => false,
         };
         Some(self.place.told(loss, saved))
@@ -234,8 +234,8 @@ impl Store for SqliteStore {
     }
 
     async fn arrivals(&self, since: u64) -> Result<Arrivals> {
-        // Whoever leads a file also owns all of it and knows what it has planned: nobody asks
-        // this often enough for a journal to be worth its writes.
+        // The leader of a file owns all of it and knows what it has planned: too few callers ask
+        // this for a journal to be worth its writes.
         let any = Some(Time(i64::MIN));
         Ok(Arrivals { mark: since, log: true, timer: any, retry: any })
     }

@@ -1,4 +1,4 @@
-//! Opening the file: version, settings, migrations, threads.
+//! Opens the file: version, settings, migrations, threads.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,36 +20,36 @@ use super::{SqliteStore, schema};
 use crate::ports::activity::Timeouts;
 use crate::ports::store::{Error, Result};
 
-/// Older ones can corrupt a WAL file when two connections write or checkpoint.
+/// Older versions can corrupt a WAL file when two connections write or checkpoint.
 const SQLITE_MIN: (i32, &str) = (3_051_003, "3.51.3");
 
 /// Prepared statements kept on the write connection.
 const STATEMENTS: usize = 512;
 
-/// How the store is opened. Every bound has a default.
+/// The options of the store. Every limit has a default.
 #[derive(Clone)]
 pub struct Options {
-    /// Partitions of a store that is created; one that exists keeps its own.
+    /// The number of partitions of a new store; an existing one keeps its own.
     pub partitions: u32,
-    /// How long a write waits for another process's.
+    /// How long a write waits for another process's write.
     pub busy_max: Duration,
-    /// How long the guards of one commit that ask for rows by conditions may take together.
+    /// The time limit of all guards in one commit that search rows by conditions.
     pub guard_timeout: Duration,
-    /// Jobs that wait for the writer, before callers wait for room.
+    /// Jobs that wait for the writer; further callers wait for room.
     pub queued_max: usize,
-    /// Snapshots open at once.
+    /// Concurrent snapshots.
     pub snapshots_max: usize,
-    /// Other reads at once.
+    /// Other concurrent reads.
     pub readers_max: usize,
     /// How long a read waits for a connection.
     pub reader_wait_max: Duration,
     /// Memory for the writer's page cache, in KiB.
     pub cache_kib: u32,
-    /// The time-outs of the embedded activity.
+    /// The timeouts of the embedded activity.
     pub activity: Timeouts,
     /// The clock.
     pub time: TimeSource,
-    /// What tests make fail.
+    /// Faults injected by tests.
     pub faults: Faults,
 }
 
@@ -72,7 +72,12 @@ impl Default for Options {
 }
 
 impl SqliteStore {
-    /// Opens the file, creating it and the engine's tables where they are missing.
+    /// Opens the file; creates it and missing tables of the engine.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] if the file cannot be opened, read or written, or has replaced another
+    /// database whose write-ahead log still exists; [`Error::Invalid`] if SQLite is too old or the
+    /// schema is newer than this program.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Arc<SqliteStore>> {
         supported(rusqlite::version_number(), rusqlite::version())?;
         let path = path.as_ref();
@@ -114,7 +119,7 @@ fn openable(path: &Path) -> io::Result<()> {
     std::fs::OpenOptions::new().read(true).write(true).open(path).map(drop)
 }
 
-/// Which of a database's files this user may not use, and the fix: SQLite says only that it
+/// Which of a database's files this user may not access, and the fix: SQLite reports only that it
 /// cannot open the database, or that it is read-only.
 fn denied(path: &Path, open: &dyn Fn(&Path) -> io::Result<()>) -> Option<String> {
     let files = [path.to_owned(), beside(path, "-wal"), beside(path, "-shm")];
@@ -124,8 +129,8 @@ fn denied(path: &Path, open: &dyn Fn(&Path) -> io::Result<()>) -> Option<String>
     let file = files.iter().find(denied)?;
     let user = rustix::process::geteuid().as_raw();
     Some(format!(
-        "; permission denied for the user {user} on {}: let it read and write the database, its -wal \
-         and -shm, and write into their directory",
+        "; permission denied for the user {user} on {}: let this user read and write the database, \
+         its -wal and -shm, and write into their directory",
         file.display()
     ))
 }
@@ -135,7 +140,8 @@ fn supported(number: i32, version: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::Invalid(format!(
-        "SQLite {version} can corrupt a WAL file when two connections write: {} or later is needed",
+        "SQLite {version} can corrupt a WAL file when two connections write: Besom requires {} or \
+         later",
         SQLITE_MIN.1
     )))
 }
@@ -145,7 +151,7 @@ fn connect(path: &Path, options: &Options) -> Job<Connection> {
         | OpenFlags::SQLITE_OPEN_CREATE
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags)?;
-    // While it is opened, another process may be recovering or migrating.
+    // During the open, another process may be recovering or migrating the file.
     conn.busy_timeout(options.busy_max)?;
     let mode: String = conn.query_row("PRAGMA journal_mode = WAL", [], |r| r.get(0))?;
     if mode != "wal" {
@@ -166,8 +172,8 @@ fn connect(path: &Path, options: &Options) -> Job<Connection> {
     Ok(conn)
 }
 
-/// A quoted name of a column that is not there is an error, and not a text: a migration that
-/// drops or renames a column would else be read as its name in every row.
+/// Makes a quoted name of a missing column an error instead of a text: otherwise a migration that
+/// drops or renames a column would read the name as the value of every row.
 pub(super) fn names_are_names(conn: &Connection) -> rusqlite::Result<()> {
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DQS_DML, false)?;
     Ok(())

@@ -1,8 +1,9 @@
-//! The outbox: messages taken for an attempt, what came of it, and what a task may know of it.
+//! The outbox: claims messages for an attempt, records the results, and answers a task's questions
+//! about its messages.
 //!
-//! A message is pending while it is neither delivered nor given up. In its lane (task, tenant,
-//! topic, key) it is first when the one before it is at its end: messages end in their order, so
-//! one look at the nearest is enough.
+//! A message is pending until it is delivered or abandoned. It is the first of its lane (task,
+//! tenant, topic, key) when the previous one has ended: messages end in order, so only the nearest
+//! has to be checked.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use super::values::{TenantCell, tenant_cell};
 use super::writer::Tx;
 use crate::ports::store::{Message, MessageQuery, MessageSelector, Pending};
 
-/// A message that is to be delivered.
+/// A message to be delivered.
 pub(super) struct Emitted<'a> {
     /// The history row of its item; 0: an operator's write.
     pub(super) history: i64,
@@ -50,7 +51,7 @@ pub(super) fn emit(tx: &mut Tx<'_>, message: &Emitted<'_>) -> Job<()> {
     Ok(())
 }
 
-/// Pending messages of a topic whose time has come and that are the first of their lane.
+/// Pending messages of a topic that are due and first in their lane.
 const FIRST: &str = "SELECT o.id FROM besom_outbox o
     WHERE o.delivered_at IS NULL AND o.given_up_at IS NULL AND o.topic = ?1 AND o.next_at <= ?2
       AND coalesce((SELECT p.delivered_at IS NOT NULL OR p.given_up_at IS NOT NULL
@@ -60,7 +61,7 @@ const FIRST: &str = "SELECT o.id FROM besom_outbox o
         ORDER BY p.id DESC LIMIT 1), 1)
     ORDER BY o.next_at, o.id LIMIT ?3";
 
-/// Whether there is anything to claim: most of the time there is not.
+/// Whether there is anything to claim; usually there is not.
 pub(super) fn any(conn: &Connection, room: &[(String, u32)], now: Time) -> Job<bool> {
     let mut first = conn.prepare_cached(FIRST)?;
     for (topic, _) in room {
@@ -71,7 +72,7 @@ pub(super) fn any(conn: &Connection, room: &[(String, u32)], now: Time) -> Job<b
     Ok(false)
 }
 
-/// Takes messages for an attempt each.
+/// Claims messages for one attempt each.
 pub(super) fn claim(
     tx: &mut Tx<'_>,
     fence: &Fence,
@@ -106,7 +107,7 @@ pub(super) fn claim(
     Ok(claimed)
 }
 
-/// Writes down what came of attempts.
+/// Records the results of attempts.
 pub(super) fn end(tx: &mut Tx<'_>, fence: &Fence, attempts: &[Attempt]) -> Job<()> {
     check_fence(tx, fence)?;
     for Attempt { id, attempt, end } in attempts {
@@ -141,7 +142,7 @@ pub(super) fn end(tx: &mut Tx<'_>, fence: &Fence, attempts: &[Attempt]) -> Job<(
     Ok(())
 }
 
-/// Makes messages pending again that were given up, unless a later one of their lane is there.
+/// Makes abandoned messages pending again, unless their lane contains a later one.
 pub(super) fn retry(tx: &mut Tx<'_>, selector: &MessageSelector) -> Job<u64> {
     let mut again = tx.conn.prepare_cached(
         "UPDATE besom_outbox AS o SET given_up_at = NULL, attempts = 0, next_at = ?3,
@@ -187,7 +188,7 @@ fn delivery(r: &Row<'_>) -> rusqlite::Result<Delivery> {
     })
 }
 
-/// The latest message of each key, of a task's own.
+/// The latest message of each key among a task's own messages.
 pub(super) fn deliveries(
     conn: &Connection,
     task: &TaskName,
@@ -209,7 +210,7 @@ pub(super) fn deliveries(
     Ok(found)
 }
 
-/// Removes the oldest that wait of a task and a topic.
+/// Removes the oldest pending messages of a task and a topic.
 pub(super) fn drop_oldest(
     tx: &mut Tx<'_>,
     task: &TaskName,
@@ -232,7 +233,7 @@ pub(super) fn drop_oldest(
     Ok(gone)
 }
 
-/// What waits of a task and a topic, at most so many of them counted.
+/// The pending messages of a task and a topic; counts at most this many.
 pub(super) fn pending(conn: &Connection, task: &TaskName, topic: &str, limit: u32) -> Job<Pending> {
     let mut count = conn.prepare_cached(
         "SELECT count(*), coalesce(sum(bytes), 0) FROM (

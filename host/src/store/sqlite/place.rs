@@ -1,8 +1,8 @@
-//! Where the file and its write-ahead log lie, and whether they still do.
+//! The location of the database file and its write-ahead log, and whether they are still there.
 //!
-//! A process that has opened a file goes on in it when it is moved, removed or replaced, without
-//! an error: what it writes then is in no file that anybody will open again, and what is put into
-//! the new one is never seen. The open file is known by its device and inode.
+//! A process that has opened a file keeps using it without an error when it is moved, removed or
+//! replaced: its writes are then lost with that file, and it never sees writes to the new one. The
+//! open file is identified by its device and inode.
 
 use std::fmt::{Display, Formatter};
 use std::io::{ErrorKind, Write as _};
@@ -16,11 +16,11 @@ use crate::ports::store::{Error, Result};
 pub(super) struct Place {
     path: PathBuf,
     file: Inode,
-    /// None: it has no log.
+    /// The log's identity; none: there is no log.
     log: Option<Inode>,
 }
 
-/// A file, whatever its name: device and inode.
+/// A file's identity, independent of its name: device and inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Inode(u64, u64);
 
@@ -29,22 +29,22 @@ impl Inode {
         std::fs::metadata(path).map(|meta| Inode(meta.dev(), meta.ino()))
     }
 
-    /// What has become of the file at a path; none: it is there, as far as anybody can tell.
+    /// What has happened to the file at a path; none: it is there, as far as can be determined.
     fn gone_from(self, path: &Path) -> Option<Gone> {
         match Inode::of(path) {
             Ok(now) if now == self => None,
             Ok(_) => Some(Gone::Replaced),
             Err(error) if error.kind() == ErrorKind::NotFound => Some(Gone::Removed),
-            // A directory that may not be looked into any more says nothing about the file.
+            // A directory that cannot be read any more shows nothing about the file.
             Err(_) => None,
         }
     }
 }
 
-/// What has become of a file at its path.
+/// What has happened to the file at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gone {
-    /// Nothing lies there.
+    /// The path does not exist.
     Removed,
     Replaced,
 }
@@ -58,7 +58,7 @@ impl Display for Gone {
     }
 }
 
-/// Which file is not what was opened.
+/// The file that differs from the one opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Loss {
     File(Gone),
@@ -66,51 +66,54 @@ pub(super) enum Loss {
 }
 
 impl Place {
-    /// The file that lies there, with a connection open in it: while there is one, SQLite itself
-    /// does not remove the log.
+    /// Identifies the file at a path while a connection to it is open: as long as there is one,
+    /// SQLite itself does not remove the log.
     pub(super) fn of(path: &Path) -> Result<Place> {
-        // The directory of the process may change, and links may lead elsewhere later.
+        // The process's directory may change, and links may be redirected later.
         let path = std::path::absolute(path).map_err(|error| unreadable(path, &error))?;
         let file = Inode::of(&path).map_err(|error| unreadable(&path, &error))?;
         Ok(Place { file, log: Inode::of(&beside(&path, "-wal")).ok(), path })
     }
 
-    /// Which of the files that were opened is not the one that lies there; none: both are, as far
-    /// as anybody can tell.
+    /// Which of the opened files is no longer at its path; none: both are there, as far as can be
+    /// determined.
     pub(super) fn lost(&self) -> Option<Loss> {
         let log = || self.log?.gone_from(&beside(&self.path, "-wal")).map(Loss::Log);
         self.file.gone_from(&self.path).map(Loss::File).or_else(log)
     }
 
-    /// What happened, and what to do. `saved`: the log that was removed is in the database.
+    /// The message: what happened, and the fix. `saved`: the removed log's content is in the
+    /// database.
     pub(super) fn told(&self, loss: Loss, saved: bool) -> String {
         let path = self.path.display();
         match loss {
             Loss::File(gone) => format!(
-                "the database {path} {gone} while this host had it open. Nothing more is written to \
-                 the file that it has. Either put that one back (with its -wal), or go on with what \
-                 lies there now: then remove {path}-wal and {path}-shm first, which belong to the \
-                 file that is gone and would damage another. Then start the host again; stop it \
-                 before you move, remove or replace its database"
+                "the database {path} {gone} while this host had it open. The host has stopped \
+                 writing to the original file. Either put the original file back (with its -wal), or \
+                 keep what is at that path now and remove {path}-wal and {path}-shm, which belong to \
+                 the original file and would damage any other. Then restart the host. Always stop \
+                 the host before you move, remove or replace its database"
             ),
             Loss::Log(gone) if saved => format!(
-                "the write-ahead log {path}-wal {gone} while this host had it open. This host has \
-                 written what it held into {path}: nothing is lost. Stop whatever else has the \
-                 database open, for it goes on in the log that is gone; then start the host again. \
-                 A database and its -wal belong together: stop the host before you touch either"
+                "the write-ahead log {path}-wal {gone} while this host had it open. The host has \
+                 copied the log's content into {path}: nothing is lost. Stop every other process \
+                 that has the database open, because it still writes to the original log; then \
+                 restart the host. A database and its -wal belong together: stop the host before you \
+                 touch either"
             ),
             Loss::Log(gone) => format!(
-                "the write-ahead log {path}-wal {gone} while this host had it open: it holds what \
-                 was committed and is not in {path} yet. Nothing more is written. Stop whatever else \
-                 has the database open, and put that log back if you have it; else check the \
-                 database (`PRAGMA integrity_check`, `besom audit`), and restore a copy where they \
-                 find anything. Then start the host again; a database and its -wal belong together"
+                "the write-ahead log {path}-wal {gone} while this host had it open. It contains \
+                 commits that are not in {path} yet. The host has stopped writing. Stop every other \
+                 process that has the database open, and put the log back if you have it; otherwise \
+                 check the database (`PRAGMA integrity_check`, `besom audit`), and restore a backup \
+                 if they report a fault. Then restart the host. A database and its -wal belong \
+                 together"
             ),
         }
     }
 
-    /// Notes, in the file that the lease locks, which write-ahead log belongs to the database:
-    /// the next start can tell whether they still belong together.
+    /// Records, in the file that the lease locks, which write-ahead log belongs to the database, so
+    /// that the next start can check that they belong together.
     pub(super) fn note_log(&self) {
         let noted = std::fs::OpenOptions::new()
             .create(true)
@@ -119,31 +122,31 @@ impl Place {
             .open(beside(&self.path, "-lease"))
             .and_then(|mut file| file.write_all(files_of(&self.path).as_bytes()));
         if let Err(error) = noted {
-            tracing::debug!(%error, "the write-ahead log is not noted");
+            tracing::debug!(%error, "the identity of the write-ahead log could not be recorded");
         }
     }
 
-    /// Refuses to go on with another file.
+    /// Refuses to continue with another file.
     pub(super) fn check(&self) -> Result<()> {
         self.lost().map_or(Ok(()), |loss| Err(Error::Unavailable(self.told(loss, false))))
     }
 }
 
-/// A database and its write-ahead log, by their inodes.
+/// The inodes of a database and its write-ahead log.
 fn files_of(database: &Path) -> String {
     let inode = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.ino());
     format!("{} {}\n", inode(database), inode(&beside(database, "-wal")))
 }
 
-/// The path of a file that belongs to a database, by the end of its name.
+/// The path of a file that accompanies a database, with this suffix.
 pub(crate) fn beside(database: &Path, end: &str) -> PathBuf {
     let mut name = database.as_os_str().to_owned();
     name.push(end);
     PathBuf::from(name)
 }
 
-/// Refuses a database that was put in the place of another whose write-ahead log is still there:
-/// opening it would write the pages of that one into it.
+/// Refuses a database that has replaced another one whose write-ahead log still exists: opening it
+/// would write that database's pages into it.
 pub(super) fn refuse_another_log(database: &Path) -> Result<()> {
     let noted = std::fs::read_to_string(beside(database, "-lease")).unwrap_or_default();
     let (wal, path) = (beside(database, "-wal"), database.display());
@@ -158,8 +161,8 @@ pub(super) fn refuse_another_log(database: &Path) -> Result<()> {
         return Ok(());
     }
     Err(Error::Unavailable(format!(
-        "{path} was put in the place of another file, whose write-ahead log {path}-wal is still there \
-         and would damage this one: remove {path}-wal and {path}-shm, or put the other file back"
+        "{path} has replaced another file, whose write-ahead log {path}-wal still exists and would \
+         damage this one: remove {path}-wal and {path}-shm, or put the other file back"
     )))
 }
 

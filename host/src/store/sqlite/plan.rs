@@ -1,5 +1,5 @@
-//! The database's own plan of a query: a full scan of the user's table is refused, and so is
-//! a sort of a whole range. What was found good once is remembered by its text.
+//! Checks the database's own plan of a query: a full scan of the user's table is refused, and so is
+//! a sort of a whole range. An accepted query is remembered by its text.
 
 use std::collections::HashSet;
 use std::sync::{LazyLock, Mutex};
@@ -10,10 +10,10 @@ use super::error::Job;
 use super::mapping::{Params, Table};
 use crate::ports::store::Error;
 
-/// The most query shapes that are remembered; then the memory starts anew.
+/// The maximum number of remembered queries; beyond it, all are forgotten.
 const REMEMBERED_MAX: usize = 4096;
 
-/// By database file and query text: two stores may have different indexes.
+/// By database file and query text, because two stores may have different indexes.
 static GOOD: LazyLock<Mutex<HashSet<(String, String)>>> = LazyLock::new(Mutex::default);
 
 /// Refuses the query if its plan reads the whole table.
@@ -43,7 +43,7 @@ pub(super) fn refuse_full_scan(
     Ok(())
 }
 
-/// What is wrong with the plan of a query, and the step of the plan that says so.
+/// The fault in the plan of a query, with the step of the plan that shows it.
 pub(super) fn fault(
     conn: &Connection,
     sql: &str,

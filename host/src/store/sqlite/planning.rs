@@ -1,4 +1,4 @@
-//! A page of a scan becomes items: due ones timers, the others entries of their streams.
+//! Turns a page of a scan into items: due ones become timers, the others entries of their streams.
 
 use std::collections::BTreeMap;
 
@@ -100,7 +100,7 @@ fn open_scan(tx: &Tx<'_>, run: RunId, task: i64) -> Job<i64> {
     match found {
         Some((slot, of, false)) if of == task => Ok(slot),
         Some((_, of, _)) if of != task => {
-            Err(Error::Invalid(format!("the run {run} is another task's")).into())
+            Err(Error::Invalid(format!("the run {run} belongs to another task")).into())
         }
         Some(_) => Err(Error::Invalid(format!("the scan of run {run} has ended")).into()),
         None => Err(Error::Invalid(format!("there is no run {run}")).into()),
@@ -137,13 +137,13 @@ struct Planning<'c> {
     task: i64,
     run: RunId,
     slot: i64,
-    /// The tails of the streams that grow, by partition.
+    /// The tails of the streams that are appended to, by partition.
     tails: BTreeMap<u32, i64>,
     tally: Tally,
-    /// Whether anything of the task may block a candidate. A page adds neither, so it is asked
-    /// once; most tasks have nothing, and then no candidate is looked up.
+    /// Whether anything of the task may block a candidate. A page adds neither kind of block, so
+    /// this is read once; most tasks have none, and then no candidate is looked up.
     blocks: Blocks,
-    /// What every candidate needs is prepared once.
+    /// The statement that every candidate needs, prepared once.
     into_waiting: CachedStatement<'c>,
     into_log: CachedStatement<'c>,
     into_timers: CachedStatement<'c>,
@@ -174,7 +174,7 @@ impl<'c> Planning<'c> {
         })
     }
 
-    /// Whether a candidate is a new item. A new one takes its place among the waiting.
+    /// Whether a candidate is a new item. A new one is registered as waiting.
     fn admit(&mut self, tx: &Tx<'_>, candidate: &Candidate, room: bool) -> Job<Admission> {
         let tenant = tenant_cell(candidate.tenant.as_ref());
         let due = DueCell(candidate.due);
@@ -192,7 +192,7 @@ impl<'c> Planning<'c> {
             }
         }
         if self.blocked(tx, candidate)? {
-            // What waits is counted as waiting, even if an older version of it is blocked.
+            // A waiting candidate counts as waiting, even if an older version of it is blocked.
             let waits = tx
                 .conn
                 .prepare_cached(
@@ -209,7 +209,7 @@ impl<'c> Planning<'c> {
         Ok(if new == 1 { Admission::New } else { Admission::Waits })
     }
 
-    /// By a settled skip, a discard or an open dead letter of the same version.
+    /// Whether a settled skip, a discard or an open dead letter of the same version blocks it.
     fn blocked(&self, tx: &Tx<'_>, candidate: &Candidate) -> Job<bool> {
         let tenant = tenant_cell(candidate.tenant.as_ref());
         let due = DueCell(candidate.due);

@@ -1,4 +1,4 @@
-//! Pruning: what is older than its retention goes; what the history loses, the baseline gains.
+//! Pruning: removes rows older than their retention; the baseline keeps the history's counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use super::values::TenantCell;
 use super::writer::Tx;
 use crate::ports::store::{Pruned, Retention, TERMS_KEPT};
 
-/// How many history rows are looked at for one that holds expired images.
+/// How many history rows are examined per row with expired images.
 const LOOK_FACTOR: u32 = 16;
 
-/// Prunes at most `limit` rows of each kind. `silent`: after how long what was reported of an
-/// activity says nothing any more.
+/// Prunes at most `limit` rows of each kind. `silent` is the age at which an activity report no
+/// longer matters.
 pub(super) fn prune(
     tx: &mut Tx<'_>,
     fence: &Fence,
@@ -87,7 +87,7 @@ fn prune_history(
     Ok(())
 }
 
-/// Removes dead letters that were resolved long ago; the baseline goes on counting them.
+/// Removes dead letters that were resolved long ago; the baseline still counts them.
 fn prune_resolved(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
     let mut select = tx.conn.prepare_cached(
         "SELECT id, task, tenant FROM besom_dead
@@ -110,7 +110,7 @@ fn prune_resolved(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
     Ok(letters.len() as u64)
 }
 
-/// Removes the images of one task that have expired, from where the last time ended.
+/// Removes expired images of one task, from the end of the previous pass.
 fn prune_undo(
     tx: &mut Tx<'_>,
     task: &TaskName,
@@ -154,7 +154,7 @@ fn prune_undo(
 
 /// Each statement removes at most `?2` rows that are older than `?1`.
 const OTHER: &[&str] = &[
-    // The history still reads node and time of its commits.
+    // History rows still refer to node and time of their commits.
     "DELETE FROM besom_commit WHERE no IN (SELECT no FROM besom_commit
        WHERE at < ?1 AND no < coalesce((SELECT commit_no FROM besom_history ORDER BY id LIMIT 1),
                                        9223372036854775807)
@@ -172,15 +172,15 @@ const OTHER: &[&str] = &[
        ORDER BY coalesce(delivered_at, given_up_at) LIMIT ?2)",
     "DELETE FROM besom_cursor WHERE (task, tenant) IN
        (SELECT task, tenant FROM besom_cursor WHERE moved_at < ?1 LIMIT ?2)",
-    // A document that was left alone is looked at again once in a retention.
-    // What somebody gave up is not.
+    // A document that was left alone may be planned again once per retention; one that an operator
+    // discarded may not.
     "DELETE FROM besom_settled WHERE (task, tenant, key, due, version) IN
        (SELECT task, tenant, key, due, version FROM besom_settled
         WHERE at < ?1 AND given_up = 0 LIMIT ?2)",
 ];
 
-/// Removes what has waited for long of topics that have no route. Only the first of a topic are
-/// looked at, which have waited longest: a topic whose messages are young costs little.
+/// Removes old pending messages of topics without a route. Only the first messages of a topic are
+/// examined, which have waited longest: a topic with recent messages costs little.
 fn prune_unrouted(tx: &Tx<'_>, cutoff: Time, routed: Option<&[String]>, limit: u32) -> Job<u64> {
     let Some(routed) = routed else { return Ok(0) };
     let mut next = tx.conn.prepare_cached(
@@ -203,7 +203,7 @@ fn prune_unrouted(tx: &Tx<'_>, cutoff: Time, routed: Option<&[String]>, limit: u
     Ok(removed as u64)
 }
 
-/// Lines whose run is gone, then the heads that have no lines left.
+/// Lines of removed runs, then heads without lines.
 const LINES: &[&str] = &[
     "DELETE FROM besom_run_line WHERE (run, no) IN (SELECT l.run, l.no
        FROM besom_run_log h JOIN besom_run_line l ON l.run = h.run
@@ -213,7 +213,7 @@ const LINES: &[&str] = &[
          AND NOT EXISTS (SELECT 1 FROM besom_run_line l WHERE l.run = h.run) LIMIT ?1)",
 ];
 
-/// The newest stay, however old.
+/// The newest are kept, however old.
 const TERMS: &str = "DELETE FROM besom_term WHERE term IN (SELECT term FROM besom_term
    WHERE raised_at < ?1
      AND term < (SELECT term FROM besom_term ORDER BY term DESC LIMIT 1 OFFSET ?3)
@@ -230,7 +230,7 @@ fn prune_nodes(tx: &Tx<'_>, cutoff: Time, limit: u32) -> Job<u64> {
     Ok(removed as u64)
 }
 
-/// Connections and idle timers that nobody will ask about again: a host that was killed closes none.
+/// Connections and idle timers that no query needs any more: a killed host closes none of its own.
 const ACTIVITY: [&str; 2] = [
     "DELETE FROM besom_activity WHERE (key, connection) IN
        (SELECT key, connection FROM besom_activity WHERE seen_at < ?1 LIMIT ?2)",

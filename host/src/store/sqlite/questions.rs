@@ -1,8 +1,9 @@
-//! The time of guards that ask for rows by conditions, within a transaction of the one writer.
+//! The time limit of guards that search rows by conditions, within a transaction of the single
+//! writer.
 //!
-//! What such a question costs depends on what is in the table, and everything else that writes
-//! waits for it, the lease of the leadership included. So all of them together have a time in each
-//! transaction, and the one that is asked when it is up is interrupted.
+//! The cost of such a guard depends on the table's content, and every other write waits for it,
+//! including the renewal of the leadership's lease. All of them together therefore have a time
+//! limit in each transaction, and the guard that is running when it expires is interrupted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,23 +14,23 @@ use rusqlite::{Connection, ErrorCode};
 use super::error::Failure;
 use crate::ports::store::Error;
 
-/// So many steps of the database's machine pass between two looks at the clock.
+/// Instructions of SQLite's virtual machine between two checks of the clock.
 const STEPS: i32 = 1_000;
-/// No question is under way.
+/// No guard is running.
 const NEVER: u64 = u64::MAX;
 
-/// See the module.
+/// Limits the time of guards on one connection.
 pub(super) struct Questions {
     max: Duration,
     opened: Instant,
-    /// When the one under way ends, in microseconds from `opened`.
+    /// The deadline of the running guard, in microseconds since `opened`.
     until: AtomicU64,
-    /// What those of this transaction have taken, in microseconds.
+    /// The time that guards of this transaction have used, in microseconds.
     spent: AtomicU64,
 }
 
 impl Questions {
-    /// Watches over a connection.
+    /// Installs the limit on a connection.
     pub(super) fn watch(conn: &mut Connection, max: Duration) -> rusqlite::Result<Arc<Questions>> {
         let (until, spent) = (AtomicU64::new(NEVER), AtomicU64::new(0));
         let questions = Arc::new(Questions { max, opened: Instant::now(), until, spent });
@@ -38,13 +39,13 @@ impl Questions {
         Ok(questions)
     }
 
-    /// A transaction begins.
+    /// Starts the budget of a new transaction.
     pub(super) fn begin(&self) {
         self.until.store(NEVER, Ordering::Relaxed);
         self.spent.store(0, Ordering::Relaxed);
     }
 
-    /// Asks one.
+    /// Runs a guard's query within the limit.
     pub(super) fn ask<T>(&self, ask: impl FnOnce() -> rusqlite::Result<T>) -> Result<T, Failure> {
         let since = self.now();
         let left = micros(self.max).saturating_sub(self.spent.load(Ordering::Relaxed));
@@ -72,8 +73,8 @@ fn micros(span: Duration) -> u64 {
     u64::try_from(span.as_micros()).unwrap_or(NEVER - 1)
 }
 
-/// The batch cannot be taken as it is: its items come back one by one, and the one whose own
-/// questions take so long has failed.
+/// The batch cannot be committed as a whole: its items are retried one by one, and an item whose
+/// own guards take this long fails.
 fn too_long(max: Duration) -> Error {
     Error::Invalid(format!(
         "guards on rows by conditions (`exists`, `absent`) took longer than {} ms \

@@ -1,7 +1,7 @@
 //! The jobs that wait for the writer, in lanes.
 //!
-//! A job of a higher lane goes first; so that nothing starves, after [`PASSED_OVER_MAX`] jobs
-//! that overtook a waiting one, the lowest waiting lane has its turn.
+//! A job of a higher lane goes first. So that nothing starves, the lowest waiting lane is served
+//! after [`PASSED_OVER_MAX`] jobs have overtaken it.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex};
@@ -9,11 +9,11 @@ use std::sync::{Condvar, Mutex};
 /// The lanes, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
-    /// The lease, the fence.
+    /// The lease and the fence.
     Lease,
-    /// Commits with items that are due.
+    /// Commits with due items.
     Due,
-    /// Everything else.
+    /// All other jobs.
     Normal,
     /// Commits that delete read sets, imports, pruning.
     Heavy,
@@ -24,7 +24,7 @@ const LANES: usize = 4;
 /// How many jobs may overtake a waiting one of a lower lane.
 const PASSED_OVER_MAX: u32 = 16;
 
-/// A priority queue of a few lanes, closed when its owner goes.
+/// A priority queue with a few lanes; it is closed when its owner ends.
 pub(super) struct Queue<J> {
     state: Mutex<State<J>>,
     filled: Condvar,
@@ -43,7 +43,7 @@ impl<J> Queue<J> {
         Queue { state, filled: Condvar::new() }
     }
 
-    /// Adds a job; gives it back if the queue is closed.
+    /// Adds a job; returns it if the queue is closed.
     pub(super) fn push(&self, lane: Lane, job: J) -> Result<(), J> {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         if state.closed {
@@ -54,7 +54,7 @@ impl<J> Queue<J> {
         Ok(())
     }
 
-    /// The next job, waiting for one; none once the queue is closed and empty.
+    /// Waits for the next job; none once the queue is closed and empty.
     pub(super) fn pop(&self) -> Option<J> {
         let mut state = self.state.lock().unwrap_or_else(|e| e.into_inner());
         loop {
@@ -68,7 +68,7 @@ impl<J> Queue<J> {
         }
     }
 
-    /// No more jobs; those that wait are still done.
+    /// Accepts no more jobs; waiting ones are still done.
     pub(super) fn close(&self) {
         self.state.lock().unwrap_or_else(|e| e.into_inner()).closed = true;
         self.filled.notify_all();

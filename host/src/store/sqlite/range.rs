@@ -1,10 +1,10 @@
 //! Range reads: keyset paging over a declared index.
 //!
-//! Rows come in the order of (index columns, key), which is total. A page ends with the
-//! values of these columns in its last row; the next one goes on behind them in a staircase
-//! of plain index ranges: the same values but a later last column, then the same but a later
-//! last column but one, and so on. Unlike a comparison of whole rows this is right for NULL,
-//! and every step is one seek.
+//! Rows are ordered by (index columns, key), which is a total order. A page ends with the values of
+//! these columns in its last row. The next page continues after them in a staircase of plain index
+//! ranges: first equal values but a later last column, then equal values but a later second-to-last
+//! column, and so on. Unlike a comparison of whole rows this is correct for NULL, and every step is
+//! one seek.
 
 use besom_core::collection::Column;
 use besom_core::ids::Tenant;
@@ -23,13 +23,13 @@ use super::values::{Round, cells};
 use crate::ports::store::{Range, RangePage};
 use crate::store::record::room::Room;
 
-/// Where a page ended.
+/// The position at which a page ended.
 #[derive(Serialize, Deserialize)]
 struct Cursor {
     /// The tenant, in a read over all tenants.
     tenant: Option<Tenant>,
-    /// The values of the ordering columns as the database holds them; none: before the
-    /// tenant's first row.
+    /// The values of the ordering columns as the database stores them; none: before the tenant's
+    /// first row.
     at: Option<Vec<Value>>,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn read(
     let cursor: Option<Cursor> = match &range.after {
         None => None,
         Some(bytes) => Some(postcard::from_bytes(bytes).map_err(|_| {
-            invalid(format!("the cursor of a read of {:?} is not one", range.collection))
+            invalid(format!("the cursor of a read of {:?} is invalid", range.collection))
         })?),
     };
     let mut reading = Reading::new(conn, table, range, room)?;
@@ -54,7 +54,7 @@ pub(super) fn read(
         let next = reading.read(conn, tenant, at)?;
         return reading.page(next.map(|at| Cursor { tenant: None, at: Some(at) }));
     }
-    // Over all tenants: one after the other, a seek each.
+    // Over all tenants: one after the other, one seek each.
     let (mut current, mut at) = match cursor {
         Some(Cursor { tenant: Some(t), at }) => (Some(t), at),
         _ => (next_tenant(conn, table, None, range.descending)?, None),
@@ -71,8 +71,8 @@ pub(super) fn read(
     reading.page(None)
 }
 
-/// What is wrong with the plan of a page that goes on behind a row, over an index of the mapping.
-/// The first page may well come in order where the second one has to be sorted.
+/// The fault in the plan of a page that continues after a row, over an index of the mapping. The
+/// first page may come in order while the second has to be sorted.
 pub(super) fn fault_of_next_page(
     conn: &Connection,
     table: &Table,
@@ -86,7 +86,7 @@ pub(super) fn fault_of_next_page(
     };
     let reading = Reading::new(conn, table, &range, Room::new(u64::MAX))?;
     let tenant = table.tenant().map(|_| Tenant::from(""));
-    // No plan depends on what the values are.
+    // The plan does not depend on the values.
     let behind = vec![Value::Integer(0); reading.order.len()];
     for equal in (0..behind.len()).rev() {
         let (mut sql, mut params) = (String::new(), Vec::new());
@@ -100,26 +100,25 @@ pub(super) fn fault_of_next_page(
     Ok(None)
 }
 
-/// A page while it is read.
+/// The state of reading a page.
 struct Reading<'a> {
-    /// By which index, as the statement says it.
+    /// The index, as named in the statement.
     hint: String,
     table: &'a Table,
     range: &'a Range,
     /// The columns after the prefix that order the rows.
     order: Vec<String>,
-    /// What is selected: the caller's columns, the key, the order, and whether the
-    /// conditions hold.
+    /// The select list: the caller's columns, the key, the order, and whether the conditions hold.
     select: String,
     columns: Vec<Column>,
     key: Vec<Column>,
     page: RangePage,
     bytes: usize,
-    /// The page ends at about so many.
+    /// The approximate size of a page.
     bytes_max: usize,
-    /// What a single row may have.
+    /// The size limit of a single row.
     room: Room,
-    /// The ordering columns of the last row looked at, within the tenant.
+    /// The ordering columns of the last row examined, within the tenant.
     last: Option<Vec<Value>>,
 }
 
@@ -138,7 +137,7 @@ impl<'a> Reading<'a> {
             return Err(invalid(format!("the prefix is longer than the index {index:?}")).into());
         }
         if range.prefix.len() == index.len() && (range.lower.is_some() || range.upper.is_some()) {
-            return Err(invalid(format!("there is no column for bounds in {index:?}")).into());
+            return Err(invalid(format!("{index:?} has no column left for bounds")).into());
         }
         let mut order: Vec<String> = Vec::new();
         for name in index[range.prefix.len()..].iter().chain(&table.collection.key) {
@@ -161,7 +160,7 @@ impl<'a> Reading<'a> {
             select.push_str(&names);
         }
         let key = if range.keys { key } else { Vec::new() };
-        // Without an index the read is over the key, which is the table itself.
+        // Without an index the read uses the key, which is the table itself.
         let hint = match &range.index {
             Some(_) => hint::of_range(conn, table, index)?,
             None => String::new(),
@@ -193,7 +192,7 @@ impl<'a> Reading<'a> {
         Ok(self.page)
     }
 
-    /// Reads on within one tenant; returns where it stopped if rows are left.
+    /// Continues within one tenant; returns where it stopped if rows are left.
     fn read(
         &mut self,
         conn: &Connection,
@@ -205,7 +204,7 @@ impl<'a> Reading<'a> {
             return self.step(conn, tenant, &[], None);
         };
         if after.len() != self.order.len() {
-            return Err(invalid("the cursor is of another read".to_owned()).into());
+            return Err(invalid("the cursor belongs to another read".to_owned()).into());
         }
         for equal in (0..after.len()).rev() {
             let stopped = self.step(conn, tenant, &after[..equal], Some(&after[equal]))?;
@@ -216,8 +215,8 @@ impl<'a> Reading<'a> {
         Ok(None)
     }
 
-    /// One range of the index: equal values for the first ordering columns, and the next one
-    /// strictly behind a value.
+    /// Reads one range of the index: equal values for the first ordering columns, and the next one
+    /// strictly after a value.
     fn step(
         &mut self,
         conn: &Connection,
@@ -226,7 +225,7 @@ impl<'a> Reading<'a> {
         behind: Option<&Value>,
     ) -> Job<Option<Vec<Value>>> {
         let range = self.range;
-        // Descending, NULL comes last: behind a value there are lower values, then NULL.
+        // In descending order NULL comes last: a value is followed by lower values, then NULL.
         let nulls_last = range.descending && behind.is_some_and(|v| *v != Value::Null);
         let steps: &[Behind] = match behind {
             None => &[Behind::Anything],
@@ -249,8 +248,8 @@ impl<'a> Reading<'a> {
         Ok(None)
     }
 
-    /// Whether the range is the whole of a table without tenants, in order: then its first
-    /// page begins at its first row, and the plan may say so.
+    /// Whether the range is the whole of a table without tenants, in order: then the first page
+    /// starts at the first row, and the plan may show a full read.
     fn whole_table(&self, equal: &[Value], behind: Option<&Value>) -> bool {
         self.table.tenant().is_none()
             && self.range.prefix.is_empty()
@@ -330,7 +329,7 @@ impl<'a> Reading<'a> {
         Ok(())
     }
 
-    /// Takes rows until the page is full; returns where, if it got full.
+    /// Reads rows until the page is full; returns the position if it is.
     fn rows(
         &mut self,
         conn: &Connection,
@@ -341,7 +340,7 @@ impl<'a> Reading<'a> {
         let mut rows = statement.query(params_from_iter(params))?;
         while let Some(row) = rows.next()? {
             if self.full() {
-                // There is at least one more row: the page ends behind the last one taken.
+                // There is at least one more row: the page ends after the last one taken.
                 return Ok(self.last.take());
             }
             self.page.scanned += 1;
@@ -357,7 +356,7 @@ impl<'a> Reading<'a> {
                     self.page.keys.push(cells(row, keys_at, self.key.iter())?);
                 }
             }
-            // Only where the page may end here: the next page goes on behind this row.
+            // Only if the page may end here: the next page continues after this row.
             if self.full() {
                 let last: rusqlite::Result<_> =
                     (order_at..end).map(|i| Ok(raw_value(row.get_ref(i)?))).collect();
@@ -368,7 +367,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// A cell as it is, whatever its column promises: a cursor has to find its way back to it.
+/// A cell as stored, whatever its column's kind: a cursor has to find its position again.
 fn raw_value(cell: ValueRef<'_>) -> Value {
     match cell {
         ValueRef::Null => Value::Null,
@@ -379,7 +378,7 @@ fn raw_value(cell: ValueRef<'_>) -> Value {
     }
 }
 
-/// See [`raw_value`].
+/// Reverses [`raw_value`].
 fn raw_cell(value: &Value) -> ToSqlOutput<'_> {
     match value {
         Value::Integer(i) => ToSqlOutput::from(*i),
@@ -390,7 +389,7 @@ fn raw_cell(value: &Value) -> ToSqlOutput<'_> {
     }
 }
 
-/// What the column behind the equal ones has to be.
+/// The condition on the column after the equal ones.
 #[derive(Clone, Copy)]
 enum Behind {
     Anything,

@@ -15,7 +15,7 @@ use crate::ports::store::{Error, Result};
 /// Prepared statements kept per read connection.
 const STATEMENTS: usize = 128;
 
-/// A pool of read-only connections, opened as they are needed.
+/// A pool of read-only connections, opened on demand.
 pub(super) struct Readers {
     path: PathBuf,
     place: Place,
@@ -24,7 +24,7 @@ pub(super) struct Readers {
     wait_max: Duration,
 }
 
-/// A connection out of the pool, with the permit to have it.
+/// A connection from the pool, with its permit.
 pub(super) struct Reader {
     pub(super) conn: Connection,
     permit: OwnedSemaphorePermit,
@@ -41,7 +41,7 @@ impl Readers {
         Arc::new(Readers { path, place, idle: Mutex::new(Vec::new()), room, wait_max })
     }
 
-    /// A connection, waiting for one if all are in use.
+    /// Takes a connection; waits if all are in use.
     pub(super) async fn take(&self) -> Result<Reader> {
         let room = Arc::clone(&self.room);
         let permit = tokio::time::timeout(self.wait_max, room.acquire_owned())
@@ -52,7 +52,7 @@ impl Readers {
         let conn = match idle {
             Some(conn) => conn,
             None => {
-                // What is read must be the file that is written.
+                // The file that is read must be the one that is written.
                 self.place.check()?;
                 self.open().map_err(|e| classify(&e))?
             }
@@ -60,7 +60,7 @@ impl Readers {
         Ok(Reader { conn, permit })
     }
 
-    /// Puts a connection back, with no transaction open.
+    /// Returns a connection without an open transaction.
     pub(super) fn put(&self, reader: Reader) {
         let Reader { conn, permit } = reader;
         if conn.is_autocommit() || conn.execute_batch("ROLLBACK").is_ok() {
@@ -69,7 +69,7 @@ impl Readers {
         drop(permit);
     }
 
-    /// Does `job` in one read transaction, off the caller's thread.
+    /// Runs `job` in one read transaction, outside the caller's thread.
     pub(super) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         job: impl FnOnce(&Connection) -> Job<T> + Send + 'static,
@@ -82,7 +82,7 @@ impl Readers {
             done.map_err(Error::from)
         })
         .await
-        .unwrap_or_else(|e| Err(Error::Unavailable(format!("a fault in a reader: {e}"))))
+        .unwrap_or_else(|e| Err(Error::Unavailable(format!("a reader failed: {e}"))))
     }
 
     fn open(&self) -> rusqlite::Result<Connection> {

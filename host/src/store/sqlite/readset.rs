@@ -29,7 +29,7 @@ fn push_run<'v>(
 }
 
 impl Effects<'_> {
-    /// Whether every row of the set is still there.
+    /// Whether every row of the set still exists.
     pub(super) fn complete(&self, set: &ReadSet) -> Result<bool, Stop> {
         let table = self.mapping.table(&set.collection)?;
         match shape(&table.collection, set) {

@@ -1,4 +1,4 @@
-//! Slots, runs and task states: what was decided about the schedules.
+//! Slots, runs and task states: the decisions about schedules.
 
 use besom_core::ids::{RunId, TaskName, Term};
 use besom_core::time::Time;
@@ -25,7 +25,7 @@ pub(super) fn decide_slots(
     write_decision(tx, fence.term, decision)
 }
 
-/// The same for a caller that has checked the fence.
+/// Like `decide_slots`, for a caller that has checked the fence.
 pub(super) fn write_decision(
     tx: &mut Tx<'_>,
     term: Term,
@@ -54,7 +54,7 @@ pub(super) fn write_decision(
     Ok(ids)
 }
 
-/// Whether the store stands where something was decided from.
+/// Whether the store is in the state that a decision was based on.
 fn stands_at(tx: &mut Tx<'_>, seen: &Seen) -> Job<bool> {
     let row: Option<(Option<i64>, String)> = tx
         .conn
@@ -65,7 +65,7 @@ fn stands_at(tx: &mut Tx<'_>, seen: &Seen) -> Job<bool> {
     Ok(seen.is_at(last_slot.map(Time), &parse::<Vec<Time>>(&queued)?))
 }
 
-/// The runs of a late copy of a decision, where this term has started them.
+/// The runs of a late copy of a decision, if this term has started them.
 fn started_before(
     tx: &mut Tx<'_>,
     term: Term,
@@ -80,8 +80,8 @@ fn started_before(
     Ok(late_copy(task, decision, ids)?)
 }
 
-/// The run that a slot has, with its term: one that is scheduled, or started at a takeover, is
-/// its only one.
+/// The existing run of a slot, with its term: a scheduled run, or one started at a takeover, is the
+/// slot's only run.
 fn run_of_slot(tx: &mut Tx<'_>, run: &NewRun) -> Job<Option<(u64, u64)>> {
     let task = tx.task(&run.task)?;
     let trigger = json(&run.trigger)?;
@@ -99,11 +99,14 @@ fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
     let trigger = json(&run.trigger)?;
     if matches!(run.trigger, Trigger::Schedule | Trigger::Takeover) {
         match run_of_slot(tx, run)? {
-            // This leadership has started it: the answer was lost.
+            // This leadership has started it: only the answer was lost.
             Some((id, of)) if of == term.0 => return Ok(RunId(id)),
             Some(_) => {
                 let (name, slot) = (&run.task, run.slot);
-                return Err(Error::Invalid(format!("{name} has a run for the slot {slot}")).into());
+                return Err(Error::Invalid(format!(
+                    "{name} already has a run for the slot {slot}"
+                ))
+                .into());
             }
             None => {}
         }
@@ -132,8 +135,8 @@ fn start(tx: &mut Tx<'_>, term: Term, run: &NewRun) -> Job<RunId> {
     Ok(RunId(u64::try_from(tx.conn.last_insert_rowid()).unwrap_or(0)))
 }
 
-/// Adds a row to the slot history, or prolongs an equal last one. What is written already is
-/// not written again.
+/// Adds a row to the slot history, or extends an equal last one. A row that exists is not written
+/// again.
 fn write_slot(tx: &mut Tx<'_>, slot: &SlotRecord, run: Option<RunId>) -> Job<()> {
     let task = tx.task(&slot.task)?;
     let outcome = json(&slot.outcome)?;
@@ -179,7 +182,7 @@ fn write_slot(tx: &mut Tx<'_>, slot: &SlotRecord, run: Option<RunId>) -> Job<()>
     Ok(())
 }
 
-/// Everything but the pause, which only commands change.
+/// Writes every field but the pause, which only commands change.
 fn write_state(tx: &mut Tx<'_>, state: &TaskState) -> Job<()> {
     let task = tx.task(&state.task)?;
     tx.conn
@@ -197,7 +200,7 @@ fn write_state(tx: &mut Tx<'_>, state: &TaskState) -> Job<()> {
     Ok(())
 }
 
-/// Ends the scan of a run, and the run where nothing of it is in the log.
+/// Ends the scan of a run, and the run if it has nothing in the log.
 pub(super) fn end_scan(
     tx: &mut Tx<'_>,
     fence: &Fence,
@@ -223,7 +226,7 @@ pub(super) fn end_scan(
     ended.ok_or_else(|| Error::Invalid(format!("there is no run {run}")).into())
 }
 
-/// Marks a scan as ended; says whether it was open.
+/// Marks a scan as ended; returns whether it was open.
 pub(super) fn close_scan(tx: &Tx<'_>, run: RunId, error: Option<&str>) -> Job<bool> {
     let closed = tx
         .conn
@@ -234,7 +237,7 @@ pub(super) fn close_scan(tx: &Tx<'_>, run: RunId, error: Option<&str>) -> Job<bo
     Ok(closed == 1)
 }
 
-/// The states of all tasks seen.
+/// The states of all known tasks.
 pub(super) fn task_states(conn: &Connection) -> Job<Vec<TaskState>> {
     let mut statement = conn.prepare_cached(
         "SELECT name, schedule, last_slot, paused_by, paused_reason, paused_since, tenant_cursor,
@@ -286,7 +289,7 @@ pub(super) fn runs(conn: &Connection, task: Option<&TaskName>, limit: u32) -> Jo
     }
 }
 
-/// The newest run of a task whose scan came to its end without an error.
+/// The newest run of a task whose scan ended without an error.
 pub(super) fn last_scanned(conn: &Connection, task: &TaskName) -> Job<Option<Run>> {
     let sql = format!(
         "{RUN} WHERE r.task = (SELECT id FROM besom_task WHERE name = ?1) AND r.scan_done
@@ -365,10 +368,10 @@ pub(super) fn slots(
 
 /// A value as JSON text.
 pub(super) fn json<T: serde::Serialize>(value: &T) -> Job<String> {
-    serde_json::to_string(value).map_err(|e| Error::Invalid(format!("no JSON: {e}")).into())
+    serde_json::to_string(value).map_err(|e| Error::Invalid(format!("invalid JSON: {e}")).into())
 }
 
-/// A value from JSON text that the store wrote.
+/// Parses JSON text that the store wrote.
 pub(super) fn parse<T: serde::de::DeserializeOwned>(text: &str) -> Job<T> {
     serde_json::from_str(text)
         .map_err(|e| Error::Invalid(format!("a value of the store cannot be read: {e}")).into())

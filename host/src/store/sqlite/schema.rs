@@ -1,11 +1,11 @@
 //! The engine's own tables and their migrations.
 //!
-//! Every table begins with `besom_`. A tenant column holds the tenant's text, or the integer 0
-//! where there is none; a due column holds microseconds, or the empty text: so both are
-//! values like any other in a unique key. Tasks are interned (`besom_task.id`).
+//! The name of every table begins with `besom_`. A tenant column contains the tenant's text, or the
+//! integer 0 if there is none; a due column contains microseconds, or the empty text. Both are thus
+//! ordinary values in a unique key. Tasks are interned (`besom_task.id`).
 //!
-//! One item is one row in exactly one of log, timer, retry or dead, and while it is in one of
-//! the first three, one row in `besom_waiting`, whose key is the identity.
+//! An item is one row in exactly one of log, timer, retry or dead. While it is in one of the first
+//! three, it also has one row in `besom_waiting`, whose key is the identity.
 
 use rusqlite::{Connection, OptionalExtension};
 
@@ -15,7 +15,7 @@ use crate::ports::store::Error;
 /// The version that this program writes and reads.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// Migration `n` leads from version `n` to version `n + 1`. A published one never changes.
+/// Migration `n` leads from version `n` to version `n + 1`. A published migration never changes.
 const MIGRATIONS: &[&str] = &[
     include_str!("schema_1.sql"),
     include_str!("schema_2.sql"),
@@ -28,15 +28,15 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema_9.sql"),
 ];
 
-/// What a store was created with.
+/// The parameters that the store was created with.
 pub(super) struct Foundation {
     /// Its number of partitions.
     pub(super) partitions: u32,
-    /// Its name.
+    /// Its unique identity.
     pub(super) identity: String,
 }
 
-/// What a store of this version was created with; none: it has yet to be created or migrated.
+/// The parameters of a store of this version; none: it has yet to be created or migrated.
 fn founded(conn: &mut Connection) -> Job<Option<Foundation>> {
     let tx = conn.transaction()?;
     let known: i64 = tx.query_row(
@@ -57,10 +57,10 @@ fn founded(conn: &mut Connection) -> Job<Option<Foundation>> {
     Ok(Some(Foundation { partitions, identity }))
 }
 
-/// Brings the engine's tables to [`VERSION`] and returns what the store was created with. A
-/// new one is created with `partitions`.
+/// Migrates the engine's tables to [`VERSION`] and returns the store's parameters. A new store is
+/// created with `partitions`.
 pub(super) fn migrate(conn: &mut Connection, partitions: u32, now: i64) -> Job<Foundation> {
-    // Where nothing is to be done, nothing waits for another writer: who only reads needs none.
+    // If there is nothing to migrate, this waits for no other writer: a reader needs none.
     if let Some(founded) = founded(conn)? {
         return Ok(founded);
     }
@@ -74,8 +74,8 @@ pub(super) fn migrate(conn: &mut Connection, partitions: u32, now: i64) -> Job<F
         .unwrap_or(0);
     if found > VERSION {
         return Err(Error::Invalid(format!(
-            "the store has schema version {found}, this program knows versions up to {VERSION}: \
-             use the version of besom that wrote it, or a newer one"
+            "the store has schema version {found}, but this program supports versions up to \
+             {VERSION}: use the version of besom that wrote it, or a newer one"
         ))
         .into());
     }

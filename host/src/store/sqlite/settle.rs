@@ -1,4 +1,4 @@
-//! Where an item goes at the end of an execution: history, retries, dead letters.
+//! The end of an item's execution: history, retries, dead letters.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Books<'c> {
     /// The number of the commit's row.
     pub(super) commit: i64,
     pub(super) tally: Tally,
-    /// What every item needs is prepared once.
+    /// The statement that every item needs, prepared once.
     no_longer_waits: CachedStatement<'c>,
     into_history: CachedStatement<'c>,
     /// What may block items, by task.
@@ -30,7 +30,7 @@ pub(super) struct Books<'c> {
 }
 
 impl<'c> Books<'c> {
-    /// Opens the books. Its row is written by [`Books::close`].
+    /// Opens the books. [`Books::close`] writes the commit's row.
     pub(super) fn open(tx: &mut Tx<'c>) -> Job<Books<'c>> {
         Ok(Books {
             commit: tx.number()?,
@@ -62,7 +62,7 @@ impl<'c> Books<'c> {
         Ok(())
     }
 
-    /// The item has left the place where it waited.
+    /// Records that the item has left the place where it was waiting.
     pub(super) fn took(&mut self, task: i64, item: &Item, source: Source) {
         let delta = self.tally.of(task, item.identity.tenant.as_ref());
         match source {
@@ -75,7 +75,7 @@ impl<'c> Books<'c> {
         }
     }
 
-    /// The item's changes were applied.
+    /// Records that the item's changes were applied.
     pub(super) fn committed(
         &mut self,
         tx: &mut Tx<'_>,
@@ -88,7 +88,7 @@ impl<'c> Books<'c> {
         self.leaves(task, item)?;
         let blocks = self.blocks(tx, task)?;
         if blocks.settled {
-            // What was done is no longer left alone.
+            // A committed item is no longer settled or discarded.
             unblock(tx, task, item)?;
         }
         if blocks.dead {
@@ -114,7 +114,7 @@ impl<'c> Books<'c> {
         Ok(blocks)
     }
 
-    /// Open dead letters of what has now been done are resolved. They stay in the books.
+    /// Resolves open dead letters of items that have been committed. They stay in the books.
     fn resolve(&mut self, tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
         let tenant = tenant_cell(item.identity.tenant.as_ref());
         let mut statement = tx.conn.prepare_cached(
@@ -131,7 +131,7 @@ impl<'c> Books<'c> {
         Ok(())
     }
 
-    /// The item goes on, or ends, without effects. `said` is appended to the reason.
+    /// Ends or moves the item without effects. `said` is appended to the reason.
     pub(super) fn settle(
         &mut self,
         tx: &mut Tx<'_>,
@@ -152,7 +152,7 @@ impl<'c> Books<'c> {
                 if *settled {
                     unblock(tx, task, item)?;
                     block(tx, task, item, false)?;
-                    // Asked anew from here on: there is one now.
+                    // Read again from here on, because there is a dead letter now.
                     self.blocks.remove(&task);
                 }
                 let remarks =
@@ -222,7 +222,7 @@ impl<'c> Books<'c> {
         Ok(id)
     }
 
-    /// The item waits no longer.
+    /// Removes the item from the waiting ones.
     fn leaves(&mut self, task: i64, item: &Item) -> Job<()> {
         self.no_longer_waits.execute(params![
             task,
@@ -234,18 +234,18 @@ impl<'c> Books<'c> {
     }
 }
 
-/// Whether anything of a task blocks an identity, of any of its items. Most tasks have
-/// nothing that does, and then no item is looked up.
+/// Whether anything of a task may block an identity, for any of its items. For most tasks nothing
+/// does, and then no item is looked up.
 #[derive(Clone, Copy)]
 pub(super) struct Blocks {
-    /// A version is settled, or given up.
+    /// A version was settled or discarded.
     pub(super) settled: bool,
-    /// There is a dead letter, perhaps a resolved one.
+    /// There is a dead letter, possibly a resolved one.
     pub(super) dead: bool,
 }
 
 impl Blocks {
-    /// As it is now.
+    /// The current state.
     pub(super) fn of(tx: &Tx<'_>, task: i64) -> Job<Blocks> {
         let any = |sql| -> Job<bool> { Ok(tx.conn.prepare_cached(sql)?.exists([task])?) };
         Ok(Blocks {
@@ -255,7 +255,7 @@ impl Blocks {
     }
 }
 
-/// Nothing blocks the identity any more.
+/// Removes all blocks of the identity.
 fn unblock(tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
     let tenant = tenant_cell(item.identity.tenant.as_ref());
     tx.conn
@@ -266,7 +266,8 @@ fn unblock(tx: &Tx<'_>, task: i64, item: &Item) -> Job<()> {
     Ok(())
 }
 
-/// Blocks the item's version: the task has settled it, or (`given_up`) a person has.
+/// Blocks the item's version: the task has settled it, or an operator has discarded it
+/// (`given_up`).
 pub(super) fn block(tx: &Tx<'_>, task: i64, item: &Item, given_up: bool) -> Job<()> {
     let tenant = tenant_cell(item.identity.tenant.as_ref());
     let due = DueCell(item.identity.due);
@@ -280,7 +281,7 @@ pub(super) fn block(tx: &Tx<'_>, task: i64, item: &Item, given_up: bool) -> Job<
     Ok(())
 }
 
-/// Puts an item into the retries, under a number that was never used.
+/// Moves an item to the retries, under an unused number.
 pub(super) fn put_retry(
     tx: &mut Tx<'_>,
     task: i64,

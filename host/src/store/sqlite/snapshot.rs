@@ -1,7 +1,7 @@
 //! A snapshot: one read transaction, open for a bounded time.
 //!
-//! An open snapshot keeps the WAL from being reset, so it is closed when its time is over,
-//! whether its holder is still there or not; a read that runs then is interrupted.
+//! An open snapshot keeps the WAL from being reset, so it is closed when its time is over, whether
+//! its holder still exists or not; a read in progress is interrupted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,8 +22,8 @@ use super::{lookup, outbox, range, tenants};
 use crate::ports::store::{Delivery, Error, Range, RangePage, Result, Snapshot};
 use crate::store::record::room::Room;
 
-/// Of a read that was given up.
-const SLOW: &str = "a read was ended: the time of the call was up";
+/// The error of an interrupted read.
+const SLOW: &str = "a read was cancelled: the call exceeded its deadline";
 
 /// See [`crate::ports::store::Store::snapshot`].
 pub(super) struct SqliteSnapshot {
@@ -39,28 +39,28 @@ struct Inner {
     mapping: Arc<Mapping>,
     open_max: Duration,
     watch: Arc<Watch>,
-    /// What one read may return, in bytes.
+    /// The maximum size of one read's result, in bytes.
     bytes_max: AtomicU64,
-    /// Rows that questions have looked at, about.
+    /// The approximate number of rows that questions have read.
     looked: AtomicU64,
 }
 
-/// What a read is stopped by while it runs.
+/// Interrupts a read at its deadline.
 struct Watch {
     opened: Instant,
-    /// When reads end, in microseconds from `opened`.
+    /// The deadline of reads, in microseconds since `opened`.
     until: AtomicU64,
-    /// Steps of the database's machine, by thousands.
+    /// Instructions of SQLite's virtual machine, in thousands.
     steps: AtomicU64,
 }
 
-/// So many steps of the database's machine pass between two looks: some tens of microseconds.
+/// Instructions of SQLite's virtual machine between two checks: some tens of microseconds.
 const STEPS: u32 = 1_000;
-/// About so many steps a row takes that is looked at and left out.
+/// The approximate number of instructions for a row that is examined and rejected.
 const STEPS_PER_ROW: u64 = 10;
 
 impl Watch {
-    /// Called while a read runs; true ends it.
+    /// Called during a read; true interrupts it.
     fn is_over(&self) -> bool {
         self.steps.fetch_add(1, Ordering::Relaxed);
         self.is_late()
@@ -71,7 +71,7 @@ impl Watch {
     }
 }
 
-/// Opens a snapshot; the first read pins what it sees.
+/// Opens a snapshot; the first read fixes its view.
 pub(super) async fn open(
     pool: &Arc<Readers>,
     mapping: Arc<Mapping>,
@@ -113,7 +113,7 @@ impl Inner {
     fn close(&self) {
         let reader = self.reader.lock().unwrap_or_else(|e| e.into_inner()).take();
         if let Some(mut reader) = reader {
-            // It fails where no handler can be set at all, and then none was.
+            // It fails if no handler can be set at all, and then none was set.
             let _ = reader.conn.progress_handler(0, None::<fn() -> bool>);
             self.pool.put(reader);
         }
@@ -140,9 +140,9 @@ impl Drop for Inner {
 }
 
 impl SqliteSnapshot {
-    /// Does `job` on the thread of the guest that reads. It has nothing else to do meanwhile,
-    /// and most reads take a few microseconds: handing one to another thread, and waiting to
-    /// be woken, takes many times that.
+    /// Runs `job` on the thread of the reading guest. That thread has nothing else to do, and most
+    /// reads take a few microseconds: handing one to another thread and waiting to be woken would
+    /// take many times longer.
     fn read<T>(&self, job: impl FnOnce(&Connection, &Mapping) -> Job<T>) -> Result<T> {
         let inner = &self.inner;
         let guard = inner.reader.lock().unwrap_or_else(|e| e.into_inner());
@@ -166,13 +166,13 @@ impl SqliteSnapshot {
         Room::new(self.inner.bytes_max.load(Ordering::Relaxed))
     }
 
-    /// A read that returns no rows, of which is counted how many it has looked at.
+    /// Runs a read that returns no rows, and counts the rows that it has examined.
     fn question<T>(&self, job: impl FnOnce(&Connection, &Mapping) -> Job<T>) -> Result<T> {
         let steps = || self.inner.watch.steps.load(Ordering::Relaxed);
         let before = steps();
         let answer = self.read(job);
-        // A statement that is kept goes on counting where it was: the first look may be owed to
-        // the questions before this one.
+        // A cached statement continues its counter: the first check may belong to earlier
+        // questions.
         let looks = (steps() - before).saturating_sub(1);
         self.inner.looked.fetch_add(looks * u64::from(STEPS) / STEPS_PER_ROW, Ordering::Relaxed);
         answer

@@ -1,5 +1,4 @@
-//! Streams that have lost items, or hold rows that cannot be read: how they stand, and their
-//! repair.
+//! Streams that have lost items or contain unreadable rows: their state, and their repair.
 
 use std::collections::HashSet;
 
@@ -15,7 +14,7 @@ use super::waiting::task_id;
 use super::writer::Tx;
 use crate::ports::store::{Repaired, Stream, StreamRow};
 
-/// Streams with items that are not acknowledged, and how many of these are there.
+/// Streams with unacknowledged items, and the number of items that exist.
 pub(super) fn rows(conn: &Connection, task: Option<&TaskName>) -> Job<Vec<StreamRow>> {
     let mut statement = conn.prepare_cached(
         "SELECT t.name, s.part, s.acked, s.tail,
@@ -32,7 +31,7 @@ pub(super) fn rows(conn: &Connection, task: Option<&TaskName>) -> Job<Vec<Stream
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Numbers the broken streams of a task anew, and writes off what they have lost.
+/// Renumbers the broken streams of a task, and writes off what they have lost.
 pub(super) fn repair(tx: &mut Tx<'_>, task: &TaskName) -> Job<Repaired> {
     let Some(id) = task_id(tx.conn, task)? else { return Ok(Repaired::default()) };
     let mut repaired = Repaired::default();
@@ -46,7 +45,7 @@ pub(super) fn repair(tx: &mut Tx<'_>, task: &TaskName) -> Job<Repaired> {
         for seq in &stream.unreadable {
             tx.conn.prepare_cached(remove)?.execute(params![id, part, seq])?;
         }
-        // Behind every number that was ever given: none is met on the way.
+        // Numbers above all that were ever used cannot collide with existing ones.
         let last = stream.readable.last().max(stream.unreadable.last());
         let base = last.map_or(tail, |last| tail.max(*last));
         let mut next = base;
@@ -80,14 +79,14 @@ struct Rows {
 }
 
 impl Rows {
-    /// Whether every number up to the tail is there, and none beyond it.
+    /// Whether every number up to the tail exists, and none beyond it.
     fn is_whole(&self, acked: i64, tail: i64) -> bool {
         self.readable.len() as i64 == tail - acked
             && self.readable.last().is_none_or(|last| *last == tail)
     }
 }
 
-/// An item that another row has already (`seen`) is of no use: it counts as one that cannot be read.
+/// An item that another row already contains (`seen`) is useless: it counts as unreadable.
 fn rows_of(
     tx: &Tx<'_>,
     task: &TaskName,
@@ -112,7 +111,7 @@ fn rows_of(
     Ok(found)
 }
 
-/// Writes off what the counters know and nothing holds any more. It may be planned again.
+/// Writes off items that are in the counters but exist nowhere. They may be planned again.
 fn write_off(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
     tx.conn.execute(
         "DELETE FROM besom_waiting WHERE (task, tenant, key, due) IN (
@@ -157,7 +156,7 @@ fn write_off(tx: &mut Tx<'_>, task: i64) -> Job<u64> {
     Ok(u64::try_from(sum).unwrap_or(0))
 }
 
-/// Takes what was lost from the runs that planned it; those that wait for nothing else end.
+/// Subtracts lost items from the runs that planned them, and ends runs that wait for nothing else.
 fn write_off_runs(tx: &mut Tx<'_>, task: i64) -> Job<()> {
     let mut statement = tx.conn.prepare(
         "SELECT r.id, max(r.open - coalesce(l.there, 0), 0), max(r.items - coalesce(h.there, 0), 0)

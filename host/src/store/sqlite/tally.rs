@@ -1,4 +1,4 @@
-//! What a transaction adds to counters, runs and streams, summed up and written once each.
+//! A transaction's additions to counters, runs and streams, summed up and written once.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) struct Delta {
     pub(super) committed: i64,
     pub(super) skipped: i64,
     pub(super) dead: i64,
-    /// Of these: resolved by a later commit.
+    /// Of these, dead letters resolved by a later commit.
     pub(super) resolved: i64,
     pub(super) discarded: i64,
     pub(super) log: i64,
@@ -28,7 +28,7 @@ pub(super) struct Delta {
 #[derive(Default)]
 pub(super) struct Tally {
     counters: BTreeMap<(i64, TenantCell), Delta>,
-    /// Items that left the log, and items that reached their end, by run.
+    /// Items that left the log, and items that ended, by run.
     runs: BTreeMap<u64, (i64, i64)>,
     /// Bytes of before-images, by task.
     undo: BTreeMap<i64, i64>,
@@ -40,17 +40,17 @@ impl Tally {
         self.counters.entry((task, TenantCell(tenant.cloned()))).or_default()
     }
 
-    /// An item of that run has left the log.
+    /// Records that an item of the run has left the log.
     pub(super) fn left_log(&mut self, run: RunId) {
         self.runs.entry(run.0).or_default().0 += 1;
     }
 
-    /// An item of that run has reached its end: nothing refers to the run by it.
+    /// Records that an item of the run has ended: it no longer refers to the run.
     pub(super) fn ended(&mut self, run: RunId) {
         self.runs.entry(run.0).or_default().1 += 1;
     }
 
-    /// Before-images were written (or, negative, removed).
+    /// Records that before-images were written or, if negative, removed.
     pub(super) fn undo(&mut self, task: i64, bytes: i64) {
         *self.undo.entry(task).or_default() += bytes;
     }
@@ -103,8 +103,7 @@ impl Tally {
     }
 }
 
-/// Ends a run whose scan has ended and whose items have left the log. Says whether it ended
-/// just now.
+/// Ends a run whose scan has ended and whose items have left the log. Returns whether it ended now.
 pub(super) fn end_if_done(tx: &Tx<'_>, run: RunId) -> Job<bool> {
     let ended = tx
         .conn

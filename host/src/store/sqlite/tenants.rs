@@ -56,7 +56,7 @@ pub(super) fn next_tenant(
         None => sql.push_str(&format!("{column} IS NOT NULL")),
     }
     sql.push_str(&format!(" ORDER BY {column}{direction} LIMIT 1"));
-    // The first tenant stands at the end of the index; from there on the plan has to seek.
+    // The first tenant is at the end of the index; from there on the plan has to seek.
     if after.is_some() {
         refuse_full_scan(conn, table, &sql, &params)?;
     }

@@ -1,4 +1,4 @@
-//! What the conformance suite cannot know: the file, other processes, a full disk, violations
+//! What the conformance suite does not cover: the file, other processes, a full disk, violations
 //! in the database's own words.
 
 mod commit;

@@ -1,4 +1,4 @@
-//! Values as SQLite stores them: by the kind and encoding of their column, and the sentinels
+//! Values as SQLite stores them, by the kind and encoding of their column, and the special values
 //! of the engine's own tables.
 
 use besom_core::collection::{Column, Encoding};
@@ -11,7 +11,7 @@ pub(super) use crate::store::record::encoding::Round;
 use crate::store::record::encoding::{scaled, unscaled, uuid_parse, uuid_text};
 use crate::store::record::images::Lent;
 
-/// The value as the column stores it, or why it does not fit.
+/// Encodes the value for its column, or returns why it does not fit.
 pub(super) fn encode<'a>(
     column: &Column,
     value: &'a Value,
@@ -25,7 +25,7 @@ pub(super) fn encode<'a>(
         (_, Value::Null) => ToSqlOutput::Owned(Owned::Null),
         (Kind::Bool, Value::Bool(b)) => integer(i64::from(*b)),
         (Kind::Integer, Value::Integer(i)) => integer(*i),
-        // SQLite would store NULL in its place.
+        // SQLite would store NULL instead.
         (Kind::Float, Value::Float(f)) if f.is_nan() => return Err("not a number".into()),
         (Kind::Float, Value::Float(f)) => ToSqlOutput::Owned(Owned::Real(*f)),
         (Kind::Float, Value::Integer(i)) => ToSqlOutput::Owned(Owned::Real(*i as f64)),
@@ -45,13 +45,13 @@ pub(super) fn encode<'a>(
     })
 }
 
-/// The value of a cell. A cell that does not hold what its column promises (SQLite does not
-/// insist) comes as what it is: it is then one item's problem, not the whole page's.
+/// The value of a cell. A cell that does not match its column's kind (SQLite does not enforce it)
+/// keeps its own kind: it is then one item's problem and not the whole page's.
 pub(super) fn decode(column: &Column, cell: ValueRef<'_>) -> Value {
     lent(column, cell).into_value()
 }
 
-/// The same while the cell is there.
+/// Like [`decode`], borrowed from the statement.
 fn lent<'a>(column: &Column, cell: ValueRef<'a>) -> Lent<'a> {
     match (column.kind, cell) {
         (_, ValueRef::Null) => Lent::Null,
@@ -91,7 +91,7 @@ pub(super) fn cells<'c>(
     of_each(row, from, columns, decode)
 }
 
-/// The same of a whole row, while it is there.
+/// The values of a whole row, borrowed from the statement.
 pub(super) fn lent_cells<'a, 'c>(
     row: &'a rusqlite::Row<'_>,
     columns: impl ExactSizeIterator<Item = &'c Column>,
@@ -105,7 +105,8 @@ fn of_each<'a, 'c, T>(
     columns: impl ExactSizeIterator<Item = &'c Column>,
     of: impl Fn(&Column, ValueRef<'a>) -> T,
 ) -> rusqlite::Result<Vec<T>> {
-    // Not collected: what may fail has no length beforehand, and rows come by the hundred thousand.
+    // Not collected: a fallible iterator has no known length, and there may be hundreds of
+    // thousands of rows.
     let mut values = Vec::with_capacity(columns.len());
     for (at, column) in columns.enumerate() {
         values.push(of(column, row.get_ref(from + at)?));

@@ -1,4 +1,4 @@
-//! What waits to be executed: streams, timers, retries; and what is being executed.
+//! Items that wait to be executed (streams, timers, retries), and batches being executed.
 
 use besom_core::ids::{CommitId, Fence, NodeName, Partition, Seq, TaskName};
 use besom_core::item::{Identity, Source};
@@ -18,7 +18,7 @@ fn listed(partitions: Option<&[Partition]>) -> Option<String> {
     partitions.map(|p| serde_json::to_string(p).unwrap_or_default())
 }
 
-/// Streams with items that are not acknowledged.
+/// Streams with unacknowledged items.
 pub(super) fn backlog(conn: &Connection, partitions: Option<&[Partition]>) -> Job<Vec<Stream>> {
     let mut statement = conn.prepare_cached(
         "SELECT t.name, s.part, s.acked, s.tail FROM besom_stream s
@@ -38,7 +38,7 @@ pub(super) fn backlog(conn: &Connection, partitions: Option<&[Partition]>) -> Jo
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
-/// The items of a stream after `acked`, in order and without a gap.
+/// The items of a stream after `acked`, in order and without gaps.
 pub(super) fn read_log(
     conn: &Connection,
     task: &TaskName,
@@ -106,8 +106,7 @@ pub(super) fn read_retries(
     by_time(conn, ("besom_retry", "run_at", Source::Retry), tasks, partitions, after, limit)
 }
 
-/// The tables are ordered by time within each task; the tasks, of which there are few, are
-/// merged here.
+/// The tables are ordered by time within each task; the tasks, which are few, are merged here.
 fn by_time(
     conn: &Connection,
     (table, time, source): (&str, &str, fn(u64) -> Source),
@@ -133,12 +132,12 @@ fn by_time(
         let mut rows = statement.query(params![task, from, id, partitions, limit])?;
         while let Some(r) = rows.next()? {
             let number: u64 = r.get(0)?;
-            // It stays where it is; what else is due goes on.
+            // The row stays where it is; other due items are returned.
             match items::read(&name, r, 2) {
                 Ok(item) => all.push((Time(r.get(1)?), number, item)),
                 Err(error) => tracing::warn!(
                     task = %name, table, number, error = %Error::from(error),
-                    "a row that waits cannot be read, and is left out"
+                    "a waiting row cannot be read and is left out"
                 ),
             }
         }
@@ -166,7 +165,7 @@ pub(super) fn task_id(conn: &Connection, task: &TaskName) -> Job<Option<i64>> {
 
 // ---------------------------------------------------------------------------- in flight
 
-/// Notes a batch as begun; `begun` is its record.
+/// Records a batch as begun; `begun` is its packed record.
 pub(super) fn begin(tx: &mut Tx<'_>, id: CommitId, node: &NodeName, begun: &[u8]) -> Job<()> {
     tx.conn
         .prepare_cached(
@@ -177,7 +176,7 @@ pub(super) fn begin(tx: &mut Tx<'_>, id: CommitId, node: &NodeName, begun: &[u8]
     Ok(())
 }
 
-/// Forgets a begun batch.
+/// Removes the record of a begun batch.
 pub(super) fn abandon(tx: &mut Tx<'_>, id: CommitId) -> Job<()> {
     tx.conn
         .prepare_cached("DELETE FROM besom_inflight WHERE commit_id = ?1")?
@@ -185,15 +184,15 @@ pub(super) fn abandon(tx: &mut Tx<'_>, id: CommitId) -> Job<()> {
     Ok(())
 }
 
-/// Who has begun batches.
+/// The nodes with begun batches.
 pub(super) fn begun_by(conn: &Connection) -> Job<Vec<NodeName>> {
     let mut statement = conn.prepare_cached("SELECT DISTINCT node FROM besom_inflight")?;
     let nodes = statement.query_map([], |r| Ok(NodeName::from(r.get::<_, String>(0)?)))?;
     Ok(nodes.collect::<Result<_, _>>()?)
 }
 
-/// Counts a death for every item that a dead incarnation had begun and that still waits
-/// where it was.
+/// Counts a death for every item that a dead incarnation had begun and that is still waiting in its
+/// place.
 pub(super) fn bury(tx: &mut Tx<'_>, fence: &Fence, gone: &[NodeName]) -> Job<Vec<Identity>> {
     check_fence(tx, fence)?;
     let mut dead = Vec::new();
@@ -209,7 +208,7 @@ pub(super) fn bury(tx: &mut Tx<'_>, fence: &Fence, gone: &[NodeName]) -> Job<Vec
     }
     let mut counted = Vec::new();
     for (id, items) in dead {
-        // What cannot be read blames nobody.
+        // An unreadable record counts no death.
         for (source, partition, identity) in begun::unpack(&items).unwrap_or_default() {
             if count_death(tx, source, partition, &identity)? {
                 counted.push(identity);

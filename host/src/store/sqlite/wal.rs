@@ -1,20 +1,20 @@
-//! How large the write-ahead log is: a reader that holds a snapshot keeps everything that is
-//! written meanwhile from going back into the database, and the log grows without a bound.
+//! Watches the size of the write-ahead log: while a reader holds a snapshot, later writes cannot be
+//! moved from the log into the database, and the log grows without bound.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-/// From this size on something is said, and again whenever it has doubled.
+/// A log of this size is reported, and again whenever it has doubled.
 pub(super) const LARGE: u64 = 64 << 20;
 
-/// How often it is looked at, at most.
+/// The minimum interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Watches the size of one database's log.
 pub(super) struct Watch {
-    /// The log's file; none: the database is in no file.
+    /// The log's file; none: the database is not in a file.
     file: Option<PathBuf>,
     looked: Option<Instant>,
     said: Said,
@@ -27,7 +27,7 @@ impl Watch {
         Watch { file, looked: None, said: Said::default() }
     }
 
-    /// Looks at it after a commit, now and then.
+    /// Checks the size after a commit, if the interval has passed.
     pub(super) fn look(&mut self) {
         let Some(file) = &self.file else { return };
         if self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
@@ -38,20 +38,20 @@ impl Watch {
         if self.said.is_news(bytes) {
             tracing::warn!(
                 file = %file.display(), mib = bytes >> 20,
-                "SQLite's write-ahead log grows: somebody reads the database in one transaction \
-                 for long, and until it ends nothing is written back; end that reader (a shell, a \
-                 backup, a connection of your product's)"
+                "SQLite's write-ahead log is growing: a connection holds a read transaction open, and \
+                 the log cannot be written back to the database until it ends; end that reader (a \
+                 shell, a backup, a connection of your product)"
             );
         }
     }
 }
 
-/// What was said about the size.
+/// The size that was reported last.
 #[derive(Default)]
 struct Said(u64);
 
 impl Said {
-    /// Whether that size is worth a word. A log that was written back starts anew.
+    /// Whether that size has to be reported. After the log was written back, reports start over.
     fn is_news(&mut self, bytes: u64) -> bool {
         if bytes < LARGE {
             self.0 = 0;

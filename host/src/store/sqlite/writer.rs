@@ -1,9 +1,9 @@
-//! The one writer: a thread that owns the write connection and does the jobs of its queue,
-//! each in one transaction.
+//! The single writer: a thread that owns the write connection and runs the jobs of its queue, each
+//! in one transaction.
 //!
-//! BEGIN IMMEDIATE waits for another process's writer at most `busy_max`, in short steps
-//! (SQLite's own handler sleeps up to 100 ms at a time). After any error the transaction is
-//! rolled back and the connection goes on.
+//! BEGIN IMMEDIATE waits for another process's writer for at most `busy_max`, in short steps
+//! (SQLite's own handler sleeps up to 100 ms at a time). After any error the transaction is rolled
+//! back and the connection is used again.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,21 +25,21 @@ use super::queue::{Lane, Queue};
 use super::wal::Watch;
 use crate::ports::store::{Error, Result};
 
-/// Whether a transaction is on the disk when it returns.
+/// The durability of a transaction when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Durability {
-    /// It survives the machine.
+    /// It survives a crash of the machine.
     Full,
-    /// It survives the process; a power failure may lose it (never tear it).
+    /// It survives a crash of the process; a power failure may lose it, but never corrupt it.
     Process,
 }
 
 type Boxed = Box<dyn FnOnce(&mut Writing) + Send>;
 
-/// The way to the writer's thread.
+/// The handle to the writer's thread.
 pub(super) struct Writer {
     queue: Arc<Queue<Boxed>>,
-    /// Bounds the waiting jobs; the lease lane needs no permit.
+    /// Limits the waiting jobs; the lease lane needs no permit.
     room: Semaphore,
     thread: Option<JoinHandle<()>>,
 }
@@ -65,7 +65,7 @@ impl Writer {
             .name("besom-sqlite".into())
             .spawn(move || {
                 while let Some(job) = jobs.pop() {
-                    // A panic is a bug, but one job's: the next one finds a clean connection.
+                    // A panic is a bug in one job: the next one gets a clean connection.
                     if catch_unwind(AssertUnwindSafe(|| job(&mut writing))).is_err() {
                         writing.clean();
                     }
@@ -75,7 +75,7 @@ impl Writer {
         Ok(Writer { queue, room: Semaphore::new(options.queued_max), thread: Some(thread) })
     }
 
-    /// Does `job` on the writer's connection, outside any transaction.
+    /// Runs `job` on the writer's connection, outside any transaction.
     pub(super) async fn with<T: Send + 'static>(
         &self,
         lane: Lane,
@@ -92,11 +92,11 @@ impl Writer {
         });
         self.queue.push(lane, boxed).map_err(|_| gone())?;
         answer.await.unwrap_or_else(|_| {
-            Err(Error::Unavailable("a fault in the store's writer; nothing was changed".into()))
+            Err(Error::Unavailable("the store's writer panicked; nothing was changed".into()))
         })
     }
 
-    /// Does `job` in one transaction that survives the machine.
+    /// Runs `job` in one transaction that survives a crash of the machine.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         lane: Lane,
@@ -105,7 +105,7 @@ impl Writer {
         self.with(lane, move |writing| writing.transaction(Durability::Full, job)).await
     }
 
-    /// Does `job` in one transaction that survives the process.
+    /// Runs `job` in one transaction that survives a crash of the process.
     pub(super) async fn run_light<T: Send + 'static>(
         &self,
         lane: Lane,
@@ -124,7 +124,7 @@ impl Drop for Writer {
     }
 }
 
-/// The write connection and what it remembers between transactions.
+/// The write connection, and what is kept between transactions.
 pub(super) struct Writing {
     conn: Connection,
     clock: Clock,
@@ -172,7 +172,8 @@ impl Writing {
         }
     }
 
-    /// Writes the log into the database, as far as readers let it; whether all of it is there.
+    /// Writes the log into the database, as far as readers allow; returns whether all of it is
+    /// written.
     pub(super) fn write_out(&mut self) -> Job<bool> {
         let (frames, written): (i64, i64) =
             self.conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
@@ -181,7 +182,7 @@ impl Writing {
         Ok(frames >= 0 && frames == written)
     }
 
-    /// Simulates a disk that is full, or has room again.
+    /// Simulates a full disk, or one with room again.
     #[cfg(test)]
     pub(super) fn limit_pages(&mut self, pages: Option<u32>) -> Job<()> {
         let pages = pages.unwrap_or(u32::MAX - 1);
@@ -189,7 +190,7 @@ impl Writing {
         Ok(())
     }
 
-    /// Rolls back whatever is open and forgets what was learnt in it.
+    /// Rolls back any open transaction and discards what was cached in it.
     fn clean(&mut self) {
         self.tasks.clear();
         if !self.conn.is_autocommit() {
@@ -242,7 +243,7 @@ fn is_busy(e: &rusqlite::Error) -> bool {
 pub(super) struct Tx<'a> {
     /// The connection, inside BEGIN IMMEDIATE.
     pub(super) conn: &'a Connection,
-    /// The time of guards that ask for rows by conditions.
+    /// The time limit of guards that search rows by conditions.
     pub(super) questions: &'a Questions,
     /// The store's clock in this transaction.
     pub(super) now: Time,
@@ -251,7 +252,7 @@ pub(super) struct Tx<'a> {
 }
 
 impl Tx<'_> {
-    /// The number of a task's name, given to it on its first appearance.
+    /// The number of a task's name; assigned on first use.
     pub(super) fn task(&mut self, name: &TaskName) -> Job<i64> {
         if let Some(id) = self.tasks.get(name) {
             return Ok(*id);
@@ -267,7 +268,7 @@ impl Tx<'_> {
         Ok(id)
     }
 
-    /// A number that was never used.
+    /// An unused number.
     pub(super) fn number(&mut self) -> Job<i64> {
         let number = match self.numbers {
             Some(next) => next,
@@ -280,7 +281,7 @@ impl Tx<'_> {
         Ok(number)
     }
 
-    /// Writes back what the transaction has used.
+    /// Stores the numbers that the transaction has used.
     fn finish(&mut self) -> Job<()> {
         if let Some(next) = self.numbers {
             self.conn.prepare_cached("UPDATE besom_sequence SET next = ?1")?.execute([next])?;

@@ -1,8 +1,8 @@
--- A connection was closed.
--- KEYS: the count, the members, and the timer where it lies in the same slot.
--- ARGV: the connection, the idle time-out in milliseconds, and whether the timer is set.
--- Returns 0 if it is not known (or has ended already), 1 if it is closed, and 2 if it is the
--- last one and the timer, which lies elsewhere, has to be set first: nothing was changed.
+-- Records that a connection was closed.
+-- KEYS: the count, the members, and the timer if it is in the same slot.
+-- ARGV: the connection, the idle timeout in milliseconds, and whether the timer is set.
+-- Returns 0 if it is unknown (or has already expired), 1 if it is closed, and 2 if it is the
+-- last one and the timer, which is in another slot, has to be set first: nothing was changed.
 local key, members, timer = KEYS[1], KEYS[2], KEYS[3]
 local now, idle = present(), tonumber(ARGV[2])
 if tonumber(redis.call('ZSCORE', members, ARGV[1]) or 0) <= now then

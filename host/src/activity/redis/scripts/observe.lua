@@ -1,7 +1,7 @@
--- Whether this server has kept everything that was written to it, and since when.
+-- Checks whether this server has kept everything that was written to it, and since when.
 -- KEYS: the marker.
--- ARGV: how many milliseconds may pass unobserved, and whether somebody listens.
--- Returns for how many milliseconds (-1: not at all), and what broke it off.
+-- ARGV: how many milliseconds may pass unobserved, and whether a host listens.
+-- Returns for how many milliseconds (-1: not at all), and what interrupted the observation.
 local function said(section, name)
   return string.match(redis.call('INFO', section), name .. ':([^\r\n]+)') or ''
 end
@@ -10,7 +10,7 @@ local now, gap, listening = present(), tonumber(ARGV[1]), ARGV[2] == '1'
 if said('replication', 'role') ~= 'master' then
   return { -1, 'replica' }
 end
--- A start has a new run id, and what takes over from a failed server a new replication id.
+-- A restart has a new run id, and a failover a new replication id.
 local server = said('server', 'run_id') .. ' ' .. said('replication', 'master_replid')
 local evicted = said('stats', 'evicted_keys')
 local marker = redis.call('HMGET', KEYS[1], 'server', 'evicted', 'since', 'heard')

@@ -1,7 +1,7 @@
--- A connection is open: opened, or heard of.
--- KEYS: the count, the members, and the timer where it lies in the same slot.
--- ARGV: the connection, the heartbeat and the idle time-out in milliseconds.
--- Returns 1 if it was not known, 0 if it was.
+-- Records that a connection is open: it was opened, or sent a heartbeat.
+-- KEYS: the count, the members, and the timer if it is in the same slot.
+-- ARGV: the connection, the heartbeat timeout and the idle timeout in milliseconds.
+-- Returns 1 if it was unknown, 0 otherwise.
 local key, members, timer = KEYS[1], KEYS[2], KEYS[3]
 local now = present()
 local count = tonumber(redis.call('GET', key) or 0)

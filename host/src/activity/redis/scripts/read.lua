@@ -1,7 +1,7 @@
--- What stands of one key.
--- KEYS: the count, the members, and the timer where it lies in the same slot.
--- ARGV: the idle time-out in milliseconds.
--- Returns 0 for nothing, 1 for a connection, 2 for a running timer, 3 for what is no count.
+-- Reads the state of one key.
+-- KEYS: the count, the members, and the timer if it is in the same slot.
+-- ARGV: the idle timeout in milliseconds.
+-- Returns 0 for nothing, 1 for a connection, 2 for a running timer, 3 for an invalid count.
 local key, members, timer = KEYS[1], KEYS[2], KEYS[3]
 local raw = redis.pcall('GET', key)
 local count = type(raw) ~= 'table' and tonumber(raw or 0)
@@ -13,7 +13,7 @@ if ours > 0 then
   local now = present()
   local ends = last_end(members)
   if count > ours and redis.call('PTTL', key) >= 0 then
-    -- Another proxy has counted into a key that was to end with our connections.
+    -- Another proxy has counted into a key that was to expire with Besom's connections.
     redis.call('PERSIST', key)
     redis.call('PERSIST', members)
   end

@@ -1,5 +1,6 @@
--- Before every script. The count is what every proxy writes: `ws_conn:ID`. The members are
--- our own connections of it, each with the millisecond at which it ends unless it is heard of.
+-- Prepended to every script. The count is the key that every proxy writes: `ws_conn:ID`. The
+-- members are Besom's own connections, each with the time at which it expires without a
+-- heartbeat, in milliseconds.
 
 local function present()
   local time = redis.call('TIME')
@@ -10,8 +11,8 @@ local function last_end(members)
   return tonumber(redis.call('ZREVRANGE', members, 0, 0, 'WITHSCORES')[2])
 end
 
--- Writes the count. Where all of it is ours, it ends by itself when the last of ours would be
--- idle, and the members a little later; another proxy's share has no end that we know of.
+-- Writes the count. If it consists of Besom's connections only, it expires when the last of them
+-- would be idle, and the members a little later; the expiry of another proxy's share is unknown.
 local function keep(key, members, count, idle, now)
   local ours = redis.call('ZCARD', members)
   redis.call('SET', key, count)

@@ -1,4 +1,4 @@
-//! A run whose scan has ended is looked at until it has ended itself.
+//! A run whose scan has ended is checked until it has ended itself.
 
 use besom_core::ids::Term;
 use besom_core::plan::{CatchUp, Overlap};
@@ -61,7 +61,7 @@ fn definition() -> Arc<TaskDefinition> {
     })
 }
 
-/// A run whose scan has ended, and of which somebody has taken the last item unseen.
+/// A run whose scan has ended, and whose last item was taken without the planner noticing.
 fn forgotten() -> Run {
     Run {
         id: RUN,
@@ -101,7 +101,7 @@ fn a_run_that_nobody_has_ended_is_ended_by_the_next_leader_or_in_a_while() {
     planner.plan(BEGIN, false, &mut out);
     assert_eq!(ends(&out), 1, "{out:?}");
 
-    // Its last items are under way: it is asked for again, and not at once.
+    // Its last items are under way: it is checked again later.
     let mut out = Vec::new();
     planner.step(BEGIN, Event::ScanEnded(RUN, Ok(false)), &mut notices, &mut out);
     planner.plan(BEGIN, false, &mut out);
@@ -110,7 +110,7 @@ fn a_run_that_nobody_has_ended_is_ended_by_the_next_leader_or_in_a_while() {
     planner.plan(later, false, &mut out);
     assert_eq!(ends(&out), 1, "{out:?}");
 
-    // The store is away: the question is not forgotten.
+    // The store is unavailable: the check is repeated.
     let away = store::Error::Unavailable("away".into());
     planner.step(later, Event::ScanEnded(RUN, Err(away)), &mut notices, &mut out);
     let mut out = Vec::new();
@@ -124,8 +124,8 @@ fn a_run_that_nobody_has_ended_is_ended_by_the_next_leader_or_in_a_while() {
     assert_eq!(ends(&out), 0, "{out:?}");
 }
 
-/// A tenant whose scan costs more than a call may take is no wall: after so many times the scan goes
-/// on behind it, and the run says so.
+/// A tenant whose scan costs more than a call may take does not block the others: after several
+/// attempts the scan continues with the next tenant, and the run records the error.
 #[test]
 fn a_scan_that_is_slow_each_time_is_passed_over() {
     let mut planner = Planner::new(Settings::default());
@@ -158,7 +158,7 @@ fn a_scan_that_is_slow_each_time_is_passed_over() {
     let mut out = Vec::new();
     let done = (Planned::default(), false);
     planner.step(now, Event::Planned(RUN, Ok(done)), &mut notices, &mut out);
-    // No tenant is left: the run ends with what has failed in it.
+    // No tenant is left: the run ends with the error.
     planner.step(now, Event::Tenants(RUN, Ok(vec![])), &mut notices, &mut out);
     let ended = out.iter().find_map(|command| match command {
         Command::EndScan { error, .. } => Some(error.clone()),

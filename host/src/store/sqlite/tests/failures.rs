@@ -1,4 +1,4 @@
-//! Other processes, a full disk, newer files: nothing is lost, and the store goes on.
+//! Other processes, a full disk, newer files: nothing is lost, and the store continues.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,4 @@
-//! A store in a directory of its own, a clock set by hand, and a leader.
+//! A store in a directory of its own, a manual clock, and a leader.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

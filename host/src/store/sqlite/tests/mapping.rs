@@ -1,4 +1,4 @@
-//! The mapping compared with the database.
+//! The comparison of the mapping with the database.
 
 use std::sync::Arc;
 use std::time::Duration;
