@@ -13,15 +13,15 @@ use site::{Late, Site, wait_for};
 
 /// A misdeed of the hostile plugin, and what its task is to be told for: any of these words.
 const MISDEEDS: [(&str, &[&str]); 9] = [
-    ("spin", &["fuel", "time of the call is up"]),
-    ("sleep", &["time of the call is up"]),
+    ("spin", &["fuel", "reached its deadline"]),
+    ("sleep", &["reached its deadline"]),
     ("remember", &["memory"]),
     ("recurse", &["stack"]),
     ("panic", &["the poison panic"]),
     ("exit", &["called exit"]),
-    ("call-home", &["calls of imports", "time of the call is up", "too slowly"]),
-    ("read-slow", &["rows", "time of the call is up", "too slowly"]),
-    ("emit-flood", &["wait to be delivered"]),
+    ("call-home", &["calls to imports", "reached its deadline", "too slowly"]),
+    ("read-slow", &["rows", "reached its deadline", "too slowly"]),
+    ("emit-flood", &["waiting to be delivered"]),
 ];
 
 const VICTIMS: &str = r#"

@@ -148,12 +148,12 @@ fn a_schedule_edited_in_the_leaders_file_changes_the_next_run_and_loses_no_comme
         let found = attention(&snapshot, &Thresholds::default());
         let differs = found.iter().find(|found| found.subject == Subject::Config);
         let text = &differs.unwrap_or_else(|| panic!("{found:?}")).text;
-        assert!(text.contains("work by another configuration than the leader"), "{text}");
+        assert!(text.contains("run a different configuration from the leader"), "{text}");
         assert!(!text.contains(&leads), "{text}");
     }
     let terminal = Terminal::open(&site, 160, 48);
     terminal.top(&format!("--socket {}", site.socket((leader + 1) % 3).display()));
-    terminal.shows("work by another configuration than the leader");
+    terminal.shows("run a different configuration from the leader");
     drop(terminal);
 
     // The same file everywhere, and there is nothing to attend to.
@@ -184,7 +184,7 @@ fn a_leader_that_resigns_is_succeeded_and_it_is_noted_by_whom_and_why() {
     assert_eq!(code, 0, "{asked:#}");
     let newest = &asked[0];
     let kept = json!([newest["what"], newest["reason"], newest["result"]]);
-    let result = format!("term {term} is given up");
+    let result = format!("resigned term {term}");
     assert_eq!(kept, json!(["resign the leadership", "a new disk", result]), "{newest:#}");
     let who = format!("uid {}", rustix::process::getuid().as_raw());
     assert!(newest["by"].as_str().is_some_and(|by| by.contains(&who)), "{newest:#}");

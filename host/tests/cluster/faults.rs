@@ -133,7 +133,7 @@ fn postgresql_may_be_killed_under_load() {
         server.signal(Signal::KILL).expect("killed");
         wait_for("the hosts to know that the store is missing, and since when", || {
             let (code, said) = site.said(&["status"]);
-            (code == 69 && said.contains("misses the store since")).then_some(())
+            (code == 69 && said.contains("cannot reach the store since")).then_some(())
         });
         site.servers.restart(Which::Postgres).expect("it recovers");
         site.comes_to_rest();

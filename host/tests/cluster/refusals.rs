@@ -22,7 +22,7 @@ fn wrong_neighbours_are_refused_with_the_fix() {
     let twin = site.prepare("twin", |config| config.replace("\"twin\"", "\"node-1\""));
     let (code, words) = refused(&site, &twin, &[]);
     assert_eq!(code, 1, "{words}");
-    assert!(words.contains("is alive under the name `node-1`"), "{words}");
+    assert!(words.contains("is already running under the name `node-1`"), "{words}");
     assert!(words.contains("[node] name"), "{words}");
 
     // The store of another cluster, and a cluster of another store.
@@ -32,7 +32,7 @@ fn wrong_neighbours_are_refused_with_the_fix() {
     assert!(words.contains("belongs to the cluster \"demo\""), "{words}");
     let (code, words) = refused(&site, &stranger, &["--set", "store.schema=other"]);
     assert_eq!(code, 1, "{words}");
-    assert!(words.contains("the cluster `demo` works on the store"), "{words}");
+    assert!(words.contains("the cluster `demo` uses the store"), "{words}");
 
     // A file, where a server is needed; and a lease that cannot be kept.
     let file = site.prepare("file", |config| {
@@ -63,7 +63,7 @@ fn a_start_without_its_servers_is_given_up_after_the_time_that_was_set() {
         let (code, said) = refused(&site, &site.hosts[0], &waits);
         assert_eq!(code, 69, "{said}");
         assert!(said.to_lowercase().contains(words), "{said}");
-        assert!(said.contains("tried again"), "{said}");
+        assert!(said.contains("retrying for"), "{said}");
         assert!(said.contains("connect_wait_max"), "{said}");
     }
 }

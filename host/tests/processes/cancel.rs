@@ -36,7 +36,7 @@ fn of_a_run_whose_scan_has_ended_nothing_is_left_to_cancel_and_that_is_what_is_s
     let (code, asked) = site.json(&["runs", "cancel", &number, "--reason", "too long"]);
     assert_eq!((code, &asked["refused"]), (1, &true.into()), "{asked:#}");
     let result = asked["result"].as_str().expect("a result");
-    assert!(result.starts_with(&format!("nothing of run {number} is left to cancel")), "{asked:#}");
+    assert!(result.starts_with(&format!("run {number} has nothing left to cancel")), "{asked:#}");
     // So it is: the run goes on, and its item with it.
     assert_eq!(run_that_is(&site, "executing"), run);
     assert!(in_flight(&db));

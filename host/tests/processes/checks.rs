@@ -130,7 +130,7 @@ fn shares_that_are_shorter_than_the_schedule_are_warned_of() {
     site.configure(&config("@every 1m", "limit_min = \"20m\""));
     let said = remarks(&site, &["check", "--store"]);
     let [open] = said.as_slice() else { panic!("{said:?}") };
-    assert!(open.contains("limit_seconds = 600, and limit_min is 20m"), "{open}");
+    assert!(open.contains("limit_seconds = 600, which is below limit_min (20m)"), "{open}");
     assert!(open.contains("lower limit_min in [tasks.share-expiry.settings]"), "{open}");
 }
 
@@ -143,9 +143,13 @@ fn compaction_is_asked_what_becomes_of_deleted_content() {
         (
             "mode_yjs = \"reset\"",
             "besom.toml:1:",
-            "a reset of one that has deleted anything becomes a merge",
+            "a document that contains deletions is merged instead of reset",
         ),
-        ("deleted_content = \"detect\"", "besom.toml:5:", "only by a row that is a whole state"),
+        (
+            "deleted_content = \"detect\"",
+            "besom.toml:5:",
+            "only if one of its rows is a complete state",
+        ),
     ] {
         let site = Site::new(&format!(
             "[tasks.compaction]\nplugin = \"compaction\"\nschedule = \"@every 30s\"\n\

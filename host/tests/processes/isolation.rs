@@ -121,7 +121,7 @@ fn a_plugin_whose_dwarf_is_a_bomb_costs_the_lines_of_its_faults_and_no_more() {
         assert!(letter["key"] == "panic" && error.contains("the poison panic"), "{letter:#}");
         assert!(error.contains("\n  at besom_hostile::misdeed"), "{error}");
     }
-    let given_up = host.lines(&["the lines of a plugin's faults cannot be looked up"]);
+    let given_up = host.lines(&["the source lines of a plugin's faults cannot be resolved"]);
     let [line] = &given_up[..] else { panic!("once: {given_up:#?}") };
     assert!(line.contains("it takes more than 512 MiB of memory"), "{line}");
     host.stop();

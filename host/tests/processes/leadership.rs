@@ -168,7 +168,7 @@ fn a_leader_that_is_asked_to_resign_hands_over_and_alone_leads_again() {
     site.create_tables();
     let (code, said) = site.said(&["node", "resign", "--reason", "too early"]);
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("nobody leads"), "{said}");
+    assert!(said.contains("no node leads"), "{said}");
 
     let mut one = named(&site, "one");
     one.leads();
@@ -176,7 +176,7 @@ fn a_leader_that_is_asked_to_resign_hands_over_and_alone_leads_again() {
     assert!(name.starts_with("one-"), "{name}");
     let (code, asked) = site.json(&["node", "resign", "--reason", "alone"]);
     assert_eq!((code, &asked["applied"]), (0, &Value::Bool(true)), "{asked}");
-    assert_eq!(asked["result"], format!("term {first} is given up"));
+    assert_eq!(asked["result"], format!("resigned term {first}"));
     let second = wait_for("it to lead again", || {
         let (name, term) = leader(&site);
         (name.starts_with("one-") && term > first).then_some(term)
@@ -204,7 +204,7 @@ fn a_leader_that_is_asked_to_resign_hands_over_and_alone_leads_again() {
     assert_eq!((code, resigned), (0, Some(2)), "{asked}");
     assert_eq!(asked[0]["what"], "resign the leadership");
     assert_eq!(asked[0]["reason"], "an upgrade of one");
-    assert_eq!(asked[0]["result"], format!("term {second} is given up"));
+    assert_eq!(asked[0]["result"], format!("resigned term {second}"));
     assert!(asked[0]["by"].as_str().is_some_and(|by| by.contains("uid ")), "{asked}");
     one.stop();
     two.stop();
@@ -233,7 +233,7 @@ fn the_second_host_answers_on_the_socket_once_the_first_has_ended() {
     };
     answers("one");
     let mut two = named(&site, "two");
-    two.says("the other host answers there");
+    two.says("another host uses the admin socket");
     answers("one");
     one.kill();
     answers("two");

@@ -252,7 +252,7 @@ fn a_paused_task_is_left_out_of_a_pass() {
     let (code, said) = site.said(&["run"]);
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("share-expiry is paused by") && said.contains("incident"), "{said}");
-    assert!(said.contains("commands that wait for a host: 1"), "{said}");
+    assert!(said.contains("commands waiting for a host: 1"), "{said}");
     let open = "SELECT count(*) FROM shares WHERE unshared_at IS NULL";
     let count = || site.database().query_row(open, [], |r| r.get::<_, i64>(0)).expect("a number");
     assert_eq!(count(), 2);

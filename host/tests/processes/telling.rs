@@ -69,7 +69,7 @@ fn what_a_guest_logs_is_kept_with_its_run_and_the_rest_is_counted() {
     let text = String::from_utf8_lossy(&out.stdout);
     let shown = text.lines().filter(|line| line.contains("  info   line ")).count();
     assert_eq!(shown, KEPT, "{text}");
-    assert!(text.contains("lines are not kept"), "{text}");
+    assert!(text.contains("lines were dropped"), "{text}");
     let (code, said) = site.said(&["runs", "logs", "999999"]);
     assert_eq!(code, 2, "{said}");
     assert!(said.contains("there is no run 999999"), "{said}");

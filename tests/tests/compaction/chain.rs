@@ -176,7 +176,7 @@ async fn a_client_that_has_told_nothing_holds_everything_back() {
             assert_eq!(site.to_the_end().await, Some(Outcome::Committed));
             let notes = last_notes(&site).await;
             assert_eq!(notes["mode"], word("merge"));
-            assert_eq!(notes["instead"], word("no vector: the client ann has told none"));
+            assert_eq!(notes["instead"], word("no vector: the client ann has none"));
             assert_eq!(site.told().await, ["bob"], "a merge leaves vectors where they are");
         }
     }

@@ -122,7 +122,7 @@ async fn a_guest_that_runs_out_of_memory_leaves_the_log_untouched() {
             let outcome = site.commit(&decided).await;
             let is_last = attempt == site.attempts_max();
             assert_eq!(matches!(outcome, Outcome::Dead(_)), is_last, "{format}: {outcome:?}");
-            assert!(reason.contains("memory where 4194304 are allowed"), "{format}: {reason}");
+            assert!(reason.contains("memory; the limit is 4194304"), "{format}: {reason}");
         }
         assert!(site.waiting().await.is_empty());
         let product = site.product();

@@ -79,7 +79,7 @@ async fn what_nobody_could_compare_neither_differs_nor_is_verified() {
     let found = verify_by(&site, Some(&nowhere)).await;
     assert_eq!(verdicts(&found), [Verdict::Unverified; 3], "{found:#?}");
     let why = found[0].why.as_deref().unwrap();
-    assert!(why.starts_with("could not be verified: a process of its own: "), "{why}");
+    assert!(why.starts_with("verification failed: child process: "), "{why}");
 }
 
 #[tokio::test]
@@ -109,7 +109,10 @@ async fn a_row_that_says_something_else_by_now_differs() {
         site.write(vec![Change::Delete { collection: "changes".into(), key }]).await;
         let found = verify(&site).await;
         assert_eq!(found[2].verdict, Verdict::Differs);
-        assert_eq!(found[2].why.as_deref(), Some("the row that it has written, change 7, is gone"));
+        assert_eq!(
+            found[2].why.as_deref(),
+            Some("the row that it wrote, change 7, no longer exists")
+        );
     }
 }
 
@@ -126,6 +129,6 @@ async fn rows_that_are_not_kept_any_more_are_gone_and_said_to_be() {
         let found = verify(&site).await;
         assert_eq!(verdicts(&found), [Verdict::Gone; 3], "{found:#?}");
         let why = found[0].why.as_deref().unwrap();
-        assert!(why.contains("not kept any more"), "{why}");
+        assert!(why.contains("no longer kept"), "{why}");
     }
 }

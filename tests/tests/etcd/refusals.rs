@@ -34,7 +34,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, words: &[&str]) {
 fn names_and_addresses_that_cannot_be_are_refused_with_the_setting() {
     let urls = || vec!["http://127.0.0.1:2379".to_owned()];
     for (name, cluster, endpoints, words) in [
-        ("n1", "", urls(), ["[coordination] cluster", "cannot be the name"]),
+        ("n1", "", urls(), ["[coordination] cluster", "is not a valid name"]),
         ("n1", "a/b", urls(), ["[coordination] cluster", "a/b"]),
         ("n 1", "a", urls(), ["[node] name", "n 1"]),
         ("n1", "a", vec![], ["[coordination] etcd", "at least one"]),
@@ -93,7 +93,7 @@ fn only_who_shows_the_right_password_and_may_write_is_served() {
     };
     block_on(async {
         // Before it is turned on, a user is one too many.
-        refused(with(Some(("besom", "right"))).leader().await, &["authentication is off"]);
+        refused(with(Some(("besom", "right"))).leader().await, &["authentication is disabled"]);
         let mut client = Client::connect(cluster.urls(), None).await.unwrap();
         client.user_add("root", "root", None).await.unwrap();
         client.role_add("root").await.unwrap();
@@ -107,7 +107,7 @@ fn only_who_shows_the_right_password_and_may_write_is_served() {
         }
         client.auth_enable().await.unwrap();
 
-        refused(with(None).leader().await, &["wants a user", "password_file"]);
+        refused(with(None).leader().await, &["requires authentication", "password_file"]);
         refused(with(Some(("besom", "wrong"))).leader().await, &["user", "password_file"]);
         refused(with(Some(("nobody", "right"))).leader().await, &["user", "password_file"]);
         refused(with(Some(("other", "right"))).leader().await, &["readwrite", "/besom/"]);

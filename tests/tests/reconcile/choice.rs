@@ -14,7 +14,7 @@ on_every_store! {
         estate.wants("RUNNING").await;
         let outcome = estate.commit(decided).await;
         assert!(
-            matches!(&outcome, Outcome::Skipped(why) if why.contains("changed meanwhile")),
+            matches!(&outcome, Outcome::Skipped(why) if why.contains("changed since it was read")),
             "{outcome:?}"
         );
         assert_eq!(estate.state().await, ["RUNNING", "NONE", "RUNNING", "-"]);

@@ -81,10 +81,10 @@ fn what_cannot_be_an_address_or_a_key_is_refused() {
         for (options, words) in [
             (servers(&[]), "no Redis server"),
             (servers(&["127.0.0.1:6379"]), "redis://HOST:PORT"),
-            (servers(&["redis://user:secret@127.0.0.1:6379"]), "holds a password"),
+            (servers(&["redis://user:secret@127.0.0.1:6379"]), "contains a password"),
             (servers(&["redis://127.0.0.1:6379/x"]), "redis://HOST:PORT"),
             (Options { timer_key: "timer".into(), ..of(&server) }, "write {id} once"),
-            (servers(&[&server.url(), &other.url()]), "no member of a Redis Cluster"),
+            (servers(&[&server.url(), &other.url()]), "not a member of a Redis Cluster"),
         ] {
             let said = refused(options).await;
             assert!(said.contains(words) && !said.contains("secret"), "{said}");

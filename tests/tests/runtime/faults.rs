@@ -33,9 +33,14 @@ async fn a_misdeed_is_named_and_its_neighbours_go_on() {
     // (key, limits, cause, what the message says)
     let cases: Vec<(&str, Limits, &str, &[&str])> = vec![
         ("spin", little_fuel(), "fuel", &["act: used up its fuel", "at besom_hostile::spin"]),
-        ("spin", little_time(), "deadline", &["time of the call is up", "besom_hostile::spin"]),
-        ("sleep", little_time(), "deadline", &["time of the call is up"]),
-        ("remember", limits(), "memory", &["where 67108864 are allowed"]),
+        (
+            "spin",
+            little_time(),
+            "deadline",
+            &["the call has reached its deadline", "besom_hostile::spin"],
+        ),
+        ("sleep", little_time(), "deadline", &["the call has reached its deadline"]),
+        ("remember", limits(), "memory", &["the limit is 67108864"]),
         ("recurse", limits(), "stack", &["at besom_hostile::recurse", "and 12 more"]),
         ("panic", limits(), "unreachable", &["besom_hostile::", "the poison panic of 1"]),
         ("divide", limits(), "unreachable", &["divide by zero"]),
@@ -46,7 +51,7 @@ async fn a_misdeed_is_named_and_its_neighbours_go_on() {
         ("too-many-verdicts", limits(), "limit", &["hostcall_fuel"]),
         ("no-verdict", limits(), "contract", &["0 verdicts on 1 items"]),
         ("two-verdicts", limits(), "contract", &["2 verdicts on 1 items"]),
-        ("call-home", limits(), "limit", &["more than 1000 calls of imports"]),
+        ("call-home", limits(), "limit", &["more than 1000 calls to imports"]),
     ];
     for (key, limits, cause, says) in cases {
         let acted = act_on(limits, &["one", key, "three"]).await;
@@ -135,7 +140,7 @@ async fn a_panic_of_the_host_is_held_against_the_item_that_brought_it_about() {
     assert_eq!((&acted.verdicts[0], &acted.verdicts[2]), (&behaved(), &behaved()));
     let fault = acted.verdicts[1].as_ref().unwrap_err();
     assert_eq!(fault.cause, "host-panic");
-    let words = "act: the host panicked in what the plugin asked of it: a bug of the store";
+    let words = "act: the host panicked in a call from the plugin: a bug of the store";
     assert_eq!(fault.message, words);
     assert!(view.reads.load(Ordering::Relaxed) > 1);
 }

@@ -40,11 +40,17 @@ async fn a_file_that_is_no_plugin_is_told_what_it_is() {
     let cases: [(Vec<u8>, &str); 7] = [
         (b"\0asm\x01\0\0\0".into(), "a core module, not a component: build it for wasm32-wasip2"),
         (b"(component)".into(), "WebAssembly text"),
-        (b"#!/bin/sh".into(), "no WebAssembly"),
-        (b"\0asm\x0d\0\x01\0".into(), "no task: it does not export `besom:task/housekeeping`"),
+        (b"#!/bin/sh".into(), "not WebAssembly"),
+        (b"\0asm\x0d\0\x01\0".into(), "not a task: it does not export `besom:task/housekeeping`"),
         (torn, "cannot be compiled"),
-        (built_for("1.3.0"), "built for besom:task 1.3, this host has 1.2: rebuild or upgrade"),
-        (built_for("2.0.0"), "built for besom:task 2.0, this host has 1.2: rebuild or upgrade"),
+        (
+            built_for("1.3.0"),
+            "built for besom:task 1.3, but this host supports 1.2: rebuild or upgrade",
+        ),
+        (
+            built_for("2.0.0"),
+            "built for besom:task 2.0, but this host supports 1.2: rebuild or upgrade",
+        ),
     ];
     for (bytes, says) in cases {
         let error = runtime.load(bytes).await.unwrap_err().to_string();
@@ -70,7 +76,7 @@ async fn a_file_that_cannot_be_read_is_named() {
     assert!(error.contains("cannot read plugins.d/missing.wasm"), "{error}");
     let runtime = Runtime::start(Settings { component_bytes_max: 10, ..Settings::default() });
     let error = runtime.unwrap().load_file(plugin_path("hostile")).await.unwrap_err().to_string();
-    assert!(error.contains("more than 10 bytes"), "{error}");
+    assert!(error.contains("larger than 10 bytes"), "{error}");
 }
 
 /// What 1.1 has added no plugin of 1.0 asks for: what such a plugin imports and exports is what
@@ -136,7 +142,7 @@ async fn a_later_start_takes_the_compiled_form_and_a_user_cannot_bring_one() {
     // The native code follows the authentication code of 32 bytes.
     let native = std::fs::read(&entry).unwrap().split_off(32);
     let error = first.load(native).await.unwrap_err().to_string();
-    assert!(error.contains("compiled already (.cwasm)"), "{error}");
+    assert!(error.contains("already compiled (.cwasm)"), "{error}");
 }
 
 #[tokio::test]

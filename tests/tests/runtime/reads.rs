@@ -74,7 +74,7 @@ async fn a_scan_is_held_against_the_contract() {
     let most = limits().rows_read;
     assert_eq!(scan("scanned").await.unwrap().scanned, most, "it cannot have looked at more");
     for (how, cause, says) in [
-        ("too-many", "contract", "4 candidates where 3 were asked for"),
+        ("too-many", "contract", "returned 4 candidates; the limit is 3"),
         ("fat", "limit", "payload of the candidate `fat` has 4097 bytes: at most 4096"),
     ] {
         let Err(Error::Guest(fault)) = scan(how).await else { panic!("{how} passed") };
@@ -117,7 +117,7 @@ async fn a_task_without_all_tenants_may_only_ask_which_there_are() {
         panic!("a name that is made up passed")
     };
     assert_eq!(fault.cause, "contract");
-    assert!(fault.message.contains("`SECRET` is none of those"), "{}", fault.message);
+    assert!(fault.message.contains("`SECRET` was not returned"), "{}", fault.message);
     assert_eq!(tenants("tenants-invented", true).await.unwrap().len(), 3);
 }
 

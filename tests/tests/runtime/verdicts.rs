@@ -12,19 +12,19 @@ use super::host::{Nobody, ROWS, act, behaved, call, hostile, items, limits, thin
 #[tokio::test]
 async fn a_proposal_beyond_the_grants_or_limits_fails_its_item_alone() {
     let cases = [
-        ("insert", "contract", "does not ask for `insert` on `things`"),
-        ("delete-elsewhere", "contract", "does not ask for the collection `elsewhere`"),
-        ("delete-secrets", "contract", "does not ask for `delete` on `secrets`"),
-        ("update-column", "contract", "does not ask for the column `things.hidden`"),
+        ("insert", "contract", "does not request `insert` on `things`"),
+        ("delete-elsewhere", "contract", "does not request the collection `elsewhere`"),
+        ("delete-secrets", "contract", "does not request `delete` on `secrets`"),
+        ("update-column", "contract", "does not request the column `things.hidden`"),
         ("emit-undeclared", "contract", "`gossip` is not in the manifest"),
-        ("guard-idle", "contract", "does not ask for activity"),
-        ("bad-decimal", "contract", "`1e3` is no decimal number"),
-        ("unknown-read-set", "contract", "returned the read set 99"),
+        ("guard-idle", "contract", "does not request activity"),
+        ("bad-decimal", "contract", "`1e3` is not a valid decimal number"),
+        ("unknown-read-set", "contract", "the read set 99 was not returned"),
         ("delete-many", "limit", "11 rows to delete: at most 10"),
         ("change-many", "limit", "101 changes: at most 100"),
-        ("guard-many-conditions", "limit", "65 conditions in one question: at most 64"),
+        ("guard-many-conditions", "limit", "65 conditions in one query: at most 64"),
         ("emit-long-key", "limit", "2000 bytes in the key of a message: at most 1024"),
-        ("emit-nul-key", "contract", "the key of a message holds a NUL"),
+        ("emit-nul-key", "contract", "the key of a message contains a NUL"),
         ("emit-much", "limit", "bytes in all messages: at most 4194304"),
     ];
     let keys: Vec<&str> = cases.iter().map(|case| case.0).chain(["fine", "emit"]).collect();

@@ -99,8 +99,8 @@ impl Fault {
     /// before anybody could ask.
     fn told(self) -> &'static [&'static str] {
         match self {
-            Fault::CutLeaderFromStore | Fault::CutFollowerFromStore => &["misses the store"],
-            Fault::FreezePostgres => &["no answer", "timed out", "misses the store"],
+            Fault::CutLeaderFromStore | Fault::CutFollowerFromStore => &["cannot reach the store"],
+            Fault::FreezePostgres => &["no answer", "timed out", "cannot reach the store"],
             Fault::ReadOnly => &["read-only"],
             Fault::Revoke => &["permission denied"],
             Fault::Rename => &["does not exist"],

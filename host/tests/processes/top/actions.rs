@@ -53,7 +53,7 @@ fn a_task_is_triggered_paused_and_resumed_and_a_run_is_cancelled() {
     terminal.keys(&["p"]);
     terminal.shows("Pause share-expiry?");
     terminal.keys(&["Enter"]);
-    terminal.shows("say why");
+    terminal.shows("enter a reason");
     terminal.keys(&["Escape"]);
     terminal.shows("nothing was changed");
     assert_eq!(asked(&site).len(), 1);
@@ -126,12 +126,12 @@ fn dead_letters_are_retried_and_discarded_singly_and_by_group_and_the_leader_res
                NULL)";
     db.execute(sql, params![GAP, entry(GAP)]).expect("repaired");
     terminal.keys(&["r"]);
-    answer(&terminal, "Try 1 dead letter again?", "repaired", ": to be tried again");
+    answer(&terminal, "Retry 1 dead letter?", "repaired", ": will be retried");
     is_kept(
         &site,
         &format!("retry dead letters {repaired}"),
         "repaired",
-        "to be tried again: 1 dead letter",
+        "will be retried: 1 dead letter",
     );
     wait_for("the repaired document", || {
         let (_, shown) = site.json(&["doc", "show", "first/repaired"]);
@@ -161,7 +161,7 @@ fn dead_letters_are_retried_and_discarded_singly_and_by_group_and_the_leader_res
 
     // What is left of the group, all of it.
     terminal.keys(&["X"]);
-    terminal.shows("All of compaction that ended with");
+    terminal.shows("All dead letters of compaction with the error");
     terminal.text("nobody wants it");
     terminal.keys(&["Tab"]);
     answer(&terminal, "Discard 1 dead letter?", "1", "✓ dead discard --task compaction");
@@ -172,7 +172,7 @@ fn dead_letters_are_retried_and_discarded_singly_and_by_group_and_the_leader_res
     terminal.keys(&["1"]);
     terminal.shows("term 1 ");
     terminal.keys(&["L"]);
-    answer(&terminal, "resign from term 1?", "a new broom", "term 1 is given up");
+    answer(&terminal, "resign from term 1?", "a new broom", "resigned term 1");
     assert_eq!(asked(&site)[0]["reason"], "a new broom");
     terminal.shows("term 2 ");
     let (_, status) = site.json(&["status"]);
@@ -198,7 +198,7 @@ fn who_only_looks_changes_nothing_and_is_told_so() {
     let terminal = Terminal::open(&site, 100, 30);
     terminal.top("--readonly");
     terminal.shows("[readonly]");
-    const REFUSED: &str = "read-only: nothing can be changed from here";
+    const REFUSED: &str = "read-only: this dashboard cannot change anything";
     let screens: [(&str, &str, &[&str]); 4] = [
         ("1", "ATTENTION", &["d", "L"]),
         ("2", "3 tasks", &["t", "p"]),

@@ -38,7 +38,7 @@ fn a_dashboard_without_any_host_says_what_to_do_and_finds_the_first_one() {
     let before = terminal.modes();
     terminal.line("\"$BESOM\" top");
     terminal.shows("No host answers");
-    terminal.shows("`besom serve` starts it");
+    terminal.shows("`besom serve` starts one");
     let host = leader(&site);
     terminal.shows("●live");
     // It dies for good: the dashboard can still be left.

@@ -76,10 +76,10 @@ fn pasted_text_is_no_command() {
     terminal.until("the screen without help", |screen| !screen.contains("Tasks: keys"));
     // Into a field it goes as one line, and a line end in it confirms nothing.
     terminal.keys(&["p"]);
-    terminal.shows("why (required)");
+    terminal.shows("reason (required)");
     terminal.paste("first\rsecond\n\x1b[31mthird");
     let screen = terminal.shows("third");
-    assert!(screen.contains("why (required) first"), "{screen}");
+    assert!(screen.contains("reason (required) first"), "{screen}");
     assert!(asked(&site).is_empty());
     terminal.keys(&["Escape"]);
     terminal.shows("nothing was changed");
