@@ -56,9 +56,10 @@ impl Verb {
             Verb::Resign { asking } => {
                 let (store, outline) = open::reading(global).await?;
                 if outline.leader.is_none() {
-                    let why = outline.leader_fault.unwrap_or_else(|| "no node leads".into());
+                    let why = outline.leader_fault.map(|fault| format!(": {fault}"));
+                    let why = why.unwrap_or_default();
                     return Err(Failure::Failed(format!(
-                        "there is no leader that could resign: {why}"
+                        "there is no leader that could resign{why}"
                     )));
                 }
                 asking.run(global, &*store, &Command::Resign).await

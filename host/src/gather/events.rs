@@ -218,7 +218,7 @@ impl Events {
             }
             if old.config_digest != node.config_digest && !old.config_digest.is_empty() {
                 let short: String = node.config_digest.chars().take(8).collect();
-                let text = format!("uses another configuration ({short})");
+                let text = format!("uses a different configuration ({short})");
                 let event = event(now.at, EventKind::Config, &node.name, text);
                 self.tell(format!("config {} {}", node.name, now.at.0), 0, event);
             }

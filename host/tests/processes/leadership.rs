@@ -168,7 +168,7 @@ fn a_leader_that_is_asked_to_resign_hands_over_and_alone_leads_again() {
     site.create_tables();
     let (code, said) = site.said(&["node", "resign", "--reason", "too early"]);
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("no node leads"), "{said}");
+    assert!(said.contains("there is no leader"), "{said}");
 
     let mut one = named(&site, "one");
     one.leads();

@@ -116,10 +116,10 @@ impl Board {
                 format!("{name} leads: term {}, elected {since} s ago\n", leader.term)
             }
             (None, Some(leader)) => format!(
-                "no node leads: {} is gone, its lease of term {} has not expired yet\n",
+                "there is no leader: {} is gone, its lease of term {} has not expired yet\n",
                 leader.node, leader.term
             ),
-            (_, None) => "no node leads\n".to_owned(),
+            (_, None) => "there is no leader\n".to_owned(),
         };
         let headings = ["NODE", ">PID", "STATE", ">PARTITIONS", "RING"];
         let mut nodes = Table::new(&headings, "no hosts");

@@ -232,7 +232,7 @@ impl Demo {
     async fn play_out(&mut self) -> Result<Told, Failure> {
         let board = self.look().await;
         let (Some(leading), Some(leader)) = (board.leading().cloned(), board.leader) else {
-            return Err(Failure::Failed("no node leads".into()));
+            return Err(Failure::Failed("there is no leader".into()));
         };
         let first = leader.term;
         say(&format!("killing the leader: kill -9 {}", leading.pid.unwrap_or_default()));

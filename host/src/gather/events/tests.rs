@@ -132,7 +132,7 @@ fn nodes_come_go_and_change() {
         (|now| drop(now.nodes.remove(1)), &["Node b: has left"]),
         (
             |now| change_node(now, 1).config_digest = "bbbbbbbbcccc".into(),
-            &["Config b: uses another configuration (bbbbbbbb)"],
+            &["Config b: uses a different configuration (bbbbbbbb)"],
         ),
         (
             |now| {
